@@ -1,0 +1,46 @@
+# Everything a contributor runs. `make help` lists it; CONTRIBUTING.md says when to use which.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help setup lock lint types test test-long spec spec-long clean
+.DEFAULT_GOAL := help
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+
+setup: $(STAMP)  ## a virtual environment in .venv with the package and its pinned, hashed dependencies
+
+$(STAMP): pyproject.toml requirements/dev.lock
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+lock: setup  ## resolve pyproject.toml anew into requirements/dev.lock
+	$(BIN)/pip install -q uv
+	$(BIN)/uv pip compile pyproject.toml --extra dev --generate-hashes --universal --no-emit-index-url --no-header \
+	  --python-version 3.11 --upgrade -o requirements/dev.lock
+
+lint: setup  ## ruff, check only
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup  ## mypy --strict
+	$(BIN)/mypy
+
+test: setup  ## the whole suite that fits in 5 minutes on 2 cores
+	$(BIN)/pytest
+
+test-long: setup  ## what takes minutes: larger schedules, more seeds
+	$(BIN)/pytest -m long --timeout 3600
+
+spec: setup  ## TLC over spec/*.tla and its mutants; re-derives the state counts the tests assert (needs Java 11+)
+	$(BIN)/python -m spec
+
+spec-long: setup  ## the larger TLC configurations
+	$(BIN)/python -m spec --long
+
+clean:  ## remove what setup and the tests made
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis spec/states

@@ -1,0 +1,121 @@
+"""Client CPU per EVALSHA: our link against redis-py asyncio with hiredis, in one run on one embedded server.
+
+Both run the same small compare-and-set script from the same number of coroutines on the same event loop (uvloop, as
+the product does). Our side has its deadlines, error mapping and bounds in place. redis-py has its default pool, and is
+given as many connections as there are coroutines, which is how it is meant to be used.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dhsched.bench.harness import Cost, measure, median_cost
+from dhsched.errors import DhschedError
+from dhsched.store.address import Address
+from dhsched.store.embedded import Embedded
+from dhsched.store.link import Link
+
+COMPARE_AND_SET = b"""
+local current = redis.call('HGET', KEYS[1], 'epoch') or '0'
+if current ~= ARGV[1] then return {'STALE', current} end
+redis.call('HSET', KEYS[1], 'epoch', ARGV[2])
+return {'COMMITTED', ARGV[2]}
+"""
+RATIO_MIN = 8.0
+
+Step = Callable[[str, int], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How much is measured. redis-py gets fewer operations a round because each takes so much longer."""
+
+    coroutines: int = 500
+    rounds: int = 7
+    link_ops_each: int = 60
+    redispy_ops_each: int = 6
+
+
+async def bench_link(size: Size, report: Callable[[str], None]) -> dict[str, Any]:
+    """Measure, telling `report` about each round; the result as one object."""
+    redispy = _import_redispy()
+    async with Embedded() as server, await Link.open(server.address, {"cas": COMPARE_AND_SET}) as link:
+        client = redispy.Redis(unix_socket_path=server.address.path, max_connections=size.coroutines)
+        sha = await client.script_load(COMPARE_AND_SET)
+        try:
+            costs = await _rounds(
+                size,
+                report,
+                lambda key, epoch: link.run("cas", (key,), (epoch, epoch + 1)),
+                lambda key, epoch: client.evalsha(sha, 1, key, epoch, epoch + 1),
+            )
+        finally:
+            await client.aclose()
+        version = str(link.server)
+    ours, theirs = (median_cost(each) for each in costs)
+    return _result(size, ours, theirs, version, redispy.__version__, server.address)
+
+
+async def _rounds(size: Size, report: Callable[[str], None], ours: Step, theirs: Step) -> tuple[list[Cost], list[Cost]]:
+    link_costs: list[Cost] = []
+    redispy_costs: list[Cost] = []
+    # The round before the first opens redis-py's connections and warms both sides; it does not count.
+    for n in range(-1, size.rounds):
+        for name, step, each, costs in (
+            ("link", ours, size.link_ops_each, link_costs),
+            ("redispy", theirs, size.redispy_ops_each, redispy_costs),
+        ):
+            cost = await _round(size.coroutines, each, f"dh:{{main}}:{name}:{n}", step)
+            report(f"{'warm-up' if n < 0 else f'round {n}':8} {name:8} {cost.cpu_us_per_op:8.1f} us CPU per operation")
+            if n >= 0:
+                costs.append(cost)
+    return link_costs, redispy_costs
+
+
+async def _round(coroutines: int, ops_each: int, prefix: str, step: Step) -> Cost:
+    async def commit_epochs(key: str) -> None:
+        for epoch in range(ops_each):
+            reply = await step(key, epoch)
+            # Every commit must have been the next one: a benchmark that gets errors back quickly measures nothing.
+            if reply[0] != b"COMMITTED":
+                raise DhschedError(f"the benchmark's script answered {reply!r} for {key}; this is a bug, report it")
+
+    async def work() -> None:
+        await asyncio.gather(*(commit_epochs(f"{prefix}:{n}") for n in range(coroutines)))
+
+    return await measure(work, coroutines * ops_each)
+
+
+def _result(
+    size: Size, ours: Cost, theirs: Cost, server: str, redispy_version: str, address: Address
+) -> dict[str, Any]:
+    loop = asyncio.get_running_loop()
+    return {
+        "bench": "link",
+        "link_us_per_op": round(ours.cpu_us_per_op, 2),
+        "redispy_us_per_op": round(theirs.cpu_us_per_op, 2),
+        "ratio": round(theirs.cpu_us_per_op / ours.cpu_us_per_op, 2),
+        "ratio_min": RATIO_MIN,
+        "link_ops_per_s": round(ours.ops_per_s),
+        "redispy_ops_per_s": round(theirs.ops_per_s),
+        "coroutines": size.coroutines,
+        "rounds": size.rounds,
+        "server": server,
+        "socket": "unix" if address.path else "tcp",
+        "redispy": redispy_version,
+        "loop": type(loop).__module__.partition(".")[0],
+    }
+
+
+def _import_redispy() -> Any:
+    try:
+        import hiredis  # noqa: F401  # With it redis-py parses as fast as it can; without it the ratio would flatter us.
+        import redis.asyncio
+    except ImportError as error:
+        raise DhschedError(
+            "the peer of this benchmark is not installed: pip install 'redis[hiredis]', or pip install 'dhsched[dev]'"
+        ) from error
+    module = redis.asyncio
+    module.__dict__.setdefault("__version__", redis.__version__)
+    return module

@@ -1,0 +1,46 @@
+"""The command `dhsched`. Verbs live in files of their own, one per family; here is what they share.
+
+An expected error is one sentence on standard error that says what to do, and exit code 1; a traceback is for
+`--debug`, before the verb.
+"""
+
+import sys
+from typing import Annotated
+
+import typer
+
+import dhsched
+from dhsched.cli import bench
+from dhsched.errors import DhschedError
+
+app = typer.Typer(
+    name="dhsched",
+    help="Control plane for long-lived, stateful, real-time sessions on GPU machines.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(bench.app, name="bench")
+
+
+@app.callback()
+def common(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Options of every verb."""
+    if version:
+        typer.echo(f"dhsched {dhsched.__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """The entry point: runs the verb and turns what goes wrong into one sentence."""
+    try:
+        app()
+    except (DhschedError, KeyboardInterrupt) as error:
+        if "--debug" in sys.argv[1:]:
+            raise
+        stopped = isinstance(error, KeyboardInterrupt)
+        typer.echo("dhsched: stopped" if stopped else f"dhsched: {error}", err=True)
+        sys.exit(130 if stopped else 1)

@@ -1,0 +1,119 @@
+"""The rules of a Worker's agent, pure: they are part of the safety argument (docs/protocol.md, table a).
+
+The agent is given its whole slot table and compares it with what it runs. It never runs more runtimes than its
+capacity, counting those that are still stopping, and it never starts a generation twice in one boot: a crash or a
+depart ends it. That is why the store may give a slot away as soon as the agent says `depart`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from dhsched.ownership.state import frozen
+from dhsched.types import SlotState
+
+Phase = Literal["prepared", "running", "stopping"]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Run this generation; where it was prepared, let it go on to claim."""
+
+    tag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Build the runtime of a reserved slot: it claims nothing and publishes nothing yet."""
+
+    tag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Tear this runtime down."""
+
+    tag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Depart:
+    """Say that this slot has no runtime here, and never will have one again."""
+
+    tag: str
+
+
+Action = Start | Prepare | Stop | Depart
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """What one boot knows: the newest slot table, what it runs, and what it will never run again."""
+
+    capacity: int
+    term: int = 0
+    rev: int = 0
+    table: Mapping[str, SlotState] = field(default_factory=lambda: frozen({}))
+    runs: Mapping[str, Phase] = field(default_factory=lambda: frozen({}))
+    finished: frozenset[str] = frozenset()
+
+
+def take_table(agent: Agent, *, term: int, rev: int, table: Mapping[str, SlotState]) -> Agent:
+    """A slot table arrived. One that is older than what the agent has is from a slow reply: ignored."""
+    if (term, rev) < (agent.term, agent.rev):
+        return agent
+    # A tag that the store has dropped never comes back, so there is no need to remember that it is finished.
+    finished = frozenset(tag for tag in agent.finished if tag in table or tag in agent.runs)
+    return replace(agent, term=term, rev=rev, table=frozen(table), finished=finished)
+
+
+def reconcile(agent: Agent) -> list[Action]:
+    """What to do now, in order: stop, depart, then start while there is capacity."""
+    stop: list[Action] = []
+    depart: list[Action] = []
+    for tag, phase in sorted(agent.runs.items()):
+        if agent.table.get(tag) in (None, "departing", "vacant") and phase != "stopping":
+            stop.append(Stop(tag))
+    for tag, slot in sorted(agent.table.items()):
+        if tag not in agent.runs and (slot == "departing" or (tag in agent.finished and slot != "vacant")):
+            depart.append(Depart(tag))
+    return stop + depart + starts(agent)
+
+
+def starts(agent: Agent) -> list[Action]:
+    actions: list[Action] = []
+    free = agent.capacity - len(agent.runs)
+    # Owned generations before reserved ones: somebody is waiting for them.
+    for tag, slot in sorted(agent.table.items(), key=lambda entry: (entry[1] == "reserved", entry[0])):
+        if tag in agent.finished or slot not in ("starting", "running", "reserved"):
+            continue
+        phase = agent.runs.get(tag)
+        if phase == "prepared" and slot != "reserved":
+            actions.append(Start(tag))
+        elif phase is None and free > 0:
+            free -= 1
+            actions.append(Prepare(tag) if slot == "reserved" else Start(tag))
+    return actions
+
+
+def begun(agent: Agent, action: Start | Prepare) -> Agent:
+    """The runtime exists from here on, and counts."""
+    phase: Phase = "running" if isinstance(action, Start) else "prepared"
+    return replace(agent, runs=frozen({**agent.runs, action.tag: phase}))
+
+
+def stopping(agent: Agent, tag: str) -> Agent:
+    return replace(agent, runs=frozen({**agent.runs, tag: "stopping"}))
+
+
+def over(agent: Agent, tag: str) -> Agent:
+    """The runtime is gone, whether it was stopped or it crashed: this generation is finished in this boot."""
+    runs = {other: phase for other, phase in agent.runs.items() if other != tag}
+    return replace(agent, runs=frozen(runs), finished=agent.finished | {tag})
+
+
+def departed(agent: Agent, tag: str) -> Agent:
+    """The agent said depart: from now on it must not start that tag, even from a table it already has."""
+    return replace(agent, finished=agent.finished | {tag})

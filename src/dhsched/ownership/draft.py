@@ -1,0 +1,183 @@
+"""The next state of a cell, while a step makes it, and the writers that are the only way to change it.
+
+A slot and a move each have one writer. Load, starting, cutovers, room and rev are differences that the writers apply,
+so that no step can forget one: recounted from the raw tables they are equal, always (invariants.py). `store/lua/lib`
+is this file once more, in the store's own language.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from dhsched.ownership.limits import Limits
+from dhsched.ownership.state import Live, Move, State, Worker, frozen
+from dhsched.types import SlotState, slot_tag, split_tag
+
+WAITING_CLASS = 2**42
+"""Scores in `waiting` are class * 2^42 + time in ms: exact in a double, ordered by class, then by time."""
+
+
+class Draft:
+    """A copy of a state that one step works on; `done()` freezes it."""
+
+    def __init__(self, state: State, now: int, limits: Limits) -> None:
+        self.now = now
+        self.limits = limits
+        self.cell = state.cell
+        self._rev = state.cell.rev
+        self.lives = dict(state.lives)
+        self.workers = dict(state.workers)
+        self.changed = dict(state.changed)
+        self.slots = dict(state.slots)
+        self.room = dict(state.room)
+        self.waiting = dict(state.waiting)
+        self.agenda = dict(state.agenda)
+        self.boots = dict(state.boots)
+        self.blame = dict(state.blame)
+
+    def done(self) -> State:
+        return State(
+            cell=self.cell,
+            lives=frozen(self.lives),
+            workers=frozen(self.workers),
+            changed=frozen(self.changed),
+            slots=frozen({w: s for w, s in self.slots.items() if s}),
+            room=frozen({p: r for p, r in self.room.items() if r}),
+            waiting=frozen({p: w for p, w in self.waiting.items() if w}),
+            agenda=frozen({c: a for c, a in self.agenda.items() if a}),
+            boots=frozen(self.boots),
+            blame=frozen(self.blame),
+        )
+
+    # -- records
+
+    def set_live(self, live: str, **fields: Any) -> Live:
+        record = self.lives[live] = replace(self.lives[live], **fields)
+        return record
+
+    def set_worker(self, worker: str, **fields: Any) -> Worker:
+        record = self.workers[worker] = replace(self.workers[worker], **fields)
+        return record
+
+    def slot(self, worker: str, live: str, number: int) -> SlotState | None:
+        return self.slots.get(worker, {}).get(slot_tag(live, number))
+
+    def touch(self, worker: str) -> int:
+        """Something about the Worker changed that a placement view or its agent must see.
+
+        A step takes one revision at most, whatever it changes: the order in which it goes through a table then
+        shows nowhere.
+        """
+        self.cell = replace(self.cell, rev=self._rev + 1)
+        self.changed[worker] = self.cell.rev
+        return self.cell.rev
+
+    # -- slots: the one writer
+
+    def write_slot(
+        self, worker: str, live: str, number: int, state: SlotState | None, *, was: int | None = None
+    ) -> None:
+        """Write `live@number` on `worker`; None removes it. `was` is the number of the slot this one replaces."""
+        record = before = self.workers[worker]
+        if record.gone and state == "departing":
+            state = None  # Nothing runs on a Worker that is gone, so nothing is left to depart.
+        table = dict(self.slots.get(worker, {}))
+        old = table.pop(slot_tag(live, number if was is None else was), None)
+        if state is not None:
+            table[slot_tag(live, number)] = state
+        self.slots[worker] = frozen(table)
+        load = record.load + (state is not None) - (old is not None)
+        starting = record.starting + (state == "starting") - (old == "starting")
+        record = self.set_worker(worker, load=load, starting=starting)
+        if (old, state) != ("starting", "running"):
+            # A claim changes nothing that an agent acts on or a view ranks by, and claims are frequent.
+            record = self.set_worker(worker, slots_rev=self.touch(worker))
+        if record.gone and load == 0:
+            self.forget_worker(worker)
+            return
+        self.write_room(worker)
+        if record.placeable and (load < before.load or starting < before.starting):
+            self.wake_waiting(record.pool, 1)
+
+    def forget_worker(self, worker: str) -> None:
+        record = self.workers.pop(worker)
+        self.slots.pop(worker, None)
+        self.changed.pop(worker, None)
+        self.boots.pop(record.boot, None)
+        self._write(self.room, record.pool, worker, None)
+
+    def write_room(self, worker: str) -> None:
+        """Keep room:<pool> exact: the placeable Workers with room, by load/capacity."""
+        record = self.workers[worker]
+        score = record.load / record.capacity if record.placeable and record.load < record.capacity else None
+        self._write(self.room, record.pool, worker, score)
+
+    # -- moves: the one writer
+
+    def set_move(self, live: str, move: Move) -> None:
+        record = self.set_live(live, move=move)
+        self.set_worker(record.selected, cutovers=self.workers[record.selected].cutovers + 1)
+
+    def clear_move(self, live: str, *, slot: bool = True) -> None:
+        """Forget the live's move, if it has one; `slot` gives its reservation back as well."""
+        record = self.lives[live]
+        if record.move is None:
+            return
+        move = record.move
+        self.set_live(live, move=None)
+        self.set_worker(record.selected, cutovers=self.workers[record.selected].cutovers - 1)
+        if slot and self.slot(move.target, live, move.number) == "reserved":
+            self.write_slot(move.target, live, move.number, "departing")
+
+    def clear_moves_to(self, worker: str) -> None:
+        """Any refusal because of the target clears the move in the same step."""
+        for live, number, state in self.table(worker):
+            if state == "reserved":
+                self.clear_move(live)
+
+    def table(self, worker: str) -> list[tuple[str, int, SlotState]]:
+        return [(*split_tag(tag), state) for tag, state in self.slots.get(worker, {}).items()]
+
+    # -- agenda and waiting
+
+    def look_at(self, live: str, when: int) -> None:
+        """The live is to be looked at at `when`, neither sooner nor later."""
+        self._write(self.agenda, self.lives[live].priority, live, when)
+
+    def look_by(self, live: str, when: int) -> None:
+        """The live is to be looked at at `when` at the latest."""
+        at = self.agenda.get(self.lives[live].priority, {}).get(live)
+        self.look_at(live, when if at is None else min(at, when))
+
+    def look_never(self, live: str) -> None:
+        self._write(self.agenda, self.lives[live].priority, live, None)
+
+    def join_waiting(self, live: str, pools: tuple[str, ...]) -> None:
+        record = self.lives[live]
+        since = [score for pool in record.waits if (score := self.waiting.get(pool, {}).get(live)) is not None]
+        score = since[0] if since else float(record.priority * WAITING_CLASS + self.now)
+        self.leave_waiting(live)
+        for pool in pools:
+            self._write(self.waiting, pool, live, score)
+        self.set_live(live, waits=pools)
+
+    def leave_waiting(self, live: str) -> None:
+        for pool in self.lives[live].waits:
+            self._write(self.waiting, pool, live, None)
+        self.set_live(live, waits=())
+
+    def wake_waiting(self, pool: str, count: int) -> None:
+        """Room came free in the Pool: the first ones waiting for it are due now."""
+        ordered = sorted(self.waiting.get(pool, {}).items(), key=lambda entry: (entry[1], entry[0]))
+        for live, _ in ordered[:count]:
+            self.look_by(live, self.now)
+
+    def _write(self, maps: dict[Any, Mapping[str, Any]], key: Any, field: str, value: Any) -> None:
+        inner = dict(maps.get(key, {}))
+        if value is None:
+            inner.pop(field, None)
+        else:
+            inner[field] = value
+        maps[key] = frozen(inner)

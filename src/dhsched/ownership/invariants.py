@@ -1,0 +1,180 @@
+"""I0-I7 as predicates (docs/protocol.md). Each returns the violations it sees, as sentences; none is the good answer.
+
+`of_state` looks at one state, `of_step` at a step, `of_agents` at what runs, `Releases` at a recorded trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from dhsched.ownership.agent import Agent
+from dhsched.ownership.draft import Draft
+from dhsched.ownership.limits import DEFAULT_LIMITS
+from dhsched.ownership.needs import needs
+from dhsched.ownership.state import State
+from dhsched.types import slot_tag, split_tag
+
+
+def of_state(state: State) -> list[str]:
+    """Everything that must hold of a state by itself."""
+    return [
+        *capacity(state),
+        *current_slot(state),
+        *cursors(state),
+        *nothing_forgotten(state),
+        *counters(state),
+        *moves(state),
+    ]
+
+
+def capacity(state: State) -> Iterator[str]:
+    for worker, table in state.slots.items():
+        if len(table) > state.workers[worker].capacity:
+            yield f"I4: {worker} holds {len(table)} slots of {state.workers[worker].capacity}"
+
+
+def current_slot(state: State) -> Iterator[str]:
+    owned = set()
+    for live, record in state.lives.items():
+        if record.state == "ended":
+            continue
+        slot = state.slots.get(record.selected, {}).get(slot_tag(live, record.epoch))
+        owned.add((record.selected, slot_tag(live, record.epoch)))
+        if slot not in ("starting", "running", "vacant"):
+            yield f"I5: {live} is at {record.generation}, whose slot is {slot}"
+        if (slot == "running") != (record.active is not None):
+            yield f"I5: {live} is active on {record.active} with slot {slot}"
+        if record.active not in (None, record.selected):
+            yield f"I2: {live} is active on {record.active}, selected {record.selected}"
+    for worker, table in state.slots.items():
+        for tag, slot in table.items():
+            if slot in ("starting", "running", "vacant") and (worker, tag) not in owned:
+                yield f"I5: {worker} has {tag} {slot}, which no live owns"
+
+
+def cursors(state: State) -> Iterator[str]:
+    for live, record in state.lives.items():
+        if not 0 <= record.acked <= record.released <= record.appended:
+            yield f"I6: {live} acked {record.acked}, released {record.released}, appended {record.appended}"
+        if len(record.pending) != record.appended - record.acked:
+            yield f"I6: {live} has {len(record.pending)} pending, {record.appended} - {record.acked} expected"
+        if record.dropped > record.acked:
+            yield f"I6: {live} dropped {record.dropped} of {record.acked} settled"
+
+
+def nothing_forgotten(state: State) -> Iterator[str]:
+    s = Draft(state, 0, DEFAULT_LIMITS)
+    for live, record in state.lives.items():
+        why = needs(s, live)
+        reason = (
+            "is ended"
+            if record.state == "ended"
+            else f"needs recovery ({why})"
+            if why not in (None, "floor")
+            else "is unclaimed"
+            if record.active is None
+            else "has a move"
+            if record.move
+            else "has pending input"
+            if record.pending
+            else None
+        )
+        if reason and live not in state.agenda.get(record.priority, {}) and why != "floor":
+            yield f"I7: {live} {reason} and is on no agenda"
+    for number, entries in state.agenda.items():
+        for live in entries:
+            if live not in state.lives or state.lives[live].priority != number:
+                yield f"I7: agenda {number} names {live}, which is not of that class"
+
+
+def counters(state: State) -> Iterator[str]:
+    """Recounted from the raw tables, every difference the writers kept is right."""
+    for worker, record in state.workers.items():
+        table = state.slots.get(worker, {})
+        starting = sum(slot == "starting" for slot in table.values())
+        cutovers = sum(1 for live in state.lives.values() if live.move and live.selected == worker)
+        if (record.load, record.starting, record.cutovers) != (len(table), starting, cutovers):
+            yield (
+                f"{worker} counts load {record.load}, starting {record.starting}, cutovers {record.cutovers};"
+                f" recounted {len(table)}, {starting}, {cutovers}"
+            )
+        roomy = record.placeable and record.load < record.capacity
+        if state.room.get(record.pool, {}).get(worker) != (record.load / record.capacity if roomy else None):
+            yield f"room:{record.pool} is wrong about {worker}"
+    for worker in state.slots:
+        if worker not in state.workers:
+            yield f"slots of unknown Worker {worker}"
+    waits = {(pool, live) for live, record in state.lives.items() for pool in record.waits}
+    listed = {(pool, live) for pool, entries in state.waiting.items() for live in entries}
+    if waits != listed:
+        yield f"waiting and lives disagree: {sorted(waits ^ listed)}"
+
+
+def moves(state: State) -> Iterator[str]:
+    """One reservation per live, and no reserved slot without its move."""
+    wanted = {
+        (record.move.target, slot_tag(live, record.move.number)) for live, record in state.lives.items() if record.move
+    }
+    found = {(w, tag) for w, table in state.slots.items() for tag, slot in table.items() if slot == "reserved"}
+    if wanted != found:
+        yield f"moves and reserved slots disagree: {sorted(wanted ^ found)}"
+
+
+def of_step(before: State, after: State) -> list[str]:
+    """I0 and I1 across one step: numbers only grow, an epoch has one Worker."""
+    found = []
+    for live, old in before.lives.items():
+        new = after.lives.get(live)
+        if new is None:
+            if after.cell.epoch_base < old.issued:
+                found.append(f"I0: {live} was swept at {old.issued}, base {after.cell.epoch_base}")
+            continue
+        if new.epoch < old.epoch or new.issued < old.issued or new.epoch > new.issued:
+            found.append(f"I0: {live} went from {old.epoch}/{old.issued} to {new.epoch}/{new.issued}")
+        if new.epoch == old.epoch and new.selected != old.selected:
+            found.append(f"I1: {live} epoch {new.epoch} is of {old.selected} and {new.selected}")
+    for live, new in after.lives.items():
+        if live not in before.lives and new.epoch <= before.cell.epoch_base:
+            found.append(f"I0: {live} was created at {new.epoch}, base {before.cell.epoch_base}")
+    return found
+
+
+def old_work(before: State, after: State, live: str, epoch: int) -> list[str]:
+    """I3: a step that carries an old epoch changes no ownership."""
+    old, new = before.lives.get(live), after.lives.get(live)
+    if old is None or new is None or epoch >= old.epoch:
+        return []
+    if (old.epoch, old.selected, old.active) != (new.epoch, new.selected, new.active):
+        return [f"I3: work of epoch {epoch} moved {live} from {old.generation} to {new.generation}"]
+    return []
+
+
+def of_agents(agents: Mapping[str, Agent]) -> list[str]:
+    """I4, the half that matters to a GPU: runtimes, stopping ones included, against capacity."""
+    return [
+        f"I4: {worker} runs {len(agent.runs)} of {agent.capacity}: {sorted(agent.runs)}"
+        for worker, agent in agents.items()
+        if len(agent.runs) > agent.capacity
+    ]
+
+
+@dataclass
+class Releases:
+    """I2 on a recorded trace: what was released, in the order the store released it."""
+
+    latest: dict[str, tuple[int, int, str]] = field(default_factory=dict)
+
+    def release(self, live: str, worker: str, epoch: int, pull_no: int) -> list[str]:
+        epoch_then, pull_then, worker_then = self.latest.get(live, (0, 0, worker))
+        self.latest[live] = max(self.latest.get(live, (0, 0, "")), (epoch, pull_no, worker))
+        if epoch == epoch_then and worker != worker_then:
+            return [f"I2: {live} epoch {epoch} released to {worker_then} and {worker}"]
+        if (epoch, pull_no) < (epoch_then, pull_then):
+            return [f"I2: {live} released to {worker}@{epoch} pull {pull_no} after {epoch_then} pull {pull_then}"]
+        return []
+
+
+def tags_of(state: State, live: str) -> list[tuple[str, str]]:
+    """Where the live has slots: for a reader of a violation."""
+    return [(w, tag) for w, table in state.slots.items() for tag in table if split_tag(tag)[0] == live]

@@ -1,0 +1,48 @@
+"""How an input item lies in the queue: one mark, then the payload, which nothing here reads.
+
+The mark says what the fence has to know without parsing: where a boundary is, and what is an interrupt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dhsched.types import Kind
+
+MARKS: dict[tuple[Kind, bool], bytes] = {
+    ("text", False): b"t",
+    ("text", True): b"T",
+    ("config", False): b"c",
+    ("config", True): b"C",
+    ("interrupt", False): b"I",
+    ("interrupt", True): b"I",
+}
+INTERRUPT_WITH_CONFIG = b"J"
+BOUNDARIES = frozenset(b"TCIJ")
+_KINDS: dict[int, Kind] = {ord("t"): "text", ord("c"): "config", ord("i"): "interrupt", ord("j"): "interrupt"}
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One input, as a runtime sees it. `config` is set where the item brings a configuration with it."""
+
+    kind: Kind
+    payload: bytes
+    boundary: bool
+    config: bytes | None = None
+
+
+def with_config(payload: bytes, config: bytes) -> bytes:
+    """An interrupt that passed over a config item brings the configuration itself: nothing else would."""
+    return INTERRUPT_WITH_CONFIG + str(len(config)).encode() + b":" + config + payload
+
+
+def read(stored: bytes) -> Item:
+    """The item behind a stored blob."""
+    mark, payload = stored[0], stored[1:]
+    kind = _KINDS[mark | 0x20]
+    boundary = mark in BOUNDARIES
+    if stored[:1] == INTERRUPT_WITH_CONFIG:
+        size, _, rest = payload.partition(b":")
+        return Item(kind, rest[int(size) :], boundary, config=rest[: int(size)])
+    return Item(kind, payload, boundary, config=payload if kind == "config" else None)

@@ -1,0 +1,43 @@
+"""When a live needs a new generation: one function, used by `look` to say so and by `place` to check it is still so."""
+
+from __future__ import annotations
+
+from dhsched.ownership.draft import Draft
+from dhsched.ownership.limits import Limits
+from dhsched.ownership.outcomes import Why
+from dhsched.ownership.state import Live
+
+
+def needs(s: Draft, live: str) -> Why | None:
+    """Why the live must be placed anew, or None."""
+    record = s.lives[live]
+    if record.state == "ended":
+        return None
+    worker = s.workers[record.selected]
+    if record.epoch <= s.cell.epoch_floor:
+        return "floor"
+    if worker.gone:
+        return "gone"
+    if worker.lost:
+        return "lost"
+    if s.slot(record.selected, live, record.epoch) == "vacant":
+        return "vacant"
+    if record.stalled == record.cursors:
+        return "stalled"
+    return None
+
+
+def watched(record: Live, limits: Limits) -> int | None:
+    """How long the live may stand still as it is now, in ms; None when standing still is fine."""
+    if record.active is None:
+        return limits.claim_wait_ms
+    if record.released > record.acked:
+        return limits.ack_wait_ms
+    if record.appended > record.released and not record.held:
+        return limits.ack_wait_ms
+    return None
+
+
+def backoff_ms(tries: int, limits: Limits) -> int:
+    """The lease doubles with every try."""
+    return min(limits.backoff_max_ms, limits.lease_ms * 2 ** min(tries, 20))

@@ -1,0 +1,356 @@
+"""What a step can answer. Losing a race is normal, so every answer is a value; docs/protocol.md has the table.
+
+The class name in capitals is the word the Lua step replies: `NotYet` is NOT_YET.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from dhsched.types import Generation, LiveState, Mode, SlotState
+
+
+@dataclass(frozen=True, slots=True)
+class NotFound:
+    """No such live or Worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The live has ended. Final for this id until it is swept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """The asker's generation, or pull, is not the current one. `current` is; do not retry with the old one."""
+
+    current: Generation | None
+    pull_no: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Moot:
+    """The reason for the step is gone. Nothing to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """There was nothing for the step to do, or it had been done before."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBack:
+    """The asker has seen a later state than the store has: history was lost, and a new term must begin."""
+
+    term: int
+    rev: int
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """The id of this boot."""
+
+    worker: str
+    mode: Mode
+    again: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """The report counted. `table` is the whole slot table when the reporter's copy is old, else None."""
+
+    beat: int
+    term: int
+    rev: int
+    mode: Mode
+    table: Mapping[str, SlotState] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """This boot is over: stop every runtime, then register anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSet:
+    """The Worker's mode now; `gone` when it has left for good."""
+
+    mode: Mode
+    gone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """The Worker is lost. `lives` current generations on it were put on the agenda."""
+
+    lives: int
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """The Worker has reported since; its beat now."""
+
+    beat: int
+
+
+@dataclass(frozen=True, slots=True)
+class Departed:
+    """The Worker's word that it does not run this slot was taken; what the slot was."""
+
+    was: SlotState
+
+
+Refused = Literal["UNKNOWN", "GONE", "LOST", "CORDONED", "DRAINING", "NEW", "FULL", "STARTING", "WAITING"]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a candidate was passed over, with its true load: placement corrects its view from it."""
+
+    worker: str
+    why: Refused
+    load: int
+    capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The live's generation. `again`: the operation had been committed before; `superseded_by` what came since."""
+
+    generation: Generation
+    rev: int
+    load: int
+    again: bool = False
+    superseded_by: Generation | None = None
+    refusals: tuple[Refusal, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NotYet:
+    """The live has not come to rest at the boundary that its move waits for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """The id is taken by a live that was created with other parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Full:
+    """No Worker of the named Pools has room."""
+
+    refusals: tuple[Refusal, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Starting:
+    """There is room, but every Worker that has it is starting as many lives as it may."""
+
+    refusals: tuple[Refusal, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """There may be room, but lives that lost their Worker wait for it, and they go before creates."""
+
+    refusals: tuple[Refusal, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """The live's move. `again`: it was there before this call."""
+
+    target: str
+    number: int
+    again: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """The source has as many moves under way as it may."""
+
+    cutovers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Input stops after item `at`, or, when `at` is "next", after the next boundary that is released."""
+
+    at: int | Literal["next"]
+
+
+@dataclass(frozen=True, slots=True)
+class NoMove:
+    """The live has no move with this number (any more)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The move is gone and its reservation given back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pulling:
+    """The Worker holds the live's input. It goes on after `after`; older pulls of this generation are dead."""
+
+    pull_no: int
+    after: int
+    digital_id: str
+    room: str
+    metadata: bytes
+    config: bytes
+    saved: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Accepted, and stored, as item `seq`."""
+
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """Accepted before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """The producer left out items: `last` is the last one accepted from it."""
+
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """The live takes no more input; it ends when what is pending has been acked."""
+
+
+@dataclass(frozen=True, slots=True)
+class TooManyPending:
+    """The live's queue is full."""
+
+    pending: int
+
+
+@dataclass(frozen=True, slots=True)
+class TooManyProducers:
+    """The live remembers as many producers as it can."""
+
+    producers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """Input released to the pull: items `first`, `first`+1, ..."""
+
+    first: int
+    items: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Acked:
+    """The ack cursor now; `ended` when the live was closing and this was its last item."""
+
+    acked: int
+    ended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """An ack of something that was not released."""
+
+    released: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What state the live is in after end_live."""
+
+    state: LiveState
+
+
+Why = Literal["vacant", "lost", "gone", "floor", "stalled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Recover:
+    """The live needs a new generation; whoever is told has a lease to place it."""
+
+    epoch: int
+    why: Why
+    worker: str
+    digital_id: str
+    priority: int
+    tries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Nothing moved for a period: its Worker and controller were nudged. Only a second look recovers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Nothing can go wrong with the live unseen; it left the agenda."""
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """Not now; the agenda says when."""
+
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """The ended live was forgotten; its numbers will not be issued again."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTerm:
+    """Every generation issued before is below the floor now."""
+
+    term: int
+    floor: int
+
+
+RegisterOutcome = Registered
+ReportOutcome = Reported | Gone | RolledBack
+SetOutcome = WorkerSet | NotFound | Moot
+ExpireOutcome = Expired | Alive | Nothing
+DepartOutcome = Departed | Nothing
+PlaceOutcome = (
+    Committed | Stale | Moot | NotYet | Full | Starting | Waiting | Conflict | Ended | NotFound
+)
+ReserveOutcome = Reserved | Stale | Busy | Full | Ended | NotFound
+HoldOutcome = Held | NoMove
+CancelOutcome = Cancelled | NoMove
+PullOutcome = Pulling | Stale | Ended | RolledBack
+AppendOutcome = Appended | Duplicate | Gap | Closing | Ended | NotFound | TooManyPending | TooManyProducers
+ReleaseOutcome = Items | Nothing | Stale | Ended
+AckOutcome = Acked | Ahead | Stale | Ended
+EndOutcome = Finished | NotFound
+LookOutcome = Swept | Recover | Wake | Idle | Later | Nothing
+NewTermOutcome = NewTerm | Moot
+Outcome = (
+    RegisterOutcome
+    | ReportOutcome
+    | SetOutcome
+    | ExpireOutcome
+    | DepartOutcome
+    | PlaceOutcome
+    | ReserveOutcome
+    | HoldOutcome
+    | CancelOutcome
+    | PullOutcome
+    | AppendOutcome
+    | ReleaseOutcome
+    | AckOutcome
+    | EndOutcome
+    | LookOutcome
+    | NewTermOutcome
+)
+

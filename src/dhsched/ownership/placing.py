@@ -1,0 +1,366 @@
+"""The steps that give a live its next generation: place, and before a planned move reserve, hold, cancel.
+
+`place` is the only way to a new generation. Creating, reassigning, recovering, draining and rebalancing differ in
+`because` alone (docs/protocol.md, tables a and b).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from dhsched.ownership.draft import Draft
+from dhsched.ownership.ending import finish
+from dhsched.ownership.limits import Limits
+from dhsched.ownership.needs import needs
+from dhsched.ownership.outcomes import (
+    Busy,
+    Cancelled,
+    CancelOutcome,
+    Committed,
+    Conflict,
+    Ended,
+    Full,
+    Held,
+    HoldOutcome,
+    Moot,
+    NoMove,
+    NotFound,
+    NotYet,
+    PlaceOutcome,
+    Refusal,
+    Refused,
+    Reserved,
+    ReserveOutcome,
+    Stale,
+    Starting,
+    Waiting,
+)
+from dhsched.ownership.state import Live, Move, Row, State
+from dhsched.types import Because, Generation
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """What a new live is made of."""
+
+    digital_id: str
+    fingerprint: str
+    room: str = ""
+    metadata: bytes = b""
+    config: bytes = b""
+    priority: int = 1
+    immovable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The Worker that takes the live, and the candidates that did not."""
+
+    worker: str
+    refusals: tuple[Refusal, ...]
+
+
+def place(
+    state: State,
+    now: int,
+    limits: Limits,
+    *,
+    live: str,
+    operation: str,
+    because: Because,
+    expected: int = 0,
+    create: Create | None = None,
+    candidates: Sequence[str] = (),
+    pools: Sequence[str] = (),
+    at_boundary: bool = False,
+    force: bool = False,
+) -> tuple[State, PlaceOutcome]:
+    """Commit the live's next generation on the first candidate with room, else in the named Pools."""
+    s = Draft(state, now, limits)
+    record = s.lives.get(live)
+    if create is not None:
+        if record is not None:
+            return state, recreate(record, create)
+    else:
+        if record is None:
+            return state, NotFound()
+        refused = check(s, live, operation, because, expected, at_boundary and not force)
+        if refused is not None:
+            return s.done(), refused
+        if because == "recover" and poisoned(record, limits) and closes_with(record):
+            drop_poison(s, live)
+            finish(s, live)
+            return s.done(), Ended()
+    found = admit(s, live, record, because, candidates, pools)
+    if not isinstance(found, Admitted):
+        if because == "recover":
+            s.join_waiting(live, tuple(pools))
+        return s.done(), found
+    winner = found.worker
+    if create is not None:
+        commit_create(s, live, create, winner, operation)
+    else:
+        commit(s, live, winner, operation, because)
+    generation = s.lives[live].generation
+    s.cell = replace(s.cell, placed=s.cell.placed + 1)
+    return s.done(), Committed(generation, s.cell.rev, s.workers[winner].load, refusals=found.refusals)
+
+
+def recreate(record: Live, create: Create) -> PlaceOutcome:
+    """Create on an id that is taken: the same call once more is answered with its generation."""
+    if record.state == "ended":
+        return Ended()
+    if record.fingerprint != create.fingerprint:
+        return Conflict()
+    return Committed(record.generation, rev=0, load=0, again=True)
+
+
+def check(
+    s: Draft, live: str, operation: str, because: Because, expected: int, at_boundary: bool
+) -> PlaceOutcome | None:
+    """Why this place must not go on, or None. Its order is the table's."""
+    record = s.lives[live]
+    for row in (record.current, *record.history):
+        if row.operation == operation:
+            made = Generation(row.worker, row.epoch)
+            later = None if row.epoch == record.epoch else record.generation
+            return Committed(made, rev=0, load=0, again=True, superseded_by=later)
+    if record.epoch != expected:
+        return Stale(record.generation)
+    if record.state == "ended":
+        return Ended()
+    if because == "recover" and needs(s, live) is None:
+        s.leave_waiting(live)
+        return Moot()
+    if because == "drain" and s.workers[record.selected].mode != "draining":
+        return Moot()
+    rested = record.held and record.acked == record.released
+    if at_boundary and not rested:
+        return NotYet()
+    return None
+
+
+def admit(
+    s: Draft, live: str, record: Live | None, because: Because, candidates: Sequence[str], pools: Sequence[str]
+) -> Admitted | Full | Starting | Waiting:
+    """The first candidate that has room; else, for each named Pool in turn, the emptiest Worker that has."""
+    refusals: list[Refusal] = []
+    whys: set[Refused] = set()
+    for worker in candidates:
+        why = refuses(s, worker, record, because)
+        if why is None:
+            return Admitted(worker, tuple(refusals))
+        whys.add(why)
+        known = s.workers.get(worker)
+        refusals.append(Refusal(worker, why, known.load if known else 0, known.capacity if known else 0))
+    for pool in pools:
+        ordered = sorted(s.room.get(pool, {}).items(), key=lambda entry: (entry[1], entry[0]))
+        for worker, _ in ordered[: s.limits.walk_max]:
+            if record is not None and worker == record.selected and because != "recover":
+                continue  # Asked to leave: staying is not an answer.
+            why = refuses(s, worker, record, because)
+            if why is None:
+                return Admitted(worker, tuple(refusals))
+            whys.add(why)
+    kind = Starting if "STARTING" in whys else Waiting if "WAITING" in whys else Full
+    return kind(tuple(refusals))
+
+
+def refuses(s: Draft, worker: str, record: Live | None, because: Because) -> Refused | None:
+    """Why the Worker cannot take the live, or None."""
+    w = s.workers.get(worker)
+    if w is None:
+        return "UNKNOWN"
+    if not w.placeable:
+        return unplaceable(w.gone, w.lost, w.mode)
+    if record is not None and (record.selected == worker or (record.move and record.move.target == worker)):
+        return None  # It holds the live's slot, or its reservation: room is there already.
+    if w.load >= w.capacity:
+        return "FULL"
+    if because == "create" and s.waiting.get(w.pool):
+        return "WAITING"
+    budget = s.limits.starts_recover_max if because == "recover" else s.limits.starts_create_max
+    return "STARTING" if w.starting >= budget else None
+
+
+def unplaceable(gone: bool, lost: bool, mode: str) -> Refused:
+    if gone:
+        return "GONE"
+    if lost:
+        return "LOST"
+    if mode == "cordoned":
+        return "CORDONED"
+    return "DRAINING" if mode == "draining" else "NEW"
+
+
+def next_number(s: Draft, issued: int) -> int:
+    """A number that was never issued for this id, in this term or any before."""
+    return max(issued, s.cell.epoch_base, s.cell.epoch_floor) + 1
+
+
+def commit_create(s: Draft, live: str, create: Create, winner: str, operation: str) -> None:
+    epoch = next_number(s, 0)
+    s.lives[live] = Live(
+        digital_id=create.digital_id,
+        room=create.room,
+        priority=create.priority,
+        immovable=create.immovable,
+        fingerprint=create.fingerprint,
+        metadata=create.metadata,
+        config=create.config,
+        epoch=epoch,
+        issued=epoch,
+        selected=winner,
+        active=None,
+        pull_no=0,
+        controller="",
+        state="open",
+        current=Row(epoch, winner, "create", operation, s.now),
+    )
+    s.write_slot(winner, live, epoch, "starting")
+    s.look_at(live, s.now + s.limits.claim_wait_ms)
+
+
+def commit(s: Draft, live: str, winner: str, operation: str, because: Because) -> None:
+    """The epoch advances, selected is set, active is cleared and the old slot departs: one step."""
+    record = s.lives[live]
+    source, epoch, move = record.selected, record.epoch, record.move
+    reserved = move is not None and move.target == winner
+    s.clear_move(live, slot=not reserved)
+    number = issued = next_number(s, record.issued)
+    if reserved and move is not None and move.number > s.cell.epoch_floor:
+        # The number was issued when the place was reserved, unless a new term has begun since.
+        number, issued = move.number, record.issued
+    if reserved and move is not None:
+        s.write_slot(winner, live, number, "starting", was=move.number)
+    elif winner == source:
+        s.write_slot(winner, live, number, "starting", was=epoch)
+    else:
+        s.write_slot(winner, live, number, "starting")
+    if winner != source:
+        vacant = s.slot(source, live, epoch) == "vacant"
+        s.write_slot(source, live, epoch, None if vacant else "departing")
+    if because == "recover" and record.released > record.acked:
+        blame_head(s, live)
+    s.leave_waiting(live)
+    record = s.lives[live]
+    s.set_live(
+        live,
+        epoch=number,
+        issued=issued,
+        selected=winner,
+        active=None,
+        pull_no=0,
+        controller="",
+        released=record.acked,
+        at_boundary=record.at_boundary and record.released == record.acked,
+        note=None,
+        stalled=None,
+        tries=0,
+        starts=record.starts + (record.active is None),
+        current=Row(number, winner, because, operation, s.now),
+        history=(*record.history, record.current)[-s.limits.history_max :],
+    )
+    s.look_at(live, s.now + s.limits.claim_wait_ms)
+
+
+# -- poison
+
+
+def poisoned(record: Live, limits: Limits) -> bool:
+    """One more generation dead over the item at the head, and it is dropped."""
+    return record.released > record.acked and record.suspect == (record.acked + 1, limits.poison_max - 1)
+
+
+def closes_with(record: Live) -> bool:
+    """The item at the head is all that a closing live still waits for."""
+    return record.state == "closing" and record.appended == record.acked + 1
+
+
+def blame_head(s: Draft, live: str) -> None:
+    """A generation was lost with input in its hands: its first item is suspect, and dropped the third time."""
+    record = s.lives[live]
+    if poisoned(record, s.limits):
+        drop_poison(s, live)
+        return
+    head = record.acked + 1
+    n = record.suspect[1] + 1 if record.suspect and record.suspect[0] == head else 1
+    s.set_live(live, suspect=(head, n))
+
+
+def drop_poison(s: Draft, live: str) -> None:
+    record = s.lives[live]
+    s.set_live(
+        live,
+        acked=record.acked + 1,
+        pending=record.pending[1:],
+        dropped_poison=record.dropped_poison + 1,
+        suspect=None,
+        dead=(*record.dead, record.pending[0])[-s.limits.dead_max :],
+    )
+
+
+# -- planned moves
+
+
+def reserve(
+    state: State, now: int, limits: Limits, *, live: str, expected: int, candidates: Sequence[str]
+) -> tuple[State, ReserveOutcome]:
+    """Set a place aside for a planned move, with the number its generation will have."""
+    s = Draft(state, now, limits)
+    record = s.lives.get(live)
+    if record is None:
+        return state, NotFound()
+    if record.state == "ended":
+        return state, Ended()
+    if record.epoch != expected:
+        return state, Stale(record.generation)
+    if record.move is not None:
+        return state, Reserved(record.move.target, record.move.number, again=True)
+    cutovers = s.workers[record.selected].cutovers
+    if cutovers >= limits.cutovers_max:
+        return state, Busy(cutovers)
+    refusals: list[Refusal] = []
+    for worker in candidates:
+        w = s.workers.get(worker)
+        why: Refused | None = None
+        if w is None:
+            why = "UNKNOWN"
+        elif not w.placeable:
+            why = unplaceable(w.gone, w.lost, w.mode)
+        elif worker == record.selected or w.load >= w.capacity:
+            why = "FULL"
+        if why is None:
+            number = next_number(s, record.issued)
+            s.write_slot(worker, live, number, "reserved")
+            s.set_live(live, issued=number)
+            s.set_move(live, Move(worker, number, now + limits.move_expires_ms))
+            s.look_by(live, now + limits.move_expires_ms)
+            return s.done(), Reserved(worker, number, again=False)
+        refusals.append(Refusal(worker, why, w.load if w else 0, w.capacity if w else 0))
+    return state, Full(tuple(refusals))
+
+
+def hold(state: State, now: int, limits: Limits, *, live: str, number: int) -> tuple[State, HoldOutcome]:
+    """Stop input at the boundary it stands at, or at the next one it comes to."""
+    s = Draft(state, now, limits)
+    record = s.lives.get(live)
+    if record is None or record.move is None or record.move.number != number:
+        return state, NoMove()
+    at = record.move.hold
+    if not isinstance(at, int):
+        rests = record.at_boundary or record.acked == record.appended
+        at = record.released if rests else "next"
+        s.set_live(live, move=replace(record.move, hold=at))
+    return s.done(), Held(at)
+
+
+def cancel(state: State, now: int, limits: Limits, *, live: str, number: int) -> tuple[State, CancelOutcome]:
+    """Give up the move with this number, and only that one."""
+    s = Draft(state, now, limits)
+    record = s.lives.get(live)
+    if record is None or record.move is None or record.move.number != number:
+        return state, NoMove()
+    s.clear_move(live)
+    return s.done(), Cancelled()

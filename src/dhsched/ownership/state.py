@@ -1,0 +1,175 @@
+"""The whole state of one cell as immutable values: what docs/state.md lists as keys, written as dataclasses.
+
+`State` is what the steps take and return. Its maps are never changed in place; `Draft` (draft.py) makes the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal, NamedTuple, TypeVar
+
+from dhsched.types import Because, Generation, LiveState, Mode, SlotState
+
+Hold = int | Literal["next"] | None
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def frozen(mapping: Mapping[K, V]) -> Mapping[K, V]:
+    return MappingProxyType(dict(mapping))
+
+
+class Cursors(NamedTuple):
+    """What stands still when a live is stalled."""
+
+    epoch: int
+    pull_no: int
+    released: int
+    acked: int
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The one reservation a live may have: where it goes, the number issued for it, where input stops before it."""
+
+    target: str
+    number: int
+    expires: int
+    hold: Hold = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One generation in a live's history. Times are the store's, 0 where it never happened."""
+
+    epoch: int
+    worker: str
+    cause: Because
+    operation: str
+    committed_at: int
+    claimed_at: int = 0
+    first_ack_at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """One session's record and everything that hangs on it."""
+
+    # What the application said at create.
+    digital_id: str
+    room: str
+    priority: int
+    immovable: bool
+    fingerprint: str
+    metadata: bytes
+    # Ownership (paper, 4.1).
+    epoch: int
+    issued: int
+    selected: str
+    active: str | None
+    pull_no: int
+    controller: str
+    state: LiveState
+    current: Row
+    # Input cursors: acked <= released <= appended; `pending` is what lies between acked and appended.
+    appended: int = 0
+    released: int = 0
+    acked: int = 0
+    at_boundary: bool = False
+    pending: tuple[bytes, ...] = ()
+    dropped_interrupt: int = 0
+    dropped_end: int = 0
+    dropped_poison: int = 0
+    config: bytes = b""
+    config_seq: int = 0
+    saved: bytes = b""
+    saved_seq: int = 0
+    # Moving, stalling, recovering.
+    move: Move | None = None
+    note: tuple[Cursors, int] | None = None
+    stalled: Cursors | None = None
+    suspect: tuple[int, int] | None = None
+    starts: int = 0
+    tries: int = 0
+    waits: tuple[str, ...] = ()
+    ended_at: int = 0
+    history: tuple[Row, ...] = ()
+    producers: Mapping[str, tuple[int, int]] = field(default_factory=lambda: frozen({}))
+    recent: Mapping[str, int] = field(default_factory=lambda: frozen({}))
+    dead: tuple[bytes, ...] = ()
+
+    @property
+    def generation(self) -> Generation:
+        return Generation(self.selected, self.epoch)
+
+    @property
+    def cursors(self) -> Cursors:
+        return Cursors(self.epoch, self.pull_no, self.released, self.acked)
+
+    @property
+    def dropped(self) -> int:
+        return self.dropped_interrupt + self.dropped_end + self.dropped_poison
+
+    @property
+    def held(self) -> bool:
+        """Input stands at the boundary before a planned move."""
+        return self.move is not None and isinstance(self.move.hold, int) and self.released >= self.move.hold
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """One boot of one GPU machine. `load`, `starting` and `cutovers` are differences kept by the writers."""
+
+    name: str
+    boot: str
+    pool: str
+    capacity: int
+    labels: str
+    mode: Mode = "ready"
+    lost: bool = False
+    lost_at: int = 0
+    gone: bool = False
+    beat: int = 0
+    load: int = 0
+    starting: int = 0
+    cutovers: int = 0
+    slots_rev: int = 0
+    link: str = ""
+
+    @property
+    def placeable(self) -> bool:
+        """Ready, not lost, not gone, and has reported at least once."""
+        return self.mode == "ready" and not self.lost and not self.gone and self.beat > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What the whole cell counts."""
+
+    term: int = 1
+    epoch_base: int = 0
+    epoch_floor: int = 0
+    rev: int = 0
+    placed: int = 0
+    workers_issued: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """One cell. `slots[W][L@number]`; `agenda[class][L]` is when to look; `room[pool][W]` is load/capacity."""
+
+    cell: Cell = Cell()
+    lives: Mapping[str, Live] = field(default_factory=lambda: frozen({}))
+    workers: Mapping[str, Worker] = field(default_factory=lambda: frozen({}))
+    changed: Mapping[str, int] = field(default_factory=lambda: frozen({}))
+    slots: Mapping[str, Mapping[str, SlotState]] = field(default_factory=lambda: frozen({}))
+    room: Mapping[str, Mapping[str, float]] = field(default_factory=lambda: frozen({}))
+    waiting: Mapping[str, Mapping[str, float]] = field(default_factory=lambda: frozen({}))
+    agenda: Mapping[int, Mapping[str, int]] = field(default_factory=lambda: frozen({}))
+    boots: Mapping[str, str] = field(default_factory=lambda: frozen({}))
+    blame: Mapping[str, tuple[int, int]] = field(default_factory=lambda: frozen({}))
+
+
+EMPTY = State()

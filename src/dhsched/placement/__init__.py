@@ -1,0 +1,40 @@
+"""The choice of a Worker for a new generation: pure functions of a view, a request and chance (paper, section 5).
+
+One replica's round:
+
+    view.apply(snapshot, now=...)                       every 200 ms to 1 s
+    choice = choose(view, request, rng=..., now=...)    candidates and Pools for `place`
+    view.committed(worker, rev=...)                     at once, when a slot was taken
+    view.correct(worker, rev=..., load=...)             when a refusal told the truth
+    explain(choice, view=view)                          only for who asks
+"""
+
+from dhsched.placement.choose import choose
+from dhsched.placement.explain import Explanation, Refusal, explain
+from dhsched.placement.policies import DEFAULT_POLICY, POLICIES, Policy, view_for
+from dhsched.placement.pools import DigitalID, Pool, PoolEntry
+from dhsched.placement.request import Choice, NoEligiblePool, PlacementRequest, request_for
+from dhsched.placement.view import FleetView, Refreshed, Snapshot, Weighing, WorkerRow
+
+__all__ = [
+    "DEFAULT_POLICY",
+    "POLICIES",
+    "Choice",
+    "DigitalID",
+    "Explanation",
+    "FleetView",
+    "NoEligiblePool",
+    "PlacementRequest",
+    "Policy",
+    "Pool",
+    "PoolEntry",
+    "Refreshed",
+    "Refusal",
+    "Snapshot",
+    "Weighing",
+    "WorkerRow",
+    "choose",
+    "explain",
+    "request_for",
+    "view_for",
+]

@@ -1,0 +1,169 @@
+"""What the paper compares with (paper, 8.1), under the same views, requests and admission as our own policies.
+
+None of them sets apart Workers that it believes full, unless its own words say so: that is part of what is compared.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from heapq import nsmallest
+from random import Random
+
+from dhsched.placement.index import WorkerView
+from dhsched.placement.pools import RankedPool
+from dhsched.placement.request import PlacementRequest
+from dhsched.placement.view import Weighing
+
+
+@dataclass(frozen=True, slots=True)
+class StrictMin:
+    """The argmin of the snapshot in the chosen Pool, no delta; further attempts go to the next in line."""
+
+    name: str = "strict-min"
+    weighing: Weighing = Weighing.NONE
+    corrects: bool = False
+
+    def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
+        chosen: list[WorkerView] = []
+        for pool in _with_room_first(pools):
+            chosen += _lowest([pool], count - len(chosen))
+            if len(chosen) == count:
+                break
+        return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class LeastLoad:
+    """Cached Least-Load: the argmin of load / capacity over all eligible Workers, whatever their Pool's priority."""
+
+    name: str = "least-load"
+    weighing: Weighing = Weighing.ONE
+    corrects: bool = False
+
+    def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
+        return _lowest(pools, count)
+
+
+@dataclass(frozen=True, slots=True)
+class PowerOfTwo:
+    """The emptier of two random Workers of the chosen Pool, by the snapshot alone."""
+
+    name: str = "power-of-two"
+    weighing: Weighing = Weighing.NONE
+    corrects: bool = False
+
+    def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
+        chosen: list[WorkerView] = []
+        for pool in _with_room_first(pools):
+            _add_pairs(chosen, [pool], count, _share, rng)
+        return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class OrleansAC:
+    """ActivationCount placement as the paper words it.
+
+    "Each Dispatch replica ranks a random pair using the latest cached activation count plus its own successful
+    placements since that snapshot." Any eligible Worker may be in a pair, and counts are not divided by capacity.
+    """
+
+    name: str = "orleans-ac"
+    weighing: Weighing = Weighing.ONE
+    corrects: bool = False
+
+    def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
+        return _add_pairs([], pools, count, WorkerView.effective_milli, rng)
+
+
+@dataclass(frozen=True, slots=True)
+class OrleansACPriority:
+    """OrleansAC within the Pools of the best tier and priority; the last attempt is for any eligible Worker."""
+
+    name: str = "orleans-ac-priority"
+    weighing: Weighing = Weighing.ONE
+    corrects: bool = False
+
+    def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
+        best = [pool for pool in pools if (pool.tier, pool.priority) == (pools[0].tier, pools[0].priority)]
+        chosen = _add_pairs([], best, max(1, count - 1), WorkerView.effective_milli, rng)
+        return _add_pairs(chosen, pools, count, WorkerView.effective_milli, rng)
+
+
+@dataclass(frozen=True, slots=True)
+class OrleansACCode:
+    """ActivationCount placement as the Orleans runtime has it.
+
+    Silos that report overload are left out (here: Workers believed full), two of the rest are drawn, and the count
+    of the chosen one rises at once by the number of placers, whether the activation succeeds or not. News of a silo
+    wipes its count out; every silo sends its news at its own time, which is the `workers` schedule of the simulator.
+    """
+
+    name: str = "orleans-ac-code"
+    weighing: Weighing = Weighing.SELECTION
+    corrects: bool = False
+
+    def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
+        return _add_pairs([], pools, count, _count_if_room, rng)
+
+
+def _with_room_first(pools: Sequence[RankedPool]) -> list[RankedPool]:
+    """The chosen Pool is the first that is not full throughout; otherwise the order stays."""
+    return sorted(pools, key=lambda pool: pool.with_room == 0)
+
+
+def _share(worker: WorkerView) -> float:
+    return worker.effective_milli() / worker.capacity if worker.capacity else float("inf")
+
+
+def _count_if_room(worker: WorkerView) -> float:
+    return float("inf") if worker.believed_full() else worker.effective_milli()
+
+
+def _lowest(pools: Sequence[RankedPool], count: int) -> list[WorkerView]:
+    """The `count` lowest Workers by share of capacity, ties by name.
+
+    Buckets are in order of share within a Pool, so those that hold a Pool's lowest `count` hold all that matter.
+    """
+    near: list[WorkerView] = []
+    for pool in pools:
+        found = 0
+        for key in pool.view.keys:
+            near += pool.view.buckets[key]
+            found += len(pool.view.buckets[key])
+            if found >= count:
+                break
+    return nsmallest(count, near, key=lambda worker: (_share(worker), worker.worker))
+
+
+def _add_pairs(
+    chosen: list[WorkerView],
+    pools: Sequence[RankedPool],
+    count: int,
+    cost: Callable[[WorkerView], float],
+    rng: Random,
+) -> list[WorkerView]:
+    """Add to `chosen`, up to `count`, the cheaper Worker of a random pair of those not chosen yet, for each attempt."""
+    rosters = [pool.view.members for pool in pools]
+    total = sum(len(roster) for roster in rosters)
+    if total <= 4 * count:
+        left = [worker for roster in rosters for worker in roster if worker not in chosen]
+        while left and len(chosen) < count:
+            pair = rng.sample(left, min(2, len(left)))
+            chosen.append(min(pair, key=cost))
+            left.remove(chosen[-1])
+        return chosen
+    while len(chosen) < count:
+        one = _pick(rosters, total, rng)
+        other = _pick(rosters, total, rng)
+        if one is other or one in chosen or other in chosen:
+            continue
+        chosen.append(other if cost(other) < cost(one) else one)
+    return chosen
+
+
+def _pick(rosters: list[list[WorkerView]], total: int, rng: Random) -> WorkerView:
+    at = int(rng.random() * total)
+    for roster in rosters:
+        if at < len(roster):
+            break
+        at -= len(roster)
+    return roster[at]

@@ -1,0 +1,59 @@
+"""The choice itself: view, request, policy and chance in, candidates and Pools out. Nothing else is read."""
+
+from random import Random
+
+from dhsched.placement.index import WorkerView
+from dhsched.placement.policies import DEFAULT_POLICY, Policy
+from dhsched.placement.pools import RankedPool, order_pools
+from dhsched.placement.request import Choice, NoEligiblePool, PlacementRequest, Why, WorkerScore
+from dhsched.placement.view import FleetView, Weighing
+
+
+def choose(
+    view: FleetView, request: PlacementRequest, *, rng: Random, now: float, policy: Policy = DEFAULT_POLICY
+) -> Choice | NoEligiblePool:
+    """Where a live should go, as this replica sees the fleet.
+
+    The caller hands candidates and Pools to `place`, and tells the view what came of it: `committed`, `correct`.
+    """
+    pools, excluded = order_pools(view.pools, request.pools, request.required_labels)
+    if not pools:
+        reason = "; ".join(f"{pool} {why}" for pool, why in excluded) or "it lists no Pool"
+        return NoEligiblePool(f"DigitalID {request.digital_id} has no eligible Pool: {reason}", tuple(excluded))
+    count = request.candidates_max or pools[0].view.pool.candidates_max
+    if request.avoid or request.last is not None or request.first is not None:
+        workers = _rank_in_asked_order(view, request, policy, pools, count, rng)
+    else:
+        workers = policy.rank(pools, count, request, rng)
+    choice = Choice(
+        tuple([worker.worker for worker in workers]),
+        tuple([pool.pool for pool in pools]),
+        Why(
+            request,
+            policy.name,
+            now,
+            view.rev,
+            view.taken_at,
+            view.weight_milli(),
+            tuple(pools),
+            tuple(excluded),
+            tuple([WorkerScore(w.worker, w.pool, w.load, w.own, w.delta, w.capacity, w.starting) for w in workers]),
+        ),
+    )
+    if workers and view.weighing is Weighing.SELECTION:
+        view.selected(workers[0].worker)  # The one policy whose very choice counts, and the one change made here.
+    return choice
+
+
+def _rank_in_asked_order(
+    view: FleetView, request: PlacementRequest, policy: Policy, pools: list[RankedPool], count: int, rng: Random
+) -> list[WorkerView]:
+    """Rank as many more as may have to make way, then move those asked for to the front or the end."""
+    late = request.avoid if request.last is None else request.avoid | {request.last}
+    ranked = policy.rank(pools, count + len(late) + 1, request, rng)
+    first = view.workers.get(request.first) if request.first is not None else None
+    if first is None or not any(first.home is pool.view for pool in pools):
+        first = None
+    others = [worker for worker in ranked if worker is not first]
+    others.sort(key=lambda worker: (worker.worker in late) + (worker.worker == request.last))
+    return ([first] if first is not None else []) + others[: count - (first is not None)]

@@ -1,0 +1,95 @@
+"""What is asked of placement and what it answers: plain values.
+
+None of them can be part of a reference cycle, so `gc=False` keeps thousands of them a second out of the collector.
+"""
+
+import msgspec
+
+from dhsched.placement.pools import CANDIDATES_LIMIT, DigitalID, ExcludedPool, RankedPool
+
+NO_LABELS: frozenset[str] = frozenset()
+
+
+class PlacementRequest(msgspec.Struct, frozen=True, gc=False):
+    """A live of `digital_id` needs a Worker.
+
+    `avoid`, `last` and `first` are orders, not filters: avoided Workers come after all others and `last` after those;
+    `first` leads, also when it looks full, because the live may hold a slot there.
+    """
+
+    digital_id: str
+    pools: tuple[tuple[str, int], ...]  # (Pool, tier); tier 0 is preferred.
+    required_labels: frozenset[str] = NO_LABELS  # Of the Pool.
+    preferred_labels: frozenset[str] = NO_LABELS  # Of the Worker; they only rank.
+    avoid: frozenset[str] = NO_LABELS
+    last: str | None = None
+    first: str | None = None
+    candidates_max: int | None = None  # None: as the first Pool in the order has it.
+
+    def __post_init__(self) -> None:
+        if len(self.pools) > 1 and len({pool for pool, _ in self.pools}) != len(self.pools):
+            raise ValueError(f"request for DigitalID {self.digital_id} names a Pool twice: {self.pools}")
+        if self.candidates_max is not None and not 1 <= self.candidates_max <= CANDIDATES_LIMIT:
+            raise ValueError(f"candidates_max is {self.candidates_max}; choose 1 to {CANDIDATES_LIMIT}")
+
+
+class WorkerScore(msgspec.Struct, frozen=True, gc=False):
+    """The numbers that a candidate was ranked by, as they were."""
+
+    worker: str
+    pool: str
+    load: int
+    own: int
+    delta_milli: int
+    capacity: int
+    starting: int
+
+
+class Why(msgspec.Struct, frozen=True, gc=False):
+    """What a choice was made from, recorded as cheaply as possible; `explain` turns it into words and numbers."""
+
+    request: PlacementRequest
+    policy: str
+    now: float
+    rev: int
+    taken_at: float | None
+    weight_milli: int
+    pools: tuple[RankedPool, ...]
+    excluded: tuple[ExcludedPool, ...]
+    scores: tuple[WorkerScore, ...]
+
+
+class Choice(msgspec.Struct, frozen=True, gc=False):
+    """Candidates to try in order, then all eligible Pools in order, in which the store itself looks for room."""
+
+    candidates: tuple[str, ...]
+    pools: tuple[str, ...]
+    why: Why
+
+
+class NoEligiblePool(msgspec.Struct, frozen=True, gc=False):
+    """No Pool may ever take this live. It is a matter of configuration; do not retry."""
+
+    reason: str
+    excluded: tuple[ExcludedPool, ...] = ()
+
+
+def request_for(
+    digital_id: DigitalID,
+    *,
+    avoid: frozenset[str] = NO_LABELS,
+    last: str | None = None,
+    first: str | None = None,
+    candidates_max: int | None = None,
+) -> PlacementRequest:
+    """The request that a DigitalID's configuration asks for."""
+    return PlacementRequest(
+        digital_id=digital_id.name,
+        pools=tuple((entry.pool, entry.tier) for entry in digital_id.pools),
+        required_labels=digital_id.required_labels,
+        preferred_labels=digital_id.preferred_labels,
+        avoid=avoid,
+        last=last,
+        first=first,
+        candidates_max=candidates_max,
+    )

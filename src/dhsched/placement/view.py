@@ -1,0 +1,251 @@
+"""The fleet view: what one replica believes about Pools and Workers (paper, 5.2; design, 5.3-5.4).
+
+The view is a snapshot plus this replica's own assignments that the snapshot does not contain yet. Every change of a
+slot in the cell raises the cell's rev, and each own commit is tagged with the rev that it returned. What is known of a
+Worker is its load as of some rev: that of the snapshot, or that of a later correction. Tags at or below it are
+contained in the load and dropped; tags above it are not and are added. So rebasing is exact, in whatever order commit
+replies, snapshots and corrections arrive: load + own never counts an assignment twice and never loses one.
+
+A view only ranks. The store admits, so a view that is stale or plainly wrong costs attempts, never capacity.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+
+import msgspec
+
+from dhsched.placement.index import MILLI, PoolView, WorkerView
+from dhsched.placement.pools import Pool
+from dhsched.placement.share import ShareWeight
+
+BULK_DIVISOR = 2  # A snapshot with rows for more than 1 / this of the Workers rebuilds the buckets at once.
+
+
+class WorkerRow(msgspec.Struct, frozen=True, gc=False):
+    """One Worker in a snapshot."""
+
+    worker: str
+    pool: str
+    load: int
+    capacity: int
+    starting: int = 0
+    barred: str = ""  # Why it takes nothing new (draining, lost, ...); empty when it is placeable.
+    labels: frozenset[str] = frozenset()
+    rev: int = 0  # The cell's rev at this Worker's last change.
+
+
+class Snapshot(msgspec.Struct, frozen=True, gc=False):
+    """The Workers that changed after `since`, as of `rev`; all of them when `since` is None."""
+
+    rev: int
+    placed: int
+    rows: tuple[WorkerRow, ...]
+    since: int | None = None
+
+
+class Refreshed(Enum):
+    """What became of a snapshot."""
+
+    APPLIED = "applied"
+    OLDER = "older"  # The view is ahead of it. Harmless; after a rollback of the store, make a new view.
+    GAP = "gap"  # It starts after the view ends, so changes would be missed: ask for a full one.
+
+
+class Weighing(Enum):
+    """What an own assignment adds to a Worker's effective load until a snapshot contains it."""
+
+    NONE = "none"
+    ONE = "one"
+    REPLICAS = "replicas"
+    SHARE = "share"
+    SELECTION = "selection"  # The number of replicas, added when a Worker is chosen, whether it commits or not.
+
+
+class FleetView:
+    """Changes only by what it is told: snapshots, own commits, corrections, configuration."""
+
+    def __init__(
+        self, *, weighing: Weighing = Weighing.SHARE, replicas: int | None = None, pools: Iterable[Pool] = ()
+    ) -> None:
+        self.weighing = weighing
+        self.rev = -1
+        self.taken_at: float | None = None  # When the last snapshot was taken, by the caller's clock.
+        self.share = ShareWeight(replicas)
+        self._tracks_commits = weighing in (Weighing.ONE, Weighing.REPLICAS, Weighing.SHARE)
+        self._pools: dict[str, PoolView] = {}
+        self._workers: dict[str, WorkerView] = {}
+        self._owing: dict[str, WorkerView] = {}  # Those with tags. A dict, because its order is the same in every run.
+        self.configure(pools)
+
+    @property
+    def pools(self) -> Mapping[str, PoolView]:
+        return self._pools
+
+    @property
+    def workers(self) -> Mapping[str, WorkerView]:
+        return self._workers
+
+    def weight_milli(self) -> int:
+        """What the next own assignment counts for, in thousandths of a slot."""
+        if self.weighing is Weighing.SHARE:
+            return self.share.milli
+        if self.weighing is Weighing.NONE:
+            return 0
+        return MILLI if self.weighing is Weighing.ONE else MILLI * self.share.replicas
+
+    def configure(self, pools: Iterable[Pool]) -> None:
+        """Replace the settings of all Pools. A Pool that only its Workers name keeps the defaults."""
+        settings = {pool.name: pool for pool in pools}
+        for name, view in self._pools.items():
+            view.configure(settings.pop(name, Pool(name)))
+        for name, pool in settings.items():
+            self._pools[name] = PoolView(pool)
+
+    def apply(self, snapshot: Snapshot, *, now: float) -> Refreshed:
+        """Take over a snapshot that was asked for at `now`, and rebase the own deltas on it."""
+        if snapshot.rev < self.rev:
+            return Refreshed.OLDER
+        if snapshot.since is not None and snapshot.since > self.rev:
+            return Refreshed.GAP
+        if len(snapshot.rows) * BULK_DIVISOR > len(self._workers):
+            for pool in self._pools.values():
+                pool.stale = True
+        rebased = self._drop_tags(snapshot.rev)
+        for row in snapshot.rows:
+            self._apply_row(row, snapshot.rev)
+        if snapshot.since is None:
+            self._forget_vanished({row.worker for row in snapshot.rows}, snapshot.rev)
+        for worker in rebased:
+            if worker.home is not None:
+                worker.home.settle(worker)
+        self._rebuild_stale()
+        self.rev = snapshot.rev
+        self.taken_at = now
+        self.share.close_window(snapshot.placed)
+        return Refreshed.APPLIED
+
+    def committed(self, worker: str, *, rev: int) -> None:
+        """An own operation took a slot of `worker`; `rev` is the cell's rev that its commit returned.
+
+        Only for commits that took a slot: a generation that moves into the slot it already holds changes no load.
+        A rev names one change, so hearing of it twice counts once.
+        """
+        self.share.count_own()
+        if not self._tracks_commits or rev <= self.rev:
+            return  # A reply that the snapshot overtook: the load already contains it.
+        view = self._workers.get(worker) or self._meet(worker)
+        if rev <= view.known or any(tag == rev for tag, _ in view.tags):
+            return
+        self._tag(view, rev, self.weight_milli(), own=1)
+
+    def selected(self, worker: str) -> None:
+        """A Worker was chosen by a policy that counts at selection; its next news wipes the count out."""
+        view = self._workers[worker]
+        self._tag(view, max(self.rev, view.known) + 1, self.weight_milli(), own=0)
+
+    def correct(
+        self,
+        worker: str,
+        *,
+        rev: int,
+        load: int | None = None,
+        starting: int | None = None,
+        barred: str | None = None,
+    ) -> None:
+        """A refusal or a departure told the truth about one Worker as of `rev`. Older news is ignored."""
+        view = self._workers.get(worker) or self._meet(worker)
+        if rev < max(self.rev, view.known):
+            return
+        view.row_rev = -1  # What we hold is no longer what that row said: the next full snapshot must be heard.
+        if starting is not None:
+            view.starting = starting
+        if load is not None:
+            view.known = rev
+            self._drop_tags_of(view, rev)
+            self._set_load(view, load)
+        if barred is not None and barred != view.barred and view.pool:
+            self._rehome(view, view.pool, view.capacity, barred)
+        self._rebuild_stale()
+
+    def _apply_row(self, row: WorkerRow, rev: int) -> None:
+        view = self._workers.get(row.worker)
+        if view is None:
+            view = self._meet(row.worker)
+        elif view.row_rev == row.rev:
+            return
+        view.row_rev = row.rev
+        view.starting = row.starting
+        view.labels = row.labels
+        if row.barred != view.barred or row.capacity != view.capacity or row.pool != view.pool:
+            self._rehome(view, row.pool, row.capacity, row.barred)
+        if rev >= view.known:  # Else a correction told a later load than this snapshot knows.
+            self._set_load(view, row.load)
+
+    def _rehome(self, view: WorkerView, pool: str, capacity: int, barred: str) -> None:
+        if view.home is not None:
+            view.home.dismiss(view)
+        view.pool, view.capacity, view.barred = pool, capacity, barred
+        if not barred:
+            home = self._pools.get(pool)
+            if home is None:
+                home = self._pools[pool] = PoolView(Pool(pool))
+                home.stale = True  # Its other Workers are likely in the same snapshot: fill the buckets once.
+            home.admit(view)
+
+    def _set_load(self, view: WorkerView, load: int) -> None:
+        home = view.home
+        if home is None:
+            view.load = load
+        else:
+            home.load += load - view.load
+            view.load = load
+            home.settle(view)
+
+    def _meet(self, worker: str) -> WorkerView:
+        """A Worker heard of for the first time. Until a row tells its Pool it is no candidate, but its tags count."""
+        view = self._workers[worker] = WorkerView(worker)
+        return view
+
+    def _forget_vanished(self, present: set[str], rev: int) -> None:
+        for worker, view in list(self._workers.items()):
+            if worker in present:
+                continue
+            if view.home is not None:
+                view.home.dismiss(view)
+            if view.tags or view.known > rev:
+                # It is younger than this snapshot: keep what we know of it until a snapshot tells the rest.
+                view.pool, view.barred, view.row_rev = "", "unknown", -1
+            else:
+                del self._workers[worker]
+
+    def _tag(self, view: WorkerView, rev: int, weight: int, *, own: int) -> None:
+        view.tags.append((rev, weight))
+        view.own += own
+        view.delta += weight
+        self._owing[view.worker] = view
+        if view.home is not None:
+            view.home.delta += weight
+            view.home.settle(view)
+
+    def _drop_tags(self, rev: int) -> list[WorkerView]:
+        """Drop what a snapshot as of `rev` contains. Those touched are settled by the caller, after their rows."""
+        touched = list(self._owing.values())
+        for view in touched:
+            self._drop_tags_of(view, rev)
+        return touched
+
+    def _drop_tags_of(self, view: WorkerView, rev: int) -> None:
+        kept = [tag for tag in view.tags if tag[0] > rev]
+        delta = sum(weight for _, weight in kept)
+        if view.home is not None:
+            view.home.delta += delta - view.delta
+        view.tags = kept
+        view.delta = delta
+        view.own = len(kept) if self._tracks_commits else 0
+        if not kept:
+            self._owing.pop(view.worker, None)
+
+    def _rebuild_stale(self) -> None:
+        for pool in self._pools.values():
+            if pool.stale:
+                pool.rebuild()

@@ -1,0 +1,190 @@
+"""A fleet in memory: replicas with views of their own, true loads, and admission as atomic as the store's.
+
+Creates happen one after another, each at one replica, which chooses from its own view by the very code that the
+service runs. How stale views get is set in placements per snapshot. Same workload, policy and seed: same result.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from heapq import heapify, heappop, heapreplace
+from random import Random
+from typing import NamedTuple
+
+from dhsched.placement import FleetView, NoEligiblePool, Policy, Snapshot, WorkerRow, choose, request_for, view_for
+from dhsched.simulate.workloads import Workload
+
+
+class Schedule(Enum):
+    """When the replicas hear of the fleet, each time `placements_per_snapshot` creates after the last."""
+
+    TOGETHER = "together"  # All replicas take the same snapshot at the same moment: the paper's schedule.
+    STAGGERED = "staggered"  # Each replica at its own moment.
+    WORKERS = "workers"  # Each Worker tells all replicas its load at its own moment, as Orleans silos do.
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What the paper reports of a run (paper, 8.1)."""
+
+    policy: str
+    creates: int
+    failed_creates: int  # Creates that ended without a Worker.
+    rejected_candidates: int  # Attempts that a full Worker turned down.
+    fallback_placements: int  # Creates that the store placed itself after all attempts were turned down.
+    off_tier_share: float  # Of the placed: outside the DigitalID's preferred tier.
+    spread: int  # Highest minus lowest load over all Workers,
+    utilisation_spread: float  # and the same of load / capacity.
+
+
+def simulate(
+    workload: Workload,
+    policy: Policy,
+    *,
+    placements_per_snapshot: int,
+    seed: int = 0,
+    schedule: Schedule = Schedule.TOGETHER,
+    attempts_max: int = 3,
+    fallback: bool = True,
+) -> Result:
+    """Run a workload under a policy. Without `fallback` a create fails when its attempts do, as in the paper."""
+    cell = _Cell(workload)
+    views = [view_for(policy, replicas=workload.replicas) for _ in range(workload.replicas)]
+    for view in views:
+        view.configure(workload.pools)
+        view.apply(cell.snapshot(None), now=0.0)
+    requests = [request_for(each, candidates_max=attempts_max) for each in workload.digital_ids]
+    preferred = [_preferred_pools(request.pools) for request in requests]
+    rng = Random(seed)
+    refresh_every = placements_per_snapshot if schedule is Schedule.TOGETHER else 1
+    failed = rejected = fallbacks = off_tier = 0
+    for number, (replica, digital_id) in enumerate(workload.arrivals):
+        if number and number % refresh_every == 0:
+            _refresh(views, cell, workload, number, placements_per_snapshot, schedule)
+        view = views[replica]
+        choice = choose(view, requests[digital_id], rng=rng, now=float(number), policy=policy)
+        assert not isinstance(choice, NoEligiblePool), choice.reason
+        # `exact` names no candidates: looking for room in the store is all it does.
+        placed = cell.place(choice.candidates, choice.pools if fallback or not choice.candidates else ())
+        rejected += len(placed.refused)
+        if policy.corrects:
+            for worker in placed.refused:
+                view.correct(worker, rev=cell.rev, load=cell.loads[worker])
+        if placed.worker is None:
+            failed += 1
+            continue
+        view.committed(placed.worker, rev=cell.rev)
+        fallbacks += placed.by_fallback
+        off_tier += cell.pool_of[placed.worker] not in preferred[digital_id]
+    return Result(
+        policy=policy.name,
+        creates=len(workload.arrivals),
+        failed_creates=failed,
+        rejected_candidates=rejected,
+        fallback_placements=fallbacks,
+        off_tier_share=off_tier / max(1, len(workload.arrivals) - failed),
+        spread=cell.spread(),
+        utilisation_spread=cell.utilisation_spread(),
+    )
+
+
+def _refresh(
+    views: list[FleetView], cell: "_Cell", workload: Workload, number: int, every: int, schedule: Schedule
+) -> None:
+    """Give the replicas what is due before create `number`."""
+    if schedule is Schedule.TOGETHER:
+        snapshot = cell.snapshot(views[0].rev)
+        for view in views:
+            view.apply(snapshot, now=float(number))
+    elif schedule is Schedule.STAGGERED:
+        for replica, view in enumerate(views):
+            if (number + replica * every // len(views)) % every == 0:
+                view.apply(cell.snapshot(view.rev), now=float(number))
+    else:
+        fleet = workload.workers
+        for at in range((number - 1) * len(fleet) // every, number * len(fleet) // every):
+            worker = fleet[at % len(fleet)].worker
+            for view in views:
+                view.correct(worker, rev=cell.rev, load=cell.loads[worker])
+
+
+def _preferred_pools(entries: tuple[tuple[str, int], ...]) -> frozenset[str]:
+    best = min(tier for _, tier in entries)
+    return frozenset(pool for pool, tier in entries if tier == best)
+
+
+class _Placed(NamedTuple):
+    worker: str | None
+    refused: list[str]
+    by_fallback: bool = False
+
+
+class _Cell:
+    """The truth: loads, and the one order in which slots are taken."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.rev = 0
+        self.loads = {worker.worker: worker.load for worker in workload.workers}
+        self.capacities = {worker.worker: worker.capacity for worker in workload.workers}
+        self.pool_of = {worker.worker: worker.pool for worker in workload.workers}
+        self._winners: list[str] = []  # The Worker of each placement, so the change of rev r is at r - 1.
+        self._changed = dict.fromkeys(self.loads, 0)
+        self._room: dict[str, list[tuple[float, str]]] = {pool.name: [] for pool in workload.pools}
+        for worker in workload.workers:
+            self._room[worker.pool].append((worker.load / worker.capacity, worker.worker))
+        for heap in self._room.values():
+            heapify(heap)
+
+    def place(self, candidates: tuple[str, ...], pools: tuple[str, ...]) -> _Placed:
+        """The first candidate with room, else the emptiest Worker of the named Pools, in their order."""
+        refused: list[str] = []
+        for worker in candidates:
+            if self.loads[worker] < self.capacities[worker]:
+                self._take(worker)
+                return _Placed(worker, refused)
+            refused.append(worker)
+        for pool in pools:
+            emptiest = self._emptiest(pool)
+            if emptiest is not None:
+                self._take(emptiest)
+                return _Placed(emptiest, refused, by_fallback=True)
+        return _Placed(None, refused)
+
+    def snapshot(self, since: int | None) -> Snapshot:
+        names = self.loads if since is None else dict.fromkeys(self._winners[since:])
+        return Snapshot(rev=self.rev, placed=self.rev, rows=tuple([self._row(name) for name in names]), since=since)
+
+    def spread(self) -> int:
+        return max(self.loads.values()) - min(self.loads.values())
+
+    def utilisation_spread(self) -> float:
+        shares = [load / self.capacities[worker] for worker, load in self.loads.items()]
+        return max(shares) - min(shares)
+
+    def _row(self, worker: str) -> WorkerRow:
+        return WorkerRow(
+            worker,
+            self.pool_of[worker],
+            self.loads[worker],
+            self.capacities[worker],
+            rev=self._changed[worker],
+        )
+
+    def _take(self, worker: str) -> None:
+        self.rev += 1
+        self.loads[worker] += 1
+        self._changed[worker] = self.rev
+        self._winners.append(worker)
+
+    def _emptiest(self, pool: str) -> str | None:
+        """Loads only rise here, so an entry of the heap that is out of date is too low: mend it and look again."""
+        heap = self._room[pool]
+        while heap:
+            noted, worker = heap[0]
+            load, capacity = self.loads[worker], self.capacities[worker]
+            if load >= capacity:
+                heappop(heap)
+            elif load / capacity != noted:
+                heapreplace(heap, (load / capacity, worker))
+            else:
+                return worker
+        return None

@@ -1,0 +1,225 @@
+"""The authority: the sixteen steps as calls, whatever answers them.
+
+`RedisStore` asks a real server, `MemoryStore` the model itself. Both check what they are given here, at the one
+boundary, and answer with the same values. A call either answers, or raises `StoreError`; after one that says
+`unknown`, repeat the call with the same operation id.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+from dhsched.errors import BadValue
+from dhsched.ownership import outcomes as o
+from dhsched.ownership.limits import Limits
+from dhsched.ownership.model import STEPS
+from dhsched.ownership.placing import Create
+from dhsched.ownership.workers import Verb
+from dhsched.types import PRIORITIES, Because, Kind, check_id, check_live, check_worker
+
+NUMBER_MAX = 2**53 - 1
+"""What a script's numbers hold exactly."""
+CAPACITY_MAX = 100_000
+TEXT_BYTES_MAX = 65_536
+
+
+class Store(ABC):
+    """One cell's steps."""
+
+    limits: Limits
+    now_ms: int = 0
+    """The store's time at the latest answer."""
+
+    @abstractmethod
+    async def step(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        """Run one step with arguments that have been checked."""
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+    # -- Workers
+
+    async def register_worker(
+        self, *, name: str, boot: str, pool: str, capacity: int, labels: str = "", replaces: str = ""
+    ) -> o.RegisterOutcome:
+        check_id(name, "worker name"), check_id(boot, "boot"), check_id(pool, "pool")
+        check_number(capacity, "capacity", 1, CAPACITY_MAX)
+        check_text(labels, "labels")
+        if replaces:
+            check_worker(replaces)
+        return cast(o.RegisterOutcome, await self._step("register_worker", locals()))
+
+    async def report(
+        self, *, worker: str, boot: str, term: int = 0, rev: int = 0, link: str = "", busy: Sequence[str] = ()
+    ) -> o.ReportOutcome:
+        check_worker(worker), check_id(boot, "boot")
+        check_number(term, "term"), check_number(rev, "rev")
+        if link:
+            check_id(link, "link")
+        for tag in busy:
+            live, _, number = tag.rpartition("@")
+            check_live(live), check_number(int(number) if number.isdigit() else -1, "slot number")
+        return cast(o.ReportOutcome, await self._step("report", locals()))
+
+    async def set_worker(self, *, worker: str, verb: Verb) -> o.SetOutcome:
+        check_worker(worker)
+        check_word(verb, "verb", ("cordon", "uncordon", "drain", "undrain", "exit", "reap"))
+        return cast(o.SetOutcome, await self._step("set_worker", locals()))
+
+    async def expire_worker(self, *, worker: str, beat: int) -> o.ExpireOutcome:
+        check_worker(worker), check_number(beat, "beat")
+        return cast(o.ExpireOutcome, await self._step("expire_worker", locals()))
+
+    async def depart(self, *, worker: str, live: str, number: int) -> o.DepartOutcome:
+        check_worker(worker), check_live(live), check_number(number, "number")
+        return cast(o.DepartOutcome, await self._step("depart", locals()))
+
+    # -- generations
+
+    async def place(
+        self,
+        *,
+        live: str,
+        operation: str,
+        because: Because,
+        expected: int = 0,
+        create: Create | None = None,
+        candidates: Sequence[str] = (),
+        pools: Sequence[str] = (),
+        at_boundary: bool = False,
+        force: bool = False,
+    ) -> o.PlaceOutcome:
+        check_live(live), check_id(operation, "operation"), check_number(expected, "expected epoch")
+        check_word(because, "because", ("create", "reassign", "recover", "drain", "rebalance"))
+        if (create is not None) != (because == "create"):
+            raise BadValue(f"place of {live} because {because!r}: what the live is made of goes with create, and only there")
+        if create is not None:
+            check_create(create)
+        self._check_candidates(candidates, pools)
+        return cast(o.PlaceOutcome, await self._step("place", locals()))
+
+    async def reserve(self, *, live: str, expected: int, candidates: Sequence[str]) -> o.ReserveOutcome:
+        check_live(live), check_number(expected, "expected epoch")
+        self._check_candidates(candidates, ())
+        return cast(o.ReserveOutcome, await self._step("reserve", locals()))
+
+    async def hold(self, *, live: str, number: int) -> o.HoldOutcome:
+        check_live(live), check_number(number, "number")
+        return cast(o.HoldOutcome, await self._step("hold", locals()))
+
+    async def cancel(self, *, live: str, number: int) -> o.CancelOutcome:
+        check_live(live), check_number(number, "number")
+        return cast(o.CancelOutcome, await self._step("cancel", locals()))
+
+    # -- input
+
+    async def pull(self, *, live: str, worker: str, epoch: int, after: int, controller: str) -> o.PullOutcome:
+        check_live(live), check_worker(worker), check_number(epoch, "epoch"), check_number(after, "after")
+        check_id(controller, "controller")
+        return cast(o.PullOutcome, await self._step("pull", locals()))
+
+    async def append_input(
+        self,
+        *,
+        live: str,
+        kind: Kind,
+        payload: bytes,
+        boundary: bool = False,
+        producer: str = "",
+        n: int = 0,
+        request: str = "",
+    ) -> o.AppendOutcome:
+        check_live(live)
+        check_word(kind, "kind", ("text", "interrupt", "config"))
+        check_bytes(payload, "payload", TEXT_BYTES_MAX)
+        if bool(producer) == bool(request):
+            raise BadValue(f"input for {live} needs either a producer and its n, or a request id")
+        if producer:
+            check_id(producer, "producer"), check_number(n, "n", 1)
+        else:
+            check_id(request, "request")
+        return cast(o.AppendOutcome, await self._step("append_input", locals()))
+
+    async def release_input(
+        self, *, live: str, worker: str, epoch: int, pull_no: int, after: int, credit: int
+    ) -> o.ReleaseOutcome:
+        check_live(live), check_worker(worker), check_number(epoch, "epoch"), check_number(pull_no, "pull_no")
+        check_number(after, "after"), check_number(credit, "credit", 1, 1_000)
+        return cast(o.ReleaseOutcome, await self._step("release_input", locals()))
+
+    async def ack_input(
+        self, *, live: str, worker: str, epoch: int, n: int, saved: bytes | None = None
+    ) -> o.AckOutcome:
+        check_live(live), check_worker(worker), check_number(epoch, "epoch"), check_number(n, "n")
+        if saved is not None:
+            check_bytes(saved, "saved state", self.limits.state_bytes_max)
+        return cast(o.AckOutcome, await self._step("ack_input", locals()))
+
+    async def end_live(self, *, live: str, after_pending: bool = False) -> o.EndOutcome:
+        check_live(live)
+        return cast(o.EndOutcome, await self._step("end_live", locals()))
+
+    # -- time
+
+    async def look(self, *, live: str) -> o.LookOutcome:
+        check_live(live)
+        return cast(o.LookOutcome, await self._step("look", locals()))
+
+    async def new_term(self, *, term: int, seen_term: int) -> o.NewTermOutcome:
+        check_number(term, "term", 1), check_number(seen_term, "seen term")
+        return cast(o.NewTermOutcome, await self._step("new_term", locals()))
+
+    async def _step(self, name: str, arguments: dict[str, Any]) -> Any:
+        return await self.step(name, {key: value for key, value in arguments.items() if key in STEP_ARGUMENTS[name]})
+
+    def _check_candidates(self, candidates: Sequence[str], pools: Sequence[str]) -> None:
+        for what, given in (("candidates", candidates), ("Pools", pools)):
+            if len(given) > self.limits.candidates_max:
+                raise BadValue(f"{len(given)} {what} were named, at most {self.limits.candidates_max} are allowed")
+        for worker in candidates:
+            check_worker(worker)
+        for pool in pools:
+            check_id(pool, "pool")
+
+
+def check_number(value: object, what: str, low: int = 0, high: int = NUMBER_MAX) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise BadValue(f"{what} is {value!r}; it must be a whole number from {low} to {high}")
+    return value
+
+
+def check_word(value: object, what: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise BadValue(f"{what} is {value!r}; it must be one of {', '.join(allowed)}")
+
+
+def check_bytes(value: object, what: str, most: int) -> None:
+    if not isinstance(value, bytes):
+        raise BadValue(f"{what} must be bytes, not {type(value).__name__}")
+    if len(value) > most:
+        raise BadValue(f"{what} has {len(value)} bytes, at most {most} are allowed")
+
+
+def check_text(value: object, what: str) -> None:
+    if not isinstance(value, str) or len(value) > 1_024 or any(ord(c) < 32 for c in value):
+        raise BadValue(f"{what} must be text of at most 1024 characters without control characters")
+
+
+def check_create(create: Create) -> None:
+    check_id(create.digital_id, "digital_id"), check_id(create.fingerprint, "fingerprint")
+    if create.room:
+        check_id(create.room, "room")
+    check_bytes(create.metadata, "metadata", TEXT_BYTES_MAX)
+    check_bytes(create.config, "config", TEXT_BYTES_MAX)
+    check_number(create.priority, "priority", 0, PRIORITIES - 1)
+
+
+def _arguments(method: Callable[..., Any]) -> frozenset[str]:
+    return frozenset(inspect.signature(method).parameters) - {"self"}
+
+
+STEP_ARGUMENTS = {name: _arguments(getattr(Store, name)) for name in STEPS}
+"""What each call takes: exactly what the step of the model takes, which a test compares."""

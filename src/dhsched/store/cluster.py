@@ -1,0 +1,60 @@
+"""Cluster mode, as far as one cell needs it: all its keys share a hash tag, so one slot, so one node.
+
+Pure functions over what the server says; the link asks and connects.
+"""
+
+from binascii import crc_hqx
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+SLOTS = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node as another node names it. An empty host means: the host that you asked."""
+
+    id: str
+    host: str
+    port: int
+
+
+def key_slot(key: str) -> int:
+    """The slot of `key`: CRC16 of its hash tag, or of all of it when there is none."""
+    raw = key.encode()
+    start = raw.find(b"{")
+    if start >= 0:
+        end = raw.find(b"}", start + 1)
+        if end > start + 1:
+            raw = raw[start + 1 : end]
+    # crc_hqx is CRC16-XMODEM, the one that the cluster specification names.
+    return crc_hqx(raw, 0) % SLOTS
+
+
+def slot_owner(slots: Sequence[Any], slot: int) -> Node | None:
+    """Who serves `slot` according to a CLUSTER SLOTS reply; None when nobody does."""
+    for first, last, primary, *_ in slots:
+        if first <= slot <= last:
+            return _node(primary)
+    return None
+
+
+def all_nodes(slots: Sequence[Any]) -> list[Node]:
+    """Every node in a CLUSTER SLOTS reply, primaries and replicas: each can say where a slot went."""
+    found = {node.id: node for _first, _last, *nodes in slots for node in map(_node, nodes)}
+    return list(found.values())
+
+
+def moved_to(reply: str) -> Node:
+    """The node in `MOVED 3999 host:port`."""
+    _moved, _slot, where = reply.split(" ")[:3]
+    host, _, port = where.rpartition(":")
+    return Node("", host.strip("[]"), int(port))
+
+
+def _node(entry: Sequence[Any]) -> Node:
+    host, port, id_ = entry[:3]
+    # A node that does not know its own name says NULL, "" or "?".
+    text = host.decode() if host else ""
+    return Node(id_.decode(), "" if text == "?" else text, int(port))

@@ -1,0 +1,45 @@
+"""Every key of a cell. docs/state.md says what each holds; a tidy test keeps the two lists equal.
+
+All keys of a cell share one hash tag, so they are one slot of a cluster and one script can touch any of them. Ids have
+no brace and no colon (types.py), so no id can name another key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dhsched.types import check_id
+
+SCHEMA = 1
+
+SINGLE = ("cell", "lives", "workers", "boots", "pools", "digital_ids", "keys")
+"""Keys of which a cell has one."""
+PER_LIVE = ("live", "data", "input", "producers", "recent", "dead", "history")
+PER_WORKER = ("worker", "slots")
+PER_POOL = ("room", "waiting")
+OTHER = ("agenda", "blame")
+"""By class and by Worker name."""
+CHANNELS = ("infer", "dispatch")
+"""Where hints are published: to the controller that holds a pull, to the replica that holds a Worker's link."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of one cell, as bytes."""
+
+    cell_name: str
+
+    def __post_init__(self) -> None:
+        check_id(self.cell_name, "cell")
+
+    @property
+    def prefix(self) -> str:
+        return f"dh:{{{self.cell_name}}}:"
+
+    @property
+    def cell(self) -> str:
+        return f"{self.prefix}cell"
+
+    def of(self, kind: str, name: str | int = "") -> str:
+        """`live:<L>`, `slots:<W>`, ... or, without a name, one of the single keys."""
+        return f"{self.prefix}{kind}:{name}" if name != "" else f"{self.prefix}{kind}"

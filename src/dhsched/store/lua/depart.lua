@@ -1,0 +1,25 @@
+-- depart: the Worker does not run `live@num`, and in this boot never will again.
+--
+-- USES     agenda waiting worker slot live vacate
+-- KEYS     cell
+-- ARGV     worker_id, live, num, lease_ms, backoff_max_ms
+-- RETURNS  DEPARTED was
+--          NOTHING
+local worker_id, live, num, lease_ms, backoff_max_ms = unpack(ARGV)
+
+local was = slot_of(worker_id, live, num)
+if not was or was == 'vacant' then
+  return { 'NOTHING', now }
+end
+if was == 'departing' then
+  write_slot(worker_id, live, num, nil)
+elseif was == 'reserved' then
+  clear_move(live, read_live(live), true)
+  write_slot(worker_id, live, num, nil)
+else
+  local class, starts, moving = vacate(worker_id, live, num)
+  -- A runtime that dies before it claims, again and again, is not placed again at once.
+  local wait = (starts == 0 or moving) and 0 or backoff_ms(starts - 1, lease_ms, backoff_max_ms)
+  look_at(class, live, now + wait)
+end
+return { 'DEPARTED', now, was }

@@ -1,0 +1,21 @@
+-- hold: stop input at the boundary it stands at, or at the next one it comes to.
+--
+-- USES
+-- KEYS     cell
+-- ARGV     live, num
+-- RETURNS  HELD at     an item's number, or `next`
+--          NO_MOVE     the live has no move with this number
+local live, num = unpack(ARGV)
+
+local key = prefix .. 'live:' .. live
+local f = call('HMGET', key, 'move_number', 'move_hold', 'at_boundary', 'acked', 'appended', 'released')
+if f[1] ~= num then
+  return { 'NO_MOVE', now }
+end
+local at = f[2]
+if not at or at == 'next' then
+  local rests = f[3] or number(f[4] or 0) == number(f[5] or 0)
+  at = rests and (f[6] or '0') or 'next'
+  call('HSET', key, 'move_hold', at)
+end
+return { 'HELD', now, at }

@@ -1,0 +1,52 @@
+-- slot: the one writer of slots. Load, starting, room and rev are differences that it applies.
+local function write_slot(id, live, num, state, was)
+  local w = worker(id)
+  if w.gone and state == 'departing' then
+    state = nil -- Nothing runs on a Worker that is gone, so nothing is left to depart.
+  end
+  local slots, tag = prefix .. 'slots:' .. id, live .. '@' .. num
+  local old_tag = was and live .. '@' .. was or tag
+  local old = call('HGET', slots, old_tag)
+  if old and (not state or old_tag ~= tag) then
+    call('HDEL', slots, old_tag)
+  end
+  if state then
+    call('HSET', slots, tag, state)
+  end
+  local load, starting = w.load, w.starting
+  w.load = load + (state and 1 or 0) - (old and 1 or 0)
+  w.starting = starting + (state == 'starting' and 1 or 0) - (old == 'starting' and 1 or 0)
+  if old == 'starting' and state == 'running' then
+    -- A claim changes nothing that an agent acts on or a view ranks by, and claims are frequent.
+    call('HSET', prefix .. 'worker:' .. id, 'starting', w.starting)
+  else
+    call('HSET', prefix .. 'worker:' .. id, 'load', w.load, 'starting', w.starting, 'slots_rev', touch(id))
+  end
+  if w.gone and w.load == 0 then
+    forget_worker(id, w)
+    return
+  end
+  if w.load ~= load then
+    write_room(id, w)
+  end
+  if placeable(w) and (w.load < load or w.starting < starting) then
+    wake_waiting(w.pool, 1)
+  end
+end
+
+local function slot_of(id, live, num)
+  return call('HGET', prefix .. 'slots:' .. id, live .. '@' .. num)
+end
+
+-- The live, number and state of every slot of a Worker.
+local function slot_table(id)
+  local flat, rows = call('HGETALL', prefix .. 'slots:' .. id), {}
+  for i = 1, #flat, 2 do
+    local live, num = string.match(flat[i], '^(.*)@(%d+)$')
+    rows[#rows + 1] = { live = live, number = num, state = flat[i + 1] }
+  end
+  return rows
+end
+
+-- A slot of a current generation.
+local OWNED = { starting = true, running = true, vacant = true }

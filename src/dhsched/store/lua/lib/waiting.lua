@@ -1,0 +1,40 @@
+-- waiting: lives whose recovery found no room, by class and time. A score is class * 2^42 + time in ms.
+local WAITING_CLASS = 4398046511104
+
+local function wake_waiting(pool, count)
+  if count < 1 then
+    return
+  end
+  local first = call('ZRANGE', prefix .. 'waiting:' .. pool, 0, count - 1, 'WITHSCORES')
+  for i = 1, #first, 2 do
+    look_by(math.floor(first[i + 1] / WAITING_CLASS), first[i], now)
+  end
+end
+
+-- `r` is the live's record.
+local function leave_waiting(live, r)
+  if not r.waits then
+    return
+  end
+  for pool in string.gmatch(r.waits, '%S+') do
+    call('ZREM', prefix .. 'waiting:' .. pool, live)
+  end
+  call('HDEL', prefix .. 'live:' .. live, 'waits')
+  r.waits = nil
+end
+
+local function join_waiting(live, r, pools)
+  local score
+  for pool in string.gmatch(r.waits or '', '%S+') do
+    score = score or call('ZSCORE', prefix .. 'waiting:' .. pool, live)
+  end
+  score = score or r.priority * WAITING_CLASS + now
+  leave_waiting(live, r)
+  for pool in string.gmatch(pools, '%S+') do
+    call('ZADD', prefix .. 'waiting:' .. pool, score, live)
+  end
+  if pools ~= '' then
+    call('HSET', prefix .. 'live:' .. live, 'waits', pools)
+    r.waits = pools
+  end
+end

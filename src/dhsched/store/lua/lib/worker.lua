@@ -1,0 +1,55 @@
+-- worker: a Worker's record, read once per step; its revision; its place in room:<pool>.
+local workers = {}
+local rev
+
+local function worker(id)
+  local w = workers[id]
+  if w == nil then
+    local f = call('HMGET', prefix .. 'worker:' .. id, 'pool', 'capacity', 'mode', 'lost', 'gone', 'beat', 'load',
+      'starting', 'link', 'boot')
+    w = f[1] and {
+      pool = f[1], capacity = number(f[2]), mode = f[3], lost = f[4] == '1', gone = f[5] == '1',
+      beat = number(f[6] or 0), load = number(f[7] or 0), starting = number(f[8] or 0), link = f[9], boot = f[10],
+    }
+    workers[id] = w
+  end
+  return w
+end
+
+local function placeable(w)
+  return w.mode == 'ready' and not w.lost and not w.gone and w.beat > 0
+end
+
+-- A hint to the replica that holds the Worker's link: it has something to do.
+local function wake_worker(id, w)
+  if w and w.link and w.link ~= '' and not w.told then
+    w.told = true
+    call('SPUBLISH', prefix .. 'dispatch:' .. w.link, id)
+  end
+end
+
+-- Something about the Worker changed that a placement view or its agent must see. A step takes one revision at most,
+-- so that the order in which it goes through a table shows nowhere.
+local function touch(id)
+  rev = rev or call('HINCRBY', KEYS[1], 'rev', 1)
+  call('ZADD', prefix .. 'workers', rev, id)
+  wake_worker(id, workers[id])
+  return rev
+end
+
+-- Keep room:<pool> exact: the placeable Workers with room, by load/capacity.
+local function write_room(id, w)
+  if placeable(w) and w.load < w.capacity then
+    call('ZADD', prefix .. 'room:' .. w.pool, w.load / w.capacity, id)
+  else
+    call('ZREM', prefix .. 'room:' .. w.pool, id)
+  end
+end
+
+local function forget_worker(id, w)
+  call('DEL', prefix .. 'worker:' .. id, prefix .. 'slots:' .. id)
+  call('ZREM', prefix .. 'workers', id)
+  call('HDEL', prefix .. 'boots', w.boot)
+  call('ZREM', prefix .. 'room:' .. w.pool, id)
+  workers[id] = false
+end

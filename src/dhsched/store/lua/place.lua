@@ -1,0 +1,226 @@
+-- place: commit a live's next generation, on the first candidate with room, else in the named Pools (paper,
+-- algorithms 1 and 3). The only way to a new generation.
+--
+-- USES     agenda waiting worker slot live needs finish
+-- KEYS     cell
+-- ARGV     live, operation, because, expected, digital_id, fingerprint, room, metadata, config, priority, immovable,
+--          candidates, pools, at_boundary, claim_wait_ms, walk_max, starts_create_max, starts_recover_max, history_max,
+--          poison_max, dead_max, ended_ttl_ms
+-- RETURNS  COMMITTED worker epoch rev load again later_worker later_epoch, then worker why load capacity of each refusal
+--          STALE worker epoch pull_no
+--          MOOT, NOT_YET, CONFLICT, ENDED, NOT_FOUND
+--          FULL, STARTING, WAITING: worker why load capacity of each refusal
+local live, operation, because, expected, digital_id, fingerprint, room, metadata, config, priority, immovable,
+  candidates, pools, at_boundary, claim_wait_ms, walk_max, starts_create_max, starts_recover_max, history_max,
+  poison_max, dead_max, ended_ttl_ms = unpack(ARGV)
+
+local key = prefix .. 'live:' .. live
+local r = read_live(live)
+
+-- Create on an id that is taken: the same call once more is answered with its generation.
+if because == 'create' and r then
+  if r.state == 'ended' then
+    return { 'ENDED', now }
+  elseif r.fingerprint ~= fingerprint then
+    return { 'CONFLICT', now }
+  end
+  return { 'COMMITTED', now, r.selected, number(r.epoch), 0, 0, 1, '', 0 }
+end
+
+-- The item at the head, when one more generation dead over it makes it poison.
+local released, acked = 0, 0
+if r then
+  released, acked = number(r.released or 0), number(r.acked or 0)
+end
+local function poisoned()
+  return released > acked and r.suspect == (acked + 1) .. ' ' .. (poison_max - 1)
+end
+
+local function drop_poison()
+  local item = call('LPOP', prefix .. 'input:' .. live)
+  call('RPUSH', prefix .. 'dead:' .. live, item)
+  call('LTRIM', prefix .. 'dead:' .. live, -dead_max, -1)
+  acked = acked + 1
+  r.acked, r.suspect = acked, nil
+  call('HSET', key, 'acked', acked)
+  call('HDEL', key, 'suspect')
+  call('HINCRBY', key, 'dropped_poison', 1)
+end
+
+if because ~= 'create' then
+  if not r then
+    return { 'NOT_FOUND', now }
+  end
+  if r.operation == operation then
+    return { 'COMMITTED', now, r.selected, number(r.epoch), 0, 0, 1, '', 0 }
+  end
+  for _, row in ipairs(call('LRANGE', prefix .. 'history:' .. live, 0, -1)) do
+    local epoch, id, by = string.match(row, '^(%d+) (%S+) %S+ (%S+)')
+    if by == operation then
+      return { 'COMMITTED', now, id, number(epoch), 0, 0, 1, r.selected, number(r.epoch) }
+    end
+  end
+  if r.epoch ~= expected then
+    return { 'STALE', now, r.selected, number(r.epoch), 0 }
+  elseif r.state == 'ended' then
+    return { 'ENDED', now }
+  elseif because == 'recover' and not needs(live, r) then
+    leave_waiting(live, r)
+    return { 'MOOT', now }
+  elseif because == 'drain' and worker(r.selected).mode ~= 'draining' then
+    return { 'MOOT', now }
+  elseif at_boundary == '1' and not (held(r) and acked == released) then
+    return { 'NOT_YET', now }
+  end
+  if because == 'recover' and poisoned() and r.state == 'closing' and number(r.appended) == acked + 1 then
+    drop_poison()
+    finish(live, r, ended_ttl_ms)
+    return { 'ENDED', now }
+  end
+end
+
+-- Admission. What is true here is true at the commit: the whole step is one.
+local budget = number(because == 'recover' and starts_recover_max or starts_create_max)
+local function refuses(id)
+  local w = worker(id)
+  if not w then
+    return 'UNKNOWN'
+  elseif w.gone then
+    return 'GONE'
+  elseif w.lost then
+    return 'LOST'
+  elseif w.mode == 'cordoned' then
+    return 'CORDONED'
+  elseif w.mode == 'draining' then
+    return 'DRAINING'
+  elseif w.beat == 0 then
+    return 'NEW'
+  elseif r and (r.selected == id or r.move_target == id) then
+    return nil -- It holds the live's slot, or its reservation: room is there already.
+  elseif w.load >= w.capacity then
+    return 'FULL'
+  elseif because == 'create' and call('EXISTS', prefix .. 'waiting:' .. w.pool) == 1 then
+    return 'WAITING'
+  elseif w.starting >= budget then
+    return 'STARTING'
+  end
+end
+
+local winner
+local whys, refusals = {}, {}
+for id in string.gmatch(candidates, '%S+') do
+  local why = refuses(id)
+  if not why then
+    winner = id
+    break
+  end
+  whys[why] = true
+  local w, n = worker(id), #refusals
+  refusals[n + 1], refusals[n + 2] = id, why
+  refusals[n + 3], refusals[n + 4] = w and w.load or 0, w and w.capacity or 0
+end
+if not winner then
+  for pool in string.gmatch(pools, '%S+') do
+    for _, id in ipairs(call('ZRANGE', prefix .. 'room:' .. pool, 0, walk_max - 1)) do
+      -- Asked to leave, staying is not an answer; a live that lost its runtime may come back.
+      if because == 'recover' or not r or r.selected ~= id then
+        local why = refuses(id)
+        if not why then
+          winner = id
+          break
+        end
+        whys[why] = true
+      end
+    end
+    if winner then
+      break
+    end
+  end
+end
+
+local function reply(...)
+  local words = { ... }
+  local n = #words
+  for i = 1, #refusals do
+    words[n + i] = refusals[i]
+  end
+  return words
+end
+
+if not winner then
+  if because == 'recover' then
+    join_waiting(live, r, pools)
+  end
+  return reply(whys.STARTING and 'STARTING' or whys.WAITING and 'WAITING' or 'FULL', now)
+end
+
+-- Commit.
+local cell = call('HMGET', KEYS[1], 'epoch_base', 'epoch_floor')
+local base, floor = number(cell[1] or 0), number(cell[2] or 0)
+local epoch = math.max(r and number(r.issued) or 0, base, floor) + 1
+local issued = epoch
+
+if because == 'create' then
+  local fields = { 'digital_id', digital_id, 'fingerprint', fingerprint, 'priority', priority, 'state', 'open' }
+  if room ~= '' then
+    fields[#fields + 1], fields[#fields + 2] = 'room', room
+  end
+  if immovable == '1' then
+    fields[#fields + 1], fields[#fields + 2] = 'immovable', '1'
+  end
+  call('HSET', key, unpack(fields))
+  if metadata ~= '' then
+    call('HSET', prefix .. 'data:' .. live, 'metadata', metadata)
+  end
+  if config ~= '' then
+    call('HSET', prefix .. 'data:' .. live, 'config', config)
+  end
+  call('ZADD', prefix .. 'lives', 0, live)
+  write_slot(winner, live, epoch, 'starting')
+else
+  local source, was, target, reserved = r.selected, r.epoch, r.move_target, r.move_number
+  clear_move(live, r, target == winner)
+  if target == winner then
+    if number(reserved) > floor then
+      -- The number was issued when the place was reserved, unless a new term has begun since.
+      epoch, issued = number(reserved), number(r.issued)
+    end
+    write_slot(winner, live, epoch, 'starting', reserved)
+  elseif winner == source then
+    write_slot(winner, live, epoch, 'starting', was)
+  else
+    write_slot(winner, live, epoch, 'starting')
+  end
+  if winner ~= source then
+    local vacant = slot_of(source, live, was) == 'vacant'
+    write_slot(source, live, was, not vacant and 'departing' or nil)
+  end
+  if because == 'recover' and released > acked then
+    -- A generation was lost with input in its hands: its first item is suspect.
+    if poisoned() then
+      drop_poison()
+    else
+      local head, n = string.match(r.suspect or '', '(%d+) (%d+)')
+      n = number(head or 0) == acked + 1 and n + 1 or 1
+      call('HSET', key, 'suspect', (acked + 1) .. ' ' .. n)
+    end
+  end
+  leave_waiting(live, r)
+  call('RPUSH', prefix .. 'history:' .. live, table.concat({ was, source, r.cause, r.operation, r.committed_at,
+    r.claimed_at or 0, r.first_ack_at or 0 }, ' '))
+  call('LTRIM', prefix .. 'history:' .. live, -history_max, -1)
+  call('HDEL', key, 'active', 'controller', 'note', 'stalled', 'tries', 'claimed_at', 'first_ack_at', 'pull_no')
+  if released ~= acked then
+    call('HDEL', key, 'at_boundary')
+    call('HSET', key, 'released', acked)
+  end
+  if not r.active then
+    call('HINCRBY', key, 'starts', 1)
+  end
+  priority = r.priority
+end
+call('HSET', key, 'epoch', epoch, 'issued', issued, 'selected', winner, 'cause', because, 'operation', operation,
+  'committed_at', now)
+look_at(priority, live, now + claim_wait_ms)
+call('HINCRBY', KEYS[1], 'placed', 1)
+return reply('COMMITTED', now, winner, epoch, rev, worker(winner).load, 0, '', 0)

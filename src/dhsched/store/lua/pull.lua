@@ -1,0 +1,47 @@
+-- pull: the selected Worker takes up its generation, or comes back to it (paper, algorithm 2).
+--
+-- USES     agenda waiting worker slot
+-- KEYS     cell
+-- ARGV     live, worker_id, epoch, after, controller
+-- RETURNS  PULLING pull_no after digital_id room metadata config saved
+--                                 older pulls of this generation are dead
+--          STALE worker epoch pull_no
+--          ENDED
+--          ROLLED_BACK term rev    the asker holds a number that the store never issued
+local live, worker_id, epoch, after, controller = unpack(ARGV)
+
+local key = prefix .. 'live:' .. live
+local f = call('HMGET', key, 'epoch', 'issued', 'selected', 'active', 'state', 'pull_no', 'acked', 'released',
+  'digital_id', 'room')
+if not f[1] then
+  return { 'STALE', now, '', 0, 0 }
+end
+if number(epoch) > number(f[2]) then
+  local cell = call('HMGET', KEYS[1], 'term', 'rev')
+  return { 'ROLLED_BACK', now, number(cell[1] or 1), number(cell[2] or 0) }
+elseif f[5] == 'ended' then
+  return { 'ENDED', now }
+end
+local floor = number(call('HGET', KEYS[1], 'epoch_floor') or 0)
+local slot = slot_of(worker_id, live, epoch)
+if f[1] ~= epoch or f[3] ~= worker_id or number(epoch) <= floor or (slot ~= 'starting' and slot ~= 'running') then
+  return { 'STALE', now, f[3], number(f[1]), number(f[6] or 0) }
+end
+
+local acked, released = number(f[7] or 0), number(f[8] or 0)
+local from = acked
+if f[4] then
+  from = math.min(math.max(acked, number(after)), released)
+else
+  write_slot(worker_id, live, epoch, 'running')
+  call('HDEL', key, 'starts', 'note')
+  call('HSET', key, 'active', worker_id, 'claimed_at', now)
+end
+if from ~= released then
+  call('HDEL', key, 'at_boundary')
+  call('HSET', key, 'released', from)
+end
+call('HSET', key, 'controller', controller)
+local pull_no = call('HINCRBY', key, 'pull_no', 1)
+local data = call('HMGET', prefix .. 'data:' .. live, 'metadata', 'config', 'saved')
+return { 'PULLING', now, pull_no, from, f[9], f[10] or '', data[1] or '', data[2] or '', data[3] or '' }

@@ -1,0 +1,67 @@
+-- release_input: hand pulls what comes after `after`: never more than the credit unacked, never past a hold. The fence
+-- (paper, equation 3) is the first condition; many lives share one call, each as if it were alone.
+--
+-- USES     boundary
+-- KEYS     cell
+-- EACH     live, worker_id, epoch, pull_no, after, credit
+-- RETURNS  ITEMS first, then the items
+--          NOTHING
+--          STALE worker epoch pull_no
+--          ENDED
+local floor = number(call('HGET', KEYS[1], 'epoch_floor') or 0)
+
+local function release(live, worker_id, epoch, pull_no, after, credit)
+  local key = prefix .. 'live:' .. live
+  local f = call('HMGET', key, 'epoch', 'selected', 'active', 'pull_no', 'state', 'appended', 'released', 'acked',
+    'move_hold', 'suspect')
+  if not f[1] then
+    return { 'STALE', '', 0, 0 }
+  elseif f[5] == 'ended' then
+    return { 'ENDED' }
+  elseif f[1] ~= epoch or f[2] ~= worker_id or f[3] ~= worker_id or f[4] ~= pull_no or number(epoch) <= floor then
+    return { 'STALE', f[2], number(f[1]), number(f[4] or 0) }
+  end
+  local appended, released, acked, hold = number(f[6] or 0), number(f[7] or 0), number(f[8] or 0), f[9]
+  if f[10] and number(string.match(f[10], '^%d+')) == acked + 1 then
+    credit = 1 -- The head may be what killed the last generation: alone, it is blamed rightly.
+  end
+  local first = math.max(math.min(number(after), released), acked) + 1
+  local last = math.min(appended, acked + credit)
+  if hold and hold ~= 'next' then
+    last = math.min(last, number(hold))
+  end
+  if last < first then
+    return { 'NOTHING' }
+  end
+  local items = call('LRANGE', prefix .. 'input:' .. live, first - acked - 1, last - acked - 1)
+  local function is_boundary(seq)
+    return BOUNDARY[string.byte(items[seq - first + 1])] or (f[5] == 'closing' and seq == appended)
+  end
+  if hold == 'next' then
+    for seq = math.max(released + 1, first), last do
+      if is_boundary(seq) then
+        call('HSET', key, 'move_hold', seq)
+        for beyond = #items, seq - first + 2, -1 do
+          items[beyond] = nil
+        end
+        last = seq
+        break
+      end
+    end
+  end
+  if last > released then
+    if is_boundary(last) then
+      call('HSET', key, 'released', last, 'at_boundary', '1')
+    else
+      call('HSET', key, 'released', last)
+      call('HDEL', key, 'at_boundary')
+    end
+  end
+  return { 'ITEMS', first, unpack(items) }
+end
+
+local replies = { now }
+for i = 1, #ARGV, 6 do
+  replies[#replies + 1] = release(unpack(ARGV, i, i + 5))
+end
+return replies

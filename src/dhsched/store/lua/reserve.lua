@@ -1,0 +1,52 @@
+-- reserve: set a place aside for a planned move, with the number its generation will have.
+--
+-- USES     agenda waiting worker slot live
+-- KEYS     cell
+-- ARGV     live, expected, candidates, cutovers_max, move_expires_ms
+-- RETURNS  RESERVED target number again
+--          STALE worker epoch pull_no
+--          BUSY cutovers    the source has as many moves under way as it may
+--          FULL worker why load capacity of each candidate
+--          ENDED, NOT_FOUND
+local live, expected, candidates, cutovers_max, move_expires_ms = unpack(ARGV)
+
+local r = read_live(live)
+if not r then
+  return { 'NOT_FOUND', now }
+elseif r.state == 'ended' then
+  return { 'ENDED', now }
+elseif r.epoch ~= expected then
+  return { 'STALE', now, r.selected, number(r.epoch), 0 }
+elseif r.move_target then
+  return { 'RESERVED', now, r.move_target, number(r.move_number), 1 }
+end
+local cutovers = number(call('HGET', prefix .. 'worker:' .. r.selected, 'cutovers') or 0)
+if cutovers >= number(cutovers_max) then
+  return { 'BUSY', now, cutovers }
+end
+
+local reply = { 'FULL', now }
+for id in string.gmatch(candidates, '%S+') do
+  local w = worker(id)
+  local why
+  if not w then
+    why = 'UNKNOWN'
+  elseif not placeable(w) then
+    why = w.gone and 'GONE' or w.lost and 'LOST' or w.mode == 'cordoned' and 'CORDONED'
+      or w.mode == 'draining' and 'DRAINING' or 'NEW'
+  elseif id == r.selected or w.load >= w.capacity then
+    why = 'FULL'
+  end
+  if not why then
+    local cell = call('HMGET', KEYS[1], 'epoch_base', 'epoch_floor')
+    local num = math.max(number(r.issued), number(cell[1] or 0), number(cell[2] or 0)) + 1
+    write_slot(id, live, num, 'reserved')
+    call('HSET', prefix .. 'live:' .. live, 'issued', num)
+    set_move(live, r, id, num, now + move_expires_ms)
+    look_by(r.priority, live, now + move_expires_ms)
+    return { 'RESERVED', now, id, num, 0 }
+  end
+  local n = #reply
+  reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = id, why, w and w.load or 0, w and w.capacity or 0
+end
+return reply

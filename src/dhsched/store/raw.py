@@ -1,0 +1,168 @@
+"""The whole state of a cell, read back from its raw keys: what conformance compares, and what recounts slots.
+
+It reads key after key, so it is a picture of one moment only when nothing else writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, cast
+
+from dhsched.ownership.state import Cell, Cursors, Hold, Live, Move, Row, State, Worker, frozen
+from dhsched.store.keys import Keys
+from dhsched.store.link import Link
+from dhsched.types import Because, LiveState, Mode, SlotState
+
+READ: dict[bytes, tuple[str | int, ...]] = {b"hash": ("HGETALL",), b"zset": ("ZRANGE", 0, -1, "WITHSCORES"), b"list": ("LRANGE", 0, -1)}
+Fields = Mapping[str, bytes]
+
+
+async def read_state(link: Link, cell: str) -> State:
+    """Everything under the cell's prefix as a State."""
+    return decode(await read_keys(link, Keys(cell)))
+
+
+async def read_keys(link: Link, keys: Keys) -> dict[str, Any]:
+    """Every key under the cell's prefix, without that prefix, with its plain value."""
+    cursor, found = b"0", set()
+    while True:
+        cursor, page = await link.call("SCAN", cursor, "MATCH", keys.prefix.replace("{", "\\{") + "*", "COUNT", 1000)
+        found.update(page)
+        if int(cursor) == 0:
+            break
+    ordered = sorted(found)
+    kinds = await asyncio.gather(*(link.call("TYPE", key) for key in ordered))
+    readable = [(key, READ[kind]) for key, kind in zip(ordered, kinds, strict=True) if kind in READ]
+    values = await asyncio.gather(*(link.call(command[0], key, *command[1:]) for key, command in readable))
+    return {key.decode()[len(keys.prefix) :]: value for (key, _), value in zip(readable, values, strict=True)}
+
+
+def decode(raw: Mapping[str, Any]) -> State:
+    """Keys and values, as read_keys gives them, as a State."""
+    of: dict[str, dict[str, Any]] = {}
+    for key, value in raw.items():
+        kind, _, name = key.partition(":")
+        of.setdefault(kind, {})[name] = value
+    get = lambda kind: of.get(kind, {})  # noqa: E731
+    return State(
+        cell=decode_cell(hash_of(get("cell").get("", {}))),
+        lives=frozen({live: decode_live(live, hash_of(value), of) for live, value in get("live").items()}),
+        workers=frozen({worker: decode_worker(hash_of(value)) for worker, value in get("worker").items()}),
+        changed=frozen({w: int(rev) for w, rev in scores(get("workers").get("", [])).items()}),
+        slots=frozen({w: frozen(slots_of(value)) for w, value in get("slots").items()}),
+        room=frozen({pool: frozen(scores(value)) for pool, value in get("room").items()}),
+        waiting=frozen({pool: frozen(scores(value)) for pool, value in get("waiting").items()}),
+        agenda=frozen({int(c): frozen({k: int(v) for k, v in scores(a).items()}) for c, a in get("agenda").items()}),
+        boots=frozen({boot: worker.decode() for boot, worker in hash_of(get("boots").get("", {})).items()}),
+        blame=frozen({n: (int(f["since"]), int(f["boots"])) for n, v in get("blame").items() if (f := hash_of(v))}),
+    )
+
+
+def hash_of(value: Any) -> dict[str, bytes]:
+    pairs = value.items() if isinstance(value, dict) else zip(value[::2], value[1::2], strict=True)
+    return {field.decode(): held for field, held in pairs}
+
+
+def scores(value: Any) -> dict[str, float]:
+    """A zset with scores, whether it came as pairs (RESP3) or flat."""
+    if value and not isinstance(value[0], list):
+        value = list(zip(value[::2], value[1::2], strict=True))
+    return {member.decode(): float(score) for member, score in value}
+
+
+def slots_of(value: Any) -> dict[str, SlotState]:
+    return {tag: cast(SlotState, state.decode()) for tag, state in hash_of(value).items()}
+
+
+def decode_cell(f: Fields) -> Cell:
+    return Cell(
+        term=int(f.get("term", 1)),
+        epoch_base=int(f.get("epoch_base", 0)),
+        epoch_floor=int(f.get("epoch_floor", 0)),
+        rev=int(f.get("rev", 0)),
+        placed=int(f.get("placed", 0)),
+        workers_issued=int(f.get("workers_issued", 0)),
+    )
+
+
+def decode_worker(f: Fields) -> Worker:
+    return Worker(
+        name=f["name"].decode(),
+        boot=f["boot"].decode(),
+        pool=f["pool"].decode(),
+        capacity=int(f["capacity"]),
+        labels=f["labels"].decode(),
+        mode=cast(Mode, f["mode"].decode()),
+        lost=f.get("lost") == b"1",
+        lost_at=int(f.get("lost_at", 0)),
+        gone=f.get("gone") == b"1",
+        beat=int(f.get("beat", 0)),
+        load=int(f.get("load", 0)),
+        starting=int(f.get("starting", 0)),
+        cutovers=int(f.get("cutovers", 0)),
+        slots_rev=int(f.get("slots_rev", 0)),
+        link=f.get("link", b"").decode(),
+    )
+
+
+def decode_live(live: str, f: Fields, of: Mapping[str, Mapping[str, Any]]) -> Live:
+    data = hash_of(of.get("data", {}).get(live, {}))
+    producers = hash_of(of.get("producers", {}).get(live, {}))
+    whole = {
+        field: int(f.get(field, 0))
+        for field in (
+            "priority epoch issued pull_no appended released acked dropped_interrupt dropped_end dropped_poison"
+            " config_seq saved_seq starts tries ended_at"
+        ).split()
+    }
+    words = {field: f.get(field, b"").decode() for field in "digital_id room fingerprint selected controller".split()}
+    note = [int(part) for part in f.get("note", b"").split()]
+    suspect = [int(part) for part in f.get("suspect", b"").split()]
+    stalled = [int(part) for part in f.get("stalled", b"").split()]
+    return Live(
+        **cast(Any, whole),
+        **words,
+        immovable=f.get("immovable") == b"1",
+        at_boundary=f.get("at_boundary") == b"1",
+        active=f["active"].decode() if "active" in f else None,
+        state=cast(LiveState, f["state"].decode()),
+        current=decode_row(
+            [f[name] for name in ("epoch", "selected", "cause", "operation", "committed_at")]
+            + [f.get("claimed_at", b"0"), f.get("first_ack_at", b"0")]
+        ),
+        metadata=data.get("metadata", b""),
+        config=data.get("config", b""),
+        saved=data.get("saved", b""),
+        pending=tuple(of.get("input", {}).get(live, [])),
+        move=decode_move(f),
+        note=(Cursors(*note[:4]), note[4]) if note else None,
+        stalled=Cursors(*stalled) if stalled else None,
+        suspect=(suspect[0], suspect[1]) if suspect else None,
+        waits=tuple(f.get("waits", b"").decode().split()),
+        history=tuple(decode_row(row.split()) for row in of.get("history", {}).get(live, [])),
+        producers=frozen({p: (int(v.split()[0]), int(v.split()[1])) for p, v in producers.items()}),
+        recent=frozen({r: int(at) for r, at in scores(of.get("recent", {}).get(live, [])).items()}),
+        dead=tuple(of.get("dead", {}).get(live, [])),
+    )
+
+
+def decode_move(f: Fields) -> Move | None:
+    if "move_target" not in f:
+        return None
+    stored = f.get("move_hold")
+    hold: Hold = None if stored is None else "next" if stored == b"next" else int(stored)
+    return Move(f["move_target"].decode(), int(f["move_number"]), int(f["move_expires"]), hold)
+
+
+def decode_row(row: list[bytes]) -> Row:
+    epoch, worker, cause, operation, committed, claimed, first_ack = row
+    return Row(
+        int(epoch),
+        worker.decode(),
+        cast(Because, cause.decode()),
+        operation.decode(),
+        int(committed),
+        int(claimed),
+        int(first_ack),
+    )

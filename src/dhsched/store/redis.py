@@ -1,0 +1,122 @@
+"""The steps on a real store: one script, one round trip each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from dhsched.errors import StoreIncompatible
+from dhsched.ownership import items
+from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
+from dhsched.ownership.placing import Create
+from dhsched.store.address import Address, parse_address
+from dhsched.store.api import Store
+from dhsched.store.keys import SCHEMA, Keys
+from dhsched.store.link import Link, LinkSettings
+from dhsched.store.replies import outcome, text
+from dhsched.store.scripts import Argument, Script, default_scripts, join, limit_values
+
+NO_CREATE = Create(digital_id="", fingerprint="")
+IN_LUA = {"worker": "worker_id", "number": "num", "rev": "rev_seen"}
+"""Arguments that a script calls otherwise, because the plain word names a function of its library."""
+
+
+class RedisStore(Store):
+    """One cell on a Valkey or Redis server."""
+
+    def __init__(self, link: Link, *, cell: str, limits: Limits, scripts: Mapping[str, Script]) -> None:
+        self.link = link
+        self.keys = Keys(cell)
+        self.limits = limits
+        self._scripts = scripts
+        self._limit_values = limit_values(limits)
+
+    @classmethod
+    async def open(
+        cls,
+        address: Address | str,
+        *,
+        cell: str = "main",
+        limits: Limits = DEFAULT_LIMITS,
+        settings: LinkSettings | None = None,
+        scripts: Mapping[str, Script] | None = None,
+    ) -> Self:
+        """Connect, load the scripts, and make sure that the cell's data is of our schema."""
+        scripts = scripts or default_scripts()
+        sources = {name: script.source for name, script in scripts.items()}
+        address = parse_address(address) if isinstance(address, str) else address
+        link = await Link.open(address, scripts=sources, settings=settings, slot_key=Keys(cell).cell)
+        store = cls(link, cell=cell, limits=limits, scripts=scripts)
+        try:
+            await store._check_schema()
+        except BaseException:
+            await link.close()
+            raise
+        return store
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self.link.close()
+
+    async def step(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        encoded = encode(name, arguments)
+        script = self._scripts["place_create" if name == "place" and arguments.get("create") else name]
+        argv = script.bind(self._limit_values, encoded)
+        if script.each:
+            return (await self._run_each(script, argv, [[encoded[field] for field in script.each]]))[0]
+        reply = await self.link.run(script.name, [self.keys.cell], argv)
+        self.now_ms = reply[1]
+        return outcome(reply[0], reply[2:])
+
+    async def _run_each(self, script: Script, argv: list[Argument], rows: Sequence[Sequence[Argument]]) -> list[Any]:
+        """A step that many lives share: one call, an outcome for each row."""
+        for row in rows:
+            argv.extend(row)
+        reply = await self.link.run(script.name, [self.keys.cell], argv)
+        self.now_ms = reply[0]
+        return [outcome(one[0], one[1:]) for one in reply[1:]]
+
+    async def _check_schema(self) -> None:
+        """Refuse another version's data before anything is written; mark an empty cell as ours."""
+        found = await self.link.call("HGET", self.keys.cell, "schema")
+        if found is None:
+            await self.link.call("HSETNX", self.keys.cell, "schema", SCHEMA)
+            found = await self.link.call("HGET", self.keys.cell, "schema")
+        if text(found) != str(SCHEMA):
+            raise StoreIncompatible(
+                f"cell {self.keys.cell_name} on {self.link.address.redacted()} holds data of schema {text(found)}, this"
+                f" version of dhsched works with schema {SCHEMA}; nothing was changed: use the version that wrote it, or"
+                " another cell"
+            )
+
+
+def encode(name: str, arguments: Mapping[str, Any]) -> dict[str, Argument]:
+    """The model's arguments as the scripts take them."""
+    values: dict[str, Any] = dict(arguments)
+    if name == "place":
+        values["at_boundary"] = values.get("at_boundary", False) and not values.pop("force", False)
+        create = values.pop("create", None) or NO_CREATE
+        values.update({field: getattr(create, field) for field in CREATE_FIELDS})
+    elif name == "append_input":
+        values["item"] = items.MARKS[values["kind"], values.pop("boundary", False)] + values["payload"]
+    elif name == "ack_input":
+        saved = values.get("saved")
+        values["saves"], values["saved"] = saved is not None, saved or b""
+    return {IN_LUA.get(key, key): plain(value) for key, value in values.items()}
+
+
+CREATE_FIELDS = ("digital_id", "fingerprint", "room", "metadata", "config", "priority", "immovable")
+
+
+def plain(value: Any) -> Argument:
+    if isinstance(value, bool):
+        return "1" if value else ""
+    if isinstance(value, (tuple, list)):
+        return join(value)
+    argument: Argument = value
+    return argument

@@ -1,0 +1,106 @@
+"""From a step's reply to its outcome. A reply is a word, the store's time, and the outcome's fields in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from dhsched.errors import StoreIncompatible
+from dhsched.ownership import outcomes as o
+from dhsched.types import Generation, LiveState, Mode, SlotState
+
+Fields = Sequence[Any]
+
+
+def text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def generation(worker: Any, epoch: int) -> Generation | None:
+    return Generation(text(worker), epoch) if worker else None
+
+
+def refusals(fields: Fields) -> tuple[o.Refusal, ...]:
+    rows = (fields[i : i + 4] for i in range(0, len(fields), 4))
+    return tuple(o.Refusal(text(w), cast(o.Refused, text(why)), load, capacity) for w, why, load, capacity in rows)
+
+
+def reported(f: Fields) -> o.Reported:
+    table = None if f[4] else {text(f[i]): cast(SlotState, text(f[i + 1])) for i in range(5, len(f), 2)}
+    return o.Reported(f[0], f[1], f[2], cast(Mode, text(f[3])), table)
+
+
+def committed(f: Fields) -> o.Committed:
+    return o.Committed(
+        Generation(text(f[0]), f[1]), f[2], f[3], bool(f[4]), generation(f[5], f[6]), refusals(f[7:])
+    )
+
+
+def held(f: Fields) -> o.Held:
+    at = text(f[0])
+    return o.Held("next" if at == "next" else int(at))
+
+
+def pulling(f: Fields) -> o.Pulling:
+    return o.Pulling(f[0], f[1], text(f[2]), text(f[3]), f[4], f[5], f[6])
+
+
+def recover(f: Fields) -> o.Recover:
+    return o.Recover(f[0], cast(o.Why, text(f[1])), text(f[2]), text(f[3]), f[4], f[5])
+
+
+OUTCOMES: dict[bytes, Callable[[Fields], Any]] = {
+    b"NOT_FOUND": lambda f: o.NotFound(),
+    b"ENDED": lambda f: o.Ended(),
+    b"STALE": lambda f: o.Stale(generation(f[0], f[1]), f[2]),
+    b"MOOT": lambda f: o.Moot(),
+    b"NOTHING": lambda f: o.Nothing(),
+    b"ROLLED_BACK": lambda f: o.RolledBack(f[0], f[1]),
+    b"REGISTERED": lambda f: o.Registered(text(f[0]), cast(Mode, text(f[1])), bool(f[2])),
+    b"REPORTED": reported,
+    b"GONE": lambda f: o.Gone(),
+    b"WORKER_SET": lambda f: o.WorkerSet(cast(Mode, text(f[0])), bool(f[1])),
+    b"EXPIRED": lambda f: o.Expired(f[0]),
+    b"ALIVE": lambda f: o.Alive(f[0]),
+    b"DEPARTED": lambda f: o.Departed(cast(SlotState, text(f[0]))),
+    b"COMMITTED": committed,
+    b"NOT_YET": lambda f: o.NotYet(),
+    b"CONFLICT": lambda f: o.Conflict(),
+    b"FULL": lambda f: o.Full(refusals(f)),
+    b"STARTING": lambda f: o.Starting(refusals(f)),
+    b"WAITING": lambda f: o.Waiting(refusals(f)),
+    b"RESERVED": lambda f: o.Reserved(text(f[0]), f[1], bool(f[2])),
+    b"BUSY": lambda f: o.Busy(f[0]),
+    b"HELD": held,
+    b"NO_MOVE": lambda f: o.NoMove(),
+    b"CANCELLED": lambda f: o.Cancelled(),
+    b"PULLING": pulling,
+    b"APPENDED": lambda f: o.Appended(f[0]),
+    b"DUPLICATE": lambda f: o.Duplicate(),
+    b"GAP": lambda f: o.Gap(f[0]),
+    b"CLOSING": lambda f: o.Closing(),
+    b"TOO_MANY_PENDING": lambda f: o.TooManyPending(f[0]),
+    b"TOO_MANY_PRODUCERS": lambda f: o.TooManyProducers(f[0]),
+    b"ITEMS": lambda f: o.Items(f[0], tuple(f[1:])),
+    b"ACKED": lambda f: o.Acked(f[0], bool(f[1])),
+    b"AHEAD": lambda f: o.Ahead(f[0]),
+    b"FINISHED": lambda f: o.Finished(cast(LiveState, text(f[0]))),
+    b"SWEPT": lambda f: o.Swept(),
+    b"RECOVER": recover,
+    b"WAKE": lambda f: o.Wake(),
+    b"IDLE": lambda f: o.Idle(),
+    b"LATER": lambda f: o.Later(f[0]),
+    b"NEW_TERM": lambda f: o.NewTerm(f[0], f[1]),
+}
+
+
+def outcome(word: bytes, fields: Fields) -> Any:
+    """The outcome behind a reply."""
+    try:
+        make = OUTCOMES[word]
+    except (KeyError, TypeError):
+        raise StoreIncompatible(
+            f"the store answered a step with {word!r}, which this version of dhsched does not know; run one version of"
+            " dhsched on a store"
+        ) from None
+    return make(fields)

@@ -1,0 +1,210 @@
+"""One RESP3 connection: batches out, replies matched in order, pushes handed over.
+
+Theory of operation. The server answers commands in the order in which they came, so `sent` is a queue and the next
+reply belongs to its head, whether anybody still waits for it or not. Three kinds of message arrive: a reply, an error
+reply, and a push, which belongs to no command. There is one exception, and it is the server's: SSUBSCRIBE and
+SUNSUBSCRIBE have no reply on success, their confirmation is a push. They are therefore the only calls that a push can
+take from the queue, and only when the head is that very call.
+
+A Wire lives as long as its connection. It knows nothing of deadlines, retries or reconnecting: that is `link.py`.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, cast
+
+import hiredis
+
+from dhsched.errors import StoreRefused, StoreUnavailable
+
+Arg = bytes | str | int | float
+
+# RESP3 has a false, so "not enough data yet" needs a value that no reply can have.
+NOTHING = object()
+GARBAGE_SHOWN_BYTES = 40
+REPLY_SHOWN_CHARS = 200
+
+ADVICE = {
+    "ASK": "its slot is being moved, try again",
+    "BUSY": "a script runs too long on it, see SCRIPT KILL",
+    "CLUSTERDOWN": "bring the cluster's missing slots back",
+    "DENIED": "set a password on it or turn its protected mode off",
+    "LOADING": "wait until it has read its data",
+    "MASTERDOWN": "give the address of the primary",
+    "MISCONF": "it cannot write its data to disk, see its log",
+    "NOAUTH": "give a password in the URL, as in redis://:PASSWORD@host",
+    "NOPERM": "allow this command and the key prefix dh: in the ACL of this user",
+    "NOREPLICAS": "bring its replicas back",
+    "OOM": "raise its maxmemory: nothing is evicted, by intent",
+    "READONLY": "it is a read-only replica, give the address of the primary",
+    "TRYAGAIN": "its slot is being moved, try again",
+    "WRONGPASS": "check user and password in the URL",
+}
+
+
+class Call:
+    """One command and whoever waits for its reply. `script` may be loaded and sent again when the server forgot it."""
+
+    __slots__ = ("deadline", "future", "name", "packed", "script", "tries")
+
+    def __init__(self, future: asyncio.Future[Any], packed: bytes, name: Arg, deadline: float, script: bool) -> None:
+        self.future = future
+        self.packed = packed
+        self.name = name
+        self.deadline = deadline
+        self.script = script
+        self.tries = 0
+
+    def __str__(self) -> str:
+        return self.name.decode(errors="replace") if isinstance(self.name, bytes) else str(self.name)
+
+    def fail(self, error: Exception) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class Subscribing(Call):
+    """SSUBSCRIBE or SUNSUBSCRIBE: confirmed by the push `kind channel`, not by a reply."""
+
+    __slots__ = ("channel", "kind")
+
+    def __init__(self, future: asyncio.Future[Any], kind: str, channel: bytes, deadline: float) -> None:
+        super().__init__(future, pack((kind, channel)), kind, deadline, script=False)
+        self.kind = kind.lower().encode()
+        self.channel = channel
+
+
+def pack(args: Sequence[Arg]) -> bytes:
+    packed: bytes = hiredis.pack_command(tuple(args))  # type: ignore[arg-type]  # its stub knows 1-tuples only
+    return packed
+
+
+def refused(store: str, reply: str) -> StoreRefused:
+    """The server's error reply as our error, with what to do about it."""
+    code = reply.split(" ", 1)[0]
+    shown = " ".join(reply.split())[:REPLY_SHOWN_CHARS].rstrip(".")
+    return StoreRefused(f"store {store} refused: {shown}; {ADVICE.get(code, 'see its log')}", code=code, reply=reply)
+
+
+def _fail_call(call: Call, refusal: StoreRefused) -> None:
+    call.fail(refusal)
+
+
+def _ignore(*_: object) -> None:
+    pass
+
+
+class Wire(asyncio.Protocol):
+    """See the module. The `on_...` attributes are set by whoever takes the connection over."""
+
+    def __init__(self, store: str) -> None:
+        self.store = store
+        self.sent: deque[Call] = deque()
+        self.gone = False
+        self.paused = False
+        self.leaving: str | None = None
+        self.garbled = False
+        self.late_replies = 0
+        self.on_refusal: Callable[[Call, StoreRefused], None] = _fail_call
+        self.on_message: Callable[[bytes, bytes], None] = _ignore
+        self.on_unsubscribed: Callable[[], None] = _ignore
+        self.on_writable: Callable[[], None] = _ignore
+        self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._transport: asyncio.Transport | None = None
+        self._reason: str | None = None
+        self._reader = hiredis.Reader(replyError=partial(refused, store), notEnoughData=NOTHING)
+
+    # -- out ----------------------------------------------------------------------------------------------------
+
+    def send(self, calls: Sequence[Call]) -> int:
+        """Write all of `calls` at once and expect their replies in this order. Returns the number of bytes."""
+        batch = b"".join([call.packed for call in calls])
+        self.sent.extend(calls)
+        assert self._transport is not None
+        self._transport.write(batch)
+        return len(batch)
+
+    def leave(self, reason: str) -> None:
+        """Close once everything sent is answered: what the server still says about it is worth more than `unknown`."""
+        self.leaving = self.leaving or reason
+        if not self.sent:
+            self.drop(reason)
+
+    def drop(self, reason: str) -> None:
+        """Close now. What was sent and not answered fails as unknown, in `connection_lost`."""
+        self.gone = True
+        self._reason = self._reason or reason
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- in -----------------------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        if self.gone:
+            return
+        sent, gets = self.sent, self._reader.gets
+        try:
+            self._reader.feed(data)
+            while (reply := gets()) is not NOTHING:
+                kind = type(reply)
+                if kind is hiredis.PushNotification:
+                    self._pushed(reply)
+                elif not sent:
+                    self.drop("it answered what nobody asked")
+                    return
+                elif kind is StoreRefused:
+                    self.on_refusal(sent.popleft(), reply)
+                else:
+                    future = sent.popleft().future
+                    if future.done():
+                        self.late_replies += 1
+                    else:
+                        future.set_result(reply)
+        except hiredis.ProtocolError:
+            self.garbled = True
+            self.drop(f"it does not speak the protocol of Valkey and Redis: {data[:GARBAGE_SHOWN_BYTES]!r}")
+        if self.leaving is not None and not sent:
+            self.drop(self.leaving)
+
+    def _pushed(self, push: list[Any]) -> None:
+        kind = push[0]
+        if kind == b"smessage":
+            self.on_message(push[1], push[2])
+        elif kind in (b"ssubscribe", b"sunsubscribe"):
+            head = self.sent[0] if self.sent else None
+            if isinstance(head, Subscribing) and head.kind == kind and head.channel == push[1]:
+                self.sent.popleft()
+                if not head.future.done():
+                    head.future.set_result(None)
+            elif kind == b"sunsubscribe":
+                # Nobody asked: the channel's slot has moved to another node, and later messages go there.
+                self.on_unsubscribed()
+
+    # -- asyncio ------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.gone = True
+        self._reason = self._reason or (str(exc) if exc else "the server closed it")
+        for call in self.sent:
+            call.fail(
+                StoreUnavailable(
+                    f"lost the connection to store {self.store} with {call} in flight ({self._reason}): it may "
+                    "have run, repeat it with the same operation id",
+                    unknown=True,
+                )
+            )
+        self.sent.clear()
+        if not self.lost.done():
+            self.lost.set_result(self._reason)
+
+    def pause_writing(self) -> None:
+        self.paused = True
+
+    def resume_writing(self) -> None:
+        self.paused = False
+        self.on_writable()

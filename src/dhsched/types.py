@@ -1,0 +1,88 @@
+"""The words everything else is written in: ids, generations, the states of slots, lives and Workers.
+
+An id is short plain ASCII. Every key of the store, every tag inside a slot table and every space-separated list
+inside a record is built from ids, so the alphabet below is what keeps one live from reaching another's keys: it has
+no brace (hash tag), no colon (key separator), no `@` (slot tag), no `#` (boot number), no `/` (tenant) and no space.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from dhsched.errors import BadId
+
+ID_BYTES_MAX = 64
+_ID = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,63}\Z")
+
+SlotState = Literal["reserved", "starting", "running", "vacant", "departing"]
+LiveState = Literal["open", "closing", "ended"]
+Mode = Literal["ready", "cordoned", "draining"]
+Because = Literal["create", "reassign", "recover", "drain", "rebalance"]
+Kind = Literal["text", "interrupt", "config"]
+
+PRIORITIES = 4
+"""Classes of lives, 0 looked at first. Each class has its own agenda."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """Who may consume a live's input: one Worker, in one epoch (paper, 4.1)."""
+
+    worker: str
+    epoch: int
+
+    def __str__(self) -> str:
+        return f"{self.worker}@{self.epoch}"
+
+
+def check_id(value: object, what: str) -> str:
+    """Return `value` if it is an id, else say what is wrong with it. `what` names the field for the reader."""
+    if not isinstance(value, str):
+        raise BadId(f"{what} must be a string, not {type(value).__name__}")
+    if not value:
+        raise BadId(f"{what} is empty; give 1 to {ID_BYTES_MAX} characters of A-Z a-z 0-9 . _ ~ -")
+    if len(value) > ID_BYTES_MAX:
+        raise BadId(f"{what} has {len(value)} characters, at most {ID_BYTES_MAX} are allowed")
+    if not _ID.match(value):
+        bad = next(c for i, c in enumerate(value) if not _ID.match(c if i == 0 else "x" + c))
+        raise BadId(f"{what} contains {bad!r}; only A-Z a-z 0-9 . _ ~ - are allowed, and no dot at its start")
+    return value
+
+
+def live_key(tenant: str, live_id: str) -> str:
+    """`tenant/live_id`: what every step calls L."""
+    return f"{check_id(tenant, 'tenant')}/{check_id(live_id, 'live_id')}"
+
+
+def check_live(value: object) -> str:
+    """Return `value` if it is a live's full name, tenant and id."""
+    if not isinstance(value, str):
+        raise BadId(f"live must be a string, not {type(value).__name__}")
+    tenant, slash, live_id = value.partition("/")
+    if not slash:
+        raise BadId(f"live {value[:80]!r} has no tenant; write tenant/live_id")
+    return live_key(tenant, live_id)
+
+
+def check_worker(value: object) -> str:
+    """Return `value` if it is a WorkerID: a name, `#`, and the number of the boot."""
+    if not isinstance(value, str):
+        raise BadId(f"worker must be a string, not {type(value).__name__}")
+    name, hash_, number = value.rpartition("#")
+    if not hash_ or not number.isascii() or not number.isdigit() or len(number) > 15:
+        raise BadId(f"worker {value[:80]!r} is not a WorkerID; it looks like name#7 and comes from register_worker")
+    check_id(name, "worker name")
+    return value
+
+
+def slot_tag(live: str, number: int) -> str:
+    """The field of a slot table: the live and the number it was issued."""
+    return f"{live}@{number}"
+
+
+def split_tag(tag: str) -> tuple[str, int]:
+    """The live and number of a slot tag."""
+    live, _, number = tag.rpartition("@")
+    return live, int(number)

@@ -1,0 +1,242 @@
+"""Random operations on a small cell: mostly what its actors would do next, and everything that goes wrong as well.
+
+`draw` looks at the model's state and picks one operation: a plausible one, a stale or misdirected one, or one that was
+sent before (a retry, a duplicate, a message from a week ago). All choices come from the `Random` it is given, so that
+Hypothesis can shrink a failure and a seed can repeat one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+from dhsched.ownership.limits import Limits
+from dhsched.ownership.placing import Create
+from dhsched.ownership.state import Live, State
+from dhsched.types import split_tag
+
+LIMITS = Limits(
+    claim_wait_ms=10,
+    ack_wait_ms=10,
+    lease_ms=5,
+    backoff_max_ms=40,
+    ended_ttl_ms=30,
+    move_expires_ms=25,
+    reap_ms=20,
+    recent_min=2,
+    recent_ms=10,
+    recent_max=4,
+    producers_max=2,
+    pending_max=4,
+    cutovers_max=1,
+    starts_create_max=2,
+    starts_recover_max=1,
+    history_max=2,
+    dead_max=2,
+    boots_max=3,
+    boots_window_ms=100,
+    walk_max=2,
+    start_wait_max_ms=20,
+    term_step=16,
+)
+"""Small enough that every limit is met within a few steps."""
+LIVES = ("t/a", "t/b", "u/a")
+POOLS = ("p", "q")
+
+
+class Operation(NamedTuple):
+    name: str
+    arguments: dict[str, Any]
+
+
+def draw(r: Random, s: State, sent: Sequence[Operation]) -> Operation:
+    """The next operation on a cell in state `s` to which `sent` was sent before."""
+    if len(s.workers) < 2 and r.random() < 0.8:
+        return Operation("register_worker", register_worker(r, s))
+    unheard = [w for w, record in s.workers.items() if record.beat == 0 and not record.gone]
+    if unheard and r.random() < 0.7:
+        return Operation("report", report(r, s, r.choice(unheard)))
+    if sent and r.random() < 0.12:
+        return r.choice(sent)
+    name = r.choices(NAMES, WEIGHTS)[0]
+    return Operation(name, MAKERS[name](r, s))
+
+
+def worker(r: Random, s: State) -> str:
+    return r.choice([*s.workers]) if s.workers else "x#1"
+
+
+def live(r: Random, s: State) -> tuple[str, Live | None]:
+    name = r.choice([*s.lives]) if s.lives and r.random() < 0.9 else r.choice(LIVES)
+    return name, s.lives.get(name)
+
+
+def owner(r: Random, s: State) -> tuple[str, Live | None, str, int]:
+    """A live and who it would obey; one time in five somebody else."""
+    name, record = live(r, s)
+    if record is None or r.random() < 0.2:
+        return name, record, worker(r, s), r.choice([1, record.epoch if record else 2, r.randrange(1, 20)])
+    return name, record, record.selected, record.epoch
+
+
+def register_worker(r: Random, s: State) -> dict[str, Any]:
+    return {
+        "name": r.choice("AB"),
+        "boot": f"b{r.randrange(12)}",
+        "pool": r.choice(POOLS),
+        "capacity": r.choice([1, 2, 3]),
+        "labels": r.choice(["", "zone=1"]),
+        "replaces": worker(r, s) if r.random() < 0.2 else "",
+    }
+
+
+def report(r: Random, s: State, who: str | None = None) -> dict[str, Any]:
+    who = who or worker(r, s)
+    record = s.workers.get(who)
+    ahead = r.random() < 0.03
+    return {
+        "worker": who,
+        "boot": record.boot if record and r.random() < 0.95 else "nobody",
+        "term": s.cell.term + 1 if ahead else r.choice([0, s.cell.term]),
+        "rev": record.slots_rev if record and r.random() < 0.5 else 0,
+        "busy": [*s.slots.get(who, {})] if r.random() < 0.3 else [],
+        "link": r.choice(["", "d1"]),
+    }
+
+
+def set_worker(r: Random, s: State) -> dict[str, Any]:
+    return {
+        "worker": worker(r, s),
+        "verb": r.choice(["cordon", "uncordon", "uncordon", "drain", "undrain", "undrain", "exit", "reap"]),
+    }
+
+
+def expire_worker(r: Random, s: State) -> dict[str, Any]:
+    who = worker(r, s)
+    beat = s.workers[who].beat if who in s.workers else 0
+    return {"worker": who, "beat": beat if r.random() < 0.8 else beat + 1}
+
+
+def depart(r: Random, s: State) -> dict[str, Any]:
+    who = worker(r, s)
+    tags = [*s.slots.get(who, {})]
+    if tags and r.random() < 0.9:
+        name, number = split_tag(r.choice(tags))
+    else:
+        name, number = r.choice(LIVES), r.randrange(1, 5)
+    return {"worker": who, "live": name, "number": number}
+
+
+def place(r: Random, s: State) -> dict[str, Any]:
+    name = r.choice(LIVES)
+    record = s.lives.get(name)
+    arguments: dict[str, Any] = {
+        "live": name,
+        "operation": f"o{r.randrange(3000)}",
+        "candidates": [worker(r, s) for _ in range(r.randrange(3))],
+        "pools": r.choice([(), ("p",), ("p", "q"), ("q", "p")]),
+    }
+    if record is None or r.random() < 0.05:
+        create = Create(
+            digital_id="d",
+            fingerprint=r.choice(["f", "f", "g"]),
+            priority=r.randrange(2),
+            immovable=r.random() < 0.5,
+            room=r.choice(["", "r"]),
+            metadata=r.choice([b"", b"m"]),
+            config=r.choice([b"", b"c"]),
+        )
+        return {**arguments, "because": "create", "create": create}
+    return {
+        **arguments,
+        "because": r.choice(["reassign", "recover", "recover", "recover", "drain", "rebalance"]),
+        "expected": record.epoch if r.random() < 0.85 else r.randrange(20),
+        "at_boundary": r.random() < 0.3,
+        "force": r.random() < 0.1,
+    }
+
+
+def reserve(r: Random, s: State) -> dict[str, Any]:
+    name, record = live(r, s)
+    expected = record.epoch if record and r.random() < 0.9 else 1
+    return {"live": name, "expected": expected, "candidates": [worker(r, s) for _ in range(2)]}
+
+
+def of_move(r: Random, s: State) -> dict[str, Any]:
+    moving = [name for name, record in s.lives.items() if record.move]
+    name = r.choice(moving) if moving and r.random() < 0.9 else r.choice(LIVES)
+    record = s.lives.get(name)
+    number = record.move.number if record and record.move and r.random() < 0.9 else r.randrange(1, 5)
+    return {"live": name, "number": number}
+
+
+def pull(r: Random, s: State) -> dict[str, Any]:
+    name, record, who, epoch = owner(r, s)
+    after = r.choice([0, record.acked, record.released, record.released + 1]) if record else 0
+    return {"live": name, "worker": who, "epoch": epoch, "after": after, "controller": r.choice(["c1", "c2"])}
+
+
+def append_input(r: Random, s: State) -> dict[str, Any]:
+    name, record = live(r, s)
+    arguments = {
+        "live": name,
+        "kind": r.choices(["text", "config", "interrupt"], [7, 2, 1])[0],
+        "payload": r.choice([b"", b"hello", b"\x00{}:@ "]),
+        "boundary": r.random() < 0.4,
+    }
+    if r.random() < 0.5:
+        return {**arguments, "request": f"r{r.randrange(30)}"}
+    producer = r.choice(["s1", "s2", "s3"])
+    last = record.producers.get(producer, (0, 0))[0] if record else 0
+    return {**arguments, "producer": producer, "n": max(1, last + r.choice([1, 1, 1, 1, 0, 2]))}
+
+
+def release_input(r: Random, s: State) -> dict[str, Any]:
+    name, record, who, epoch = owner(r, s)
+    pull_no = record.pull_no if record and r.random() < 0.9 else r.randrange(3)
+    after = r.choice([0, record.acked, record.released, record.released + 2]) if record else 0
+    credit = r.choice([1, 3])
+    return {"live": name, "worker": who, "epoch": epoch, "pull_no": pull_no, "after": after, "credit": credit}
+
+
+def ack_input(r: Random, s: State) -> dict[str, Any]:
+    name, record, who, epoch = owner(r, s)
+    n = r.choice([record.acked, record.released, record.acked + 1, record.released + 1]) if record else 1
+    return {"live": name, "worker": who, "epoch": epoch, "n": n, "saved": r.choice([None, b"", b"memory"])}
+
+
+def end_live(r: Random, s: State) -> dict[str, Any]:
+    return {"live": live(r, s)[0], "after_pending": r.random() < 0.7}
+
+
+def look(r: Random, s: State) -> dict[str, Any]:
+    return {"live": live(r, s)[0]}
+
+
+def new_term(r: Random, s: State) -> dict[str, Any]:
+    return {"term": r.choice([s.cell.term, s.cell.term, 1]), "seen_term": s.cell.term + r.randrange(2)}
+
+
+Maker = Callable[[Random, State], dict[str, Any]]
+WEIGHTED: dict[str, tuple[int, Maker]] = {
+    "register_worker": (2, register_worker),
+    "report": (4, report),
+    "set_worker": (3, set_worker),
+    "expire_worker": (2, expire_worker),
+    "depart": (5, depart),
+    "place": (14, place),
+    "reserve": (5, reserve),
+    "hold": (4, of_move),
+    "cancel": (1, of_move),
+    "pull": (10, pull),
+    "append_input": (12, append_input),
+    "release_input": (12, release_input),
+    "ack_input": (10, ack_input),
+    "end_live": (2, end_live),
+    "look": (12, look),
+    "new_term": (1, new_term),
+}
+NAMES = [*WEIGHTED]
+WEIGHTS = [weight for weight, _ in WEIGHTED.values()]
+MAKERS = {name: maker for name, (_, maker) in WEIGHTED.items()}

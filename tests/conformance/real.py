@@ -1,0 +1,55 @@
+"""A real store under test: its own clock, its whole state, and mutants of its scripts."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from dhsched.ownership.limits import Limits
+from dhsched.ownership.state import State
+from dhsched.store.raw import read_state
+from dhsched.store.redis import RedisStore
+from dhsched.store.scripts import load
+from tests.servers import running_server
+
+TEST_CLOCK = "local function clock() return tonumber(redis.call('GET', KEYS[1] .. '_clock')) end"
+"""In the place of lua/lib/clock.lua: time stands still until a test moves it."""
+
+
+class StoreSubject:
+    """A RedisStore whose clock the test holds. It starts empty."""
+
+    def __init__(self, store: RedisStore) -> None:
+        self.store = store
+        self.limits = store.limits
+        self.now = 0
+
+    async def reset(self, now: int = 1000) -> None:
+        await self.store.link.call("FLUSHALL")
+        await self.set_clock(now)
+
+    async def set_clock(self, now: int) -> None:
+        self.now = now
+        await self.store.link.call("SET", self.store.keys.cell + "_clock", now)
+
+    async def wait(self, ms: int) -> None:
+        await self.set_clock(self.now + ms)
+
+    async def step(self, name: str, /, **arguments: Any) -> Any:
+        return await getattr(self.store, name)(**arguments)
+
+    async def state(self) -> State:
+        return await read_state(self.store.link, self.store.keys.cell_name)
+
+
+@asynccontextmanager
+async def real_subject(
+    kind: str, limits: Limits, replacements: Mapping[str, str] | None = None
+) -> AsyncIterator[StoreSubject]:
+    """A subject on its own server of this kind; `replacements` are mutants of Lua files."""
+    scripts = load({"lib/clock": TEST_CLOCK, **(replacements or {})})
+    async with running_server(kind) as server, await RedisStore.open(server.address, limits=limits, scripts=scripts) as s:
+        subject = StoreSubject(s)
+        await subject.reset()
+        yield subject

@@ -1,0 +1,399 @@
+"""The runner of tests/scenarios/*.txt: it holds a subject to every line of a schedule.
+
+The language is in tests/scenarios/language.py. After every step the invariants are checked as well: of the state, of
+the step, of work with an old epoch, and of the trace of releases. A line that fails says what it expected, what came,
+and how the lives and Workers stand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from dhsched.ownership import invariants, items, outcomes
+from dhsched.ownership.model import Create
+from dhsched.ownership.outcomes import Outcome
+from dhsched.ownership.state import Live, State, Worker
+from dhsched.types import Generation, slot_tag
+from tests.conformance.subjects import Subject
+from tests.scenarios.language import SET_VERBS, Line, Scenario, ScenarioError, outcome_word
+
+Arguments = dict[str, Any]
+CREATE_OPTIONS = ("digital_id", "fingerprint", "room", "metadata", "config", "priority", "immovable")
+REFERENCE = re.compile(r"(?<![\w#'/])[A-K]\d*'*(?![\w#])")
+
+
+async def run(scenario: Scenario, subject: Subject) -> None:
+    """Hold the subject to every line."""
+    runner = Runner(subject)
+    for line in scenario.lines:
+        await runner.take(line)
+
+
+class Runner:
+    """The callers of one scenario: what they were told, and what they therefore say where a line leaves it open."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.ids: dict[str, str] = {}  # Label to WorkerID; a bare name is its latest boot.
+        self.boots: dict[str, str] = {}  # WorkerID to boot.
+        self.tables: dict[str, tuple[int, int]] = {}  # WorkerID to the term and rev of the table it was last given.
+        self.pulls: dict[tuple[str, str, int], tuple[int, int]] = {}  # Generation to its latest pull and last item.
+        self.trace = invariants.Releases()
+
+    async def take(self, line: Line) -> None:
+        if line.verb == "wait":
+            await self.subject.wait(line.values["duration"])
+        elif line.verb == "check":
+            self.check(line, await self.subject.state())
+        elif line.verb == "worker":
+            await self.step(line, "register_worker", self.arguments(line, State()))
+            worker = self.worker(line.values["boot"], line)
+            await self.step(line, "report", {"worker": worker, "boot": self.boots[worker]})
+        else:
+            given = self.arguments(line, await self.subject.state())
+            now = self.subject.now
+            outcome = await self.step(line, line.step, given)
+            self.compare(line, say(outcome, now), await self.subject.state())
+
+    async def step(self, line: Line, name: str, given: Arguments) -> Outcome:
+        """One step, and everything that must hold after it whatever the line expects."""
+        before = await self.subject.state()
+        outcome = await self.subject.step(name, **given)
+        after = await self.subject.state()
+        self.remember(line, outcome, given)
+        broken = [*invariants.of_state(after), *invariants.of_step(before, after)]
+        epoch = carried_epoch(name, given)
+        if epoch is not None:
+            broken += invariants.old_work(before, after, given["live"], epoch)
+        if isinstance(outcome, outcomes.Items):
+            broken += self.trace.release(given["live"], given["worker"], given["epoch"], given["pull_no"])
+        if broken:
+            raise self.failure(line, [f"broken by {say(outcome, self.subject.now)}:", *broken], after)
+        return outcome
+
+    def remember(self, line: Line, outcome: Outcome, given: Arguments) -> None:
+        """What the caller knows from the answer."""
+        match outcome:
+            case outcomes.Registered(worker=worker):
+                self.boots[worker] = given["boot"]
+                self.ids[line.values["boot"]] = self.ids[given["name"]] = worker
+            case outcomes.Reported(term=term, rev=rev):
+                self.tables[given["worker"]] = (term, rev)
+            case outcomes.Pulling(pull_no=pull_no, after=after):
+                self.pulls[given["live"], given["worker"], given["epoch"]] = (pull_no, after)
+            case outcomes.Items(first=first, items=blobs):
+                key = (given["live"], given["worker"], given["epoch"])
+                self.pulls[key] = (given["pull_no"], first + len(blobs) - 1)
+
+    # -- arguments
+
+    def arguments(self, line: Line, state: State) -> Arguments:
+        """The keyword arguments of the line's step: what it says, and what a well-behaved caller would add."""
+        v = {name: self.resolve(name, value, line) for name, value in line.values.items()}
+        if "generation" in v:
+            worker, epoch = v.pop("generation")
+            v |= {"worker": worker, "epoch": epoch}
+            pull_no, last = self.pulls.get((v["live"], worker, epoch), (1, 0))
+        match line.verb:
+            case "worker" | "register":
+                label = v.pop("boot")
+                return {"name": label.rstrip("'"), "boot": f"boot-{label}", "pool": "gpu", "capacity": 1, **v}
+            case "report":
+                term, rev = self.tables.get(v["worker"], (0, 0)) if v.pop("known", False) else (0, 0)
+                busy = [slot_tag(*v.pop("busy"))] if "busy" in v else []
+                return {"boot": self.boots.get(v["worker"], ""), "term": term, "rev": rev, "busy": busy, **v}
+            case verb if verb in SET_VERBS:
+                return {**v, "verb": verb}
+            case "expire":
+                beat = state.workers[v["worker"]].beat if v["worker"] in state.workers else 0
+                return {"beat": beat, **v}
+            case "depart":
+                live, number = v.pop("tag")
+                return {**v, "live": live, "number": number}
+            case "place":
+                return self.place_arguments(v, line)
+            case "reserve":
+                return {"live": v["live"], "expected": v["from"], "candidates": v["on"]}
+            case "pull":
+                return {"after": last, "controller": "c", **v}
+            case "append" | "interrupt":
+                payload = v.pop("string")
+                request = {} if "producer" in v else {"request": line.where}
+                return {"kind": "interrupt", "payload": payload, **request, **v}
+            case "release":
+                return {"pull_no": v.pop("pull", pull_no), "after": last, "credit": 100, **v}
+            case "ack":
+                return {"n": v.pop("number"), "saved": v.pop("state", None), **v}
+            case "new_term":
+                return {"term": v["number"], "seen_term": v.get("seen", v["number"])}
+        return v
+
+    def place_arguments(self, v: Arguments, line: Line) -> Arguments:
+        options = {name: v.pop(name) for name in CREATE_OPTIONS if name in v}
+        v |= {"operation": v.pop("op", line.where), "candidates": v.pop("on", []), "pools": v.pop("in", [])}
+        if "from" in v:
+            return {"because": "reassign", "expected": v.pop("from"), **v}
+        create = Create(**{"digital_id": "anna", "fingerprint": "f", **options})
+        return {"because": "create", "create": create, **v}
+
+    def resolve(self, name: str, value: Any, line: Line) -> Any:
+        """Short names in full: Workers by the latest boot, lives by their tenant."""
+        match name, value:
+            case ("worker" | "replaces", str()):
+                return self.worker(value, line)
+            case ("on", list()):
+                return [self.worker(each, line) for each in value]
+            case ("generation", (worker, epoch)):
+                return self.worker(worker, line), epoch
+            case ("live", str()):
+                return in_full(value)
+            case ("tag" | "busy", (live, number)):
+                return in_full(live), number
+        return value
+
+    def worker(self, reference: str, line: Line) -> str:
+        if "#" in reference:
+            return reference
+        if reference not in self.ids:
+            known = ", ".join(sorted(self.ids)) or "none"
+            raise ScenarioError(f"{line.where}: no Worker {reference} has registered; known are {known}")
+        return self.ids[reference]
+
+    # -- outcomes and checks
+
+    def compare(self, line: Line, said: Said, state: State) -> None:
+        wanted = [self.canonical(token) for token in line.expected[1:]]
+        words = tuple(token for token in wanted if not DETAIL.match(token))
+        named = dict(token.split("=", 1) for token in wanted if DETAIL.match(token))
+        same = line.expected[0] == said.word and words in (said.words, said.words + said.payload)
+        if not same or any(said.details.get(name) != value for name, value in named.items()):
+            expected = self.shorten(" ".join([line.expected[0], *wanted]))
+            raise self.failure(line, [f"expected {expected}", f"but got  {self.shorten(str(said))}"], state)
+
+    def check(self, line: Line, state: State) -> None:
+        kind, *rest = line.values["plain"]
+        named = {self.canonical(name): self.canonical(value) for name, value in line.values["named"].items()}
+        names = [self.canonical(name) for name in rest]
+        found = CHECK[kind](state, names[0] if names else "", self.subject.now)
+        none = names[-1:] in (["none"], ["empty"]) if kind != "cell" else False
+        if isinstance(found, list):
+            wanted: object = [] if none else names[1:]
+        else:
+            wanted = {} if none else named
+            if not none and kind != "slots" and found:
+                unknown = [name for name in named if name not in found]
+                if unknown:
+                    raise ScenarioError(f"{line.where}: {unknown[0]!r} cannot be checked; allowed are {list(found)}")
+                found = {name: value for name, value in found.items() if name in named} if named else named
+        if found != wanted:
+            shown = [f"expected {self.shorten(listed(wanted))}", f"but got  {self.shorten(listed(found))}"]
+            raise self.failure(line, shown, state)
+
+    def canonical(self, text: str) -> str:
+        """Short names of Workers as WorkerIDs, outside strings."""
+        if '"' in text:
+            return text
+        return REFERENCE.sub(lambda match: self.ids.get(match[0], match[0]), text)
+
+    def shorten(self, text: str) -> str:
+        """WorkerIDs as a scenario writes them: the latest boot by its name alone."""
+        for name, worker in self.ids.items():
+            if "'" not in name:
+                text = re.sub(rf"{re.escape(worker)}(?!\d)", name, text)
+        return text
+
+    def failure(self, line: Line, problem: list[str], state: State) -> ScenarioError:
+        shown = [self.shorten(each) for each in [*problem, *describe(state, self.subject.now)]]
+        return ScenarioError("\n  ".join([f"{line.where}: {line.text}", *shown]))
+
+
+DETAIL = re.compile(r"\w+=")
+
+
+def carried_epoch(step: str, given: Arguments) -> int | None:
+    """The epoch of the work that the step does, where it says one. A create is work on no generation at all."""
+    match step:
+        case "place" | "reserve":
+            return int(given.get("expected", 0))
+        case "pull" | "release_input" | "ack_input":
+            return int(given["epoch"])
+        case "depart" | "hold" | "cancel":
+            return int(given["number"])
+    return None
+
+
+# -- an outcome in words
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """`words` must be given exactly; `payload` and `details` may be asked for."""
+
+    word: str
+    words: tuple[str, ...] = ()
+    payload: tuple[str, ...] = ()
+    details: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        details = (f"{name}={value}" for name, value in self.details.items())
+        return " ".join([self.word, *self.words, *self.payload, *details])
+
+
+def say(outcome: Outcome, now: int) -> Said:
+    """The outcome as a scenario writes it, WorkerIDs in full."""
+    words: tuple[object, ...] = ()
+    payload: tuple[str, ...] = ()
+    details: dict[str, object] = {}
+    match outcome:
+        case outcomes.Stale():
+            words, details = (outcome.current or "nobody",), {"pull_no": outcome.pull_no}
+        case outcomes.RolledBack():
+            details = {"term": outcome.term, "rev": outcome.rev}
+        case outcomes.Registered():
+            words = (outcome.worker, *flag("cordoned", outcome.mode != "ready"), *flag("again", outcome.again))
+        case outcomes.Reported():
+            words = flag("unchanged", outcome.table is None)
+            details = {"beat": outcome.beat, "term": outcome.term, "rev": outcome.rev, "mode": outcome.mode}
+            details["table"] = ",".join(f"{in_short(k)}:{v}" for k, v in sorted((outcome.table or {}).items()))
+        case outcomes.WorkerSet():
+            words = (outcome.mode, *flag("gone", outcome.gone))
+        case outcomes.Committed():
+            words = (outcome.generation, *flag("again", outcome.again))
+            words += ("superseded", "by", outcome.superseded_by) if outcome.superseded_by else ()
+            details = {"rev": outcome.rev, "load": outcome.load, "refused": refused(outcome.refusals)}
+        case outcomes.Full() | outcomes.Starting() | outcomes.Waiting():
+            details = {"refused": refused(outcome.refusals)}
+        case outcomes.Reserved():
+            words = (f"{outcome.target}@{outcome.number}", *flag("again", outcome.again))
+        case outcomes.Pulling():
+            words = (outcome.pull_no, "after", outcome.after)
+            details = {"digital_id": outcome.digital_id, "room": outcome.room, "metadata": quoted(outcome.metadata)}
+            details |= {"config": quoted(outcome.config), "state": quoted(outcome.saved)}
+        case outcomes.Items():
+            words = (f"{outcome.first}..{outcome.first + len(outcome.items) - 1}",)
+            payload = tuple(show_item(blob) for blob in outcome.items)
+        case outcomes.Acked():
+            words = (outcome.acked, *flag("ended", outcome.ended))
+        case outcomes.Recover():
+            words = (Generation(outcome.worker, outcome.epoch), outcome.why)
+            details = {"digital_id": outcome.digital_id, "priority": outcome.priority, "tries": outcome.tries}
+        case outcomes.Later():
+            words = (f"{outcome.at - now}ms",)
+        case outcomes.NewTerm():
+            words = (outcome.term, "floor", outcome.floor)
+        case _:
+            words = tuple(getattr(outcome, each.name) for each in fields(outcome))
+    said = {name: str(value) for name, value in details.items()}
+    return Said(outcome_word(type(outcome)), tuple(str(each) for each in words), payload, said)
+
+
+def flag(word: str, raised: bool) -> tuple[str, ...]:
+    return (word,) if raised else ()
+
+
+def refused(refusals: Iterable[outcomes.Refusal]) -> str:
+    return ",".join(f"{r.worker}:{r.why}:{r.load}/{r.capacity}" for r in refusals)
+
+
+def quoted(value: bytes) -> str:
+    return f'"{value.decode(errors="backslashreplace")}"'
+
+
+def show_item(blob: bytes) -> str:
+    """A text is its payload; anything else says what it is."""
+    item = items.read(blob)
+    if item.kind == "text":
+        return quoted(item.payload)
+    brought = f"+config:{quoted(item.config)}" if item.kind == "interrupt" and item.config is not None else ""
+    return f"{item.kind}:{quoted(item.payload)}{brought}"
+
+
+def in_full(live: str) -> str:
+    return live if "/" in live else f"t/{live}"
+
+
+def in_short(name: str) -> str:
+    return name.removeprefix("t/")
+
+
+# -- a state in words
+
+
+def show_live(record: Live) -> dict[str, str]:
+    """The fields of a live that a scenario can check."""
+    names = (
+        "epoch issued selected active pull_no controller state appended released acked at_boundary"
+        " dropped dropped_interrupt dropped_end dropped_poison starts tries priority immovable"
+    )
+    move = record.move
+    return {name: plain(getattr(record, name)) for name in names.split()} | {
+        "pending": str(len(record.pending)),
+        "move": f"{move.target}@{move.number}" if move else "none",
+        "hold": plain(move.hold if move else None),
+        "suspect": ":".join(map(str, record.suspect)) if record.suspect else "none",
+        "stalled": plain(record.stalled is not None and record.stalled == record.cursors),
+        "waits": ",".join(record.waits) or "none",
+        "config": quoted(record.config),
+        "saved": quoted(record.saved),
+        "dead": ",".join(show_item(blob) for blob in record.dead) or "none",
+        "history": ",".join(f"{row.worker}@{row.epoch}" for row in (*record.history, record.current)),
+        "cause": record.current.cause,
+    }
+
+
+def show_worker(record: Worker) -> dict[str, str]:
+    names = "pool capacity mode lost gone beat load starting cutovers"
+    return {name: plain(getattr(record, name)) for name in names.split()}
+
+
+def plain(value: object) -> str:
+    if value is None:
+        return "none"
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
+
+
+def check_agenda(state: State, live: str, now: int) -> dict[str, str]:
+    for number, entries in state.agenda.items():
+        if in_full(live) in entries:
+            return {"in": f"{max(0, entries[in_full(live)] - now)}ms", "class": str(number)}
+    return {}
+
+
+def ranked(scores: Mapping[str, float]) -> list[str]:
+    return [in_short(name) for name, _ in sorted(scores.items(), key=lambda entry: (entry[1], entry[0]))]
+
+
+CHECK: dict[str, Callable[[State, str, int], dict[str, str] | list[str]]] = {
+    "slots": lambda state, w, now: {in_short(tag): slot for tag, slot in state.slots.get(w, {}).items()},
+    "live": lambda state, live, now: show_live(state.lives[in_full(live)]) if in_full(live) in state.lives else {},
+    "worker": lambda state, w, now: show_worker(state.workers[w]) if w in state.workers else {},
+    "cell": lambda state, _, now: {each.name: str(getattr(state.cell, each.name)) for each in fields(state.cell)},
+    "room": lambda state, pool, now: ranked(state.room.get(pool, {})),
+    "waiting": lambda state, pool, now: ranked(state.waiting.get(pool, {})),
+    "agenda": check_agenda,
+}
+
+
+def listed(value: object) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{name}={each}" for name, each in value.items()) or "none"
+    return " ".join(map(str, value)) if isinstance(value, list) and value else "none"
+
+
+def describe(state: State, now: int) -> list[str]:
+    """Where everything stands, for the reader of a failure: what is as it was at the start is left out."""
+    dull = {"", "0", "no", "none", '""'}
+    lines = [f"at {now}ms: {listed(CHECK['cell'](state, '', now))}"]
+    for worker, record in state.workers.items():
+        slots = {in_short(tag): slot for tag, slot in state.slots.get(worker, {}).items()}
+        shown = {name: value for name, value in show_worker(record).items() if value not in dull}
+        lines.append(f"{worker}: {listed(shown)} | slots {listed(slots)}")
+    for live, lively in state.lives.items():
+        shown = {name: value for name, value in show_live(lively).items() if value not in dull}
+        agenda = check_agenda(state, live, now)
+        lines.append(f"{in_short(live)}: {listed(shown)} | agenda {listed(agenda)}")
+    waiting = {pool: ",".join(ranked(scores)) for pool, scores in state.waiting.items()}
+    return [*lines, f"waiting: {listed(waiting)}"] if waiting else lines

