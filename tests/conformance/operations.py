@@ -188,7 +188,7 @@ def append_input(r: Random, s: State) -> dict[str, Any]:
     if r.random() < 0.5:
         return {**arguments, "request": f"r{r.randrange(30)}"}
     producer = r.choice(["s1", "s2", "s3"])
-    last = record.producers.get(producer, (0, 0))[0] if record else 0
+    last = record.producers.get(producer, (0, 0, 0))[0] if record else 0
     return {**arguments, "producer": producer, "n": max(1, last + r.choice([1, 1, 1, 1, 0, 2]))}
 
 

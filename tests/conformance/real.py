@@ -49,7 +49,10 @@ async def real_subject(
 ) -> AsyncIterator[StoreSubject]:
     """A subject on its own server of this kind; `replacements` are mutants of Lua files."""
     scripts = load({"lib/clock": TEST_CLOCK, **(replacements or {})})
-    async with running_server(kind) as server, await RedisStore.open(server.address, limits=limits, scripts=scripts) as s:
-        subject = StoreSubject(s)
+    async with (
+        running_server(kind) as server,
+        await RedisStore.open(server.address, limits=limits, scripts=scripts) as store,
+    ):
+        subject = StoreSubject(store)
         await subject.reset()
         yield subject

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 from collections.abc import Iterator
 from random import Random
@@ -19,7 +20,6 @@ from tests.conformance.real import StoreSubject, real_subject
 from tests.servers import SERVERS
 
 SEED = int(os.environ.get("DHSCHED_SEED", "1"))
-UNREACHED = {("set_worker", "Moot")}
 
 
 @pytest.fixture(params=SERVERS, scope="module")
@@ -30,7 +30,7 @@ def subject(request: pytest.FixtureRequest) -> Iterator[tuple[asyncio.Runner, St
         runner.run(context.__aexit__(None, None, None))
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[*HealthCheck])
 @given(r=st.randoms(use_true_random=False))
 def test_store_and_model_agree_whatever_comes(subject: tuple[asyncio.Runner, StoreSubject], r: Random) -> None:
     runner, real = subject
@@ -59,8 +59,6 @@ def test_store_and_model_agree_over_many_long_runs(subject: tuple[asyncio.Runner
 
 
 def test_the_store_takes_what_the_model_takes() -> None:
-    import inspect
-
     for name, step in STEPS.items():
         taken = set(inspect.signature(step).parameters) - {"state", "now", "limits"}
         assert STEP_ARGUMENTS[name] == taken, name

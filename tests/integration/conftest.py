@@ -1,11 +1,20 @@
-"""Fixtures over real servers: every test that asks for one runs with Valkey and with Redis."""
+"""Fixtures over real servers: every test that asks for one runs with Valkey and with Redis.
 
-from collections.abc import AsyncIterator
+Here the event loop is uvloop, as in the product; the unit tests run on asyncio's own.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
 
 import pytest
+import uvloop
 from tests.servers import SERVERS, running_server, server_binary
 
 from dhsched.store.address import Address
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture(params=SERVERS)

@@ -179,7 +179,7 @@ async def test_subscriptions_outlive_a_connection(server: Address) -> None:
 async def refusal(address: Address, **settings: Any) -> StoreError:
     started = time.monotonic()
     with pytest.raises(StoreError) as caught:
-        await Link.open(address, SCRIPTS, LinkSettings(**({"connect_s": 1.0} | settings)))
+        await Link.open(address, SCRIPTS, LinkSettings(**({"connect_s": 0.5} | settings)))
     assert time.monotonic() - started < 10
     assert "\n" not in str(caught.value) and "hunter2" not in str(caught.value)
     return caught.value

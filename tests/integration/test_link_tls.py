@@ -13,7 +13,7 @@ from dhsched.errors import BadAddress, ServerNotStarted, StoreError, StoreIncomp
 from dhsched.store.address import Address
 from dhsched.store.link import Link, LinkSettings
 
-SHORT = LinkSettings(connect_s=1.0)
+SHORT = LinkSettings(connect_s=0.5)
 
 
 @pytest.fixture(scope="module")

@@ -23,15 +23,20 @@ app = typer.Typer(
 app.add_typer(bench.app, name="bench")
 
 
-@app.callback()
-def common(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
-) -> None:
-    """Options of every verb."""
-    if version:
+def _print_version(asked: bool) -> None:
+    if asked:
         typer.echo(f"dhsched {dhsched.__version__}")
         raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Options of every verb; `main` reads --debug itself, because an error may come before the options are known."""
 
 
 def main() -> None:

@@ -133,7 +133,7 @@ class Draft:
 
     def clear_moves_to(self, worker: str) -> None:
         """Any refusal because of the target clears the move in the same step."""
-        for live, number, state in self.table(worker):
+        for live, _, state in self.table(worker):
             if state == "reserved":
                 self.clear_move(live)
 

@@ -58,7 +58,7 @@ def append_input(
         return state, NotFound()
     if record.state == "ended":
         return state, Ended()
-    last = record.producers.get(producer, (0, 0))[0]
+    last = record.producers.get(producer, (0, 0, 0))[0]
     if (producer and n <= last) or (request and request in record.recent):
         return state, Duplicate()
     if record.state == "closing":
@@ -69,7 +69,7 @@ def append_input(
     if kind != "interrupt" and pending >= limits.pending_max:
         return state, TooManyPending(pending)
     if producer:
-        producers = remember_producer(record.producers, producer, n, now, limits)
+        producers = remember_producer(record.producers, producer, n, record.appended + 1, now, limits)
         if producers is None:
             return state, TooManyProducers(len(record.producers))
         s.set_live(live, producers=producers)
@@ -112,16 +112,17 @@ def interrupt(s: Draft, live: str, payload: bytes) -> None:
 
 
 def remember_producer(
-    known: Mapping[str, tuple[int, int]], producer: str, n: int, now: int, limits: Limits
-) -> Mapping[str, tuple[int, int]] | None:
-    """The producers with this one at n; one more than fit takes the place of the longest silent, if silent long."""
+    known: Mapping[str, tuple[int, int, int]], producer: str, n: int, seq: int, now: int, limits: Limits
+) -> Mapping[str, tuple[int, int, int]] | None:
+    """The producers with this one at n, item `seq`; one more than fit takes the place of the longest silent."""
     producers = dict(known)
     if producer not in producers and len(producers) >= limits.producers_max:
-        seen, oldest = min((at, name) for name, (_, at) in producers.items())
-        if now - seen < limits.recent_ms:
+        _, since, oldest = min((seq, since, name) for name, (_, seq, since) in producers.items())
+        if now - since < limits.recent_ms:
             return None
         del producers[oldest]
-    producers[producer] = (n, now)
+    since = known[producer][2] if producer in known else now
+    producers[producer] = (n, seq, since)
     return frozen(producers)
 
 

@@ -92,14 +92,10 @@ def recover(s: Draft, live: str, why: Why) -> tuple[State, LookOutcome]:
     s.set_live(live, tries=record.tries + 1)
     at = s.now + backoff_ms(record.tries, s.limits)
     s.look_at(live, min(at, record.move.expires) if record.move else at)
-    return s.done(), Recover(
-        record.epoch, why, record.selected, record.digital_id, record.priority, record.tries + 1
-    )
+    return s.done(), Recover(record.epoch, why, record.selected, record.digital_id, record.priority, record.tries + 1)
 
 
-def new_term(
-    state: State, now: int, limits: Limits, *, term: int, seen_term: int
-) -> tuple[State, NewTermOutcome]:
+def new_term(state: State, now: int, limits: Limits, *, term: int, seen_term: int) -> tuple[State, NewTermOutcome]:
     """The store has lost history: put every generation it, or its lost past, may have issued below a floor.
 
     The floor follows from the term, so that a store that forgot a whole term cannot arrive at the same floor again.

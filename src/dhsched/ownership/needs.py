@@ -40,4 +40,4 @@ def watched(record: Live, limits: Limits) -> int | None:
 
 def backoff_ms(tries: int, limits: Limits) -> int:
     """The lease doubles with every try."""
-    return min(limits.backoff_max_ms, limits.lease_ms * 2 ** min(tries, 20))
+    return min(limits.backoff_max_ms, limits.lease_ms << min(tries, 20))

@@ -322,9 +322,7 @@ ReportOutcome = Reported | Gone | RolledBack
 SetOutcome = WorkerSet | NotFound | Moot
 ExpireOutcome = Expired | Alive | Nothing
 DepartOutcome = Departed | Nothing
-PlaceOutcome = (
-    Committed | Stale | Moot | NotYet | Full | Starting | Waiting | Conflict | Ended | NotFound
-)
+PlaceOutcome = Committed | Stale | Moot | NotYet | Full | Starting | Waiting | Conflict | Ended | NotFound
 ReserveOutcome = Reserved | Stale | Busy | Full | Ended | NotFound
 HoldOutcome = Held | NoMove
 CancelOutcome = Cancelled | NoMove
@@ -353,4 +351,3 @@ Outcome = (
     | LookOutcome
     | NewTermOutcome
 )
-

@@ -96,7 +96,7 @@ class Live:
     waits: tuple[str, ...] = ()
     ended_at: int = 0
     history: tuple[Row, ...] = ()
-    producers: Mapping[str, tuple[int, int]] = field(default_factory=lambda: frozen({}))
+    producers: Mapping[str, tuple[int, int, int]] = field(default_factory=lambda: frozen({}))
     recent: Mapping[str, int] = field(default_factory=lambda: frozen({}))
     dead: tuple[bytes, ...] = ()
 

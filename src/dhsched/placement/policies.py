@@ -59,10 +59,10 @@ class BottomTier:
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """No view at all. Nothing herds, and every placement pays for the search in the store."""
+    """No view of Workers at all, only of Pools. Nothing herds; every placement pays for the search in the store."""
 
     name: str = "exact"
-    weighing: Weighing = Weighing.NONE
+    weighing: Weighing = Weighing.SHARE
     corrects: bool = False
 
     def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:

@@ -68,7 +68,7 @@ def hierarchy(
     workers: int = 128,
     replicas: int = 16,
     creates: int = 16_000,
-    fill: float = 0.95,
+    fill: float = 0.9,
     flexible_share: float = 0.2,
 ) -> Workload:
     """Eight unequal Pools, twelve DigitalIDs eligible for two to eight of them.

@@ -95,7 +95,9 @@ class Store(ABC):
         check_live(live), check_id(operation, "operation"), check_number(expected, "expected epoch")
         check_word(because, "because", ("create", "reassign", "recover", "drain", "rebalance"))
         if (create is not None) != (because == "create"):
-            raise BadValue(f"place of {live} because {because!r}: what the live is made of goes with create, and only there")
+            raise BadValue(
+                f"place of {live} because {because!r}: what the live is made of goes with create, and only there"
+            )
         if create is not None:
             check_create(create)
         self._check_candidates(candidates, pools)

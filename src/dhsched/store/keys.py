@@ -14,7 +14,7 @@ SCHEMA = 1
 
 SINGLE = ("cell", "lives", "workers", "boots", "pools", "digital_ids", "keys")
 """Keys of which a cell has one."""
-PER_LIVE = ("live", "data", "input", "producers", "recent", "dead", "history")
+PER_LIVE = ("live", "data", "input", "recent", "dead", "history")
 PER_WORKER = ("worker", "slots")
 PER_POOL = ("room", "waiting")
 OTHER = ("agenda", "blame")

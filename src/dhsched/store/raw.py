@@ -14,8 +14,19 @@ from dhsched.store.keys import Keys
 from dhsched.store.link import Link
 from dhsched.types import Because, LiveState, Mode, SlotState
 
-READ: dict[bytes, tuple[str | int, ...]] = {b"hash": ("HGETALL",), b"zset": ("ZRANGE", 0, -1, "WITHSCORES"), b"list": ("LRANGE", 0, -1)}
+READ: dict[bytes, tuple[str | int, ...]] = {
+    b"hash": ("HGETALL",),
+    b"zset": ("ZRANGE", 0, -1, "WITHSCORES"),
+    b"list": ("LRANGE", 0, -1),
+    b"string": ("GET",),
+}
 Fields = Mapping[str, bytes]
+WORDS = ("digital_id", "room", "fingerprint", "selected", "controller")
+NUMBERS = (
+    *("priority", "epoch", "issued", "pull_no", "appended", "released", "acked"),
+    *("dropped_interrupt", "dropped_end", "dropped_poison", "config_seq", "saved_seq", "starts", "tries", "ended_at"),
+)
+"""Fields of a live's record that are words or numbers as they stand; one that is absent is empty, or 0."""
 
 
 async def read_state(link: Link, cell: str) -> State:
@@ -44,7 +55,10 @@ def decode(raw: Mapping[str, Any]) -> State:
     for key, value in raw.items():
         kind, _, name = key.partition(":")
         of.setdefault(kind, {})[name] = value
-    get = lambda kind: of.get(kind, {})  # noqa: E731
+
+    def get(kind: str) -> dict[str, Any]:
+        return of.get(kind, {})
+
     return State(
         cell=decode_cell(hash_of(get("cell").get("", {}))),
         lives=frozen({live: decode_live(live, hash_of(value), of) for live, value in get("live").items()}),
@@ -107,22 +121,17 @@ def decode_worker(f: Fields) -> Worker:
 
 
 def decode_live(live: str, f: Fields, of: Mapping[str, Mapping[str, Any]]) -> Live:
+    f = {field: value for field, value in f.items() if value}  # Empty is absent.
     data = hash_of(of.get("data", {}).get(live, {}))
-    producers = hash_of(of.get("producers", {}).get(live, {}))
-    whole = {
-        field: int(f.get(field, 0))
-        for field in (
-            "priority epoch issued pull_no appended released acked dropped_interrupt dropped_end dropped_poison"
-            " config_seq saved_seq starts tries ended_at"
-        ).split()
-    }
-    words = {field: f.get(field, b"").decode() for field in "digital_id room fingerprint selected controller".split()}
+    producers = {field[5:]: value.split() for field, value in f.items() if field.startswith("from:")}
+    whole = {field: int(f.get(field, 0)) for field in NUMBERS}
+    words = {field: f.get(field, b"").decode() for field in WORDS}
     note = [int(part) for part in f.get("note", b"").split()]
     suspect = [int(part) for part in f.get("suspect", b"").split()]
     stalled = [int(part) for part in f.get("stalled", b"").split()]
     return Live(
         **cast(Any, whole),
-        **words,
+        **cast(Any, words),
         immovable=f.get("immovable") == b"1",
         at_boundary=f.get("at_boundary") == b"1",
         active=f["active"].decode() if "active" in f else None,
@@ -140,8 +149,8 @@ def decode_live(live: str, f: Fields, of: Mapping[str, Mapping[str, Any]]) -> Li
         stalled=Cursors(*stalled) if stalled else None,
         suspect=(suspect[0], suspect[1]) if suspect else None,
         waits=tuple(f.get("waits", b"").decode().split()),
-        history=tuple(decode_row(row.split()) for row in of.get("history", {}).get(live, [])),
-        producers=frozen({p: (int(v.split()[0]), int(v.split()[1])) for p, v in producers.items()}),
+        history=tuple(decode_row(row.split()) for row in of.get("history", {}).get(live, b"").splitlines()),
+        producers=frozen({p: (int(v[0]), int(v[1]), int(v[2])) for p, v in producers.items()}),
         recent=frozen({r: int(at) for r, at in scores(of.get("recent", {}).get(live, [])).items()}),
         dead=tuple(of.get("dead", {}).get(live, [])),
     )

@@ -89,9 +89,9 @@ class RedisStore(Store):
             found = await self.link.call("HGET", self.keys.cell, "schema")
         if text(found) != str(SCHEMA):
             raise StoreIncompatible(
-                f"cell {self.keys.cell_name} on {self.link.address.redacted()} holds data of schema {text(found)}, this"
-                f" version of dhsched works with schema {SCHEMA}; nothing was changed: use the version that wrote it, or"
-                " another cell"
+                f"cell {self.keys.cell_name} on {self.link.address.redacted()} holds data of schema {text(found)}, and"
+                f" this version of dhsched works with schema {SCHEMA}; nothing was changed: use the version that wrote"
+                " it, or another cell"
             )
 
 

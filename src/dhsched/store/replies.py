@@ -31,9 +31,7 @@ def reported(f: Fields) -> o.Reported:
 
 
 def committed(f: Fields) -> o.Committed:
-    return o.Committed(
-        Generation(text(f[0]), f[1]), f[2], f[3], bool(f[4]), generation(f[5], f[6]), refusals(f[7:])
-    )
+    return o.Committed(Generation(text(f[0]), f[1]), f[2], f[3], bool(f[4]), generation(f[5], f[6]), refusals(f[7:]))
 
 
 def held(f: Fields) -> o.Held:

@@ -1,7 +1,7 @@
 """The Lua steps as they are loaded: one file each, with the parts of `lua/lib` that its header names.
 
-A step's header is its contract: USES names the library parts, ARGV the arguments in order, EACH the arguments that
-repeat. Arguments are bound by these names, so a call cannot put one in another's place.
+A step's header is its contract: USES names the library parts, RARELY those it calls for on a rare path and what it
+wants of them, ARGV the arguments in order, EACH the arguments that repeat. Arguments are bound by these names, so a call cannot put one in another's place.
 """
 
 from __future__ import annotations
@@ -18,25 +18,12 @@ from dhsched.ownership.model import STEPS
 
 Argument = str | bytes | int | float
 
-LIBRARY = (
-    "clock",
-    "base",
-    "agenda",
-    "waiting",
-    "worker",
-    "slot",
-    "live",
-    "needs",
-    "vacate",
-    "gone",
-    "finish",
-    "boundary",
-)
+LIBRARY = tuple("clock base now agenda waiting worker slot live needs vacate gone finish boundary".split())
 """The parts of lua/lib in the order in which they build on each other."""
 DENY_OOM = frozenset({"append_input", "place_create"})
 """Steps that a full store refuses; every other one must run there, or nothing could ever be freed."""
 _LIMITS = frozenset(field.name for field in fields(Limits))
-_SECTION = re.compile(r"-- (USES|KEYS|ARGV|EACH|RETURNS)\b ?(.*)")
+_SECTION = re.compile(r"-- (USES|RARELY|KEYS|ARGV|EACH|RETURNS)\b ?(.*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +81,21 @@ def assemble(step: str, text: Mapping[str, str], *, name: str | None = None) -> 
     unknown = set(uses) - set(LIBRARY)
     if unknown:
         raise ValueError(f"{step}.lua uses {sorted(unknown)}, which lua/lib does not have")
-    parts = [text[f"lib/{part}"] for part in LIBRARY if part in ("clock", "base", *uses)]
+    parts = [text[f"lib/{part}"] for part in LIBRARY if part in ("base", *uses)]
     name = name or step
+    if "RARELY" in sections:
+        parts.append(_rarely(sections["RARELY"], text))
     shebang = "#!lua" if name in DENY_OOM else "#!lua flags=allow-oom"
     body = "\n".join([shebang, *map(_strip, parts), _strip(text[step])])
     replies = tuple(dict.fromkeys(re.findall(r"\b[A-Z][A-Z_]+\b", sections["RETURNS"])))
     return Script(name, body.encode(), uses, names(sections.get("ARGV", "")), names(sections.get("EACH", "")), replies)
+
+
+def _rarely(section: str, text: Mapping[str, str]) -> str:
+    """Library parts behind a function: defining them costs a hot step more than it does itself, so it calls for them."""
+    uses, _, wanted = section.partition(":")
+    body = "\n".join(text[f"lib/{part}"] for part in LIBRARY if part in names(uses))
+    return f"local function rarely()\n{body}\nreturn {wanted}\nend"
 
 
 def _strip(source: str) -> str:

@@ -1,6 +1,6 @@
 -- append_input: accept one item, by (producer, n) from a stream or by request id. Accepted means stored.
 --
--- USES     agenda
+-- USES     clock agenda
 -- KEYS     cell
 -- ARGV     live, kind, item, payload, producer, n, request, pending_max, producers_max, recent_min, recent_ms,
 --          recent_max, ack_wait_ms
@@ -14,54 +14,61 @@ local live, kind, item, payload, producer, n, request, pending_max, producers_ma
   ack_wait_ms = unpack(ARGV)
 
 local key = prefix .. 'live:' .. live
-local f = call('HMGET', key, 'state', 'appended', 'acked', 'controller', 'priority')
-local state, appended, acked = f[1], number(f[2] or 0), number(f[3] or 0)
+local from = producer ~= '' and 'from:' .. producer
+local f = call('HMGET', key, 'state', 'appended', 'acked', 'controller', 'priority', from or 'state')
+local state = f[1]
 if not state then
-  return { 'NOT_FOUND', now }
+  return { 'NOT_FOUND', 0 }
 elseif state == 'ended' then
-  return { 'ENDED', now }
+  return { 'ENDED', 0 }
 end
 
-local producers, recent = prefix .. 'producers:' .. live, prefix .. 'recent:' .. live
-local last, known = 0, nil
-if producer ~= '' then
+local recent = prefix .. 'recent:' .. live
+local last, known = 0, from and f[6]
+if from then
   n = number(n)
-  known = call('HGET', producers, producer)
   last = known and number(string.match(known, '^%d+')) or 0
   if n <= last then
-    return { 'DUPLICATE', now }
+    return { 'DUPLICATE', 0 }
   end
 elseif call('ZSCORE', recent, request) then
-  return { 'DUPLICATE', now }
+  return { 'DUPLICATE', 0 }
 end
 if state == 'closing' then
-  return { 'CLOSING', now }
-elseif producer ~= '' and n > last + 1 then
-  return { 'GAP', now, last }
+  return { 'CLOSING', 0 }
+elseif from and n > last + 1 then
+  return { 'GAP', 0, last }
 end
+local appended, acked = number(f[2]), number(f[3])
 local pending = appended - acked
 if kind ~= 'interrupt' and pending >= number(pending_max) then
-  return { 'TOO_MANY_PENDING', now, pending }
+  return { 'TOO_MANY_PENDING', 0, pending }
 end
 
-if producer ~= '' then
-  if not known and call('HLEN', producers) >= number(producers_max) then
-    -- One more than fit takes the place of the longest silent, if that has been silent long.
-    local oldest, seen
-    local flat = call('HGETALL', producers)
-    for i = 1, #flat, 2 do
-      local at = number(string.match(flat[i + 1], '%d+$'))
-      if not seen or at < seen or (at == seen and flat[i] < oldest) then
-        oldest, seen = flat[i], at
+-- Time is read only where it decides: a new producer, a request id, a queue that was empty.
+if pending == 0 or not known then
+  now = clock()
+end
+local seq = appended + 1
+if from and not known then
+  local rest, count, oldest, lowest, since = call('HGETALL', key), 0, nil, nil, nil
+  for i = 1, #rest, 2 do
+    if string.sub(rest[i], 1, 5) == 'from:' then
+      local at, first = string.match(rest[i + 1], '(%d+) (%d+)$')
+      count = count + 1
+      if not lowest or number(at) < lowest then
+        oldest, lowest, since = rest[i], number(at), first
       end
     end
-    if now - seen < number(recent_ms) then
-      return { 'TOO_MANY_PRODUCERS', now, #flat / 2 }
-    end
-    call('HDEL', producers, oldest)
   end
-  call('HSET', producers, producer, n .. ' ' .. now)
-else
+  if count >= number(producers_max) then
+    -- One more than fit takes the place of the one that was silent longest, if that has been here long.
+    if now - since < number(recent_ms) then
+      return { 'TOO_MANY_PRODUCERS', now, count }
+    end
+    call('HDEL', key, oldest)
+  end
+elseif not from then
   call('ZADD', recent, now, request)
   local count = call('ZCARD', recent)
   -- Two old ones may leave, so the memory shrinks faster than it grows.
@@ -75,12 +82,12 @@ else
     end
   end
 end
+local mark = from and n .. ' ' .. seq .. ' ' .. (known and string.match(known, '%d+$') or now)
 
-local seq = appended + 1
 if kind == 'interrupt' then
   -- Everything before it that is not acked is dropped, released or not; the interrupt is next.
   local g = call('HMGET', key, 'released', 'config_seq', 'move_hold')
-  local released = number(g[1] or 0)
+  local released = number(g[1])
   if number(g[2] or 0) > acked then
     -- It passed over a config item, so it brings the configuration itself: nothing else would.
     local config = call('HGET', prefix .. 'data:' .. live, 'config') or ''
@@ -89,18 +96,24 @@ if kind == 'interrupt' then
   end
   call('DEL', prefix .. 'input:' .. live)
   if released < seq - 1 then
-    call('HDEL', key, 'at_boundary')
+    call('HSET', key, 'at_boundary', '')
   end
-  call('HDEL', key, 'suspect')
-  call('HSET', key, 'appended', seq, 'released', math.max(released, seq - 1), 'acked', seq - 1)
+  call('HSET', key, 'appended', seq, 'released', math.max(released, seq - 1), 'acked', seq - 1, 'suspect', '')
   if pending > 0 then
     call('HINCRBY', key, 'dropped_interrupt', pending)
   end
-  if g[3] and g[3] ~= 'next' then
+  if g[3] ~= '' and g[3] ~= 'next' then
     call('HSET', key, 'move_hold', seq)
   end
+  if from then
+    call('HSET', key, from, mark)
+  end
 else
-  call('HSET', key, 'appended', seq)
+  if from then
+    call('HSET', key, 'appended', seq, from, mark)
+  else
+    call('HSET', key, 'appended', seq)
+  end
   if kind == 'config' then
     call('HSET', prefix .. 'data:' .. live, 'config', payload)
     call('HSET', key, 'config_seq', seq)
@@ -110,7 +123,7 @@ call('RPUSH', prefix .. 'input:' .. live, item)
 if pending == 0 then
   look_by(f[5], live, now + ack_wait_ms)
 end
-if f[4] and f[4] ~= '' then
+if f[4] ~= '' then
   call('SPUBLISH', prefix .. 'infer:' .. f[4], live)
 end
-return { 'APPENDED', now, seq }
+return { 'APPENDED', now or 0, seq }

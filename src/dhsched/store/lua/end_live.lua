@@ -1,6 +1,6 @@
 -- end_live: end the live now, or once what is pending has been acked.
 --
--- USES     agenda waiting worker slot live finish
+-- USES     clock now agenda waiting worker slot live finish
 -- KEYS     cell
 -- ARGV     live, after_pending, ended_ttl_ms
 -- RETURNS  FINISHED state

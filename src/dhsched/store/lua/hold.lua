@@ -1,6 +1,6 @@
 -- hold: stop input at the boundary it stands at, or at the next one it comes to.
 --
--- USES
+-- USES     clock now
 -- KEYS     cell
 -- ARGV     live, num
 -- RETURNS  HELD at     an item's number, or `next`
@@ -13,9 +13,9 @@ if f[1] ~= num then
   return { 'NO_MOVE', now }
 end
 local at = f[2]
-if not at or at == 'next' then
-  local rests = f[3] or number(f[4] or 0) == number(f[5] or 0)
-  at = rests and (f[6] or '0') or 'next'
+if at == '' or at == 'next' then
+  local rests = f[3] == '1' or f[4] == f[5]
+  at = rests and f[6] or 'next'
   call('HSET', key, 'move_hold', at)
 end
 return { 'HELD', now, at }

@@ -1,7 +1,7 @@
 -- look: decide from the record what must happen now to a live that is due. The first rule that matches decides, and
 -- each raises the live's place on the agenda, which is lease and backoff in one.
 --
--- USES     agenda waiting worker slot live needs
+-- USES     clock now agenda waiting worker slot live needs
 -- KEYS     cell
 -- ARGV     live, claim_wait_ms, ack_wait_ms, lease_ms, backoff_max_ms, ended_ttl_ms
 -- RETURNS  SWEPT
@@ -36,8 +36,7 @@ if r.state == 'ended' then
   call('HSET', KEYS[1], 'epoch_base', math.max(base, number(r.issued)))
   look_never(class, live)
   call('ZREM', prefix .. 'lives', live)
-  call('DEL', key, prefix .. 'data:' .. live, prefix .. 'input:' .. live, prefix .. 'producers:' .. live,
-    prefix .. 'recent:' .. live, prefix .. 'dead:' .. live, prefix .. 'history:' .. live)
+  call('DEL', key, prefix .. 'data:' .. live, prefix .. 'input:' .. live, prefix .. 'recent:' .. live, prefix .. 'dead:' .. live, prefix .. 'history:' .. live)
   return { 'SWEPT', now }
 end
 

@@ -1,6 +1,6 @@
 -- new_term: the store has lost history. Put every generation that it, or its lost past, may have issued below a floor.
 --
--- USES
+-- USES     clock now
 -- KEYS     cell
 -- ARGV     term, seen_term, term_step
 -- RETURNS  NEW_TERM term floor

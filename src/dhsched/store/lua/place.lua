@@ -1,7 +1,7 @@
 -- place: commit a live's next generation, on the first candidate with room, else in the named Pools (paper,
 -- algorithms 1 and 3). The only way to a new generation.
 --
--- USES     agenda waiting worker slot live needs finish
+-- USES     clock now agenda waiting worker slot live needs finish
 -- KEYS     cell
 -- ARGV     live, operation, because, expected, digital_id, fingerprint, room, metadata, config, priority, immovable,
 --          candidates, pools, at_boundary, claim_wait_ms, walk_max, starts_create_max, starts_recover_max, history_max,
@@ -42,11 +42,11 @@ local function drop_poison()
   call('LTRIM', prefix .. 'dead:' .. live, -dead_max, -1)
   acked = acked + 1
   r.acked, r.suspect = acked, nil
-  call('HSET', key, 'acked', acked)
-  call('HDEL', key, 'suspect')
+  call('HSET', key, 'acked', acked, 'suspect', '')
   call('HINCRBY', key, 'dropped_poison', 1)
 end
 
+local history
 if because ~= 'create' then
   if not r then
     return { 'NOT_FOUND', now }
@@ -54,8 +54,8 @@ if because ~= 'create' then
   if r.operation == operation then
     return { 'COMMITTED', now, r.selected, number(r.epoch), 0, 0, 1, '', 0 }
   end
-  for _, row in ipairs(call('LRANGE', prefix .. 'history:' .. live, 0, -1)) do
-    local epoch, id, by = string.match(row, '^(%d+) (%S+) %S+ (%S+)')
+  history = call('GET', prefix .. 'history:' .. live) or ''
+  for epoch, id, by in string.gmatch(history, '(%d+) (%S+) %S+ (%S+)[^\n]*\n') do
     if by == operation then
       return { 'COMMITTED', now, id, number(epoch), 0, 0, 1, r.selected, number(r.epoch) }
     end
@@ -161,14 +161,16 @@ local epoch = math.max(r and number(r.issued) or 0, base, floor) + 1
 local issued = epoch
 
 if because == 'create' then
-  local fields = { 'digital_id', digital_id, 'fingerprint', fingerprint, 'priority', priority, 'state', 'open' }
+  -- What every item of input needs comes first, and stays there: the record is searched from its start.
+  call('HSET', key, 'epoch', epoch, 'selected', winner, 'active', '', 'pull_no', 0, 'state', 'open', 'appended', 0,
+    'released', 0, 'acked', 0, 'move_hold', '', 'suspect', '', 'at_boundary', '', 'controller', '', 'priority', priority,
+    'first_ack_at', '', 'digital_id', digital_id, 'fingerprint', fingerprint)
   if room ~= '' then
-    fields[#fields + 1], fields[#fields + 2] = 'room', room
+    call('HSET', key, 'room', room)
   end
   if immovable == '1' then
-    fields[#fields + 1], fields[#fields + 2] = 'immovable', '1'
+    call('HSET', key, 'immovable', '1')
   end
-  call('HSET', key, unpack(fields))
   if metadata ~= '' then
     call('HSET', prefix .. 'data:' .. live, 'metadata', metadata)
   end
@@ -206,13 +208,16 @@ else
     end
   end
   leave_waiting(live, r)
-  call('RPUSH', prefix .. 'history:' .. live, table.concat({ was, source, r.cause, r.operation, r.committed_at,
-    r.claimed_at or 0, r.first_ack_at or 0 }, ' '))
-  call('LTRIM', prefix .. 'history:' .. live, -history_max, -1)
-  call('HDEL', key, 'active', 'controller', 'note', 'stalled', 'tries', 'claimed_at', 'first_ack_at', 'pull_no')
+  local _, rows = string.gsub(history, '\n', '')
+  if rows >= number(history_max) then
+    history = string.gsub(history, '^[^\n]*\n', '')
+  end
+  call('SET', prefix .. 'history:' .. live, history .. table.concat({ was, source, r.cause, r.operation, r.committed_at,
+    r.claimed_at or 0, r.first_ack_at or 0 }, ' ') .. '\n')
+  call('HDEL', key, 'note', 'stalled', 'tries', 'claimed_at')
+  call('HSET', key, 'active', '', 'pull_no', 0, 'controller', '', 'first_ack_at', '')
   if released ~= acked then
-    call('HDEL', key, 'at_boundary')
-    call('HSET', key, 'released', acked)
+    call('HSET', key, 'released', acked, 'at_boundary', '')
   end
   if not r.active then
     call('HINCRBY', key, 'starts', 1)

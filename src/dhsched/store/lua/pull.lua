@@ -1,6 +1,6 @@
 -- pull: the selected Worker takes up its generation, or comes back to it (paper, algorithm 2).
 --
--- USES     agenda waiting worker slot
+-- USES     clock now agenda waiting worker slot
 -- KEYS     cell
 -- ARGV     live, worker_id, epoch, after, controller
 -- RETURNS  PULLING pull_no after digital_id room metadata config saved
@@ -25,12 +25,12 @@ end
 local floor = number(call('HGET', KEYS[1], 'epoch_floor') or 0)
 local slot = slot_of(worker_id, live, epoch)
 if f[1] ~= epoch or f[3] ~= worker_id or number(epoch) <= floor or (slot ~= 'starting' and slot ~= 'running') then
-  return { 'STALE', now, f[3], number(f[1]), number(f[6] or 0) }
+  return { 'STALE', now, f[3], number(f[1]), number(f[6]) }
 end
 
-local acked, released = number(f[7] or 0), number(f[8] or 0)
+local acked, released = number(f[7]), number(f[8])
 local from = acked
-if f[4] then
+if f[4] ~= '' then
   from = math.min(math.max(acked, number(after)), released)
 else
   write_slot(worker_id, live, epoch, 'running')
@@ -38,8 +38,7 @@ else
   call('HSET', key, 'active', worker_id, 'claimed_at', now)
 end
 if from ~= released then
-  call('HDEL', key, 'at_boundary')
-  call('HSET', key, 'released', from)
+  call('HSET', key, 'released', from, 'at_boundary', '')
 end
 call('HSET', key, 'controller', controller)
 local pull_no = call('HINCRBY', key, 'pull_no', 1)

@@ -1,6 +1,6 @@
 -- register_worker: give a boot its WorkerID; the boot it replaces on its device is gone in the same step.
 --
--- USES     agenda waiting worker slot live vacate gone
+-- USES     clock now agenda waiting worker slot live vacate gone
 -- KEYS     cell
 -- ARGV     name, boot, pool, capacity, labels, replaces, boots_window_ms, boots_max
 -- RETURNS  REGISTERED worker mode again

@@ -1,6 +1,6 @@
 -- report: a Worker's sign of life; it is answered with its slot table where its copy is old.
 --
--- USES     agenda waiting worker slot live
+-- USES     clock now agenda waiting worker slot live
 -- KEYS     cell
 -- ARGV     worker_id, boot, term, rev_seen, link, busy, start_wait_max_ms, walk_max
 -- RETURNS  REPORTED beat term rev mode known, then tag and state of each slot unless known
@@ -52,7 +52,7 @@ for live, num in string.gmatch(busy, '(%S+)@(%d+)') do
   -- The Worker says that this live needs time. A start may take only so long; the SDK bounds the rest.
   local live_key = prefix .. 'live:' .. live
   local f = call('HMGET', live_key, 'selected', 'epoch', 'note', 'active', 'committed_at')
-  if f[1] == worker_id and f[2] == num and f[3] and (f[4] or now < f[5] + start_wait_max_ms) then
+  if f[1] == worker_id and f[2] == num and f[3] and (f[4] ~= '' or now < f[5] + start_wait_max_ms) then
     call('HDEL', live_key, 'note')
   end
 end

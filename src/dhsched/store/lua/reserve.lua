@@ -1,6 +1,6 @@
 -- reserve: set a place aside for a planned move, with the number its generation will have.
 --
--- USES     agenda waiting worker slot live
+-- USES     clock now agenda waiting worker slot live
 -- KEYS     cell
 -- ARGV     live, expected, candidates, cutovers_max, move_expires_ms
 -- RETURNS  RESERVED target number again

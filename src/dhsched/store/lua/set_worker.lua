@@ -1,6 +1,6 @@
 -- set_worker: an operator's or the Worker's own wish: cordon, uncordon, drain, undrain, exit, reap.
 --
--- USES     agenda waiting worker slot live vacate gone
+-- USES     clock now agenda waiting worker slot live vacate gone
 -- KEYS     cell
 -- ARGV     worker_id, verb, reap_ms, walk_max
 -- RETURNS  WORKER_SET mode gone

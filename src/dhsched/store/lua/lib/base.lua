@@ -2,4 +2,4 @@
 -- last word, `cell`.
 local call, number = redis.call, tonumber
 local prefix = string.sub(KEYS[1], 1, -5)
-local now = clock()
+local now -- The store's time, in steps that use `now`.

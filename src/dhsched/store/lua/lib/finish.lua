@@ -7,14 +7,16 @@ local function finish(live, r, ended_ttl_ms)
   leave_waiting(live, r)
   local appended = number(r.appended or 0)
   local dropped = appended - number(r.acked or 0)
-  call('HDEL', key, 'active', 'note', 'stalled', 'suspect')
-  call('HSET', key, 'state', 'ended', 'ended_at', now)
-  if appended > 0 then
-    call('HSET', key, 'released', appended, 'acked', appended)
-  end
+  call('HDEL', key, 'note', 'stalled')
+  call('HSET', key, 'active', '', 'state', 'ended', 'released', appended, 'acked', appended, 'suspect', '', 'ended_at', now)
   if dropped > 0 then
     call('HINCRBY', key, 'dropped_end', dropped)
   end
-  call('DEL', prefix .. 'input:' .. live, prefix .. 'producers:' .. live, prefix .. 'recent:' .. live)
+  for field in pairs(r) do
+    if string.sub(field, 1, 5) == 'from:' then
+      call('HDEL', key, field)
+    end
+  end
+  call('DEL', prefix .. 'input:' .. live, prefix .. 'recent:' .. live)
   look_at(r.priority, live, now + ended_ttl_ms)
 end

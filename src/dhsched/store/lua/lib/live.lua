@@ -1,4 +1,7 @@
 -- live: a live's record as a table of strings, and the one writer of moves.
+--
+-- A field that is absent or empty is not set. The fields that every item of input needs stand first in the record and
+-- are never removed (place.lua writes them at create): the record is searched from its start.
 local function read_live(live)
   local flat = call('HGETALL', prefix .. 'live:' .. live)
   if #flat == 0 then
@@ -6,7 +9,9 @@ local function read_live(live)
   end
   local r = {}
   for i = 1, #flat, 2 do
-    r[flat[i]] = flat[i + 1]
+    if flat[i + 1] ~= '' then
+      r[flat[i]] = flat[i + 1]
+    end
   end
   return r
 end
@@ -28,7 +33,8 @@ local function clear_move(live, r, keep)
   if not target then
     return
   end
-  call('HDEL', prefix .. 'live:' .. live, 'move_target', 'move_number', 'move_expires', 'move_hold')
+  call('HDEL', prefix .. 'live:' .. live, 'move_target', 'move_number', 'move_expires')
+  call('HSET', prefix .. 'live:' .. live, 'move_hold', '')
   call('HINCRBY', prefix .. 'worker:' .. r.selected, 'cutovers', -1)
   if not keep and slot_of(target, live, num) == 'reserved' then
     write_slot(target, live, num, 'departing')

@@ -3,7 +3,7 @@
 local function vacate(id, live, num)
   write_slot(id, live, num, 'vacant')
   local key = prefix .. 'live:' .. live
-  call('HDEL', key, 'active')
+  call('HSET', key, 'active', '')
   call('HINCRBY', key, 'pull_no', 1)
   local f = call('HMGET', key, 'priority', 'starts', 'move_target')
   return f[1], number(f[2] or 0), f[3]

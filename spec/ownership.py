@@ -1,0 +1,590 @@
+"""The world of spec/DHSched.tla: lives, Workers and their agents, explored with the product's own functions.
+
+Projection, in the order of the specification's variables and fields (canonical.py says what is left out):
+    store.lives[l]      st: none, or the model's state; epoch; issued; sel = selected; active; pull = pull_no;
+                        target, number, hold = the move's, hold as a flag; note, stalled: whether there is one that
+                        equals the cursors; due: on the agenda; waits: in waiting:<pool>
+    store.slots[w][l][n]     the state of slot l@n in the Worker's table
+    store.workers[w]    st: none, new (never reported), up, gone, over (forgotten); mode; lost
+    store.base, .floor, .term    epoch_base, epoch_floor, term
+    agents[w]           proc: off, on, dead; table, with running shown as starting: a claim is no news to an agent;
+                        runs: the phase of each runtime; fin: finished, as far as the table still has it
+    released[l]         epoch, pull and Worker of the latest release that was granted (invariants.Releases)
+    trouble             how often something went wrong, where the configuration counts it
+Derived, and therefore not projected, but checked in every state by invariants.counters: load, starting, cutovers,
+room. Without meaning here: all that belongs to input (spec/input.py).
+
+The store's steps do not depend on agents, so each store state is stepped through once and its edges are kept; the
+same goes for each state of an agent. That is what makes the product of all of them quick to search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dhsched.ownership import agent as agency
+from dhsched.ownership import invariants
+from dhsched.ownership.agent import Agent
+from dhsched.ownership.draft import Draft
+from dhsched.ownership.limits import Limits
+from dhsched.ownership.model import STEPS, Create
+from dhsched.ownership.needs import needs
+from dhsched.ownership.outcomes import Committed, Ended, Stale, Wake
+from dhsched.ownership.state import EMPTY, Live, State, Worker, frozen
+from dhsched.types import slot_tag, split_tag
+
+from spec.canonical import NOW, aged, canonical
+from spec.configuration import Configuration
+from spec.explore import Move
+
+POOL = "p"
+MAKE = Create(digital_id="d", fingerprint="f")
+OWNED = ("starting", "running", "vacant")
+VERBS = ("cordon", "uncordon", "drain", "undrain")
+
+Table = tuple[tuple[str, ...], ...]
+Key = tuple[int, tuple[int, ...], tuple[tuple[int, int, int], ...], int]
+
+
+@dataclass(slots=True)
+class Edge:
+    """A step of the store: where it leads, and what must be so outside the store for it to happen."""
+
+    label: str
+    to: int
+    wrong: tuple[str, ...]
+    trouble: bool = False
+    sender: tuple[int, int, int] | None = None  # The (Worker, live, number) that must be finished: depart.
+    worker: int = 0  # The Worker that must have a process: report.
+    boot: int = 0  # The Worker that starts: register.
+
+
+@dataclass(slots=True)
+class StoreNode:
+    """One state of the store. `registered` tells a boot that is over from one that never was."""
+
+    state: State
+    registered: frozenset[int]
+    shape: tuple[Any, ...]
+    wrong: tuple[str, ...]
+    tables: tuple[Table, ...]
+    edges: list[Edge] | None = None
+    grants: list[tuple[int, int, int, int]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class AgentNode:
+    """One state of an agent: its process and the product's own `Agent`."""
+
+    proc: str
+    agent: Agent
+    shape: tuple[Any, ...]
+    wrong: tuple[str, ...]
+    edges: list[tuple[str, int, bool]] | None = None
+    taken: dict[Table, int] = field(default_factory=dict)
+
+
+class Ownership:
+    """`World` for spec/explore.py."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self.c = configuration
+        self.on = configuration.on
+        self.lives = range(1, self.c["NL"] + 1)
+        self.workers = range(1, self.c["NW"] + 1)
+        self.numbers = range(1, self.c["Top"] + 1)
+        self.devices: int = self.c["ND"]
+        self.trouble_max: int = self.c["MaxTrouble"]
+        self.limits = Limits(term_step=self.c["Step"], cutovers_max=self.c["Cutovers"])
+        self.stores: list[StoreNode] = []
+        self.store_of: dict[Any, int] = {}
+        self.agents: list[AgentNode] = []
+        self.agent_of: dict[Any, int] = {}
+
+    # -- the search's questions
+
+    def initial(self) -> Key:
+        state = EMPTY
+        for w in range(1, self.devices + 1):
+            state = canonical(self.register(state, w))
+            state, _ = STEPS["report"](state, NOW, self.limits, worker=worker_id(w), boot=boot(w))
+        store = self.add_store(state, frozenset(range(1, self.devices + 1)))
+        capacity = Agent(self.c["Cap"])
+        agents = tuple(self.add_agent("on" if w <= self.devices else "off", capacity) for w in self.workers)
+        return store, agents, tuple((0, 0, 0) for _ in self.lives), 0
+
+    def problems(self, key: Key) -> Iterator[str]:
+        store, agents, _, _ = key
+        yield from self.stores[store].wrong
+        for index in agents:
+            yield from self.agents[index].wrong
+
+    def projection(self, key: Key) -> tuple[Any, ...]:
+        store, agents, released, trouble = key
+        return self.stores[store].shape, tuple(self.agents[a].shape for a in agents), released, trouble
+
+    def moves(self, key: Key) -> Iterator[Move]:
+        store, agents, released, trouble = key
+        node = self.stores[store]
+        if node.edges is None:
+            node.edges = list(self.store_edges(node))
+        tired = self.trouble_max > 0 and trouble >= self.trouble_max
+        worse = trouble + 1 if self.trouble_max else 0
+        for edge in node.edges:
+            if edge.trouble and tired:
+                continue
+            after = worse if edge.trouble else trouble
+            if edge.sender is None and not edge.worker and not edge.boot:
+                yield edge.label, (edge.to, agents, released, after), edge.wrong
+            elif "agents" in self.on:
+                yield from self.with_agent(edge, key, after)
+            else:
+                yield edge.label, (edge.to, agents, released, after), edge.wrong
+        for l, w, e, p in node.grants:
+            yield self.release(key, l, w, e, p)
+        if "agents" in self.on:
+            yield from self.agent_moves(key, tired, worse)
+
+    def with_agent(self, edge: Edge, key: Key, trouble: int) -> Iterator[Move]:
+        """A step that only an agent can cause."""
+        store, agents, released, _ = key
+        if edge.sender is not None:
+            w, l, n = edge.sender
+            if slot_tag(live_id(l), n) in self.agents[agents[w - 1]].agent.finished:
+                yield edge.label, (edge.to, agents, released, trouble), edge.wrong
+        elif edge.boot:
+            if self.agents[agents[edge.boot - 1 - self.devices]].proc == "dead":
+                begun = self.add_agent("on", Agent(self.c["Cap"]))
+                yield edge.label, (edge.to, changed(agents, edge.boot, begun), released, trouble), edge.wrong
+        elif self.agents[agents[edge.worker - 1]].proc != "off":
+            yield edge.label, (edge.to, agents, released, trouble), edge.wrong
+            if self.agents[agents[edge.worker - 1]].proc == "on":
+                table = self.stores[store].tables[edge.worker - 1]
+                took = changed(agents, edge.worker, self.take(agents[edge.worker - 1], table))
+                yield edge.label + ", table taken", (edge.to, took, released, trouble), edge.wrong
+
+    def release(self, key: Key, l: int, w: int, e: int, p: int) -> Move:
+        """A release was granted: the trace must go on from the one before."""
+        store, agents, released, trouble = key
+        latest = released[l - 1]
+        trace = invariants.Releases({live_id(l): (latest[0], latest[1], str(latest[2]))} if latest[0] else {})
+        wrong = tuple(trace.release(live_id(l), str(w), e, p))
+        epoch, pull, worker = trace.latest[live_id(l)]
+        after = changed(released, l, (epoch, pull, int(worker)))
+        return f"release {live_id(l)} to {worker_id(w)}@{e} pull {p}", (store, agents, after, trouble), wrong
+
+    def agent_moves(self, key: Key, tired: bool, worse: int) -> Iterator[Move]:
+        store, agents, released, trouble = key
+        for w in self.workers:
+            node = self.agents[agents[w - 1]]
+            if node.proc != "on":
+                continue
+            if node.edges is None:
+                node.edges = list(self.agent_edges(node))
+            for label, to, costs in node.edges:
+                if not (costs and tired):
+                    after = worse if costs else trouble
+                    yield f"{worker_id(w)} {label}", (store, changed(agents, w, to), released, after), ()
+
+    # -- nodes
+
+    def add_store(self, state: State, registered: frozenset[int]) -> int:
+        state = canonical(state)
+        shape = self.shape_of_store(state, registered)
+        found = self.store_of.get(shape)
+        if found is not None:
+            if self.stores[found].state != state:
+                raise AssertionError(f"the projection loses something:\n{self.stores[found].state}\n{state}")
+            return found
+        wrong = (*invariants.of_state(state), *self.grant_problems(state))
+        tables = tuple(agent_table(shape[1][w - 1]) for w in self.workers)
+        self.store_of[shape] = len(self.stores)
+        self.stores.append(StoreNode(state, registered, shape, named(wrong), tables))
+        return len(self.stores) - 1
+
+    def add_agent(self, proc: str, agent: Agent) -> int:
+        """Keep what decides: what it finished and no longer has in its table is forgotten (agent.take_table)."""
+        if proc == "dead":
+            agent = replace(agent, table=frozen({}), runs=frozen({}))
+        else:
+            table = {tag: "starting" if slot == "running" else slot for tag, slot in agent.table.items()}
+            finished = frozenset(tag for tag in agent.finished if tag in table)
+            agent = replace(agent, table=frozen(table), finished=finished, term=0, rev=0)
+        shape = (
+            proc,
+            self.by_tag(dict(agent.table), "none"),
+            self.by_tag(dict(agent.runs), "none"),
+            self.by_tag(dict.fromkeys(agent.finished, True), False),
+        )
+        found = self.agent_of.get(shape)
+        if found is None:
+            wrong = [*invariants.of_agents({"agent": agent})]
+            wrong += [f"Final: {tag} departed and runs" for tag in agent.finished if tag in agent.runs]
+            found = self.agent_of[shape] = len(self.agents)
+            self.agents.append(AgentNode(proc, agent, shape, tuple(wrong)))
+        return found
+
+    def take(self, index: int, table: Table) -> int:
+        node = self.agents[index]
+        if table not in node.taken:
+            slots = {
+                slot_tag(live_id(l), n): slot
+                for l, row in enumerate(table, 1)
+                for n, slot in enumerate(row, 1)
+                if slot != "none"
+            }
+            took = agency.take_table(node.agent, term=0, rev=0, table=slots)  # type: ignore[arg-type]
+            node.taken[table] = self.add_agent("on", took)
+        return node.taken[table]
+
+    # -- shapes
+
+    def shape_of_store(self, state: State, registered: frozenset[int]) -> tuple[Any, ...]:
+        slots = tuple(self.by_tag(dict(state.slots.get(worker_id(w), {})), "none") for w in self.workers)
+        return (
+            tuple(shape_of_live(state, l) for l in self.lives),
+            slots,
+            tuple(shape_of_worker(state.workers.get(worker_id(w)), w in registered) for w in self.workers),
+            state.cell.epoch_base,
+            state.cell.epoch_floor,
+            state.cell.term,
+        )
+
+    def by_tag(self, values: dict[str, Any], empty: Any) -> tuple[tuple[Any, ...], ...]:
+        return tuple(tuple(values.get(slot_tag(live_id(l), n), empty) for n in self.numbers) for l in self.lives)
+
+    # -- the store's steps
+
+    def store_edges(self, node: StoreNode) -> Iterator[Edge]:
+        state = node.state
+        for l in self.lives:
+            record = state.lives.get(live_id(l))
+            if record is None:
+                yield from self.creates(node, l)
+                continue
+            yield from self.places(node, l, record)
+            yield from self.looks(node, l, record)
+            yield from self.pulls(node, l, record)
+            if "moves" in self.on:
+                yield from self.planned(node, l, record)
+            if "ends" in self.on:
+                yield from self.step(node, f"end {live_id(l)}", "end_live", live=live_id(l))
+            if "trace" in self.on:
+                node.grants = [*node.grants, *self.granted(state, l)]
+        for w in self.workers:
+            yield from self.worker_steps(node, w)
+        if "terms" in self.on and state.cell.term < self.c["MaxTerm"]:
+            yield from self.step(node, "new term", "new_term", term=state.cell.term, seen_term=state.cell.term)
+
+    def step(self, node: StoreNode, label: str, name: str, **arguments: Any) -> Iterator[Edge]:
+        """Run one step of the model and say what came of it, unless nothing did."""
+        options = {key: arguments.pop(key) for key in ("trouble", "sender", "worker_edge", "state") if key in arguments}
+        before = options.get("state", node.state)
+        after, outcome = STEPS[name](before, NOW, self.limits, **arguments)
+        wrong = list(invariants.of_step(node.state, after))
+        live, epoch = arguments.get("live"), self.epoch_of(arguments)
+        if live is not None and epoch is not None:
+            wrong += invariants.old_work(node.state, after, live, epoch)
+        if name == "place":
+            wrong += self.check_place(node.state, after, outcome, arguments)
+        if any(record.issued > self.bound(after) for record in after.lives.values()):
+            return
+        if after is before and not options.get("worker_edge") and not wrong:
+            return
+        to = self.add_store(after, node.registered)
+        if self.stores[to] is node and not options.get("worker_edge") and not wrong:
+            return
+        yield Edge(
+            label,
+            to,
+            named(wrong),
+            trouble=options.get("trouble", False),
+            sender=options.get("sender"),
+            worker=options.get("worker_edge", 0),
+        )
+
+    def bound(self, state: State) -> int:
+        return min(state.cell.epoch_floor + int(self.c["MaxN"]), int(self.c["Top"]))
+
+    def epoch_of(self, arguments: dict[str, Any]) -> int | None:
+        return next((arguments[key] for key in ("expected", "epoch", "number") if key in arguments), None)
+
+    def check_place(self, before: State, after: State, outcome: Any, arguments: dict[str, Any]) -> list[str]:
+        """What a place must keep besides the state: said twice is done once; a recovery has its reason."""
+        if not isinstance(outcome, Committed) or outcome.again:
+            return []
+        wrong = []
+        again, _ = STEPS["place"](after, NOW, self.limits, **arguments)
+        if again != after:
+            wrong.append(f"I0: place {arguments['operation']} was done twice")
+        live = arguments["live"]
+        old, new = before.lives.get(live), after.lives[live]
+        if new.epoch <= before.cell.epoch_floor:
+            wrong.append(f"I0: {live} was given {new.epoch}, the floor is {before.cell.epoch_floor}")
+        if old and arguments["because"] == "recover" and needs(Draft(before, NOW, self.limits), live) is None:
+            wrong.append(f"Need: {live} was at {old.generation}, needed nothing, and was recovered")
+        return wrong
+
+    def creates(self, node: StoreNode, l: int) -> Iterator[Edge]:
+        common: dict[str, Any] = {"live": live_id(l), "operation": "new", "because": "create", "create": MAKE}
+        for w in self.workers:
+            label = f"create {live_id(l)} on {worker_id(w)}"
+            yield from self.step(node, label, "place", candidates=(worker_id(w),), **common)
+        yield from self.step(node, f"create {live_id(l)} in the Pool", "place", pools=(POOL,), **common)
+
+    def places(self, node: StoreNode, l: int, record: Live) -> Iterator[Edge]:
+        live = live_id(l)
+        common: dict[str, Any] = {"live": live, "operation": "new"}
+        everywhere = tuple(worker_id(w) for w in self.workers)
+        for because in self.reasons():
+            for w in self.workers:
+                if because == "rebalance" and not (record.move and record.move.target == worker_id(w)):
+                    continue
+                yield from self.waited(
+                    node,
+                    f"place {live} from {record.epoch} on {worker_id(w)}, {because}",
+                    because=because,
+                    expected=record.epoch,
+                    candidates=(worker_id(w),),
+                    **common,
+                )
+            if because != "rebalance":
+                yield from self.waited(
+                    node,
+                    f"place {live} from {record.epoch} in the Pool, {because}",
+                    because=because,
+                    expected=record.epoch,
+                    pools=(POOL,),
+                    **common,
+                )
+        # Work from before: whatever it asks for, it is too late.
+        for expected in range(record.issued + 2):
+            if expected != record.epoch:
+                label = f"place {live} from {expected}, reassign"
+                arguments = {"because": "reassign", "expected": expected, "candidates": everywhere, **common}
+                yield from self.step(node, label, "place", **arguments)
+
+    def reasons(self) -> list[str]:
+        groups = {"reassign": "reassign", "drain": "modes", "rebalance": "moves"}
+        return ["recover", *(because for because, group in groups.items() if group in self.on)]
+
+    def waited(self, node: StoreNode, label: str, **arguments: Any) -> Iterator[Edge]:
+        """A place; who joins or leaves `waiting` by it is followed only where the configuration wants it."""
+        for edge in self.step(node, label, "place", **arguments):
+            live = arguments["live"]
+            before, after = node.state.lives[live], self.stores[edge.to].state.lives[live]
+            if "waits" in self.on or before.epoch != after.epoch or edge.wrong:
+                yield edge
+
+    def looks(self, node: StoreNode, l: int, record: Live) -> Iterator[Edge]:
+        live = live_id(l)
+        if record.state == "ended":
+            later = aged(node.state, live, forgotten=True)
+            yield from self.step(node, f"look {live}, sweep", "look", live=live, state=later)
+            return
+        for expired in (False, True) if record.move else (False,):
+            for ripe in (False, True) if record.note else (False,):
+                later = aged(node.state, live, expired=expired, ripe=ripe)
+                after, outcome = STEPS["look"](later, NOW, self.limits, live=live)
+                if isinstance(outcome, Wake) and "stalls" not in self.on:
+                    continue
+                stalls = after.lives[live].stalled is not None and record.stalled is None
+                label = f"look {live}{', move expired' * expired}{', note ripe' * stalls}"
+                yield from self.step(node, label, "look", live=live, state=later, trouble=stalls)
+
+    def pulls(self, node: StoreNode, l: int, record: Live) -> Iterator[Edge]:
+        if record.pull_no >= self.c["MaxPull"]:
+            return
+        for w in self.workers:
+            for e in range(1, record.issued + 1):
+                arguments = {"live": live_id(l), "worker": worker_id(w), "epoch": e, "after": 0, "controller": "c"}
+                yield from self.step(node, f"pull {live_id(l)} {worker_id(w)}@{e}", "pull", **arguments)
+
+    def granted(self, state: State, l: int) -> list[tuple[int, int, int, int]]:
+        """Every (Worker, epoch, pull) that a release of this live's input would pass for now."""
+        record = state.lives[live_id(l)]
+        passing = []
+        for w in self.workers:
+            for e in range(1, record.issued + 1):
+                for p in range(self.c["MaxPull"] + 2):
+                    arguments: dict[str, Any] = {"live": live_id(l), "worker": worker_id(w), "epoch": e, "pull_no": p}
+                    _, outcome = STEPS["release_input"](state, NOW, self.limits, after=0, credit=1, **arguments)
+                    if not isinstance(outcome, (Stale, Ended)):
+                        passing.append((l, w, e, p))
+        return passing
+
+    def grant_problems(self, state: State) -> Iterator[str]:
+        for l in self.lives:
+            if live_id(l) in state.lives and state.lives[live_id(l)].active is not None:
+                passing = self.granted(state, l)
+                if len(passing) > 1:
+                    yield f"I2: {live_id(l)} may be released to {[f'{worker_id(w)}@{e} {p}' for _, w, e, p in passing]}"
+                for _, w, e, _ in passing:
+                    if e <= state.cell.epoch_floor:
+                        yield f"Floor: {live_id(l)} may be released to {worker_id(w)}@{e}, below the floor"
+
+    def planned(self, node: StoreNode, l: int, record: Live) -> Iterator[Edge]:
+        live = live_id(l)
+        for w in self.workers:
+            label = f"reserve {live} on {worker_id(w)}"
+            arguments = {"live": live, "expected": record.epoch, "candidates": (worker_id(w),)}
+            yield from self.step(node, label, "reserve", trouble="timely" in self.on, **arguments)
+        for number in range(1, record.issued + 1):
+            yield from self.step(node, f"hold {live} for {number}", "hold", live=live, number=number)
+            yield from self.step(node, f"cancel {live} {number}", "cancel", live=live, number=number)
+
+    def worker_steps(self, node: StoreNode, w: int) -> Iterator[Edge]:
+        state, worker = node.state, worker_id(w)
+        spared = "spared" in self.on and w == self.c["NW"]
+        if "gone" in self.on and w not in node.registered and w - self.devices in node.registered:
+            yield self.registration(node, w)
+        if w not in node.registered:
+            return
+        record = state.workers.get(worker)
+        yield from self.reports(node, w, record)
+        yield from self.departs(node, w)
+        if spared or record is None:
+            return
+        if "losses" in self.on:
+            arguments = {"worker": worker, "beat": record.beat}
+            yield from self.step(node, f"expire {worker}", "expire_worker", trouble=True, **arguments)
+        if "modes" in self.on:
+            for verb in VERBS:
+                yield from self.step(node, f"{verb} {worker}", "set_worker", worker=worker, verb=verb)
+        if "gone" in self.on:
+            yield from self.step(node, f"exit {worker}", "set_worker", worker=worker, verb="exit", trouble=True)
+            yield from self.step(node, f"reap {worker}", "set_worker", worker=worker, verb="reap")
+
+    def reports(self, node: StoreNode, w: int, record: Worker | None) -> Iterator[Edge]:
+        """A sign of life, also from a boot that is over; busy with its lives, where stalls are explored."""
+        if record is None or record.gone:
+            return
+        arguments = {"worker": worker_id(w), "boot": boot(w)}
+        yield from self.step(node, f"report {worker_id(w)}", "report", worker_edge=w, **arguments)
+        if "stalls" in self.on:
+            mine = [
+                slot_tag(live, r.epoch)
+                for live, r in node.state.lives.items()
+                if r.state != "ended" and r.selected == worker_id(w)
+            ]
+            yield from self.step(node, f"report {worker_id(w)} busy", "report", worker_edge=w, busy=mine, **arguments)
+
+    def departs(self, node: StoreNode, w: int) -> Iterator[Edge]:
+        """Without agents any Worker may say depart of anything, at any time."""
+        for l in self.lives:
+            for n in self.numbers:
+                slot = node.state.slots.get(worker_id(w), {}).get(slot_tag(live_id(l), n))
+                counted = "agents" not in self.on and slot != "departing"
+                arguments = {"worker": worker_id(w), "live": live_id(l), "number": n}
+                label = f"depart {live_id(l)}@{n} {worker_id(w)}"
+                yield from self.step(node, label, "depart", sender=(w, l, n), trouble=counted, **arguments)
+
+    def registration(self, node: StoreNode, w: int) -> Edge:
+        after = self.register(node.state, w)
+        to = self.add_store(after, node.registered | {w})
+        wrong = named(invariants.of_step(node.state, after))
+        return Edge(f"register {worker_id(w)} for {worker_id(w - self.devices)}", to, wrong, boot=w)
+
+    def register(self, state: State, w: int) -> State:
+        replaces = worker_id(w - self.devices) if w > self.devices else ""
+        arguments = {"name": f"w{w}", "boot": boot(w), "pool": POOL, "capacity": self.c["Cap"], "replaces": replaces}
+        after, outcome = STEPS["register_worker"](state, NOW, self.limits, **arguments)
+        assert outcome.worker == worker_id(w), f"a boot after a new term has another id: {outcome}"
+        return after
+
+    # -- an agent's steps
+
+    def agent_edges(self, node: AgentNode) -> Iterator[tuple[str, int, bool]]:
+        """Whatever `reconcile` would do now, one action at a time; and a runtime may end at any time."""
+        for action in agency.reconcile(node.agent):
+            if isinstance(action, agency.Stop):
+                after = agency.stopping(node.agent, action.tag)
+            elif isinstance(action, agency.Depart):
+                after = agency.departed(node.agent, action.tag)
+            else:
+                after = agency.begun(node.agent, action)
+            yield f"{type(action).__name__.lower()}s {action.tag}", self.add_agent("on", after), False
+        for tag, phase in node.agent.runs.items():
+            to = self.add_agent("on", agency.over(node.agent, tag))
+            yield f"{'stopped' if phase == 'stopping' else 'loses'} {tag}", to, phase != "stopping"
+        if "gone" in self.on:
+            yield "dies", self.add_agent("dead", node.agent), False
+
+
+# -- names and shapes
+
+
+def live_id(l: int) -> str:
+    return f"t/L{l}"
+
+
+def worker_id(w: int) -> str:
+    return f"w{w}#1"
+
+
+def boot(w: int) -> str:
+    return f"boot-{w}"
+
+
+def worker_number(worker: str | None) -> int:
+    return int(worker[1 : worker.index("#")]) if worker else 0
+
+
+def changed(values: tuple[Any, ...], position: int, value: Any) -> tuple[Any, ...]:
+    return (*values[: position - 1], value, *values[position:])
+
+
+def agent_table(slots: Table) -> Table:
+    return tuple(tuple("starting" if slot == "running" else slot for slot in row) for row in slots)
+
+
+def named(problems: list[str] | tuple[str, ...]) -> tuple[str, ...]:
+    """Every problem begins with the name of its invariant; the counters and moves of invariants.py have theirs here."""
+    names = ("I", "Final", "Need", "Floor")
+    return tuple(
+        problem
+        if problem.startswith(names)
+        else f"Moves: {problem}"
+        if problem.startswith("moves")
+        else f"Counters: {problem}"
+        for problem in problems
+    )
+
+
+NO_LIVE = ("none", 0, 0, 0, 0, 0, 0, 0, False, False, False, False, False)
+
+
+def shape_of_live(state: State, l: int) -> tuple[Any, ...]:
+    record = state.lives.get(live_id(l))
+    if record is None:
+        return NO_LIVE
+    move = record.move
+    return (
+        record.state,
+        record.epoch,
+        record.issued,
+        worker_number(record.selected),
+        worker_number(record.active),
+        record.pull_no,
+        worker_number(move.target) if move else 0,
+        move.number if move else 0,
+        move is not None and move.hold is not None,
+        record.note is not None,
+        record.stalled is not None,
+        live_id(l) in state.agenda.get(record.priority, {}),
+        bool(record.waits),
+    )
+
+
+def shape_of_worker(record: Worker | None, registered: bool) -> tuple[Any, ...]:
+    if record is None:
+        return ("over" if registered else "none", "ready", False)
+    st = "gone" if record.gone else "up" if record.beat else "new"
+    return (st, record.mode, record.lost)
+
+
+def split(tag: str) -> tuple[int, int]:
+    live, number = split_tag(tag)
+    return int(live[3:]), number

@@ -1,0 +1,229 @@
+"""What the steps cost the store, and what a live weighs there.
+
+Server time is the CPU time of the server's main thread, with parsing and replies, at 50 calls in flight. It is noisy
+where cores are shared, so what is compared runs in alternating rounds of one run and the median counts. Memory is the
+growth of `used_memory` divided by the lives that grew it.
+
+What a live stores when it is called idle: its record (DigitalID, room, fingerprint, generation, cursors, times), a slot
+on its Worker, its place in the index, 64 bytes of metadata, ten acked items behind it, and one past generation in its
+history. It is claimed, has no pending input and is on no agenda.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, TypeVar
+
+from dhsched.ownership.limits import Limits
+from dhsched.ownership.placing import Create
+from dhsched.store.embedded import Embedded
+from dhsched.store.redis import RedisStore
+
+ITEM = b"x" * 60
+PIPELINE = 50
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much to measure with."""
+
+    lives: int = 50_000
+    workers: int = 256
+    rounds: int = 7
+    per_round: int = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A live of the benchmark, and where it is."""
+
+    live: str
+    worker: str
+    epoch: int
+
+
+async def bench_store(size: Size, say: Callable[[str], None]) -> dict[str, Any]:
+    """Fill an embedded store and measure it."""
+    limits = Limits(starts_create_max=size.lives, pending_max=1000)
+    async with Embedded(appendfsync="no") as server, await RedisStore.open(server.address, limits=limits) as store:
+        bench = Bench(store, size)
+        say(f"registering {size.workers} Workers")
+        await bench.register()
+        say(f"placing {size.lives} lives, then moving each once")
+        result: dict[str, Any] = {"lives": size.lives, "workers": size.workers, "server": store.link.server.version}
+        result["place_round_trips"] = await bench.round_trips()
+        result |= await bench.fill()
+        say("measuring input steps")
+        result |= await bench.input_steps()
+        say("measuring memory and expiry")
+        result |= await bench.pending_memory()
+        result["expire_400_ms"] = round(await bench.expire(400), 3)
+        return result
+
+
+class Bench:
+    def __init__(self, store: RedisStore, size: Size) -> None:
+        self.store = store
+        self.size = size
+        self.workers: list[str] = []
+        self.lives: list[Placed] = []
+        self.fresh: Iterable[Placed] = ()
+        self.idle_bytes = 0.0
+
+    async def register(self) -> None:
+        for i in range(self.size.workers):
+            self.workers.append(await self.worker(f"w{i}", self.size.lives * 2 // self.size.workers + 8))
+
+    async def worker(self, name: str, capacity: int, pool: str = "gpu") -> str:
+        made = await self.store.register_worker(name=name, boot=f"boot-{name}", pool=pool, capacity=capacity)
+        await self.store.report(worker=made.worker, boot=f"boot-{name}", link="d1")
+        return made.worker
+
+    async def round_trips(self) -> int:
+        """Round trips of one create whose first candidate has no room, so that it falls back to the Pool."""
+        small = await self.worker("small", 1)
+        await self.create("t/filler", small)
+        before = self.store.link.calls
+        await self.create("t/probe", small)
+        return self.store.link.calls - before
+
+    async def create(self, live: str, worker: str) -> Placed:
+        create = Create(digital_id="anna-v2", fingerprint="0123456789abcdef", room=live[2:], metadata=b"m" * 64)
+        placed: Any = await self.store.place(
+            live=live, operation=f"op-{live[2:]}", because="create", create=create, candidates=[worker], pools=["gpu"]
+        )
+        return Placed(live, placed.generation.worker, placed.generation.epoch)
+
+    async def fill(self) -> dict[str, float]:
+        """Create, claim, feed and move every live; what is left of it is an idle live with a history."""
+        empty = await self.used_memory()
+        n, workers = self.size.lives, self.workers
+        creates = [lambda i=i: self.create(f"t/live-{i:06d}", workers[i % len(workers)]) for i in range(n)]
+        self.lives, create_us = await self.timed(creates)
+        for step in (self.claim, self.feed, self.consume):
+            await pipelined([lambda p=p, s=step: s(p) for p in self.lives])
+        moves = [lambda i=i, p=p: self.move(p, workers[(i + 1) % len(workers)]) for i, p in enumerate(self.lives)]
+        moved, move_us = await self.timed(moves)
+        await pipelined([lambda old=old: self.depart(old) for old in self.lives])
+        self.lives = moved
+        await pipelined([lambda p=p: self.claim(p) for p in self.lives])
+        await self.empty_agenda()
+        self.fresh = iter(self.lives)
+        self.idle_bytes = (await self.used_memory() - empty) / n
+        return {
+            "place_server_us": round(create_us, 1),
+            "move_server_us": round(move_us, 1),
+            "idle_live_bytes": round(self.idle_bytes),
+        }
+
+    async def claim(self, p: Placed) -> None:
+        await self.store.pull(live=p.live, worker=p.worker, epoch=p.epoch, after=0, controller="c1")
+
+    async def feed(self, p: Placed) -> None:
+        for n in range(1, 11):
+            await self.append(p, n)
+
+    async def append(self, p: Placed, n: int) -> None:
+        await self.store.append_input(live=p.live, kind="text", payload=ITEM, producer="app", n=n)
+
+    async def consume(self, p: Placed) -> None:
+        await self.release(p, pull_no=1)
+        await self.store.ack_input(live=p.live, worker=p.worker, epoch=p.epoch, n=10)
+
+    async def release(self, p: Placed, *, pull_no: int, after: int = 0) -> Any:
+        return await self.store.release_input(
+            live=p.live, worker=p.worker, epoch=p.epoch, pull_no=pull_no, after=after, credit=10
+        )
+
+    async def move(self, p: Placed, worker: str) -> Placed:
+        placed: Any = await self.store.place(
+            live=p.live, operation=f"mv-{p.live[2:]}", because="reassign", expected=p.epoch, candidates=[worker]
+        )
+        return Placed(p.live, placed.generation.worker, placed.generation.epoch)
+
+    async def depart(self, p: Placed) -> None:
+        await self.store.depart(worker=p.worker, live=p.live, number=p.epoch)
+
+    async def empty_agenda(self) -> None:
+        """What look would do once their deadlines have passed: these lives are idle."""
+        for priority in range(4):
+            await self.store.link.call("DEL", self.store.keys.of("agenda", priority))
+
+    async def input_steps(self) -> dict[str, float]:
+        """Append against a bare XADD, a fenced release of ten against a bare XRANGE of ten, and acks."""
+        costs: dict[str, list[float]] = {}
+        k = self.size.per_round
+        for _ in range(self.size.rounds):
+            lives = list(islice(self.fresh, k))
+            streams = [f"bench:stream:{p.live}" for p in lives]
+            appends = [lambda p=p, n=n: self.append(p, n) for n in range(11, 21) for p in lives]
+            adds = [lambda s=s: self.store.link.call("XADD", s, "*", "d", ITEM) for _ in range(10) for s in streams]
+            for name, work in (
+                ("append", appends),
+                ("xadd", adds),
+                ("release10", [lambda p=p: self.release(p, pull_no=1, after=10) for p in lives]),
+                ("xrange10", [lambda s=s: self.xrange(s) for s in streams]),
+                ("ack", [lambda p=p: self.ack(p, 20) for p in lives]),
+            ):
+                costs.setdefault(name, []).append((await self.timed(work))[1])
+            await self.store.link.call("DEL", *streams)
+        cost = {name: statistics.median(rounds) for name, rounds in costs.items()}
+        return {
+            "append_server_us": round(cost["append"], 1),
+            "append_over_xadd": round(cost["append"] / cost["xadd"], 2),
+            "release10_server_us": round(cost["release10"], 1),
+            "release10_over_xrange10": round(cost["release10"] / cost["xrange10"], 2),
+            "ack_server_us": round(cost["ack"], 1),
+        }
+
+    async def xrange(self, stream: str) -> None:
+        await self.store.link.call("XRANGE", stream, "-", "+", "COUNT", 10)
+
+    async def ack(self, p: Placed, n: int) -> None:
+        await self.store.ack_input(live=p.live, worker=p.worker, epoch=p.epoch, n=n)
+
+    async def pending_memory(self) -> dict[str, float]:
+        lives = list(islice(self.fresh, self.size.lives // 10))
+        before = await self.used_memory()
+        await pipelined([lambda p=p, n=n: self.append(p, n) for n in range(11, 21) for p in lives])
+        grown = (await self.used_memory() - before) / len(lives)
+        return {"pending10_live_bytes": round(self.idle_bytes + grown)}
+
+    async def expire(self, lives: int) -> float:
+        """Milliseconds to call a Worker with this many lives lost."""
+        took = []
+        for i in range(5):
+            crowded = await self.worker(f"crowded-{i}", lives, pool="crowded")
+            await pipelined([lambda j=j, w=crowded, i=i: self.create(f"t/crowd-{i}-{j}", w) for j in range(lives)])
+            work = [lambda w=crowded: self.store.expire_worker(worker=w, beat=1)]
+            took.append((await self.timed(work))[1] / 1000)
+        return statistics.median(took)
+
+    async def timed(self, work: Sequence[Callable[[], Awaitable[T]]]) -> tuple[list[T], float]:
+        """Run the work; the server's CPU time for each piece of it, in us."""
+        before = await self.cpu_s()
+        done = await pipelined(work)
+        return done, (await self.cpu_s() - before) / len(work) * 1e6
+
+    async def cpu_s(self) -> float:
+        info = dict(line.split(":") for line in await self.info("cpu") if ":" in line)
+        return float(info["used_cpu_user_main_thread"]) + float(info["used_cpu_sys_main_thread"])
+
+    async def info(self, section: str) -> list[str]:
+        return str((await self.store.link.call("INFO", section)).decode()).splitlines()
+
+    async def used_memory(self) -> int:
+        return int(next(line for line in await self.info("memory") if line.startswith("used_memory:"))[12:])
+
+
+async def pipelined(work: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
+    """All of it, PIPELINE calls at a time."""
+    done: list[T] = []
+    for i in range(0, len(work), PIPELINE):
+        done += await asyncio.gather(*(one() for one in work[i : i + PIPELINE]))
+    return done

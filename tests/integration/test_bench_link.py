@@ -1,0 +1,15 @@
+"""`dhsched bench link`: its last line is one JSON object, and the link keeps the distance that the design asks for."""
+
+import json
+import subprocess
+import sys
+
+from dhsched.bench.link import RATIO_MIN
+
+
+def test_the_link_takes_an_eighth_of_the_cpu_of_redis_py_at_most() -> None:
+    command = [sys.executable, "-c", "from dhsched.cli import main; main()", "bench", "link", "--json", "--rounds", "3"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    result = json.loads(done.stdout)
+    assert {"link_us_per_op", "redispy_us_per_op", "ratio", "link_ops_per_s", "rounds", "server"} <= result.keys()
+    assert result["ratio"] >= RATIO_MIN, result

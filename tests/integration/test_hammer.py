@@ -1,0 +1,246 @@
+"""Several processes hammer one cell; what they were told, put in the store's order, must be one history of one fence.
+
+The merged history is held to four things: simple rules that know nothing of the model (`check_rules`), the invariants
+after every step, the model's own answers to the same steps at the same times, and the raw state of the store at the
+end. DHSCHED_SEED chooses the random choices; how the processes interleave is the machine's, so a failure shows the
+steps that led to it, in order, and those alone repeat it on the model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import AsyncExitStack
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conformance.operations import LIMITS
+from tests.integration.hammer import open_store, read_arguments, said
+from tests.servers import running_server
+
+from dhsched.ownership import invariants
+from dhsched.ownership.model import STEPS
+from dhsched.ownership.state import EMPTY, State
+from dhsched.store.raw import read_state
+
+SEED = int(os.environ.get("DHSCHED_SEED", "1"))
+PROCESSES = 4
+SHOWN = 12
+ROOT = Path(__file__).parents[2]
+
+Line = dict[str, Any]
+
+
+async def test_processes_that_hammer_one_cell_see_one_history(kind: str, tmp_path: Path) -> None:
+    await hammer_and_check(kind, tmp_path, operations=500)
+
+
+@pytest.mark.long
+async def test_processes_that_hammer_one_cell_for_long_see_one_history(kind: str, tmp_path: Path) -> None:
+    for round_ in range(5):
+        folder = tmp_path / str(round_)
+        folder.mkdir()
+        await hammer_and_check(kind, folder, operations=20_000, seed=SEED + round_)
+
+
+async def hammer_and_check(kind: str, folder: Path, *, operations: int, seed: int = SEED) -> None:
+    print(f"seed {seed}: DHSCHED_SEED={seed} makes the same choices")
+    async with running_server(kind) as server, await open_store(server.address.url()) as store:
+        history = await hammered(server.address.url(), folder, operations, seed)
+        found = await read_state(store.link, store.keys.cell_name)
+    assert [line["tick"] for line in history] == [*range(1, PROCESSES * operations + 1)]
+    told = Counter((line["step"], line["outcome"]["is"]) for line in history)
+    assert {step for step, _ in told} == STEPS.keys()
+    assert all(told[pair] >= 10 for pair in WANTED), f"too little happened: {told}"
+    turns = sum(one["by"] != other["by"] for one, other in pairwise(history))
+    assert turns > len(history) / 10, f"the processes took turns only {turns} times in {len(history)} steps"
+    assert [*check_rules(history)] == []
+    state = replayed(history)
+    assert found == state
+    assert invariants.of_state(found) == []
+
+
+WANTED = [("place", "Committed"), ("place", "Stale"), ("pull", "Pulling"), ("release_input", "Items")]
+WANTED += [("release_input", "Stale"), ("ack_input", "Acked"), ("depart", "Departed"), ("look", "Recover")]
+"""What a hammer that is worth its time meets often."""
+
+
+async def hammered(url: str, folder: Path, operations: int, seed: int) -> list[Line]:
+    """The merged history of all processes, in the store's order."""
+    files = [folder / f"history-{n}.ndjson" for n in range(PROCESSES)]
+    async with AsyncExitStack() as stack:
+        children = []
+        for n, file in enumerate(files):
+            arguments = ["-m", "tests.integration.hammer", url, f"{seed}.{n}", str(operations), str(file)]
+            pipe = asyncio.subprocess.PIPE
+            child = await asyncio.create_subprocess_exec(
+                sys.executable, *arguments, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe
+            )
+            stack.push_async_callback(stop, child)
+            children.append(child)
+        for child in children:
+            assert child.stdout is not None
+            await child.stdout.readline()
+        ends = await asyncio.gather(*(child.communicate(b"go\n") for child in children))
+        assert [child.returncode for child in children] == [0] * PROCESSES, b"\n".join(err for _, err in ends).decode()
+    lines = [{**json.loads(line), "by": n} for n, file in enumerate(files) for line in file.read_text().splitlines()]
+    return sorted(lines, key=lambda line: int(line["tick"]))
+
+
+async def stop(child: asyncio.subprocess.Process) -> None:
+    if child.returncode is None:
+        child.kill()
+        await child.wait()
+
+
+def replayed(history: list[Line]) -> State:
+    """The state that the model comes to; every answer and every invariant is checked on the way."""
+    state, trace = EMPTY, invariants.Releases()
+    for n, line in enumerate(history):
+        arguments = read_arguments(line)
+        before = state
+        state, outcome = STEPS[line["step"]](state, line["tick"], LIMITS, **arguments)
+        broken = [*invariants.of_state(state), *invariants.of_step(before, state)]
+        if line["outcome"]["is"] == "Items":
+            broken += trace.release(*(arguments[name] for name in ("live", "worker", "epoch", "pull_no")))
+        if said(outcome) != line["outcome"] or broken:
+            steps = "\n".join(json.dumps(each) for each in history[max(0, n - SHOWN) : n + 1])
+            raise AssertionError(f"{steps}\nmodel: {said(outcome)}\n{broken}")
+    return state
+
+
+# -- rules that need no model
+
+
+def line(step: str, **outcome: Any) -> Line:
+    """One line of a made-up history: live L, Worker A, epoch 1, pull 1 unless said otherwise."""
+    given = {"live": "L", "worker": "A", "epoch": 1, "pull_no": 1, "capacity": 1}
+    return {"tick": 0, "step": step, "arguments": given | outcome.pop("given", {}), "outcome": outcome}
+
+
+def commit(worker: str, epoch: int, **changes: Any) -> Line:
+    made = {"worker": worker, "epoch": epoch}
+    return line("place", **({"is": "Committed", "generation": made, "again": False, "load": 1} | changes))
+
+
+def items(first: int, *blobs: str, **given: Any) -> Line:
+    return line("release_input", **{"is": "Items", "first": first, "items": blobs, "given": given})
+
+
+@pytest.mark.parametrize(
+    ("history", "complaint"),
+    [
+        ([commit("A", 1), commit("B", 1, again=True)], "I1: L epoch 1 is of A and of B"),
+        ([commit("A", 2), commit("B", 1)], "I0: 1 was issued for L after 2"),
+        ([commit("A", 1), line("end_live", state="ended", **{"is": "Finished"}), commit("A", 1)], "I0: 1 was issued"),
+        ([line("reserve", number=2, target="B", again=False, **{"is": "Reserved"}), commit("A", 2)], "reserved else"),
+        ([commit("A", 1), commit("B", 2), items(1, "x")], "I2: A@1 passed the guard of L, which is at epoch 2"),
+        ([commit("A", 1), items(1, "x", worker="B")], "I2: B@1 passed the guard"),
+        ([commit("A", 1), line("new_term", floor=9, **{"is": "NewTerm"}), items(1, "x")], "the floor is 9"),
+        ([commit("A", 1), line("ack_input", ended=True, **{"is": "Acked"}), items(1, "x")], "which is at epoch None"),
+        ([commit("A", 1), items(1, "x"), items(3, "z")], "was handed 3 after 1"),
+        ([commit("A", 1), items(1, "x"), items(1, "y")], "I6: item 1 of L was 'x' and is 'y'"),
+        ([line("register_worker", worker="A", **{"is": "Registered"}), commit("A", 1, load=2)], "I4: A holds 2 slots"),
+    ],
+)
+def test_the_rules_see_a_broken_history(history: list[Line], complaint: str) -> None:
+    assert complaint in "\n".join(check_rules(history))
+
+
+def check_rules(history: Iterable[Line]) -> Iterator[str]:
+    """What the fence promises, of a history in the store's order."""
+    judge = Judge()
+    for line in history:
+        for complaint in judge.take(line["step"], line["arguments"], line["outcome"]):
+            yield f"tick {line['tick']}: {complaint}"
+
+
+class Judge:
+    """Who owns what, by the answers alone."""
+
+    def __init__(self) -> None:
+        self.owners: dict[tuple[str, int], str] = {}  # (live, epoch) to Worker, for ever.
+        self.reserved: dict[tuple[str, int], str] = {}
+        self.issued: dict[str, int] = {}
+        self.epoch: dict[str, int] = {}  # Of each live that has not ended.
+        self.floor = 0
+        self.capacity: dict[str, int] = {}
+        self.last_item: dict[tuple[str, int, int], int] = {}  # By (live, epoch, pull).
+        self.content: dict[str, dict[int, str]] = {}
+
+    def take(self, step: str, a: Line, outcome: Line) -> Iterator[str]:
+        match step, outcome["is"]:
+            case "register_worker", "Registered":
+                self.capacity.setdefault(outcome["worker"], a["capacity"])
+            case "place", "Committed":
+                yield from self.committed(a["live"], outcome)
+            case "reserve", "Reserved":
+                yield from self.reserve(a["live"], outcome)
+            case "release_input", "Items":
+                yield from self.fenced(a)
+                yield from self.items(a, outcome)
+            case ("pull", "Pulling") | ("ack_input", "Acked"):
+                yield from self.fenced(a)
+            case "report", "Reported":
+                yield from self.holds(a["worker"], len(outcome["table"] or ()))
+            case "new_term", "NewTerm":
+                self.floor = outcome["floor"]
+            case _, "Full" | "Starting" | "Waiting":
+                for refusal in outcome["refusals"]:
+                    yield from self.holds(refusal["worker"], refusal["load"])
+        if outcome.get("ended") or (step, outcome.get("state")) == ("end_live", "ended"):
+            self.epoch.pop(a["live"], None)
+
+    def committed(self, live: str, outcome: Line) -> Iterator[str]:
+        worker, epoch = outcome["generation"]["worker"], outcome["generation"]["epoch"]
+        owner = self.owners.setdefault((live, epoch), worker)
+        if owner != worker:
+            yield f"I1: {live} epoch {epoch} is of {owner} and of {worker}"
+        if outcome["again"]:
+            return
+        yield from self.holds(worker, outcome["load"])
+        if (live, epoch) in self.reserved:
+            if self.reserved.pop((live, epoch)) != worker:
+                yield f"{live}@{epoch} was committed on {worker}, and reserved elsewhere"
+        else:
+            yield from self.issue(live, epoch)
+        if epoch <= self.epoch.get(live, 0):
+            yield f"I0: {live} went from epoch {self.epoch[live]} to {epoch}"
+        if live not in self.epoch:
+            self.content[live] = {}
+        self.epoch[live] = epoch
+
+    def reserve(self, live: str, outcome: Line) -> Iterator[str]:
+        if not outcome["again"]:
+            yield from self.issue(live, outcome["number"])
+            self.reserved[live, outcome["number"]] = outcome["target"]
+
+    def issue(self, live: str, number: int) -> Iterator[str]:
+        if number <= self.issued.get(live, 0):
+            yield f"I0: {number} was issued for {live} after {self.issued[live]}"
+        self.issued[live] = number
+
+    def holds(self, worker: str, load: int) -> Iterator[str]:
+        if load > self.capacity.get(worker, load):
+            yield f"I4: {worker} holds {load} slots of {self.capacity[worker]}"
+
+    def fenced(self, a: Line) -> Iterator[str]:
+        live, worker, epoch = a["live"], a["worker"], a["epoch"]
+        if self.epoch.get(live) != epoch or self.owners.get((live, epoch)) != worker or epoch <= self.floor:
+            now = f"epoch {self.epoch.get(live)} and the floor is {self.floor}"
+            yield f"I2: {worker}@{epoch} passed the guard of {live}, which is at {now}"
+
+    def items(self, a: Line, outcome: Line) -> Iterator[str]:
+        live, first, key = a["live"], outcome["first"], (a["live"], a["epoch"], a["pull_no"])
+        if key in self.last_item and first > self.last_item[key] + 1:
+            yield f"I6: {key} was handed {first} after {self.last_item[key]}"
+        self.last_item[key] = first + len(outcome["items"]) - 1
+        for seq, item in enumerate(outcome["items"], start=first):
+            if self.content.setdefault(live, {}).setdefault(seq, item) != item:
+                yield f"I6: item {seq} of {live} was {self.content[live][seq]!r} and is {item!r}"

@@ -1,0 +1,303 @@
+"""A random walk over all sixteen steps, every invariant checked after each of them.
+
+The callers of the walk are mostly sensible and sometimes not: late, repeated, made up. A failure prints the seed and the
+command that repeats it. Over all seeds the walk must meet every outcome of every step, so that none of them goes
+unchecked because nobody asks for it any more.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from itertools import accumulate
+from random import Random
+from typing import Any
+
+import pytest
+from tests.scenarios.language import answers, outcome_word
+
+from dhsched.ownership import invariants, placing, workers
+from dhsched.ownership import input as input_steps
+from dhsched.ownership.draft import Draft
+from dhsched.ownership.limits import Limits
+from dhsched.ownership.model import STEPS, Create
+from dhsched.ownership.outcomes import Items, Outcome, Registered, Reported
+from dhsched.ownership.state import EMPTY, Live, State
+from dhsched.types import split_tag
+
+SEEDS = 120
+STEPS_EACH = 300
+SEED_VARIABLE = "DHSCHED_WALK_SEED"
+COMMAND = f"{SEED_VARIABLE}={{seed}} .venv/bin/pytest tests/unit/test_model_walk.py -k every_outcome"
+LIVES = ("t/L", "t/M", "u/L")
+LIMITS = Limits(
+    claim_wait_ms=200,
+    start_wait_max_ms=600,
+    ack_wait_ms=300,
+    lease_ms=50,
+    backoff_max_ms=400,
+    ended_ttl_ms=100,
+    move_expires_ms=500,
+    reap_ms=300,
+    boots_window_ms=1000,
+    boots_max=4,
+    walk_max=2,
+    starts_create_max=2,
+    starts_recover_max=1,
+    cutovers_max=1,
+    pending_max=6,
+    producers_max=2,
+    recent_min=2,
+    recent_ms=1000,
+    recent_max=4,
+    poison_max=2,
+    dead_max=1,
+    history_max=2,
+    term_step=1000,
+)
+WEIGHTS = {
+    "register_worker": 1.5,
+    "report": 10,
+    "set_worker": 2.5,
+    "expire_worker": 1,
+    "depart": 7,
+    "place": 16,
+    "reserve": 6,
+    "hold": 5,
+    "cancel": 0.7,
+    "pull": 11,
+    "append_input": 13,
+    "release_input": 14,
+    "ack_input": 12,
+    "end_live": 1,
+    "look": 12,
+    "new_term": 0.2,
+}
+STEP_NAMES = list(WEIGHTS)
+CUMULATED = list(accumulate(WEIGHTS.values()))
+
+
+class Broken(AssertionError):
+    """The walk met a state or a step that must not be."""
+
+
+class Walk:
+    """One seed's callers, clock and state."""
+
+    def __init__(self, seed: int, limits: Limits = LIMITS) -> None:
+        self.rng = Random(seed)
+        self.seed = seed
+        self.limits = limits
+        self.state = EMPTY
+        self.now = 1_000
+        self.steps = 0
+        self.trace = invariants.Releases()
+        self.boots: dict[str, str] = {"Z#99": "nobody"}
+        self.tables: dict[str, tuple[int, int]] = {}
+        self.operations = ["op-0"]
+        for _ in range(3):
+            self.take("register_worker", {**self.register_worker(), "replaces": ""})
+        for worker in sorted(self.state.workers):
+            self.take("report", {"worker": worker, "boot": self.boots[worker]})
+
+    def step(self) -> tuple[str, Outcome]:
+        """One step of a random caller, checked."""
+        if self.rng.random() < 0.3:
+            self.now += self.rng.choice((1, 10, 50, 100, 300))
+        name = self.rng.choices(STEP_NAMES, cum_weights=CUMULATED)[0]
+        return name, self.take(name, getattr(self, name)())
+
+    def take(self, name: str, given: dict[str, Any]) -> Outcome:
+        before = self.state
+        self.state, outcome = STEPS[name](before, self.now, self.limits, **given)
+        self.steps += 1
+        self.remember(given, outcome)
+        # A refusal that hands back the very same state has changed nothing: there is nothing to check.
+        broken = [] if self.state is before else self.check(before, given, outcome)
+        if isinstance(outcome, Items):
+            broken += self.trace.release(given["live"], given["worker"], given["epoch"], given["pull_no"])
+        if broken:
+            command = COMMAND.format(seed=self.seed)
+            raise Broken(
+                f"seed {self.seed}, step {self.steps}: {name} {given} answered {outcome}\n  "
+                + "\n  ".join(broken)
+                + f"\nrepeat with: {command}"
+            )
+        return outcome
+
+    def check(self, before: State, given: dict[str, Any], outcome: Outcome) -> list[str]:
+        broken = [*invariants.of_state(self.state), *invariants.of_step(before, self.state)]
+        epoch = next((given[key] for key in ("expected", "epoch", "number") if key in given), None)
+        if epoch is not None:
+            broken += invariants.old_work(before, self.state, given["live"], epoch)
+        return broken
+
+    def remember(self, given: dict[str, Any], outcome: Outcome) -> None:
+        if isinstance(outcome, Registered):
+            self.boots[outcome.worker] = given["boot"]
+        if isinstance(outcome, Reported):
+            self.tables[given["worker"]] = (outcome.term, outcome.rev)
+
+    # -- whom and what the callers name
+
+    def often(self, right: Any, wrong: Callable[[], Any], share: float = 0.85) -> Any:
+        return right if self.rng.random() < share else wrong()
+
+    def a_worker(self) -> str:
+        known = sorted(self.state.workers)
+        return self.rng.choice(known if known and self.rng.random() < 0.9 else sorted(self.boots))
+
+    def workers(self, most: int) -> list[str]:
+        return [self.a_worker() for _ in range(self.rng.randint(0, most))]
+
+    def pools(self) -> list[str]:
+        return self.rng.choice(([], ["gpu"], ["gpu", "spare"], ["spare"]))
+
+    def a_live(self) -> tuple[str, Live | None]:
+        known = sorted(self.state.lives)
+        live = self.rng.choice(known if known and self.rng.random() < 0.85 else LIVES)
+        return live, self.state.lives.get(live)
+
+    def a_number(self, record: Live | None) -> int:
+        return self.rng.randint(0, (record.issued if record else 0) + 1)
+
+    def a_generation(self) -> dict[str, Any]:
+        live, record = self.a_live()
+        worker = self.often(record.selected if record else "A#1", self.a_worker, 0.95)
+        epoch = self.often(record.epoch if record else 1, lambda: self.a_number(record), 0.95)
+        return {"live": live, "worker": worker, "epoch": epoch}
+
+    # -- one method per step: its arguments
+
+    def register_worker(self) -> dict[str, Any]:
+        name = self.rng.choice("ABC")
+        mine = sorted(worker for worker in self.state.workers if worker.startswith(name))
+        boot = self.often(f"boot-{self.steps}", lambda: self.rng.choice(sorted(self.boots.values())))
+        replaces = mine[-1] if mine and self.rng.random() < 0.9 else ""
+        pool = "spare" if name == "C" else "gpu"
+        return {"name": name, "boot": boot, "pool": pool, "capacity": self.rng.randint(1, 3), "replaces": replaces}
+
+    def report(self) -> dict[str, Any]:
+        worker = self.a_worker()
+        term, rev = self.tables.get(worker, (0, 0))
+        if self.rng.random() < 0.03:
+            term, rev = self.rng.choice(((term + 1, rev), (term or 1, rev + 10**6)))
+        tags = sorted(self.state.slots.get(worker, {})) or ["t/L@1"]
+        boot = self.often(self.boots[worker], lambda: "boot-x", 0.97)
+        return {"worker": worker, "boot": boot, "term": term, "rev": rev, "busy": self.rng.sample(tags, 1)}
+
+    def set_worker(self) -> dict[str, Any]:
+        verbs = "cordon drain drain uncordon uncordon uncordon undrain undrain undrain exit reap reap".split()
+        return {"worker": self.a_worker(), "verb": self.rng.choice(verbs)}
+
+    def expire_worker(self) -> dict[str, Any]:
+        worker = self.a_worker()
+        beat = self.state.workers[worker].beat if worker in self.state.workers else 0
+        return {"worker": worker, "beat": self.often(beat, lambda: beat + self.rng.choice((-1, 1)))}
+
+    def depart(self) -> dict[str, Any]:
+        worker = self.a_worker()
+        tags = sorted(self.state.slots.get(worker, {}))
+        if self.rng.random() < 0.9:
+            tags = [tag for tag in tags if self.state.slots[worker][tag] == "departing"]
+        if not tags or self.rng.random() < 0.1:
+            live, record = self.a_live()
+            return {"worker": worker, "live": live, "number": self.a_number(record)}
+        live, number = split_tag(self.rng.choice(tags))
+        return {"worker": worker, "live": live, "number": number}
+
+    def place(self) -> dict[str, Any]:
+        live, record = self.a_live()
+        operation = self.often(f"op-{self.steps}", lambda: self.rng.choice(self.operations), 0.93)
+        self.operations = [*self.operations[-5:], operation]
+        common: dict[str, Any] = {"live": live, "operation": operation, "pools": self.pools()}
+        if len(self.state.lives) < len(LIVES) and self.rng.random() < 0.6:
+            live = next(each for each in LIVES if each not in self.state.lives)
+            record, common["live"] = None, live
+        if (record is None and self.rng.random() < 0.97) or self.rng.random() < 0.05:
+            create = Create("anna", self.often("f", lambda: "g"), config=b"c", priority=LIVES.index(live))
+            return {**common, "because": "create", "create": create, "candidates": self.workers(3)}
+        because = self.rng.choice(("recover", "recover", "recover", "reassign", "drain", "rebalance"))
+        target = [record.move.target] if record and record.move and self.rng.random() < 0.5 else []
+        return {
+            **common,
+            "because": because,
+            "expected": self.often(record.epoch if record else 1, lambda: self.a_number(record), 0.93),
+            "candidates": target + self.workers(2),
+            "at_boundary": self.rng.random() < (0.7 if target else 0.2),
+            "force": self.rng.random() < 0.1,
+        }
+
+    def reserve(self) -> dict[str, Any]:
+        live, record = self.a_live()
+        expected = self.often(record.epoch if record else 1, lambda: self.a_number(record))
+        return {"live": live, "expected": expected, "candidates": self.workers(4)}
+
+    def hold(self) -> dict[str, Any]:
+        live, record = self.a_live()
+        moving = sorted(name for name, each in self.state.lives.items() if each.move)
+        if moving and self.rng.random() < 0.9:
+            live = self.rng.choice(moving)
+            record = self.state.lives[live]
+        right = record.move.number if record and record.move else 1
+        return {"live": live, "number": self.often(right, lambda: self.a_number(record))}
+
+    cancel = hold
+
+    def pull(self) -> dict[str, Any]:
+        given = self.a_generation()
+        record = self.state.lives.get(given["live"])
+        after = self.rng.randint(0, (record.released if record else 0) + 1)
+        return {**given, "after": after, "controller": self.rng.choice(("c1", "c2"))}
+
+    def append_input(self) -> dict[str, Any]:
+        live, record = self.a_live()
+        kind = self.rng.choices(("text", "config", "interrupt"), (8, 1, 1))[0]
+        given = {"live": live, "kind": kind, "payload": b"x", "boundary": self.rng.random() < 0.3}
+        if self.rng.random() < 0.5:
+            return {**given, "request": self.often(f"r-{self.steps}", lambda: f"r-{self.rng.randint(0, 9)}")}
+        producer = self.rng.choice("pppqqr")
+        last = record.producers.get(producer, (0, 0))[0] if record else 0
+        return {**given, "producer": producer, "n": self.often(last + 1, lambda: self.rng.randint(1, last + 3))}
+
+    def release_input(self) -> dict[str, Any]:
+        given = self.a_generation()
+        record = self.state.lives.get(given["live"])
+        pull_no = record.pull_no if record else 1
+        return {
+            **given,
+            "pull_no": self.often(pull_no, lambda: self.rng.randint(0, pull_no + 1)),
+            "after": self.rng.randint(0, (record.released if record else 0) + 1),
+            "credit": self.rng.randint(0, 3),
+        }
+
+    def ack_input(self) -> dict[str, Any]:
+        given = self.a_generation()
+        record = self.state.lives.get(given["live"])
+        released = record.released if record else 0
+        return {**given, "n": self.often(released, lambda: self.rng.randint(0, released + 1), 0.7), "saved": b"s"}
+
+    def end_live(self) -> dict[str, Any]:
+        return {"live": self.a_live()[0], "after_pending": self.rng.random() < 0.3}
+
+    def look(self) -> dict[str, Any]:
+        return {"live": self.a_live()[0]}
+
+    def new_term(self) -> dict[str, Any]:
+        term = self.state.cell.term
+        return {"term": self.often(term, lambda: term - 1), "seen_term": self.rng.randint(1, term)}
+
+
+def walk(seed: int) -> set[tuple[str, str]]:
+    """One seed from the start; what it met."""
+    walker = Walk(seed)
+    return {(name, outcome_word(type(outcome))) for name, outcome in (walker.step() for _ in range(STEPS_EACH))}
+
+
+def test_no_walk_breaks_an_invariant_and_together_they_meet_every_outcome() -> None:
+    repeated = os.environ.get(SEED_VARIABLE)
+    if repeated:
+        walk(int(repeated))
+        return
+    met = set().union(*(walk(seed) for seed in range(SEEDS)))
+    assert {(step, outcome_word(kind)) for step in STEPS for kind in answers(step)} - met == set()
