@@ -574,21 +574,22 @@ Recover(l) ==
   /\ Needs(store, l)
   /\ \E w \in Workers : Place(l, w, store.lives[l].epoch, "recover")
 
+\* A Worker that is not lost does its part; one that is lost may never come back.
+Healthy(w) == ~store.workers[w].lost
+
 Fair ==
-  /\ \A l \in Lives :
-       /\ WF_vars(Recover(l)) /\ WF_vars(Claim(l)) /\ WF_vars(Sweep(l))
-       /\ WF_vars(Look(l, TRUE, FALSE))
-  /\ \A w \in Workers :
-       /\ WF_vars(Spared(w) /\ Report(w, Has("agents"), FALSE))
-       /\ \A l \in Lives, n \in Numbers :
-            /\ WF_vars(Spared(w) /\ store.slots[w][l][n] = "departing" /\ Depart(w, l, n))
-            /\ WF_vars(Spared(w) /\ Agent(w, l, n) /\ trouble' = trouble)
-            /\ WF_vars(Spared(w) /\ Has("agents") /\ Depart(w, l, n))
+  /\ \A l \in Lives : WF_vars(Recover(l)) /\ WF_vars(Claim(l)) /\ WF_vars(Look(l, TRUE, FALSE))
+  /\ \A w \in Workers : Has("agents") => WF_vars(Healthy(w) /\ Report(w, TRUE, FALSE))
+  /\ WF_vars(\E w \in Workers, l \in Lives, n \in Numbers :
+       Healthy(w) /\ (Has("agents") \/ store.slots[w][l][n] = "departing") /\ Depart(w, l, n))
+  /\ WF_vars(\E w \in Workers, l \in Lives, n \in Numbers : Healthy(w) /\ Agent(w, l, n) /\ trouble' = trouble)
 
 FairSpec == Spec /\ Fair
 
 Unowned(l) == Alive(store, l) /\ store.lives[l].active = 0
 L1 == \A l \in Lives : Unowned(l) ~> ~Unowned(l)
-L2 == \A l \in Lives, n \in Numbers : (store.lives[l].number = n) ~> (store.lives[l].number # n)
+L2 == \A l \in Lives, n \in Numbers :
+  /\ (store.lives[l].number = n) ~> (store.lives[l].number # n)
+  /\ \A w \in Workers : (store.slots[w][l][n] = "departing") ~> (store.slots[w][l][n] = "none" \/ ~Healthy(w))
 L3 == \A l \in Lives : Needs(store, l) ~> ~Needs(store, l)
 =============================================================================

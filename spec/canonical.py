@@ -57,7 +57,7 @@ def canonical_live(record: Live) -> Live:
         move=replace(record.move, expires=NEVER) if record.move else None,
         note=(cursors, NOW) if record.note and record.note[0] == cursors else None,
         stalled=cursors if record.stalled == cursors else None,
-        producers=frozen({name: (n, NOW) for name, (n, _) in record.producers.items()}),
+        producers=frozen({name: (n, seq, NOW) for name, (n, seq, _) in record.producers.items()}),
         recent=zeroed(record.recent),
     )
 

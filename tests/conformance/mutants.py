@@ -1,293 +1,67 @@
-"""Scripts with one check taken out or turned round each: what the lockstep runs are worth is how many they catch.
+"""Scripts with one check taken out or turned round each: what our schedules are worth is how many of them they catch.
 
-A mutant replaces a text that its Lua file has exactly once, so a script that changes under it fails its test instead of
-leaving it without effect. `schedule` names the directed schedule (schedules.py) for what a random walk comes to too
-rarely. The agent's rules are no script: `agent-restarts-departed` is a mutant of the specification.
+They are written in lua_mutants/*.txt like changes to a file:
+
+    == place                                  the Lua file, without its ending
+    no-source-epoch-guard: recover_stale      the mutant, and the schedule that must catch it (tests/scenarios/*.txt,
+    - if r.epoch ~= expected then             or schedules.py)
+    + if false then
+
+The old text must be in the file exactly once, so a script that changes under a mutant fails its test instead of leaving
+the mutant without effect. Indentation does not count.
+
+Not every condition can have one: some are there twice over, on purpose (the epoch and the slot in `pull`), and some
+only meet what another setting left behind (a live swept under a shorter ended_ttl_ms). `agent-restarts-departed` is no
+script's: the specification has it.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from dhsched.store.scripts import sources
+
+FOLDER = Path(__file__).parent / "lua_mutants"
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One wrong script. `file` is a Lua file's name without its ending, `lib/slot` or `place`."""
+    """One wrong script. `by` is the schedule that catches it."""
 
     name: str
     file: str
-    old: str
-    new: str
-    schedule: str = ""
+    by: str
+    old: tuple[str, ...]
+    new: tuple[str, ...]
 
     def replacements(self) -> dict[str, str]:
         """The mutated file, for `scripts.load`."""
         text = sources()[self.file]
-        found = text.count(self.old)
-        assert found == 1, f"mutant {self.name}: {self.file}.lua has {self.old!r} {found} times; bring it up to date"
-        return {self.file: text.replace(self.old, self.new)}
+        pattern = r"\s*\n\s*".join(map(re.escape, self.old))
+        found = len(re.findall(pattern, text))
+        if found != 1:
+            raise AssertionError(
+                f"mutant {self.name}: {self.file}.lua has {self.old} {found} times; bring it up to date"
+            )
+        return {self.file: re.sub(pattern, lambda _: "\n".join(self.new), text)}
 
 
-M = Mutant
+def read(text: str) -> list[Mutant]:
+    """The mutants in one file."""
+    found: list[Mutant] = []
+    for section in re.split(r"^== ", text, flags=re.MULTILINE)[1:]:
+        file, *blocks = re.split(r"\n\n+", section.strip())
+        for block in blocks:
+            title, *changes = block.splitlines()
+            name, by = title.split(": ")
+            old = tuple(line[2:] for line in changes if line.startswith("- "))
+            new = tuple(line[2:] for line in changes if line.startswith("+ "))
+            if not old or len(old) + len(new) != len(changes):
+                raise ValueError(f"mutant {name}: lines must start with `- ` or `+ `, and some with `- `")
+            found.append(Mutant(name, file, by, old, new))
+    return found
 
-PLACE = (
-    M("no-source-epoch-guard", "place", "if r.epoch ~= expected then", "if false then"),
-    M("read-check-write-admission", "place", "elseif w.load >= w.capacity then", "elseif false then"),
-    M("commit-does-not-clear-active", "place", "call('HDEL', key, 'active', ", "call('HDEL', key, "),
-    M("recover-without-needs", "place", "elseif because == 'recover' and not needs(live, r) then", "elseif false then"),
-    M("create-retry-commits-again", "place", "if because == 'create' and r then", "if because == 'create' and false then"),
-    M("create-ignores-fingerprint", "place", "elseif r.fingerprint ~= fingerprint then", "elseif false then"),
-    M("create-on-ended", "place", "if because == 'create' and r then\n  if r.state == 'ended' then", "if because == 'create' and r then\n  if false then"),
-    M("operation-retry-commits-again", "place", "if r.operation == operation then", "if false then"),
-    M("old-operation-commits-again", "place", "if by == operation then", "if false then"),
-    M("place-of-ended", "place", "elseif r.state == 'ended' then", "elseif false then"),
-    M("drain-goes-on-after-undrain", "place", "elseif because == 'drain' and", "elseif false and"),
-    M("moves-before-the-boundary", "place", "elseif at_boundary == '1' and", "elseif false and"),
-    M("moves-with-unacked-input", "place", "not (held(r) and acked == released)", "not held(r)"),
-    M("moot-stays-waiting", "place", "    leave_waiting(live, r)\n    return { 'MOOT', now }", "    return { 'MOOT', now }"),
-    M("poison-head-never-ends-a-closing-live", "place", "if because == 'recover' and poisoned() and", "if false and"),
-    M("placed-on-gone", "place", "elseif w.gone then", "elseif false then"),
-    M("placed-on-lost", "place", "elseif w.lost then", "elseif false then"),
-    M("placed-on-cordoned", "place", "elseif w.mode == 'cordoned' then", "elseif false then"),
-    M("placed-on-draining", "place", "elseif w.mode == 'draining' then", "elseif false then"),
-    M("placed-on-unheard", "place", "elseif w.beat == 0 then", "elseif false then"),
-    M("own-slot-is-no-room", "place", "elseif r and (r.selected == id or r.move_target == id) then", "elseif r and r.move_target == id then"),
-    M("reservation-is-no-room", "place", "elseif r and (r.selected == id or r.move_target == id) then", "elseif r and r.selected == id then"),
-    M("create-jumps-the-queue", "place", "elseif because == 'create' and call('EXISTS', ", "elseif false and call('EXISTS', "),
-    M("no-start-budget", "place", "elseif w.starting >= budget then", "elseif false then"),
-    M("recovery-has-the-budget-of-creates", "place", "because == 'recover' and starts_recover_max or starts_create_max", "starts_create_max"),
-    M("fallback-stays-at-the-source", "place", "if because == 'recover' or not r or r.selected ~= id then", "if true then"),
-    M("fallback-walks-one", "place", "0, walk_max - 1", "0, 0"),
-    M("nobody-waits", "place", "    join_waiting(live, r, pools)\n", ""),
-    M("number-ignores-issued", "place", "math.max(r and number(r.issued) or 0, base, floor) + 1", "math.max(r and number(r.epoch) or 0, base, floor) + 1"),
-    M("number-ignores-base", "place", "math.max(r and number(r.issued) or 0, base, floor) + 1", "math.max(r and number(r.issued) or 0, floor) + 1"),
-    M("number-ignores-floor", "place", "math.max(r and number(r.issued) or 0, base, floor) + 1", "math.max(r and number(r.issued) or 0, base) + 1"),
-    M("reserved-number-of-an-old-term", "place", "if number(reserved) > floor then", "if true then"),
-    M("third-keeps-the-reservation", "place", "clear_move(live, r, target == winner)", "clear_move(live, r, true)"),
-    M("source-keeps-its-slot", "place", "    write_slot(source, live, was, not vacant and 'departing' or nil)\n", ""),
-    M("vacant-source-departs", "place", "not vacant and 'departing' or nil", "'departing'"),
-    M("poison-counts-planned-moves", "place", "if because == 'recover' and released > acked then", "if released > acked then"),
-    M("poison-counts-idle-generations", "place", "if because == 'recover' and released > acked then", "if because == 'recover' and number(r.appended or 0) > acked then"),
-    M("poison-never-dropped", "place", "    if poisoned() then\n", "    if false then\n"),
-    M("poison-counts-on-across-heads", "place", "number(head or 0) == acked + 1 and n + 1 or 1", "(n or 0) + 1"),
-    M("poison-leaves-no-dead-letter", "place", "  call('RPUSH', prefix .. 'dead:' .. live, item)\n", ""),
-    M("dead-letters-unbounded", "place", "call('LTRIM', prefix .. 'dead:' .. live, -dead_max, -1)", ""),
-    M("placed-stays-waiting", "place", "  leave_waiting(live, r)\n  call('RPUSH'", "  call('RPUSH'"),
-    M("history-unbounded", "place", "call('LTRIM', prefix .. 'history:' .. live, -history_max, -1)", ""),
-    M("commit-does-not-take-input-back", "place", "    call('HSET', key, 'released', acked)\n", ""),
-    M("commit-keeps-the-boundary", "place", "    call('HDEL', key, 'at_boundary')\n    call('HSET', key, 'released', acked)\n", "    call('HSET', key, 'released', acked)\n"),
-    M("commit-keeps-pull-no", "place", ", 'pull_no')", ")"),
-    M("commit-keeps-the-stall", "place", "'note', 'stalled', ", "'note', "),
-    M("crash-loops-uncounted", "place", "    call('HINCRBY', key, 'starts', 1)\n", ""),
-    M("commit-forgets-the-agenda", "place", "look_at(priority, live, now + claim_wait_ms)\n", ""),
-    M("commit-only-brings-the-agenda-forward", "place", "look_at(priority, live, now + claim_wait_ms)\n", "look_by(priority, live, now + claim_wait_ms)\n"),
-)
 
-MOVES = (
-    M("reserve-of-ended", "reserve", "elseif r.state == 'ended' then", "elseif false then"),
-    M("reserve-ignores-the-epoch", "reserve", "elseif r.epoch ~= expected then", "elseif false then"),
-    M("second-reservation", "reserve", "elseif r.move_target then", "elseif false then"),
-    M("cutovers-unbounded", "reserve", "if cutovers >= number(cutovers_max) then", "if false then"),
-    M("reserved-on-unplaceable", "reserve", "elseif not placeable(w) then", "elseif false then"),
-    M("reserved-at-the-source", "reserve", "elseif id == r.selected or w.load", "elseif w.load"),
-    M("reserved-past-capacity", "reserve", "id == r.selected or w.load >= w.capacity", "id == r.selected"),
-    M("reserved-number-not-issued", "reserve", "    call('HSET', prefix .. 'live:' .. live, 'issued', num)\n", ""),
-    M("reserve-ignores-floor", "reserve", "number(cell[1] or 0), number(cell[2] or 0)) + 1", "number(cell[1] or 0)) + 1"),
-    M("reservation-never-looked-at", "reserve", "    look_by(r.priority, live, now + move_expires_ms)\n", ""),
-    M("hold-of-another-move", "hold", "if f[1] ~= num then", "if not f[1] then"),
-    M("hold-anywhere", "hold", "local rests = f[3] or", "local rests = true or"),
-    M("hold-never-rests-when-all-is-acked", "hold", "local rests = f[3] or number(f[4] or 0) == number(f[5] or 0)", "local rests = f[3]"),
-    M("hold-moves-on", "hold", "if not at or at == 'next' then", "if true then"),
-    M("cancel-of-another-move", "cancel", "if not r or r.move_number ~= num then", "if not r or not r.move_number then"),
-    M("hold-survives-move", "lib/live", "'move_expires', 'move_hold')", "'move_expires')"),
-    M("cleared-move-still-counts", "lib/live", "  call('HINCRBY', prefix .. 'worker:' .. r.selected, 'cutovers', -1)\n", ""),
-    M("cleared-move-keeps-its-slot", "lib/live", "    write_slot(target, live, num, 'departing')\n", ""),
-    M("moves-to-an-unplaceable-worker-stay", "lib/live", "      clear_move(slot.live, read_live(slot.live))\n", ""),
-)
-
-INPUT = (
-    M("no-epoch-in-guard", "release_input", "elseif f[1] ~= epoch or f[2]", "elseif f[2]"),
-    M("no-pull-no", "release_input", " or f[4] ~= pull_no", ""),
-    M("release-ignores-worker", "release_input", " or f[2] ~= worker_id or f[3] ~= worker_id", ""),
-    M("release-ignores-active", "release_input", " or f[3] ~= worker_id", ""),
-    M("release-ignores-floor", "release_input", " or number(epoch) <= floor", ""),
-    M("release-of-ended", "release_input", "elseif f[5] == 'ended' then", "elseif false then"),
-    M("release-from-released", "release_input", "math.max(math.min(number(after), released), acked) + 1", "released + 1"),
-    M("release-skips-what-was-not-released", "release_input", "math.min(number(after), released)", "number(after)"),
-    M("release-ignores-credit", "release_input", "math.min(appended, acked + credit)", "appended"),
-    M("release-ignores-hold", "release_input", "last = math.min(last, number(hold))", ""),
-    M("release-runs-past-the-next-boundary", "release_input", "        last = seq\n        break\n", "        break\n"),
-    M("next-hold-is-not-set", "release_input", "        call('HSET', key, 'move_hold', seq)\n", ""),
-    M("suspect-is-not-alone", "release_input", "credit = 1 --", "--"),
-    M("closing-has-no-last-boundary", "release_input", " or (f[5] == 'closing' and seq == appended)", ""),
-    M("release-keeps-the-boundary", "release_input", "      call('HDEL', key, 'at_boundary')\n", ""),
-    M("release-goes-back", "release_input", "  if last > released then\n", "  if true then\n"),
-    M("ack-without-fence", "ack_input", "elseif f[1] ~= epoch or f[2] ~= worker_id or f[3] ~= worker_id or number(epoch) <= floor then", "elseif false then"),
-    M("ack-ignores-epoch", "ack_input", "elseif f[1] ~= epoch or f[2]", "elseif f[2]"),
-    M("ack-ignores-active", "ack_input", " or f[3] ~= worker_id", ""),
-    M("ack-ignores-floor", "ack_input", " or number(epoch) <= floor", ""),
-    M("ack-of-ended", "ack_input", "elseif f[5] == 'ended' then", "elseif false then"),
-    M("ack-above-released", "ack_input", "if n > released then", "if n > appended then"),
-    M("ack-goes-back", "ack_input", "if n > acked then", "if n ~= acked then"),
-    M("old-state-overwrites", "ack_input", "if saves == '1' and n > number(f[9] or 0) then", "if saves == '1' then"),
-    M("ack-keeps-the-suspect", "ack_input", "      call('HDEL', key, 'suspect')\n", ""),
-    M("first-ack-every-time", "ack_input", "if f[11] then", "if false then"),
-    M("last-ack-does-not-end", "ack_input", "local ended = f[5] == 'closing' and", "local ended = false and"),
-    M("pull-ignores-epoch", "pull", "if f[1] ~= epoch or f[3]", "if f[3]"),
-    M("pull-ignores-worker", "pull", " or f[3] ~= worker_id", ""),
-    M("pull-ignores-floor", "pull", " or number(epoch) <= floor", ""),
-    M("pull-of-a-vacant-slot", "pull", " or (slot ~= 'starting' and slot ~= 'running')", ""),
-    M("pull-does-not-see-a-rollback", "pull", "if number(epoch) > number(f[2]) then", "if false then"),
-    M("pull-of-ended", "pull", "elseif f[5] == 'ended' then", "elseif false then"),
-    M("pull-does-not-count", "pull", "call('HINCRBY', key, 'pull_no', 1)", "number(f[6] or 0)"),
-    M("pull-raises-released", "pull", "math.min(math.max(acked, number(after)), released)", "math.max(acked, number(after))"),
-    M("pull-takes-nothing-back", "pull", "math.min(math.max(acked, number(after)), released)", "released"),
-    M("pull-goes-before-acked", "pull", "math.min(math.max(acked, number(after)), released)", "math.min(number(after), released)"),
-    M("pull-keeps-the-boundary", "pull", "  call('HDEL', key, 'at_boundary')\n", ""),
-    M("claim-keeps-starts", "pull", "call('HDEL', key, 'starts', 'note')", "call('HDEL', key, 'note')"),
-    M("claim-keeps-the-note", "pull", "call('HDEL', key, 'starts', 'note')", "call('HDEL', key, 'starts')"),
-)
-
-APPEND = (
-    M("producer-duplicate-accepted", "append_input", "if n <= last then", "if false then"),
-    M("request-duplicate-accepted", "append_input", "elseif call('ZSCORE', recent, request) then", "elseif false then"),
-    M("gap-accepted", "append_input", "elseif producer ~= '' and n > last + 1 then", "elseif false then"),
-    M("append-to-ended", "append_input", "elseif state == 'ended' then", "elseif false then"),
-    M("append-while-closing", "append_input", "if state == 'closing' then", "if false then"),
-    M("interrupt-while-closing", "append_input", "if state == 'closing' then", "if state == 'closing' and kind ~= 'interrupt' then"),
-    M("queue-unbounded", "append_input", "pending >= number(pending_max) then", "false then"),
-    M("interrupt-refused-by-a-full-queue", "append_input", "if kind ~= 'interrupt' and pending >=", "if pending >="),
-    M("ninth-producer", "append_input", "if not known and call('HLEN', producers) >= number(producers_max) then", "if false then"),
-    M("busy-producer-forgotten", "append_input", "if now - seen < number(recent_ms) then", "if false then"),
-    M("request-forgotten-too-soon", "append_input", "if count > number(recent_max) or now - oldest[2] >= number(recent_ms) then", "if true then"),
-    M("requests-below-the-least-forgotten", "append_input", "if count > number(recent_min) then", "if count > 1 then"),
-    M("requests-unbounded", "append_input", "if count > number(recent_max) or now - ", "if now - "),
-    M("interrupt-spares-released", "append_input", "if kind == 'interrupt' then", "if kind == 'interrupt' and number(call('HGET', key, 'released') or 0) <= acked then"),
-    M("interrupt-spares-the-queue", "append_input", "  call('DEL', prefix .. 'input:' .. live)\n", ""),
-    M("interrupt-loses-the-config", "append_input", "if number(g[2] or 0) > acked then", "if false then"),
-    M("interrupt-brings-an-acked-config", "append_input", "if number(g[2] or 0) > acked then", "if g[2] then"),
-    M("interrupt-keeps-the-suspect", "append_input", "  call('HDEL', key, 'suspect')\n", ""),
-    M("interrupt-keeps-the-boundary", "append_input", "    call('HDEL', key, 'at_boundary')\n", ""),
-    M("interrupt-drops-uncounted", "append_input", "    call('HINCRBY', key, 'dropped_interrupt', pending)\n", ""),
-    M("interrupt-leaves-the-hold", "append_input", "    call('HSET', key, 'move_hold', seq)\n", ""),
-    M("interrupt-fixes-a-next-hold", "append_input", "if g[3] and g[3] ~= 'next' then", "if g[3] then"),
-    M("config-does-not-stay", "append_input", "    call('HSET', prefix .. 'data:' .. live, 'config', payload)\n", ""),
-    M("input-forgotten", "append_input", "  look_by(f[5], live, now + ack_wait_ms)\n", ""),
-    M("input-puts-the-agenda-off", "append_input", "look_by(f[5], live, now + ack_wait_ms)", "look_at(f[5], live, now + ack_wait_ms)"),
-    M("end-does-not-wait", "end_live", "elseif after_pending == '1' and", "elseif false and"),
-    M("end-waits-for-nothing", "end_live", "after_pending == '1' and number(r.acked or 0) < number(r.appended or 0)", "after_pending == '1'"),
-    M("end-twice", "end_live", "elseif r.state == 'ended' then", "elseif false then"),
-    M("finish-does-not-free-the-slot", "lib/finish", "  write_slot(r.selected, live, r.epoch, not vacant and 'departing' or nil)\n", ""),
-    M("finish-of-a-vacant-slot-departs", "lib/finish", "not vacant and 'departing' or nil", "'departing'"),
-    M("finish-keeps-the-move", "lib/finish", "  clear_move(live, r)\n", ""),
-    M("finish-stays-waiting", "lib/finish", "  leave_waiting(live, r)\n", ""),
-    M("finish-leaves-active", "lib/finish", "call('HDEL', key, 'active', 'note'", "call('HDEL', key, 'note'"),
-    M("finish-drops-uncounted", "lib/finish", "    call('HINCRBY', key, 'dropped_end', dropped)\n", ""),
-    M("finish-keeps-the-input", "lib/finish", "prefix .. 'input:' .. live, prefix", "prefix"),
-    M("finish-is-never-swept", "lib/finish", "  look_at(r.priority, live, now + ended_ttl_ms)\n", ""),
-)
-
-WORKERS = (
-    M("untagged-cleanup", "depart", "local was = slot_of(worker_id, live, num)", "for _, slot in ipairs(slot_table(worker_id)) do if slot.live == live then num = slot.number end end\nlocal was = slot_of(worker_id, live, num)"),
-    M("vacant-departs-again", "depart", "if not was or was == 'vacant' then", "if not was then"),
-    M("departing-stays", "depart", "if was == 'departing' then\n  write_slot(worker_id, live, num, nil)\n", "if was == 'departing' then\n"),
-    M("departed-reservation-keeps-its-move", "depart", "  clear_move(live, read_live(live), true)\n", ""),
-    M("crash-loop-without-backoff", "depart", "(starts == 0 or moving) and 0 or backoff_ms(starts - 1, lease_ms, backoff_max_ms)", "0"),
-    M("crash-with-a-move-waits", "depart", "(starts == 0 or moving) and 0", "starts == 0 and 0"),
-    M("crash-does-not-bring-the-agenda-forward", "depart", "look_at(class, live, now + wait)", "local _ = class"),
-    M("vacate-keeps-active", "lib/vacate", "  call('HDEL', key, 'active')\n", ""),
-    M("vacate-keeps-the-pull", "lib/vacate", "  call('HINCRBY', key, 'pull_no', 1)\n", ""),
-    M("expire-ignores-beat", "expire_worker", "if w.beat ~= number(beat) then", "if false then"),
-    M("expire-of-lost", "expire_worker", "if not w or w.gone or w.lost then", "if not w or w.gone then"),
-    M("expire-of-gone", "expire_worker", "if not w or w.gone or w.lost then", "if not w or w.lost then"),
-    M("expire-keeps-moves-to-it", "expire_worker", "clear_moves_to(worker_id)\n", ""),
-    M("expire-forgets-the-lives", "expire_worker", "    look_by(call('HGET', prefix .. 'live:' .. slot.live, 'priority'), slot.live, now)\n", ""),
-    M("lost-stays-in-room", "expire_worker", "write_room(worker_id, w)\n", ""),
-    M("report-of-another-boot", "report", " or w.boot ~= boot then", " then"),
-    M("report-revives-gone", "report", "if not w or w.gone or w.boot", "if not w or w.boot"),
-    M("report-ahead-is-not-seen", "report", " or (term == cell_term and rev_seen > cell_rev) then", " then"),
-    M("report-of-a-later-term", "report", "if term > cell_term or (", "if ("),
-    M("revival-clears-agenda", "report", "      if f[1] then\n        look_by(f[2], slot.live, now)\n      end\n", "      look_never(f[2], slot.live)\n"),
-    M("revival-leaves-them-waiting", "report", "        look_by(f[2], slot.live, now)\n", ""),
-    M("revived-stays-lost", "report", "  call('HDEL', key, 'lost', 'lost_at')\n", ""),
-    M("revived-has-no-room", "report", "  write_room(worker_id, w)\n", ""),
-    M("room-wakes-nobody-waiting", "report", "  wake_waiting(w.pool, math.min(w.capacity - w.load, walk_max))\n", ""),
-    M("starting-for-ever", "report", " and (f[4] or now < f[5] + start_wait_max_ms) then", " then"),
-    M("busy-of-another-generation", "report", "if f[1] == worker_id and f[2] == num and", "if f[1] == worker_id and"),
-    M("busy-by-another-worker", "report", "if f[1] == worker_id and f[2] == num and", "if f[2] == num and"),
-    M("old-table-taken-for-known", "report", "local known = term == cell_term and rev_seen == slots_rev", "local known = rev_seen == slots_rev"),
-    M("table-never-sent-again", "report", "local known = term == cell_term and rev_seen == slots_rev", "local known = term == cell_term and rev_seen > 0"),
-    M("reaped-before-its-time", "set_worker", "if not w.lost or now < lost_at + reap_ms then", "if not w.lost then"),
-    M("reaped-alive", "set_worker", "if not w.lost or now < lost_at + reap_ms then", "if lost_at and now < lost_at + reap_ms then"),
-    M("reaped-with-lives", "set_worker", "    if OWNED[slot.state] then\n      return { 'MOOT', now }\n    end\n", ""),
-    M("undrain-keeps-moves-from-it", "set_worker", "      clear_move(slot.live, read_live(slot.live))\n", ""),
-    M("cordon-keeps-moves-to-it", "set_worker", "  clear_moves_to(worker_id)\n", ""),
-    M("cordoned-stays-in-room", "set_worker", "write_room(worker_id, w)\n", ""),
-    M("uncordon-wakes-nobody-waiting", "set_worker", "  wake_waiting(w.pool, math.min(w.capacity - w.load, walk_max))\n", ""),
-    M("set-of-gone", "set_worker", "if not w or w.gone then", "if not w then"),
-    M("gone-keeps-moves-to-it", "lib/gone", "  clear_moves_to(id)\n", ""),
-    M("gone-keeps-departing-slots", "lib/gone", "      write_slot(id, slot.live, slot.number, nil)\n", ""),
-    M("gone-forgets-its-lives", "lib/gone", "      look_by(vacate(id, slot.live, slot.number), slot.live, now)\n", "      vacate(id, slot.live, slot.number)\n"),
-    M("gone-owns-on", "lib/gone", "slot.state == 'starting' or slot.state == 'running'", "slot.state == 'starting'"),
-    M("second-id-for-one-boot", "register_worker", "if known then", "if false then"),
-    M("replaced-lives-on", "register_worker", "  make_gone(replaces)\n", ""),
-    M("boots-uncounted", "register_worker", "boots + 1 > number(boots_max) and 'cordoned' or 'ready'", "'ready'"),
-    M("boots-never-forgiven", "register_worker", "if now - since >= number(boots_window_ms) then", "if false then"),
-    M("worker-number-below-the-floor", "register_worker", "math.max(number(cell[1] or 0), number(cell[2] or 0)) + 1", "number(cell[1] or 0) + 1"),
-    M("gone-slot-departs", "lib/slot", "if w.gone and state == 'departing' then", "if false then"),
-    M("renamed-slot-stays-twice", "lib/slot", "if old and (not state or old_tag ~= tag) then", "if old and not state then"),
-    M("starting-not-counted-down", "lib/slot", "(old == 'starting' and 1 or 0)", "0"),
-    M("load-not-counted-down", "lib/slot", "- (old and 1 or 0)", ""),
-    M("room-not-updated", "lib/slot", "    write_room(id, w)\n", ""),
-    M("gone-worker-never-forgotten", "lib/slot", "if w.gone and w.load == 0 then", "if false then"),
-    M("freed-slot-wakes-nobody-waiting", "lib/slot", "    wake_waiting(w.pool, 1)\n", ""),
-    M("slot-change-is-not-seen", "lib/slot", ", 'slots_rev', touch(id))", ")"),
-    M("full-worker-in-room", "lib/worker", "if placeable(w) and w.load < w.capacity then", "if placeable(w) then"),
-    M("unheard-worker-in-room", "lib/worker", " and w.beat > 0", ""),
-    M("one-change-two-revisions", "lib/worker", "rev = rev or call(", "rev = call("),
-)
-
-TIME = (
-    M("epoch-restart-after-sweep", "look", "math.max(base, number(r.issued))", "base"),
-    M("swept-too-soon", "look", "  if now < sweep_at then\n", "  if false then\n"),
-    M("sweep-leaves-input-memory", "look", "prefix .. 'dead:' .. live, ", ""),
-    M("look-before-it-is-due", "look", "elseif at and at > now then", "elseif false then"),
-    M("look-sees-no-new-term", "look", "if not at and not needs(live, r) then", "if not at then"),
-    M("look-does-not-raise-the-score", "look", "  look_at(class, live, soonest(now + backoff_ms(tries, lease_ms, backoff_max_ms)))\n", ""),
-    M("wake-does-not-raise-the-score", "look", "  look_at(class, live, soonest(now + period))\n", ""),
-    M("recovery-does-not-back-off", "look", "backoff_ms(tries, lease_ms", "backoff_ms(0, lease_ms"),
-    M("tries-uncounted", "look", "  call('HSET', key, 'tries', tries + 1)\n", ""),
-    M("move-never-expires", "look", "if r.move_expires and now >= number(r.move_expires) then", "if false then"),
-    M("look-sleeps-through-the-expiry", "look", "return expires and math.min(when, expires) or when", "return when"),
-    M("recovered-stays-waiting", "look", "leave_waiting(live, r)\n", ""),
-    M("unclaimed-is-fine", "look", "if not r.active then\n  period = number(claim_wait_ms)\nelseif", "if"),
-    M("unacked-is-fine", "look", "elseif released > acked or (", "elseif ("),
-    M("unreleased-is-fine", "look", "released > acked or (appended > released and not held(r))", "released > acked"),
-    M("held-is-a-stall", "look", "(appended > released and not held(r))", "appended > released"),
-    M("idle-stays-on-the-agenda", "look", "  look_never(class, live)\n  return { 'IDLE', now }", "  return { 'IDLE', now }"),
-    M("idle-forgets-its-move", "look", "  if expires then\n", "  if false then\n"),
-    M("first-look-recovers", "look", "if noted ~= cursors(r) then", "if false then since = now - period end\nif since == nil then"),
-    M("second-look-too-soon", "look", "if now < ripe then", "if false then"),
-    M("stall-not-written-down", "look", "call('HSET', key, 'stalled', cursors(r))\n", ""),
-    M("progress-is-a-stall", "lib/live", "return r.epoch .. ' ' .. (r.pull_no or 0) .. ' ' .. (r.released or 0) .. ' ' .. (r.acked or 0)", "return r.epoch .. ' ' .. (r.pull_no or 0) .. ' ' .. (r.released or 0) .. ' 0'"),
-    M("backoff-unbounded", "lib/live", "math.min(number(backoff_max_ms), lease_ms * 2 ^ math.min(tries, 20))", "lease_ms * 2 ^ tries"),
-    M("needs-ignores-the-floor", "lib/needs", "if number(r.epoch) <= number(call('HGET', KEYS[1], 'epoch_floor') or 0) then", "if false then"),
-    M("needs-ignores-gone", "lib/needs", "elseif w.gone then", "elseif false then"),
-    M("needs-ignores-lost", "lib/needs", "elseif w.lost then", "elseif false then"),
-    M("needs-ignores-vacant", "lib/needs", "elseif slot_of(r.selected, live, r.epoch) == 'vacant' then", "elseif false then"),
-    M("needs-ignores-the-stall", "lib/needs", "elseif r.stalled == cursors(r) then", "elseif false then"),
-    M("stall-outlives-progress", "lib/needs", "elseif r.stalled == cursors(r) then", "elseif r.stalled then"),
-    M("ended-needs", "lib/needs", "if r.state == 'ended' then", "if false then"),
-    M("waiting-not-left", "lib/waiting", "    call('ZREM', prefix .. 'waiting:' .. pool, live)\n", ""),
-    M("waiting-again-goes-last", "lib/waiting", "score = score or call('ZSCORE', prefix .. 'waiting:' .. pool, live)", "local _ = pool"),
-    M("waiting-without-classes", "lib/waiting", "score or r.priority * WAITING_CLASS + now", "score or now"),
-    M("new-term-twice", "new_term", "if number(f[1] or 1) ~= number(term) then", "if false then"),
-    M("new-term-forgets-what-was-seen", "new_term", "math.max(number(term), number(seen_term)) + 1", "number(term) + 1"),
-    M("floor-does-not-follow-the-term", "new_term", "math.max((new - 1) * term_step, math.max(number(f[2] or 0), number(f[3] or 0)) + term_step)", "math.max(number(f[2] or 0), number(f[3] or 0)) + term_step"),
-    M("floor-below-the-base", "new_term", "math.max(number(f[2] or 0), number(f[3] or 0)) + term_step)", "number(f[2] or 0) + term_step)"),
-    M("new-term-goes-back-in-rev", "new_term", "number(f[4] or 0) + term_step", "number(f[4] or 0)"),
-)
-
-MUTANTS = PLACE + MOVES + INPUT + APPEND + WORKERS + TIME
+MUTANTS = [mutant for path in sorted(FOLDER.glob("*.txt")) for mutant in read(path.read_text())]

@@ -174,22 +174,24 @@ class Runner:
             raise self.failure(line, [f"expected {expected}", f"but got  {self.shorten(str(said))}"], state)
 
     def check(self, line: Line, state: State) -> None:
-        kind, *rest = line.values["plain"]
+        """Tables and orders are compared whole; of a record, what the line names."""
+        kind, *names = [self.canonical(word) for word in line.values["plain"]]
         named = {self.canonical(name): self.canonical(value) for name, value in line.values["named"].items()}
-        names = [self.canonical(name) for name in rest]
         found = CHECK[kind](state, names[0] if names else "", self.subject.now)
-        none = names[-1:] in (["none"], ["empty"]) if kind != "cell" else False
-        if isinstance(found, list):
-            wanted: object = [] if none else names[1:]
+        if names[1:] == ["none"]:
+            wanted, compared = "none", found
+        elif isinstance(found, list):
+            wanted, compared = listed(names[1:]), found
+        elif kind == "slots" or not found:
+            wanted, compared = listed(named) if named else "something", found
         else:
-            wanted = {} if none else named
-            if not none and kind != "slots" and found:
-                unknown = [name for name in named if name not in found]
-                if unknown:
-                    raise ScenarioError(f"{line.where}: {unknown[0]!r} cannot be checked; allowed are {list(found)}")
-                found = {name: value for name, value in found.items() if name in named} if named else named
-        if found != wanted:
-            shown = [f"expected {self.shorten(listed(wanted))}", f"but got  {self.shorten(listed(found))}"]
+            unknown = [name for name in named if name not in found]
+            if unknown:
+                raise ScenarioError(f"{line.where}: {unknown[0]!r} cannot be checked; allowed are {', '.join(found)}")
+            wanted, compared = listed(named), {name: found[name] for name in named}
+        order = sorted if kind == "slots" else list
+        if order(listed(compared).split()) != order(wanted.split()):
+            shown = [f"expected {self.shorten(wanted)}", f"but got  {self.shorten(listed(compared))}"]
             raise self.failure(line, shown, state)
 
     def canonical(self, text: str) -> str:

@@ -5,26 +5,29 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from tests.servers import running_server, server_binary
 
 from dhsched.errors import ServerNotStarted
-from dhsched.store.embedded import Embedded, choose_server_binary, find_server_binaries, given_or_embedded
+from dhsched.store.embedded import STOP_S, Embedded, choose_server_binary, find_server_binaries, given_or_embedded
 from dhsched.store.link import Link
 
-# A process that runs a server, says where, and waits to be killed. With an argument it forks a child first, which
-# keeps the pipe to the guardian open.
+# A process that runs a server, says where, and waits to be killed. With `fork` it has a child, which keeps the pipe to
+# the guardian open; with `exec` it becomes another program under the same pid.
 PARENT = """
 import asyncio, os, sys, time
 from dhsched.store.embedded import Embedded
 async def main():
     async with Embedded() as server:
-        child = os.fork() if sys.argv[1:] else 0
-        if sys.argv[1:] and child == 0:
+        child = os.fork() if "fork" in sys.argv else 0
+        if "fork" in sys.argv and child == 0:
             time.sleep(60)
         print(server.pid, server.guardian_pid, os.path.dirname(server.address.path), child, flush=True)
+        if "exec" in sys.argv:
+            os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(60)"])
         await asyncio.sleep(60)
 asyncio.run(main())
 """
@@ -52,7 +55,6 @@ def start_parent(*arguments: str) -> tuple[subprocess.Popen[str], int, int, Path
     parent = subprocess.Popen([sys.executable, "-c", PARENT, *arguments], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     server, guardian, folder, child = parent.stdout.readline().split()
-    assert alive(int(server)) and alive(int(guardian)) and Path(folder).exists()
     return parent, int(server), int(guardian), Path(folder), int(child)
 
 
@@ -71,6 +73,15 @@ async def test_kill_of_a_parent_whose_child_lives_on_leaves_nothing() -> None:
         await gone(server, guardian, folder=folder)
     finally:
         os.kill(child, signal.SIGKILL)
+        parent.communicate()
+
+
+async def test_a_parent_that_becomes_another_program_leaves_nothing() -> None:
+    parent, server, guardian, folder, _ = start_parent("exec")
+    try:
+        await gone(server, guardian, folder=folder)
+    finally:
+        parent.kill()
         parent.communicate()
 
 
@@ -95,7 +106,9 @@ async def test_kill_of_the_server_leaves_nothing(kind: str) -> None:
 async def test_a_frozen_server_is_stopped_too(kind: str) -> None:
     async with running_server(kind) as server:
         os.kill(server.pid, signal.SIGSTOP)
+        started = time.monotonic()
     assert not alive(server.pid)
+    assert time.monotonic() - started < STOP_S / 2  # By its guardian, not by our killing the guardian.
 
 
 async def test_the_store_is_out_of_reach_of_ctrl_c(kind: str) -> None:

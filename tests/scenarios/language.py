@@ -69,8 +69,16 @@ STEP_OF = {
     **dict.fromkeys(SET_VERBS, "set_worker"),
     "interrupt": "append_input",
 }
-CHECKS = {"slots": 2, "live": 2, "worker": 2, "cell": 1, "room": 2, "waiting": 2, "agenda": 2}
-"""What can be checked, and how many words name it."""
+CHECKS = {
+    "slots": (2, True),
+    "live": (2, False),
+    "worker": (2, False),
+    "cell": (1, True),
+    "room": (2, True),
+    "waiting": (2, True),
+    "agenda": (2, False),
+}
+"""What can be checked, how many words name it, and whether the line must say what is there."""
 VALUES: dict[str, tuple[str, str]] = {
     "BOOT": (r"[A-K]\d*'*", "a Worker's label: A to K, with a prime for another boot of that name"),
     "WORKER": (r"[A-K]\d*('*|#\d+)", "a Worker: A, A' or A#1"),
@@ -180,8 +188,13 @@ def read_free(words: list[str], where: str, verb: str) -> dict[str, Any]:
     """Plain words and NAME=VALUE, for the two verbs whose names are fields of something."""
     plain = [word for word in words if "=" not in word]
     named = dict(word.split("=", 1) for word in words if "=" in word)
-    if verb == "check" and len(plain) < CHECKS.get(plain[0] if plain else "", 99):
-        raise ScenarioError(f"{where}: cannot read this check; allowed is check {GRAMMAR['check']}")
+    if verb == "check":
+        kind = plain[0] if plain else ""
+        needs, whole = CHECKS.get(kind, (99, False))
+        if len(plain) < needs or (whole and len(plain) == needs and not named):
+            raise ScenarioError(f"{where}: cannot read this check; allowed is check {GRAMMAR['check']}")
+        if "in" in named:
+            named["in"] = f"{read_value('DURATION', named['in'], where, GRAMMAR['check'])}ms"
     return {"plain": plain, "named": named}
 
 

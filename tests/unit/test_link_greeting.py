@@ -79,6 +79,21 @@ async def test_loading_is_waited_for() -> None:
             assert await link.call("PING") == b"OK"
 
 
+async def test_the_last_attempt_does_not_hide_the_reason() -> None:
+    async with FakeStore(greeting={b"SCRIPT": b"-LOADING loading\r\n"}) as fake:
+        opening = asyncio.create_task(refusal(fake))
+        await asyncio.sleep(0.1)
+        fake.greeting[b"HELLO"] = None  # From here on every attempt runs out of time.
+        error = await opening
+    assert isinstance(error, StoreRefused) and error.code == "LOADING"
+
+
+async def test_what_waiting_cannot_change_is_said_at_once() -> None:
+    async with FakeStore(greeting={b"HELLO": b"-WRONGPASS invalid\r\n"}) as fake, asyncio.timeout(10):
+        with pytest.raises(StoreRefused, match="WRONGPASS"):
+            await Link.open(fake.address, {}, LinkSettings(connect_s=60))
+
+
 async def test_what_the_greeting_says() -> None:
     async with FakeStore() as fake:
         where = Address(host="127.0.0.1", port=fake.port, user="ann", password="hunter2", db=3)

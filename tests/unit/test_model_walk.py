@@ -1,14 +1,15 @@
 """A random walk over all sixteen steps, every invariant checked after each of them.
 
-The callers of the walk are mostly sensible and sometimes not: late, repeated, made up. A failure prints the seed and the
-command that repeats it. Over all seeds the walk must meet every outcome of every step, so that none of them goes
-unchecked because nobody asks for it any more.
+The callers of the walk are mostly sensible and sometimes not: late, repeated, made up. A failure prints the seed and
+the command that repeats it. Over all seeds the walk must meet every outcome of every step, and a list of rarer sights,
+so that none of them goes unchecked because nobody gets there any more.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from random import Random
 from typing import Any
@@ -16,16 +17,27 @@ from typing import Any
 import pytest
 from tests.scenarios.language import answers, outcome_word
 
-from dhsched.ownership import invariants, placing, workers
 from dhsched.ownership import input as input_steps
+from dhsched.ownership import invariants, items, placing, workers
 from dhsched.ownership.draft import Draft
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.model import STEPS, Create
-from dhsched.ownership.outcomes import Items, Outcome, Registered, Reported
+from dhsched.ownership.outcomes import (
+    Appended,
+    Committed,
+    Departed,
+    Items,
+    Outcome,
+    Pulling,
+    Recover,
+    Registered,
+    Reported,
+)
 from dhsched.ownership.state import EMPTY, Live, State
 from dhsched.types import split_tag
 
-SEEDS = 120
+SEEDS = 80
+SEEDS_LONG = 4_000
 STEPS_EACH = 300
 SEED_VARIABLE = "DHSCHED_WALK_SEED"
 COMMAND = f"{SEED_VARIABLE}={{seed}} .venv/bin/pytest tests/unit/test_model_walk.py -k every_outcome"
@@ -50,7 +62,7 @@ LIMITS = Limits(
     recent_min=2,
     recent_ms=1000,
     recent_max=4,
-    poison_max=2,
+    poison_max=3,
     dead_max=1,
     history_max=2,
     term_step=1000,
@@ -81,6 +93,44 @@ class Broken(AssertionError):
     """The walk met a state or a step that must not be."""
 
 
+@dataclass
+class Ledger:
+    """I6, item by item, for one life of one live: what was accepted, and what reached a runtime."""
+
+    accepted: dict[int, bytes] = field(default_factory=dict)
+    delivered: set[int] = field(default_factory=set)
+    handed: dict[tuple[int, int], int] = field(default_factory=dict)  # (epoch, pull) to the last item that it got.
+    got: dict[int, int] = field(default_factory=dict)  # Epoch to the last item that its runtime got.
+
+    def append(self, seq: int, payload: bytes) -> list[str]:
+        again = [f"I6: item {seq} was accepted twice"] if seq in self.accepted else []
+        self.accepted[seq] = payload
+        return again
+
+    def pull(self, epoch: int, pull_no: int, after: int) -> None:
+        self.handed[epoch, pull_no] = after
+
+    def release(self, pull: tuple[int, int], acked: int, released: Items) -> list[str]:
+        """What is handed out is what was accepted, and no pull skips an item that is not settled."""
+        numbers = range(released.first, released.first + len(released.items))
+        stored = dict(zip(numbers, released.items, strict=True))
+        wrong = [n for n, blob in stored.items() if items.read(blob).payload != self.accepted[n]]
+        skipped = [n for n in range(self.handed.get(pull, 0) + 1, released.first) if n > acked]
+        self.delivered.update(numbers)
+        self.handed[pull] = max(self.handed.get(pull, 0), numbers[-1])
+        self.got[pull[0]] = max(self.got.get(pull[0], 0), numbers[-1])
+        broken = [f"I6: items {wrong} are not what was accepted"] if wrong else []
+        return broken + ([f"I6: items {skipped} were skipped by pull {pull}"] if skipped else [])
+
+    def settle(self, old: Live, new: Live) -> list[str]:
+        """Every number up to acked reached a runtime, or was counted."""
+        missing = [n for n in range(old.acked + 1, new.acked + 1) if n not in self.delivered]
+        counted = new.dropped - old.dropped
+        if len(missing) <= counted:
+            return []
+        return [f"I6: items {missing} are settled and never reached a runtime; {counted} were counted"]
+
+
 class Walk:
     """One seed's callers, clock and state."""
 
@@ -95,8 +145,12 @@ class Walk:
         self.boots: dict[str, str] = {"Z#99": "nobody"}
         self.tables: dict[str, tuple[int, int]] = {}
         self.operations = ["op-0"]
-        for _ in range(3):
-            self.take("register_worker", {**self.register_worker(), "replaces": ""})
+        self.next: tuple[str, dict[str, Any]] | None = None
+        self.ledgers: dict[str, Ledger] = {}
+        for name in "ABC":
+            pool = "spare" if name == "C" else "gpu"
+            given = {"name": name, "boot": f"boot-{name}", "pool": pool, "capacity": self.rng.randint(1, 3)}
+            self.take("register_worker", given)
         for worker in sorted(self.state.workers):
             self.take("report", {"worker": worker, "boot": self.boots[worker]})
 
@@ -104,18 +158,42 @@ class Walk:
         """One step of a random caller, checked."""
         if self.rng.random() < 0.3:
             self.now += self.rng.choice((1, 10, 50, 100, 300))
-        name = self.rng.choices(STEP_NAMES, cum_weights=CUMULATED)[0]
-        return name, self.take(name, getattr(self, name)())
+        if self.next and self.rng.random() < 0.6:
+            name, given = self.next
+        else:
+            name = self.rng.choices(STEP_NAMES, cum_weights=CUMULATED)[0]
+            given = getattr(self, name)()
+        outcome = self.take(name, given)
+        self.next = self.follow(given, outcome)
+        return name, outcome
+
+    def follow(self, given: dict[str, Any], outcome: Outcome) -> tuple[str, dict[str, Any]] | None:
+        """What a sensible caller does next; chance alone never gets to the third death over one item."""
+        match outcome:
+            case Recover(epoch=epoch, worker=worker):
+                place = {"operation": f"op-{self.steps}", "because": "recover", "expected": epoch}
+                return "place", {"live": given["live"], **place, "candidates": [*self.workers(2), worker]}
+            case Committed(generation=made):
+                pull = {"worker": made.worker, "epoch": made.epoch, "after": 0, "controller": "c1"}
+                return "pull", {"live": given["live"], **pull}
+            case Pulling(pull_no=pull_no, after=after):
+                generation = {key: given[key] for key in ("live", "worker", "epoch")}
+                return "release_input", {**generation, "pull_no": pull_no, "after": after, "credit": 2}
+            case Items() if self.rng.random() < 0.4:
+                return "depart", {"worker": given["worker"], "live": given["live"], "number": given["epoch"]}
+            case Departed(was="running" | "starting"):
+                return "look", {"live": given["live"]}
+        return None
 
     def take(self, name: str, given: dict[str, Any]) -> Outcome:
+        outcome: Outcome
         before = self.state
         self.state, outcome = STEPS[name](before, self.now, self.limits, **given)
         self.steps += 1
         self.remember(given, outcome)
         # A refusal that hands back the very same state has changed nothing: there is nothing to check.
         broken = [] if self.state is before else self.check(before, given, outcome)
-        if isinstance(outcome, Items):
-            broken += self.trace.release(given["live"], given["worker"], given["epoch"], given["pull_no"])
+        broken += self.follow_items(before, given, outcome)
         if broken:
             command = COMMAND.format(seed=self.seed)
             raise Broken(
@@ -131,6 +209,24 @@ class Walk:
         if epoch is not None:
             broken += invariants.old_work(before, self.state, given["live"], epoch)
         return broken
+
+    def follow_items(self, before: State, given: dict[str, Any], outcome: Outcome) -> list[str]:
+        live = given.get("live", "")
+        record = self.state.lives.get(live)
+        if record is None or live not in before.lives:
+            self.ledgers[live] = Ledger()  # A new life of the id, or none.
+            return []
+        ledger = self.ledgers[live]
+        if isinstance(outcome, Appended):
+            return ledger.append(outcome.seq, given["payload"]) + ledger.settle(before.lives[live], record)
+        if isinstance(outcome, Items):
+            broken = self.trace.release(live, given["worker"], given["epoch"], given["pull_no"])
+            if self.rng.random() < 0.15:
+                return broken  # The reply is lost: nobody got anything.
+            return broken + ledger.release((given["epoch"], given["pull_no"]), record.acked, outcome)
+        if isinstance(outcome, Pulling):
+            ledger.pull(given["epoch"], outcome.pull_no, outcome.after)
+        return ledger.settle(before.lives[live], record)
 
     def remember(self, given: dict[str, Any], outcome: Outcome) -> None:
         if isinstance(outcome, Registered):
@@ -187,7 +283,7 @@ class Walk:
         return {"worker": worker, "boot": boot, "term": term, "rev": rev, "busy": self.rng.sample(tags, 1)}
 
     def set_worker(self) -> dict[str, Any]:
-        verbs = "cordon drain drain uncordon uncordon uncordon undrain undrain undrain exit reap reap".split()
+        verbs = ("cordon", "drain", "drain", "uncordon", "uncordon", "undrain", "undrain", "exit", "reap", "reap")
         return {"worker": self.a_worker(), "verb": self.rng.choice(verbs)}
 
     def expire_worker(self) -> dict[str, Any]:
@@ -246,14 +342,13 @@ class Walk:
 
     def pull(self) -> dict[str, Any]:
         given = self.a_generation()
-        record = self.state.lives.get(given["live"])
-        after = self.rng.randint(0, (record.released if record else 0) + 1)
-        return {**given, "after": after, "controller": self.rng.choice(("c1", "c2"))}
+        ledger = self.ledgers.get(given["live"], Ledger())
+        return {**given, "after": ledger.got.get(given["epoch"], 0), "controller": self.rng.choice(("c1", "c2"))}
 
     def append_input(self) -> dict[str, Any]:
         live, record = self.a_live()
         kind = self.rng.choices(("text", "config", "interrupt"), (8, 1, 1))[0]
-        given = {"live": live, "kind": kind, "payload": b"x", "boundary": self.rng.random() < 0.3}
+        given = {"live": live, "kind": kind, "payload": b"%d" % self.steps, "boundary": self.rng.random() < 0.3}
         if self.rng.random() < 0.5:
             return {**given, "request": self.often(f"r-{self.steps}", lambda: f"r-{self.rng.randint(0, 9)}")}
         producer = self.rng.choice("pppqqr")
@@ -263,19 +358,21 @@ class Walk:
     def release_input(self) -> dict[str, Any]:
         given = self.a_generation()
         record = self.state.lives.get(given["live"])
-        pull_no = record.pull_no if record else 1
-        return {
-            **given,
-            "pull_no": self.often(pull_no, lambda: self.rng.randint(0, pull_no + 1)),
-            "after": self.rng.randint(0, (record.released if record else 0) + 1),
-            "credit": self.rng.randint(0, 3),
-        }
+        right = record.pull_no if record else 1
+        pull_no = self.often(right, lambda: self.rng.randint(0, right + 1))
+        ledger = self.ledgers.get(given["live"], Ledger())
+        after = ledger.handed.get((given["epoch"], pull_no), 0)
+        return {**given, "pull_no": pull_no, "after": after, "credit": self.rng.randint(0, 3)}
 
     def ack_input(self) -> dict[str, Any]:
+        """A runtime acks what it got; one more than was released is a bug of its own, which the store refuses."""
         given = self.a_generation()
         record = self.state.lives.get(given["live"])
-        released = record.released if record else 0
-        return {**given, "n": self.often(released, lambda: self.rng.randint(0, released + 1), 0.7), "saved": b"s"}
+        got = self.ledgers.get(given["live"], Ledger()).got.get(given["epoch"], 0)
+        n = self.often(got, lambda: self.rng.randint(0, got), 0.7)
+        if self.rng.random() < 0.05:
+            n = (record.released if record else 0) + 1
+        return {**given, "n": n, "saved": b"s"}
 
     def end_live(self) -> dict[str, Any]:
         return {"live": self.a_live()[0], "after_pending": self.rng.random() < 0.3}
@@ -288,10 +385,42 @@ class Walk:
         return {"term": self.often(term, lambda: term - 1), "seen_term": self.rng.randint(1, term)}
 
 
+SIGHTS: dict[str, Callable[[Live, Live], bool]] = {
+    "an item dropped as poison": lambda old, new: new.dropped_poison > old.dropped_poison,
+    "a second death over one item": lambda old, new: new.suspect is not None and old.suspect not in (None, new.suspect),
+    "a reserved number becoming the epoch": lambda old, new: old.move is not None and new.epoch == old.move.number,
+    "a reserved number never used": lambda old, new: old.move is not None and new.epoch > old.move.number,
+    "recovered in place": lambda old, new: new.epoch > old.epoch and new.selected == old.selected,
+    "back on a Worker it had left": lambda old, new: (
+        new.epoch > old.epoch and new.selected != old.selected and new.selected in {row.worker for row in old.history}
+    ),
+    "ended by its last ack": lambda old, new: (old.state, new.state, new.dropped_end) == ("closing", "ended", 0),
+    "a hold turned into a number": lambda old, new: (
+        bool(old.move and new.move)
+        and (old.move and old.move.hold, bool(new.move and isinstance(new.move.hold, int))) == ("next", True)
+    ),
+    "an interrupt moving a hold": lambda old, new: (
+        bool(old.move and new.move) and new.dropped_interrupt > old.dropped_interrupt
+    ),
+    "a pull lowering released": lambda old, new: new.epoch == old.epoch and new.released < old.released,
+    "a waiting live placed": lambda old, new: bool(old.waits) and not new.waits and new.epoch > old.epoch,
+    "a waiting live revived": lambda old, new: bool(old.waits) and not new.waits and new.epoch == old.epoch,
+    "a live placed above a new floor": lambda old, new: new.epoch > old.epoch + 500,
+}
+
+
 def walk(seed: int) -> set[tuple[str, str]]:
     """One seed from the start; what it met."""
     walker = Walk(seed)
-    return {(name, outcome_word(type(outcome))) for name, outcome in (walker.step() for _ in range(STEPS_EACH))}
+    met = set()
+    for _ in range(STEPS_EACH):
+        before = walker.state.lives
+        name, outcome = walker.step()
+        met.add((name, outcome_word(type(outcome))))
+        for live, new in walker.state.lives.items():
+            if live in before and new is not before[live]:
+                met |= {("saw", sight) for sight, seen in SIGHTS.items() if seen(before[live], new)}
+    return met
 
 
 def test_no_walk_breaks_an_invariant_and_together_they_meet_every_outcome() -> None:
@@ -300,4 +429,109 @@ def test_no_walk_breaks_an_invariant_and_together_they_meet_every_outcome() -> N
         walk(int(repeated))
         return
     met = set().union(*(walk(seed) for seed in range(SEEDS)))
-    assert {(step, outcome_word(kind)) for step in STEPS for kind in answers(step)} - met == set()
+    wanted = {(step, outcome_word(kind)) for step in STEPS for kind in answers(step)}
+    assert (wanted | {("saw", sight) for sight in SIGHTS}) - met == set()
+
+
+@pytest.mark.long
+def test_no_longer_walk_breaks_an_invariant() -> None:
+    for seed in range(SEEDS, SEEDS + SEEDS_LONG):
+        walk(seed)
+
+
+# -- every check has a mutant that it catches
+
+
+def mutant_epoch_not_advanced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(placing, "next_number", lambda s, issued: max(issued, 1))
+
+
+def mutant_guard_ignores_the_epoch(patch: pytest.MonkeyPatch) -> None:
+    def guard(s: Draft, record: Live | None, worker: str, epoch: int) -> object:
+        return real_guard(s, record, worker, record.epoch if record else epoch)
+
+    real_guard = input_steps.guard
+    patch.setattr(input_steps, "guard", guard)
+
+
+def mutant_place_ignores_what_it_expected(patch: pytest.MonkeyPatch) -> None:
+    def check(s: Draft, live: str, operation: str, because: Any, expected: int, at_boundary: bool) -> object:
+        return real_check(s, live, operation, because, s.lives[live].epoch, at_boundary)
+
+    real_check = placing.check
+    patch.setattr(placing, "check", check)
+
+
+def mutant_capacity_is_only_a_hint(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(placing, "refuses", lambda s, worker, record, because: None if worker in s.workers else "UNKNOWN")
+
+
+def mutant_crash_keeps_active(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(workers, "vacate", lambda s, worker, live, number: s.write_slot(worker, live, number, "vacant"))
+
+
+def mutant_cancel_forgets_the_slot(patch: pytest.MonkeyPatch) -> None:
+    real_clear_move = Draft.clear_move
+    patch.setattr(Draft, "clear_move", lambda self, live, *, slot=True: real_clear_move(self, live, slot=False))
+
+
+def mutant_room_is_not_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Draft, "write_room", lambda self, worker: None)
+
+
+def mutant_agenda_is_not_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Draft, "look_by", lambda self, live, when: None)
+
+
+def mutant_waiting_is_not_left(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Draft, "leave_waiting", lambda self, live: self.set_live(live, waits=()))
+
+
+def mutant_poison_is_not_trimmed(patch: pytest.MonkeyPatch) -> None:
+    def drop_poison(s: Draft, live: str) -> None:
+        s.set_live(live, acked=s.lives[live].acked + 1, suspect=None)
+
+    patch.setattr(placing, "drop_poison", drop_poison)
+
+
+def mutant_release_goes_on_where_the_store_is(patch: pytest.MonkeyPatch) -> None:
+    """A lost reply is skipped: what the caller has got is not asked."""
+    real = STEPS["release_input"]
+
+    def release_input(state: State, now: int, limits: Limits, **given: Any) -> Any:
+        record = state.lives.get(given["live"])
+        return real(state, now, limits, **{**given, "after": record.released if record else 0})
+
+    patch.setitem(STEPS, "release_input", release_input)
+
+
+def mutant_interrupt_is_not_counted(patch: pytest.MonkeyPatch) -> None:
+    real = input_steps.interrupt
+
+    def interrupt(s: Draft, live: str, payload: bytes) -> None:
+        dropped = s.lives[live].dropped_interrupt
+        real(s, live, payload)
+        s.set_live(live, dropped_interrupt=dropped)
+
+    patch.setattr(input_steps, "interrupt", interrupt)
+
+
+def mutant_sweep_forgets_the_numbers(patch: pytest.MonkeyPatch) -> None:
+    real_done = Draft.done
+
+    def done(self: Draft) -> State:
+        self.cell = replace(self.cell, epoch_base=0)
+        return real_done(self)
+
+    patch.setattr(Draft, "done", done)
+
+
+MUTANTS = {name: value for name, value in globals().items() if name.startswith("mutant_")}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
+def test_the_walk_catches(mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant(monkeypatch)
+    with pytest.raises(Broken, match=r"(?s)seed \d+, step \d+: .*repeat with: DHSCHED_WALK_SEED=\d+ "):
+        for seed in range(SEEDS):
+            walk(seed)

@@ -212,6 +212,24 @@ def test_strict_min_herds_and_least_load_looks_at_shares_in_all_pools() -> None:
     assert candidates(view, request, policy="least-load") == ["large", "mid", "small"]
 
 
+@pytest.mark.parametrize("policy", ["strict-min", "power-of-two"])
+def test_the_chosen_pool_of_a_baseline_is_the_first_that_is_not_full(policy: str) -> None:
+    full = [WorkerRow(f"w{i}", "p0", 50, 50) for i in range(20)]
+    view = single_pool(*full, *(WorkerRow(f"v{i}", "p1", 9, 50) for i in range(20)), policy=policy)
+    request = PlacementRequest("anna", (("p0", 0), ("p1", 1)))
+    assert all(worker.startswith("v") for worker in candidates(view, request, policy=policy))
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES.keys() - {"exact"}))
+def test_first_leads_avoided_ones_follow_all_others_and_last_ends(policy: str) -> None:
+    """The one asked for first is full: the live may hold a slot there, which only the store can tell."""
+    fleet = [WorkerRow(name, "p0", load, 50) for name, load in (("a", 0), ("b", 1), ("c", 2), ("d", 3), ("e", 50))]
+    request = PlacementRequest("anna", (("p0", 0),), avoid=frozenset({"b", "c"}), last="a", first="e", candidates_max=5)
+    for seed in range(10):
+        order = candidates(single_pool(*fleet, policy=policy), request, policy=policy, seed=seed)
+        assert order[:2] == ["e", "d"] and set(order[2:4]) == {"b", "c"} and order[4] == "a"
+
+
 def test_orleans_priority_keeps_to_the_best_pools_and_one_attempt_for_any() -> None:
     fleet = [WorkerRow(f"w{i}", "p0", 0, 50) for i in range(20)] + [WorkerRow(f"v{i}", "p1", 0, 50) for i in range(20)]
     view = single_pool(*fleet, policy="orleans-ac-priority")

@@ -147,7 +147,9 @@ def test_every_worker_of_the_tier_is_drawn_first_equally_often() -> None:
     rng = Random(7)
     counts: dict[str, int] = {}
     for _ in range(8_000):
-        for worker in draw(view.pools["gpu"], 3, frozenset(), rng):
+        drawn = draw(view.pools["gpu"], 3, frozenset(), rng)
+        assert len({worker.worker for worker in drawn}) == 3
+        for worker in drawn:
             counts[worker.worker] = counts.get(worker.worker, 0) + 1
     low = [counts[f"low{i}"] for i in range(4)]
     edge = [counts[f"edge{i}"] for i in range(8)]

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import dhsched
-from dhsched.cli import bench
+from dhsched.cli import bench, run
 from dhsched.errors import DhschedError
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(bench.app, name="bench")
+app.add_typer(run.app, name="run")
 
 
 def _print_version(asked: bool) -> None:

@@ -98,14 +98,14 @@ class Draft:
             self.forget_worker(worker)
             return
         self.write_room(worker)
-        if record.placeable and (load < before.load or starting < before.starting):
+        roomy = record.placeable and load < record.capacity
+        if roomy and (load < before.load or starting < before.starting):
             self.wake_waiting(record.pool, 1)
 
     def forget_worker(self, worker: str) -> None:
         record = self.workers.pop(worker)
         self.slots.pop(worker, None)
         self.changed.pop(worker, None)
-        self.boots.pop(record.boot, None)
         self._write(self.room, record.pool, worker, None)
 
     def write_room(self, worker: str) -> None:
@@ -126,7 +126,8 @@ class Draft:
         if record.move is None:
             return
         move = record.move
-        self.set_live(live, move=None)
+        # What stood still under a hold is no stall: whoever noted it before starts anew.
+        self.set_live(live, move=None, note=None if move.hold is not None else record.note)
         self.set_worker(record.selected, cutovers=self.workers[record.selected].cutovers - 1)
         if slot and self.slot(move.target, live, move.number) == "reserved":
             self.write_slot(move.target, live, move.number, "departing")
@@ -158,15 +159,20 @@ class Draft:
         record = self.lives[live]
         since = [score for pool in record.waits if (score := self.waiting.get(pool, {}).get(live)) is not None]
         score = since[0] if since else float(record.priority * WAITING_CLASS + self.now)
-        self.leave_waiting(live)
+        for pool in record.waits:
+            self._write(self.waiting, pool, live, None)
         for pool in pools:
             self._write(self.waiting, pool, live, score)
         self.set_live(live, waits=pools)
 
     def leave_waiting(self, live: str) -> None:
-        for pool in self.lives[live].waits:
-            self._write(self.waiting, pool, live, None)
+        """The live waits no more. Room that is there, and that it was woken for, is for the next one."""
+        pools = self.lives[live].waits
         self.set_live(live, waits=())
+        for pool in pools:
+            self._write(self.waiting, pool, live, None)
+            if self.room.get(pool):
+                self.wake_waiting(pool, 1)
 
     def wake_waiting(self, pool: str, count: int) -> None:
         """Room came free in the Pool: the first ones waiting for it are due now."""

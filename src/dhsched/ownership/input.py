@@ -154,7 +154,7 @@ def pull(
     """The selected Worker takes up its generation, or comes back to it (paper, algorithm 2)."""
     s = Draft(state, now, limits)
     record = s.lives.get(live)
-    if record is not None and epoch > record.issued:
+    if record is not None and epoch > max(record.issued, s.cell.epoch_floor):
         return state, RolledBack(s.cell.term, s.cell.rev)
     refused = guard(s, record, worker, epoch)
     if record is None or refused is not None:
@@ -166,6 +166,7 @@ def pull(
     if record.active is None:
         s.write_slot(worker, live, epoch, "running")
         s.set_live(live, active=worker, starts=0, note=None, current=replace(record.current, claimed_at=now))
+        s.leave_waiting(live)  # It was given up too early: it goes on where it is.
     else:
         released = min(max(record.acked, after), record.released)
     record = s.set_live(
@@ -192,7 +193,7 @@ def release_input(
     if record.active != worker or record.pull_no != pull_no:
         return state, Stale(record.generation, record.pull_no)
     if record.suspect is not None and record.suspect[0] == record.acked + 1:
-        credit = 1
+        credit = min(credit, 1)
     first = max(min(after, record.released), record.acked) + 1
     last = min(record.appended, record.acked + credit)
     hold = record.move.hold if record.move else None
@@ -240,6 +241,7 @@ def ack_input(
             suspect=None if head_done else record.suspect,
             current=replace(record.current, first_ack_at=record.current.first_ack_at or now),
         )
+        s.leave_waiting(live)
     record = s.lives[live]
     ended = record.state == "closing" and record.acked == record.appended
     if ended:

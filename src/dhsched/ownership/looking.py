@@ -46,6 +46,7 @@ def look(state: State, now: int, limits: Limits, *, live: str) -> tuple[State, L
     if why is not None:
         return recover(s, live, why)
     s.leave_waiting(live)
+    s.set_live(live, tries=0)
     return look_for_stall(s, live)
 
 

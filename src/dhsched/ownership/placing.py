@@ -88,7 +88,7 @@ def place(
         refused = check(s, live, operation, because, expected, at_boundary and not force)
         if refused is not None:
             return s.done(), refused
-        if because == "recover" and poisoned(record, limits) and closes_with(record):
+        if blames(s, live, because) and poisoned(record, limits) and closes_with(record):
             drop_poison(s, live)
             finish(s, live)
             return s.done(), Ended()
@@ -226,6 +226,7 @@ def commit(s: Draft, live: str, winner: str, operation: str, because: Because) -
     """The epoch advances, selected is set, active is cleared and the old slot departs: one step."""
     record = s.lives[live]
     source, epoch, move = record.selected, record.epoch, record.move
+    blamed = blames(s, live, because) and record.released > record.acked
     reserved = move is not None and move.target == winner
     s.clear_move(live, slot=not reserved)
     number = issued = next_number(s, record.issued)
@@ -241,7 +242,7 @@ def commit(s: Draft, live: str, winner: str, operation: str, because: Because) -
     if winner != source:
         vacant = s.slot(source, live, epoch) == "vacant"
         s.write_slot(source, live, epoch, None if vacant else "departing")
-    if because == "recover" and record.released > record.acked:
+    if blamed:
         blame_head(s, live)
     s.leave_waiting(live)
     record = s.lives[live]
@@ -268,9 +269,19 @@ def commit(s: Draft, live: str, winner: str, operation: str, because: Because) -
 # -- poison
 
 
+def blames(s: Draft, live: str, because: Because) -> bool:
+    """A recovery counts against the input in hand, unless it is the store's fault."""
+    return because == "recover" and needs(s, live) != "floor"
+
+
+def deaths(record: Live) -> int:
+    """Generations that died so far with the item at the head in their hands."""
+    return record.suspect[1] if record.suspect and record.suspect[0] == record.acked + 1 else 0
+
+
 def poisoned(record: Live, limits: Limits) -> bool:
     """One more generation dead over the item at the head, and it is dropped."""
-    return record.released > record.acked and record.suspect == (record.acked + 1, limits.poison_max - 1)
+    return record.released > record.acked and deaths(record) + 1 >= limits.poison_max
 
 
 def closes_with(record: Live) -> bool:
@@ -284,9 +295,7 @@ def blame_head(s: Draft, live: str) -> None:
     if poisoned(record, s.limits):
         drop_poison(s, live)
         return
-    head = record.acked + 1
-    n = record.suspect[1] + 1 if record.suspect and record.suspect[0] == head else 1
-    s.set_live(live, suspect=(head, n))
+    s.set_live(live, suspect=(record.acked + 1, deaths(record) + 1))
 
 
 def drop_poison(s: Draft, live: str) -> None:
@@ -350,10 +359,16 @@ def hold(state: State, now: int, limits: Limits, *, live: str, number: int) -> t
         return state, NoMove()
     at = record.move.hold
     if not isinstance(at, int):
-        rests = record.at_boundary or record.acked == record.appended
-        at = record.released if rests else "next"
+        at = record.released if rests(record) else "next"
         s.set_live(live, move=replace(record.move, hold=at))
     return s.done(), Held(at)
+
+
+def rests(record: Live) -> bool:
+    """Nothing is half said: input may stop right here. An interrupt that is next is not to be kept waiting."""
+    unreleased = record.pending[record.released - record.acked :]
+    interrupted = bool(unreleased) and unreleased[0][:1] in (b"I", b"J")
+    return (record.at_boundary and not interrupted) or record.acked == record.appended
 
 
 def cancel(state: State, now: int, limits: Limits, *, live: str, number: int) -> tuple[State, CancelOutcome]:

@@ -100,6 +100,8 @@ def report(
         return state, RolledBack(s.cell.term, s.cell.rev)
     if record is None or record.gone or record.boot != boot:
         return state, Gone()
+    if term == s.cell.term and rev > record.slots_rev:
+        return state, RolledBack(s.cell.term, s.cell.rev)
     fresh = not record.placeable
     revived = record.lost
     record = s.set_worker(worker, beat=record.beat + 1, lost=False, lost_at=0, link=link)
@@ -107,11 +109,7 @@ def report(
         enter_room(s, worker)
     elif revived:
         s.touch(worker)
-    if revived:
-        # Lives that were waiting for another place are needed no more, and must not hold up creates: look now.
-        for live, _, slot in s.table(worker):
-            if slot in OWNED and s.lives[live].waits:
-                s.look_by(live, now)
+        wake_own(s, worker)
     for tag in busy:
         stop_clock(s, worker, tag)
     known = (term, rev) == (s.cell.term, record.slots_rev)
@@ -136,6 +134,14 @@ def enter_room(s: Draft, worker: str) -> None:
     s.write_room(worker)
     record = s.workers[worker]
     s.wake_waiting(record.pool, min(record.capacity - record.load, s.limits.walk_max))
+    wake_own(s, worker)
+
+
+def wake_own(s: Draft, worker: str) -> None:
+    """Its own lives that wait for another place may not need one any more, or have it here: look now."""
+    for live, _, slot in s.table(worker):
+        if slot in OWNED and s.lives[live].waits:
+            s.look_by(live, s.now)
 
 
 def set_worker(state: State, now: int, limits: Limits, *, worker: str, verb: Verb) -> tuple[State, SetOutcome]:
@@ -179,6 +185,7 @@ def make_gone(s: Draft, worker: str) -> None:
         return
     s.clear_moves_to(worker)
     record = s.set_worker(worker, gone=True)
+    s.boots.pop(record.boot, None)
     s.touch(worker)
     s.write_room(worker)
     if record.load == 0:

@@ -8,6 +8,7 @@ boundary, and answer with the same values. A call either answers, or raises `Sto
 from __future__ import annotations
 
 import inspect
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
@@ -61,7 +62,7 @@ class Store(ABC):
             check_id(link, "link")
         for tag in busy:
             live, _, number = tag.rpartition("@")
-            check_live(live), check_number(int(number) if number.isdigit() else -1, "slot number")
+            check_live(live), check_number(int(number) if re.fullmatch(r"[0-9]{1,16}", number) else -1, "slot number")
         return cast(o.ReportOutcome, await self._step("report", locals()))
 
     async def set_worker(self, *, worker: str, verb: Verb) -> o.SetOutcome:

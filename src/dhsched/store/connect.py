@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields, replace
 from random import Random
 
-from dhsched.errors import DhschedError, StoreRefused, StoreUnavailable
+from dhsched.errors import DhschedError, StoreError, StoreRefused, StoreUnavailable
 from dhsched.store.address import Address
 from dhsched.store.cluster import Node
 from dhsched.store.dial import dial, tls_context
@@ -67,14 +67,19 @@ class Connector:
         loop = asyncio.get_running_loop()
         give_up = loop.time() + self._settings.connect_s
         attempt = 0
+        earlier: StoreError | None = None
         while True:
             try:
                 return await self._attempt(self._address, give_up - loop.time())
             except (StoreUnavailable, StoreRefused) as error:
+                if earlier is not None and isinstance(error.__cause__, TimeoutError):
+                    # The last attempt has only the time that is left: what stopped the one before is the reason.
+                    raise earlier from None
                 wait_s = self._backoff_s(attempt)
                 hopeless = isinstance(error, StoreRefused) and error.code not in WORTH_WAITING_FOR
                 if hopeless or loop.time() + wait_s >= give_up:
                     raise
+                earlier = error
             await asyncio.sleep(wait_s)
             attempt += 1
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self, cast
 
 from dhsched.errors import StoreIncompatible
 from dhsched.ownership import items
+from dhsched.ownership import outcomes as o
 from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
 from dhsched.ownership.placing import Create
 from dhsched.store.address import Address, parse_address
@@ -19,6 +21,27 @@ from dhsched.store.scripts import Argument, Script, default_scripts, join, limit
 NO_CREATE = Create(digital_id="", fingerprint="")
 IN_LUA = {"worker": "worker_id", "number": "num", "rev": "rev_seen"}
 """Arguments that a script calls otherwise, because the plain word names a function of its library."""
+
+
+class Release(NamedTuple):
+    """One row of `release_many`: the arguments of release_input."""
+
+    live: str
+    worker: str
+    epoch: int
+    pull_no: int
+    after: int
+    credit: int
+
+
+class Ack(NamedTuple):
+    """One row of `ack_many`: the arguments of ack_input."""
+
+    live: str
+    worker: str
+    epoch: int
+    n: int
+    saved: bytes | None
 
 
 class RedisStore(Store):
@@ -72,6 +95,28 @@ class RedisStore(Store):
         reply = await self.link.run(script.name, [self.keys.cell], argv)
         self.now_ms = reply[1]
         return outcome(reply[0], reply[2:])
+
+    def begin(self, name: str, arguments: Mapping[str, Any]) -> asyncio.Future[Any]:
+        """A step of one row on its way, with arguments that have been checked; `outcome_of` reads what it answers.
+
+        For whoever has many in flight and gives each a callback: a task for each would cost more than the step.
+        """
+        script = self._scripts[name]
+        return self.link.run(script.name, [self.keys.cell], script.bind(self._limit_values, encode(name, arguments)))
+
+    @staticmethod
+    def outcome_of(reply: Any) -> Any:
+        return outcome(reply[0], reply[2:])
+
+    async def release_many(self, rows: Sequence[Release]) -> list[o.ReleaseOutcome]:
+        """release_input of many lives in one call, each as if it were alone. The rows have been checked."""
+        return cast(list[o.ReleaseOutcome], await self._run_each(self._scripts["release_input"], [], rows))
+
+    async def ack_many(self, rows: Sequence[Ack]) -> list[o.AckOutcome]:
+        """ack_input of many lives in one call, each as if it were alone. The rows have been checked."""
+        script = self._scripts["ack_input"]
+        encoded = [(*row[:4], "" if row.saved is None else "1", row.saved or b"") for row in rows]
+        return cast(list[o.AckOutcome], await self._run_each(script, script.bind(self._limit_values, {}), encoded))
 
     async def _run_each(self, script: Script, argv: list[Argument], rows: Sequence[Sequence[Argument]]) -> list[Any]:
         """A step that many lives share: one call, an outcome for each row."""

@@ -18,10 +18,13 @@ from dhsched.ownership.model import STEPS
 
 Argument = str | bytes | int | float
 
-LIBRARY = tuple("clock base now agenda waiting worker slot live needs vacate gone finish boundary".split())
+LIBRARY = tuple("clock base now agenda waiting worker slot wake_own live needs vacate gone finish boundary".split())
 """The parts of lua/lib in the order in which they build on each other."""
 DENY_OOM = frozenset({"append_input", "place_create"})
 """Steps that a full store refuses; every other one must run there, or nothing could ever be freed."""
+AROUND = ("snapshot", "configure")
+"""Scripts around the protocol, which are no steps of it: they change no ownership."""
+READ_ONLY = frozenset({"snapshot"})
 _LIMITS = frozenset(field.name for field in fields(Limits))
 _SECTION = re.compile(r"-- (USES|RARELY|KEYS|ARGV|EACH|RETURNS)\b ?(.*)")
 
@@ -85,7 +88,8 @@ def assemble(step: str, text: Mapping[str, str], *, name: str | None = None) -> 
     name = name or step
     if "RARELY" in sections:
         parts.append(_rarely(sections["RARELY"], text))
-    shebang = "#!lua" if name in DENY_OOM else "#!lua flags=allow-oom"
+    flags = "" if name in DENY_OOM else " flags=no-writes" if name in READ_ONLY else " flags=allow-oom"
+    shebang = f"#!lua{flags}"
     body = "\n".join([shebang, *map(_strip, parts), _strip(text[step])])
     replies = tuple(dict.fromkeys(re.findall(r"\b[A-Z][A-Z_]+\b", sections["RETURNS"])))
     return Script(name, body.encode(), uses, names(sections.get("ARGV", "")), names(sections.get("EACH", "")), replies)
@@ -112,6 +116,14 @@ def load(replacements: Mapping[str, str] | None = None) -> dict[str, Script]:
     scripts = {step: assemble(step, text) for step in STEPS}
     scripts["place_create"] = assemble("place", text, name="place_create")
     return scripts
+
+
+@cache
+def scripts_around() -> Mapping[str, Script]:
+    """What services ask besides the steps."""
+    root = files("dhsched.store") / "lua"
+    text = {**sources(), **{name: (root / f"{name}.lua").read_text() for name in AROUND}}
+    return {name: assemble(name, text) for name in AROUND}
 
 
 @cache

@@ -2,7 +2,7 @@
 -- call, each as if it were alone.
 --
 -- USES     clock
--- RARELY   agenda waiting worker slot live finish: finish, read_live
+-- RARELY   agenda waiting worker slot live finish: finish, read_live, leave_waiting
 -- KEYS     cell
 -- ARGV     ended_ttl_ms
 -- EACH     live, worker_id, epoch, n, saves, saved
@@ -16,7 +16,7 @@ local floor = number(call('HGET', KEYS[1], 'epoch_floor') or 0)
 local function ack(live, worker_id, epoch, n, saves, saved)
   local key = prefix .. 'live:' .. live
   local f = call('HMGET', key, 'epoch', 'selected', 'active', 'pull_no', 'state', 'appended', 'released', 'acked',
-    'saved_seq', 'suspect', 'first_ack_at')
+    'saved_seq', 'suspect', 'first_ack_at', 'waits')
   if not f[1] then
     return { 'STALE', '', 0, 0 }
   elseif f[5] == 'ended' then
@@ -41,6 +41,11 @@ local function ack(live, worker_id, epoch, n, saves, saved)
     else
       now = now or clock()
       call('HSET', key, 'acked', acked, 'first_ack_at', now)
+    end
+    if f[12] ~= '' then
+      now = now or clock()
+      local _, _, leave_waiting = rarely()
+      leave_waiting(live, { waits = f[12] })
     end
     if f[10] ~= '' and number(string.match(f[10], '^%d+')) <= n then
       call('HSET', key, 'suspect', '')

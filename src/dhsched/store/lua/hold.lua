@@ -14,7 +14,10 @@ if f[1] ~= num then
 end
 local at = f[2]
 if at == '' or at == 'next' then
-  local rests = f[3] == '1' or f[4] == f[5]
+  local item = call('LINDEX', prefix .. 'input:' .. live, f[6] - f[4]) or ''
+  local mark = string.sub(item, 1, 1)
+  -- Nothing is half said. An interrupt that is next is not to be kept waiting.
+  local rests = (f[3] == '1' and mark ~= 'I' and mark ~= 'J') or f[4] == f[5]
   at = rests and f[6] or 'next'
   call('HSET', key, 'move_hold', at)
 end

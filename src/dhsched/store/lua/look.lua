@@ -60,6 +60,8 @@ if why then
   return recover(why)
 end
 leave_waiting(live, r)
+call('HDEL', key, 'tries')
+r.tries = nil
 
 -- How long the live may stand still as it is now; nil when standing still is fine.
 local appended, released, acked = number(r.appended or 0), number(r.released or 0), number(r.acked or 0)

@@ -32,8 +32,17 @@ local released, acked = 0, 0
 if r then
   released, acked = number(r.released or 0), number(r.acked or 0)
 end
+local why, deaths = nil, 0
+if r and r.suspect then
+  local head, n = string.match(r.suspect, '(%d+) (%d+)')
+  deaths = number(head) == acked + 1 and number(n) or 0
+end
+-- A recovery counts against the input in hand, unless it is the store's fault.
+local function blames()
+  return because == 'recover' and why ~= 'floor' and released > acked
+end
 local function poisoned()
-  return released > acked and r.suspect == (acked + 1) .. ' ' .. (poison_max - 1)
+  return deaths + 1 >= number(poison_max)
 end
 
 local function drop_poison()
@@ -64,7 +73,9 @@ if because ~= 'create' then
     return { 'STALE', now, r.selected, number(r.epoch), 0 }
   elseif r.state == 'ended' then
     return { 'ENDED', now }
-  elseif because == 'recover' and not needs(live, r) then
+  end
+  why = because == 'recover' and needs(live, r)
+  if because == 'recover' and not why then
     leave_waiting(live, r)
     return { 'MOOT', now }
   elseif because == 'drain' and worker(r.selected).mode ~= 'draining' then
@@ -72,7 +83,7 @@ if because ~= 'create' then
   elseif at_boundary == '1' and not (held(r) and acked == released) then
     return { 'NOT_YET', now }
   end
-  if because == 'recover' and poisoned() and r.state == 'closing' and number(r.appended) == acked + 1 then
+  if blames() and poisoned() and r.state == 'closing' and number(r.appended) == acked + 1 then
     drop_poison()
     finish(live, r, ended_ttl_ms)
     return { 'ENDED', now }
@@ -164,7 +175,7 @@ if because == 'create' then
   -- What every item of input needs comes first, and stays there: the record is searched from its start.
   call('HSET', key, 'epoch', epoch, 'selected', winner, 'active', '', 'pull_no', 0, 'state', 'open', 'appended', 0,
     'released', 0, 'acked', 0, 'move_hold', '', 'suspect', '', 'at_boundary', '', 'controller', '', 'priority', priority,
-    'first_ack_at', '', 'digital_id', digital_id, 'fingerprint', fingerprint)
+    'first_ack_at', '', 'waits', '', 'digital_id', digital_id, 'fingerprint', fingerprint)
   if room ~= '' then
     call('HSET', key, 'room', room)
   end
@@ -197,14 +208,12 @@ else
     local vacant = slot_of(source, live, was) == 'vacant'
     write_slot(source, live, was, not vacant and 'departing' or nil)
   end
-  if because == 'recover' and released > acked then
+  if blames() then
     -- A generation was lost with input in its hands: its first item is suspect.
     if poisoned() then
       drop_poison()
     else
-      local head, n = string.match(r.suspect or '', '(%d+) (%d+)')
-      n = number(head or 0) == acked + 1 and n + 1 or 1
-      call('HSET', key, 'suspect', (acked + 1) .. ' ' .. n)
+      call('HSET', key, 'suspect', (acked + 1) .. ' ' .. (deaths + 1))
     end
   end
   leave_waiting(live, r)

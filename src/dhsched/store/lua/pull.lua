@@ -12,17 +12,17 @@ local live, worker_id, epoch, after, controller = unpack(ARGV)
 
 local key = prefix .. 'live:' .. live
 local f = call('HMGET', key, 'epoch', 'issued', 'selected', 'active', 'state', 'pull_no', 'acked', 'released',
-  'digital_id', 'room')
+  'digital_id', 'room', 'waits')
 if not f[1] then
   return { 'STALE', now, '', 0, 0 }
 end
-if number(epoch) > number(f[2]) then
+local floor = number(call('HGET', KEYS[1], 'epoch_floor') or 0)
+if number(epoch) > math.max(number(f[2]), floor) then
   local cell = call('HMGET', KEYS[1], 'term', 'rev')
   return { 'ROLLED_BACK', now, number(cell[1] or 1), number(cell[2] or 0) }
 elseif f[5] == 'ended' then
   return { 'ENDED', now }
 end
-local floor = number(call('HGET', KEYS[1], 'epoch_floor') or 0)
 local slot = slot_of(worker_id, live, epoch)
 if f[1] ~= epoch or f[3] ~= worker_id or number(epoch) <= floor or (slot ~= 'starting' and slot ~= 'running') then
   return { 'STALE', now, f[3], number(f[1]), number(f[6]) }
@@ -36,6 +36,7 @@ else
   write_slot(worker_id, live, epoch, 'running')
   call('HDEL', key, 'starts', 'note')
   call('HSET', key, 'active', worker_id, 'claimed_at', now)
+  leave_waiting(live, { waits = f[11] ~= '' and f[11] or nil }) -- Given up too early, it goes on where it is.
 end
 if from ~= released then
   call('HSET', key, 'released', from, 'at_boundary', '')

@@ -23,7 +23,7 @@ local function release(live, worker_id, epoch, pull_no, after, credit)
   end
   local appended, released, acked, hold = number(f[6]), number(f[7]), number(f[8]), f[9]
   if f[10] ~= '' and number(string.match(f[10], '^%d+')) == acked + 1 then
-    credit = 1 -- The head may be what killed the last generation: alone, it is blamed rightly.
+    credit = math.min(credit, 1) -- The head may be what killed the last generation: alone, it is blamed rightly.
   end
   local first = math.max(math.min(number(after), released), acked) + 1
   local last = math.min(appended, acked + credit)

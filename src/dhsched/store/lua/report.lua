@@ -1,6 +1,6 @@
 -- report: a Worker's sign of life; it is answered with its slot table where its copy is old.
 --
--- USES     clock now agenda waiting worker slot live
+-- USES     clock now agenda waiting worker slot wake_own
 -- KEYS     cell
 -- ARGV     worker_id, boot, term, rev_seen, link, busy, start_wait_max_ms, walk_max
 -- RETURNS  REPORTED beat term rev mode known, then tag and state of each slot unless known
@@ -20,6 +20,9 @@ if not w or w.gone or w.boot ~= boot then
 end
 
 local key = prefix .. 'worker:' .. worker_id
+if term == cell_term and rev_seen > number(call('HGET', key, 'slots_rev')) then
+  return { 'ROLLED_BACK', now, cell_term, cell_rev }
+end
 local fresh, revived = not placeable(w), w.lost
 w.beat, w.lost = call('HINCRBY', key, 'beat', 1), false
 if revived then
@@ -30,23 +33,10 @@ if link ~= (w.link or '') then
   call('HSET', key, 'link', link)
 end
 if fresh and placeable(w) then
-  -- It became placeable: it has room, and those who wait for room are due.
-  touch(worker_id)
-  write_room(worker_id, w)
-  wake_waiting(w.pool, math.min(w.capacity - w.load, walk_max))
+  enter_room(worker_id, w, walk_max)
 elseif revived then
   touch(worker_id)
-end
-if revived then
-  -- Lives that were waiting for another place are needed no more, and must not hold up creates: look now.
-  for _, slot in ipairs(slot_table(worker_id)) do
-    if OWNED[slot.state] then
-      local f = call('HMGET', prefix .. 'live:' .. slot.live, 'waits', 'priority')
-      if f[1] then
-        look_by(f[2], slot.live, now)
-      end
-    end
-  end
+  wake_own(worker_id)
 end
 for live, num in string.gmatch(busy, '(%S+)@(%d+)') do
   -- The Worker says that this live needs time. A start may take only so long; the SDK bounds the rest.

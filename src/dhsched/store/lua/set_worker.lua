@@ -1,6 +1,6 @@
 -- set_worker: an operator's or the Worker's own wish: cordon, uncordon, drain, undrain, exit, reap.
 --
--- USES     clock now agenda waiting worker slot live vacate gone
+-- USES     clock now agenda waiting worker slot wake_own live vacate gone
 -- KEYS     cell
 -- ARGV     worker_id, verb, reap_ms, walk_max
 -- RETURNS  WORKER_SET mode gone
@@ -49,11 +49,11 @@ if verb == 'undrain' then
 end
 w.mode = mode
 call('HSET', key, 'mode', mode)
-touch(worker_id)
-write_room(worker_id, w)
 if placeable(w) then
-  wake_waiting(w.pool, math.min(w.capacity - w.load, walk_max))
+  enter_room(worker_id, w, walk_max)
 else
+  touch(worker_id)
+  write_room(worker_id, w)
   clear_moves_to(worker_id)
 end
 return { 'WORKER_SET', now, mode, 0 }

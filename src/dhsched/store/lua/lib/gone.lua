@@ -7,6 +7,7 @@ local function make_gone(id)
   clear_moves_to(id)
   w.gone = true
   call('HSET', prefix .. 'worker:' .. id, 'gone', '1')
+  call('HDEL', prefix .. 'boots', w.boot)
   touch(id)
   write_room(id, w)
   if w.load == 0 then

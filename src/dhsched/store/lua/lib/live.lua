@@ -34,7 +34,12 @@ local function clear_move(live, r, keep)
     return
   end
   call('HDEL', prefix .. 'live:' .. live, 'move_target', 'move_number', 'move_expires')
-  call('HSET', prefix .. 'live:' .. live, 'move_hold', '')
+  if r.move_hold then
+    -- What stood still under a hold is no stall: whoever noted it before starts anew.
+    call('HSET', prefix .. 'live:' .. live, 'move_hold', '')
+    call('HDEL', prefix .. 'live:' .. live, 'note')
+    r.note = nil
+  end
   call('HINCRBY', prefix .. 'worker:' .. r.selected, 'cutovers', -1)
   if not keep and slot_of(target, live, num) == 'reserved' then
     write_slot(target, live, num, 'departing')

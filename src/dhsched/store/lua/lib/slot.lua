@@ -29,7 +29,7 @@ local function write_slot(id, live, num, state, was)
   if w.load ~= load then
     write_room(id, w)
   end
-  if placeable(w) and (w.load < load or w.starting < starting) then
+  if placeable(w) and w.load < w.capacity and (w.load < load or w.starting < starting) then
     wake_waiting(w.pool, 1)
   end
 end

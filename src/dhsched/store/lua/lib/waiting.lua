@@ -11,15 +11,18 @@ local function wake_waiting(pool, count)
   end
 end
 
--- `r` is the live's record.
+-- The live waits no more: room that is there, and that it was woken for, is for the next one. `r` is its record.
 local function leave_waiting(live, r)
   if not r.waits then
     return
   end
   for pool in string.gmatch(r.waits, '%S+') do
     call('ZREM', prefix .. 'waiting:' .. pool, live)
+    if call('EXISTS', prefix .. 'room:' .. pool) == 1 then
+      wake_waiting(pool, 1)
+    end
   end
-  call('HDEL', prefix .. 'live:' .. live, 'waits')
+  call('HSET', prefix .. 'live:' .. live, 'waits', '')
   r.waits = nil
 end
 
@@ -27,14 +30,12 @@ local function join_waiting(live, r, pools)
   local score
   for pool in string.gmatch(r.waits or '', '%S+') do
     score = score or call('ZSCORE', prefix .. 'waiting:' .. pool, live)
+    call('ZREM', prefix .. 'waiting:' .. pool, live)
   end
   score = score or r.priority * WAITING_CLASS + now
-  leave_waiting(live, r)
   for pool in string.gmatch(pools, '%S+') do
     call('ZADD', prefix .. 'waiting:' .. pool, score, live)
   end
-  if pools ~= '' then
-    call('HSET', prefix .. 'live:' .. live, 'waits', pools)
-    r.waits = pools
-  end
+  call('HSET', prefix .. 'live:' .. live, 'waits', pools)
+  r.waits = pools
 end

@@ -49,7 +49,6 @@ end
 local function forget_worker(id, w)
   call('DEL', prefix .. 'worker:' .. id, prefix .. 'slots:' .. id)
   call('ZREM', prefix .. 'workers', id)
-  call('HDEL', prefix .. 'boots', w.boot)
   call('ZREM', prefix .. 'room:' .. w.pool, id)
   workers[id] = false
 end

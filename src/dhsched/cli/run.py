@@ -1,0 +1,69 @@
+"""`dhsched run ROLE`: the processes. Each serves until SIGTERM or Ctrl-C; a second one exits at once.
+
+A flag wins over the environment, which wins over the default; `dhsched run ROLE --help` names the variables.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="Run a process of dhsched in the foreground.", no_args_is_help=True)
+
+StoreUrl = Annotated[
+    str | None, typer.Option(help="URL of the store (DHSCHED_STORE); without one, a store of its own.", metavar="URL")
+]
+Cell = Annotated[str | None, typer.Option(help="The cell (DHSCHED_CELL); default main.")]
+LogLevel = Annotated[str | None, typer.Option(help="debug, info, warning or error (DHSCHED_LOG_LEVEL).")]
+LogJson = Annotated[bool | None, typer.Option("--log-json", help="Logs as JSON lines (DHSCHED_LOG_JSON).")]
+
+
+@app.callback()
+def family() -> None:
+    """A family even while it has one verb: without this, typer would drop the verb's name."""
+
+
+@app.command()
+def dispatch(
+    store: StoreUrl = None,
+    cell: Cell = None,
+    host: Annotated[str | None, typer.Option(help="Where to listen (DHSCHED_DISPATCH_HOST); 127.0.0.1.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port (DHSCHED_DISPATCH_PORT); 7400, and 0 is any.")] = None,
+    name: Annotated[str | None, typer.Option(help="The replica's id (DHSCHED_DISPATCH_NAME); made up.")] = None,
+    policy: Annotated[str | None, typer.Option(help="Placement policy (DHSCHED_DISPATCH_POLICY).")] = None,
+    log_level: LogLevel = None,
+    log_json: LogJson = None,
+) -> None:
+    """A dispatch replica: places lives and serves the API. Any number of them share one store."""
+    from dhsched.dispatch.app import run_dispatch  # Late, so that other verbs do not load it.
+    from dhsched.settings import DispatchSettings, settings_from
+    from dhsched.web import run_service
+    from dhsched.web.logs import configure_logging
+
+    settings = settings_from(DispatchSettings, locals())
+    configure_logging(level=settings.log_level, json=settings.log_json)
+    run_service(lambda stop: run_dispatch(settings, stop, lambda url: typer.echo(f"dispatch listens on {url}")))
+
+
+@app.command()
+def store(
+    data: Annotated[
+        Path | None, typer.Option(help="Directory to keep the data in; without one it is forgotten.")
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Also listen on this port of 127.0.0.1; 0 is none.")] = 0,
+) -> None:
+    """A store server for by-hand use, on a private socket. Prints its URL, for --store and DHSCHED_STORE."""
+    from dhsched.web import run_service
+
+    run_service(lambda stop: _run_store(data, port, stop))
+
+
+async def _run_store(data: Path | None, port: int, stop: asyncio.Event) -> None:
+    from dhsched.store.embedded import Embedded
+
+    async with Embedded(data, port=port) as server:
+        typer.echo(server.address.url())
+        await stop.wait()

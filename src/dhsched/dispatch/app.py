@@ -1,0 +1,97 @@
+"""One dispatch replica: everything put together, started, served and stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from aiohttp import web
+
+from dhsched.dispatch import worker_link
+from dhsched.dispatch.admin import Configuration, Workers
+from dhsched.dispatch.context import DispatchContext, Metrics
+from dhsched.dispatch.fleet_view import Fleet
+from dhsched.dispatch.lives import Lives
+from dhsched.dispatch.moving import Moving
+from dhsched.dispatch.room_line import RoomLine
+from dhsched.dispatch.why import Explaining
+from dhsched.errors import StoreError
+from dhsched.settings import DispatchSettings
+from dhsched.store.address import Address
+from dhsched.store.embedded import given_or_embedded
+from dhsched.store.reads import Reads
+from dhsched.store.redis import RedisStore
+from dhsched.types import check_id
+from dhsched.web import Endpoint, Service, make_app, serve
+
+PING_S = 1.0  # For the store to answer /readyz.
+
+
+async def run_dispatch(settings: DispatchSettings, stop: asyncio.Event, say: Callable[[str], None]) -> None:
+    """Serve until `stop` is set."""
+    async with (
+        given_or_embedded(settings.store) as address,
+        open_context(address, settings) as context,
+    ):
+        app = dispatch_app(context)
+        await serve(app, host=settings.host, port=settings.port, stop_s=settings.stop_s, say=say, stop=stop)
+
+
+@asynccontextmanager
+async def open_context(address: Address, settings: DispatchSettings) -> AsyncIterator[DispatchContext]:
+    """Connect, take the first view, and close it all again."""
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(await RedisStore.open(address, cell=settings.cell))
+        reads = await stack.enter_async_context(await Reads.open(address, cell=settings.cell))
+        fleet = Fleet(reads, settings)
+        await fleet.start()
+        stack.push_async_callback(fleet.stop)
+        yield make_context(store, reads, fleet, settings)
+
+
+def make_context(store: RedisStore, reads: Reads, fleet: Fleet, settings: DispatchSettings) -> DispatchContext:
+    """The context over what was opened."""
+
+    async def ready() -> Sequence[str]:
+        return await missing(context)
+
+    name = check_id(settings.name or f"d-{secrets.token_hex(4)}", "name")
+    service = Service(role="dispatch", instance=name, ready=ready, in_flight_max=settings.in_flight_max)
+    line = RoomLine(settings.waiting_max)
+    fleet.on_refresh.append(lambda: line.wake(fleet.free_slots()))
+    context = DispatchContext(
+        store=store,
+        reads=reads,
+        fleet=fleet,
+        settings=settings,
+        service=service,
+        metrics=Metrics(service.registry),
+        line=line,
+    )
+    context.metrics.watch(context)
+    return context
+
+
+def dispatch_app(context: DispatchContext) -> web.Application:
+    return make_app(context.service, endpoints(context), worker_link.routes(context))
+
+
+def endpoints(context: DispatchContext) -> list[Endpoint]:
+    """The whole API, as it is served and as /openapi.json has it."""
+    parts = (Lives(context), Moving(context), Explaining(context), Workers(context), Configuration(context))
+    return [endpoint for part in parts for endpoint in part.endpoints()]
+
+
+async def missing(context: DispatchContext) -> list[str]:
+    """What this replica lacks to be given traffic."""
+    found: list[str] = []
+    try:
+        await context.store.link.call("PING", deadline_s=PING_S)
+    except StoreError as error:
+        found.append(str(error))
+    if context.fleet.age_s > context.settings.fresh_s:
+        age = f"{context.fleet.age_s:.1f} s old, and {context.settings.fresh_s:g} s is the limit"
+        found.append(f"its view of the fleet is {age}")
+    return found

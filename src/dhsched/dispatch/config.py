@@ -1,0 +1,116 @@
+"""Pools and DigitalIDs as they are configured: in the API, in the store, and as placement wants them.
+
+What is put is decoded strictly. What is read back is not, so that a replica of an older version still reads what a
+newer one wrote.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from dhsched.placement import DigitalID, PlacementRequest, Pool, PoolEntry, request_for
+from dhsched.web import Id
+
+POOLS = "pools"
+DIGITAL_IDS = "digital_ids"
+POOLS_MAX = 16  # Of one DigitalID: `place` takes no more.
+LABELS_MAX = 32
+
+Label = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._~=-]{1,64}$")]
+Labels = Annotated[list[Label], msgspec.Meta(max_length=LABELS_MAX)]
+Word = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._~-]{0,64}$")]
+Priority = Annotated[int, msgspec.Meta(ge=0, le=1_000)]
+Small = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+
+
+class PoolConfig(msgspec.Struct, frozen=True):
+    """A Pool: Workers that serve alike. `priority` 0 is tried first; the rest is how lives are spread over them."""
+
+    gpu_class: Word = ""
+    region: Word = ""
+    labels: Labels = []
+    priority: Priority = 0
+    tier_workers_min: Small = 8
+    tier_divisor: Small = 8
+    tau_slots: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 8
+    candidates_max: Annotated[int, msgspec.Meta(ge=1, le=16)] = 3
+
+    def pool(self, name: str) -> Pool:
+        return Pool(
+            name=name,
+            priority=self.priority,
+            gpu_class=self.gpu_class,
+            region=self.region,
+            labels=frozenset(self.labels),
+            tier_workers_min=self.tier_workers_min,
+            tier_divisor=self.tier_divisor,
+            tau_slots=self.tau_slots,
+            candidates_max=self.candidates_max,
+        )
+
+
+class PutPool(PoolConfig, frozen=True, forbid_unknown_fields=True):
+    """A Pool, whole: what is left out gets its default."""
+
+
+class PoolTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A Pool that may serve a DigitalID; tier 0 is preferred."""
+
+    pool: Id
+    tier: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
+
+
+class DigitalIdConfig(msgspec.Struct, frozen=True):
+    """A DigitalID: the Pools that can run it, the labels that a Pool must and a Worker should have."""
+
+    pools: Annotated[list[PoolTier], msgspec.Meta(min_length=1, max_length=POOLS_MAX)]
+    required_labels: Labels = []
+    preferred_labels: Labels = []
+
+    def request(self, name: str) -> PlacementRequest:
+        """What a create of this DigitalID asks of placement."""
+        return request_for(
+            DigitalID(
+                name=name,
+                pools=tuple(PoolEntry(entry.pool, entry.tier) for entry in self.pools),
+                required_labels=frozenset(self.required_labels),
+                preferred_labels=frozenset(self.preferred_labels),
+            )
+        )
+
+
+class PutDigitalId(DigitalIdConfig, frozen=True, forbid_unknown_fields=True):
+    """A DigitalID, whole: what is left out gets its default."""
+
+
+class NamedPool(msgspec.Struct, frozen=True):
+    """A Pool with its name, and what this replica knows of its Workers."""
+
+    name: str
+    config: PoolConfig
+    configured: bool
+    workers: int
+    placeable: int
+    load: int
+    capacity: int
+
+
+class NamedDigitalId(msgspec.Struct, frozen=True):
+    """A DigitalID with its name."""
+
+    name: str
+    config: DigitalIdConfig
+
+
+class PoolList(msgspec.Struct, frozen=True):
+    """Every Pool, by name."""
+
+    pools: list[NamedPool]
+
+
+class DigitalIdList(msgspec.Struct, frozen=True):
+    """Every DigitalID, by name."""
+
+    digital_ids: list[NamedDigitalId]

@@ -1,0 +1,144 @@
+"""What every part of a dispatch replica shares: the store, the view, the settings, and what it counts."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from itertools import count
+from random import Random
+from typing import TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from dhsched.dispatch.fleet_view import Fleet
+from dhsched.dispatch.room_line import RoomLine
+from dhsched.errors import StoreUnavailable
+from dhsched.failpoints import reach
+from dhsched.ownership import outcomes as o
+from dhsched.placement import Choice
+from dhsched.settings import DispatchSettings
+from dhsched.store.reads import Reads
+from dhsched.store.redis import RedisStore
+from dhsched.types import live_key
+from dhsched.web import Asked, Service
+from dhsched.web.server import SECONDS_BUCKETS
+
+TENANT = "default"
+"""Everybody's tenant, until access control tells callers apart. Nothing else names it."""
+REMEMBERED_MAX = 4_096  # Choices kept for `why`.
+RETRY_S = 0.1  # Between two tries of a store call whose outcome is unknown.
+T = TypeVar("T")
+
+
+class Metrics:
+    """What dispatch counts beside its requests."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.create_seconds = Histogram(
+            "dhsched_create_seconds", "Creates, from decoded to placed.", buckets=SECONDS_BUCKETS, registry=registry
+        )
+        self.select_seconds = Histogram(
+            "dhsched_select_seconds",
+            "One decision of placement.",
+            buckets=(1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 5e-3, 2.5e-2),
+            registry=registry,
+        )
+        self.places = Counter(
+            "dhsched_places", "Placements asked for, by cause and outcome.", ["because", "outcome"], registry=registry
+        )
+        self.refusals = Counter("dhsched_refusals", "Candidates that were passed over.", ["why"], registry=registry)
+        self._registry = registry
+
+    def watch(self, context: DispatchContext) -> None:
+        """Figures that are read when they are asked for."""
+        for name, help_text, read in (
+            ("dhsched_view_age_seconds", "Age of the fleet view.", lambda: context.fleet.age_s),
+            ("dhsched_view_workers", "Workers in the fleet view.", lambda: len(context.fleet.view.workers)),
+            ("dhsched_view_weight", "What one own placement counts for.", lambda: context.weight()),
+            ("dhsched_creates_waiting", "Creates that wait for room.", lambda: len(context.line)),
+            ("dhsched_store_calls", "Calls sent on the link for steps.", lambda: context.store.link.calls),
+            ("dhsched_store_reconnects", "Times that link was lost.", lambda: context.store.link.reconnects),
+            ("dhsched_store_memory_share", "Used share of the store's memory.", lambda: context.fleet.memory_share),
+        ):
+            Gauge(name, help_text, registry=self._registry).set_function(read)
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """The last choice this replica made for a live, and what became of it."""
+
+    choice: Choice
+    outcome: str
+    epoch: int
+    refusals: tuple[o.Refusal, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class DispatchContext:
+    """One replica. Everything in it but the store is a cache: it may be killed at any instruction."""
+
+    store: RedisStore
+    reads: Reads
+    fleet: Fleet
+    settings: DispatchSettings
+    service: Service
+    metrics: Metrics
+    line: RoomLine
+    rng: Random = field(default_factory=Random)
+    _remembered: OrderedDict[str, Remembered] = field(default_factory=OrderedDict)
+    _operations: count[int] = field(default_factory=lambda: count(1))
+    _boot: str = field(default_factory=lambda: secrets.token_hex(6))
+
+    @property
+    def replica(self) -> str:
+        """This replica's id: it is part of the ids of its operations and of its channel in the store."""
+        return self.service.instance
+
+    def operation(self) -> str:
+        """An operation id that was never used. The boot is in it, because a replica may come back under its name."""
+        return f"op-{self._boot}-{next(self._operations)}"
+
+    def weight(self) -> float:
+        return self.fleet.view.weight_milli() / 1000
+
+    def tenant(self, asked: Asked) -> str:
+        """Whose lives a request is about."""
+        return TENANT
+
+    def live(self, asked: Asked, live_id: str) -> str:
+        return live_key(self.tenant(asked), live_id)
+
+    def until(self) -> float:
+        """When a request that begins now must be done with the store."""
+        return asyncio.get_running_loop().time() + self.settings.deadline_s
+
+    def remember(self, live: str, remembered: Remembered) -> None:
+        self._remembered[live] = remembered
+        self._remembered.move_to_end(live)
+        if len(self._remembered) > REMEMBERED_MAX:
+            self._remembered.popitem(last=False)
+
+    def remembered(self, live: str) -> Remembered | None:
+        return self._remembered.get(live)
+
+
+async def settle(point: str, call: Callable[[], Awaitable[T]], *, until: float) -> T:
+    """One call that changes something, to its end: while its outcome is unknown, it is repeated as it was.
+
+    Each such call is safe to repeat: by its operation id, by its request id, or because twice is the same as once.
+    """
+    loop = asyncio.get_running_loop()
+    while True:
+        reach(f"{point}.before")
+        try:
+            answer = await call()
+        except StoreUnavailable:
+            if loop.time() + RETRY_S >= until:
+                raise
+            await asyncio.sleep(RETRY_S)
+            continue
+        reach(f"{point}.after")
+        return answer

@@ -1,0 +1,193 @@
+"""One replica's view of the fleet, kept fresh: what all its requests place by.
+
+Every 200 ms to 1 s, by chance so that replicas do not move in step, the view asks for what changed since its revision.
+A full snapshot comes at the start, now and then (only it shows who vanished), and whenever the store's history is not
+the one the view was made from. In between the view learns from this replica's own commits and from refusals. The view
+only ranks, so one that cannot be refreshed costs attempts, never capacity; past `fresh_s` the replica says that it is
+not ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from random import Random
+
+import structlog
+
+from dhsched.dispatch.config import DIGITAL_IDS, POOLS, DigitalIdConfig, PoolConfig
+from dhsched.errors import BadSetting, StoreError
+from dhsched.ownership import outcomes as o
+from dhsched.placement import (
+    POLICIES,
+    FleetView,
+    PlacementRequest,
+    Refreshed,
+    Snapshot,
+    WorkerRow,
+    view_for,
+)
+from dhsched.settings import DispatchSettings
+from dhsched.store.reads import FleetRows, Reads, WorkerState
+
+log = structlog.get_logger(__name__)
+
+MEMORY_EVERY_S = 2.0
+BARRED_BY: dict[str, str] = {
+    "UNKNOWN": "unknown",
+    "GONE": "gone",
+    "LOST": "lost",
+    "CORDONED": "cordoned",
+    "DRAINING": "draining",
+    "NEW": "new",
+}
+
+
+class Fleet:
+    """The view, the configuration beside it, and what keeps both fresh."""
+
+    def __init__(self, reads: Reads, settings: DispatchSettings, *, rng: Random | None = None) -> None:
+        if settings.policy not in POLICIES:
+            raise BadSetting(f"setting policy is {settings.policy!r}; it must be one of {', '.join(POLICIES)}")
+        self.policy = POLICIES[settings.policy]
+        self.view: FleetView = view_for(self.policy)
+        self.pools: dict[str, PoolConfig] = {}
+        self.digital_ids: dict[str, DigitalIdConfig] = {}
+        self.memory_share = 0.0
+        self.refreshes = 0
+        self.on_refresh: list[Callable[[], None]] = []
+        self._requests: dict[str, PlacementRequest] = {}
+        self._reads = reads
+        self._settings = settings
+        self._rng = rng or Random()
+        self._term = 0
+        self._config_rev = -1
+        self._full_at = 0.0
+        self._memory_at = 0.0
+        self._lock = asyncio.Lock()
+        self._keeper: asyncio.Task[None] | None = None
+
+    # -- life
+
+    async def start(self) -> None:
+        """The first full snapshot, then refreshes until `stop`."""
+        await self.refresh(full=True)
+        self._keeper = asyncio.create_task(self._keep_fresh(), name="fleet view")
+
+    async def stop(self) -> None:
+        if self._keeper is not None:
+            self._keeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._keeper
+
+    async def _keep_fresh(self) -> None:
+        trouble = ""
+        while True:
+            await asyncio.sleep(self._rng.uniform(self._settings.refresh_min_s, self._settings.refresh_max_s))
+            try:
+                await self.refresh()
+                trouble = ""
+            except StoreError as error:
+                if str(error) != trouble:
+                    log.warning("cannot refresh the view", why=str(error))
+                trouble = str(error)
+            except Exception:
+                # A view that stops refreshing for good would be worse than any one error.
+                log.exception("cannot refresh the view")
+
+    # -- what requests ask
+
+    @property
+    def age_s(self) -> float:
+        """How old the view is."""
+        taken_at = self.view.taken_at
+        return float("inf") if taken_at is None else asyncio.get_running_loop().time() - taken_at
+
+    @property
+    def term(self) -> int:
+        return self._term
+
+    async def request(self, digital_id: str) -> PlacementRequest | None:
+        """What a live of this DigitalID asks of placement; one that is unknown is looked up before it is refused."""
+        if digital_id not in self._requests and await self._reads.config_rev() != self._config_rev:
+            await self.read_config()
+        return self._requests.get(digital_id)  # Only now: another request may have read it meanwhile.
+
+    def free_slots(self) -> int:
+        """Slots that the view believes to be free."""
+        pools = self.view.pools.values()
+        return sum(max(0, pool.capacity - pool.load) for pool in pools)
+
+    # -- what requests tell
+
+    def learn(self, outcome: o.PlaceOutcome, *, sent_rev: int, took_slot: bool = True) -> None:
+        """What a place answered, which was sent when the view stood at `sent_rev`."""
+        rev = sent_rev
+        if isinstance(outcome, o.Committed) and not outcome.again:
+            rev = outcome.rev
+            if took_slot:
+                self.view.committed(outcome.generation.worker, rev=outcome.rev)
+        if not self.policy.corrects or not isinstance(outcome, (o.Committed, o.Full, o.Starting, o.Waiting)):
+            return
+        for refusal in outcome.refusals:
+            barred = BARRED_BY.get(refusal.why)
+            load = None if barred == "unknown" else refusal.load
+            self.view.correct(refusal.worker, rev=rev, load=load, barred=barred)
+
+    # -- refreshing
+
+    async def refresh(self, *, full: bool = False) -> None:
+        """Ask for what changed, and rebase on it."""
+        async with self._lock:
+            now = asyncio.get_running_loop().time()
+            full = full or now >= self._full_at or self.view.rev < 0
+            rows = await self._reads.snapshot(None if full else self.view.rev)
+            if self._term not in (0, rows.term) or rows.rev < self.view.rev:
+                # The store's history is another one now: what the view was made from may never have happened.
+                log.warning("the store's history changed", term=rows.term, rev=rows.rev, seen_rev=self.view.rev)
+                self._renew()
+                full, rows = True, await self._reads.snapshot(None)
+            self._term = rows.term
+            if rows.config_rev != self._config_rev:
+                await self.read_config()
+            if self.view.apply(snapshot(rows, None if full else self.view.rev), now=now) is Refreshed.APPLIED:
+                self.refreshes += 1
+            if full:
+                self._full_at = now + self._settings.full_every_s
+            if now >= self._memory_at:
+                self.memory_share = await self._reads.memory_share()
+                self._memory_at = now + MEMORY_EVERY_S
+        for tell in self.on_refresh:
+            tell()
+
+    async def read_config(self) -> None:
+        """Take over Pools and DigitalIDs. The revision is read first: what changes meanwhile is read again."""
+        rev = await self._reads.config_rev()
+        pools = await self._reads.configured(POOLS, PoolConfig)
+        self.digital_ids = await self._reads.configured(DIGITAL_IDS, DigitalIdConfig)
+        self.pools = pools
+        self.view.configure(config.pool(name) for name, config in pools.items())
+        self._requests = {name: config.request(name) for name, config in self.digital_ids.items()}
+        self._config_rev = rev
+
+    def _renew(self) -> None:
+        self.view = view_for(self.policy)
+        self.view.configure(config.pool(name) for name, config in self.pools.items())
+
+
+def snapshot(rows: FleetRows, since: int | None) -> Snapshot:
+    return Snapshot(rows.rev, rows.placed, tuple(map(worker_row, rows.workers)), since)
+
+
+def worker_row(row: WorkerState) -> WorkerRow:
+    return WorkerRow(
+        worker=row.worker,
+        pool=row.pool,
+        load=row.load,
+        capacity=row.capacity,
+        starting=row.starting,
+        barred=row.barred,
+        labels=frozenset(row.labels.split()),
+        rev=row.rev,
+    )

@@ -1,0 +1,150 @@
+"""Moving one live by hand: reassign, to wherever placement says or to a target that is met or refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import structs
+
+from dhsched.dispatch import models as m
+from dhsched.dispatch.context import DispatchContext, settle
+from dhsched.dispatch.lives import IDEMPOTENCY_KEY, digest, ended, find_digital_id, find_live, not_found, placed
+from dhsched.dispatch.place import Attempt, NoRoom, explanation_of, no_room, place_once
+from dhsched.ownership import outcomes as o
+from dhsched.placement import PlacementRequest
+from dhsched.types import check_id, check_worker
+from dhsched.web import Asked, Endpoint, Problem, is_set
+
+
+class Moving:
+    """The endpoints that move lives, of one replica."""
+
+    def __init__(self, context: DispatchContext) -> None:
+        self.context = context
+
+    def endpoints(self) -> list[Endpoint]:
+        return [
+            Endpoint(
+                name="reassign_live",
+                method="POST",
+                path="/v1/lives/{live_id}/reassign",
+                handler=self.reassign,
+                summary="Move a live to another Worker, or to the one named.",
+                tag="lives",
+                path_type=m.LivePath,
+                query=m.ExplainQuery,
+                body=m.Reassign,
+                headers=[IDEMPOTENCY_KEY],
+                replies={200: m.Placed},
+                problems=[
+                    *("NOT_FOUND", "STALE", "ENDED", "DRAINING", "UNPLACEABLE"),
+                    *("FULL", "STARTING", "WAITING", "NO_ELIGIBLE_POOL"),
+                ],
+            )
+        ]
+
+    async def reassign(self, asked: Asked) -> m.Placed:
+        """The live must be in the expected epoch, so that two operators, or a retry, cannot move it twice."""
+        body: m.Reassign = asked.body
+        live_id, context = asked.path.live_id, self.context
+        record = await find_live(context, asked, live_id)
+        request = await find_digital_id(context, record.digital_id)
+        live, operation = context.live(asked, live_id), self._operation(asked, live_id)
+        if isinstance(body.target, str):
+            outcome = await self._to_target(live, operation, body.expected_epoch, body.target, request, record.selected)
+            return self._answer(live_id, outcome)
+        for worker in body.avoid:
+            check_worker(worker)
+        asking = structs.replace(request, avoid=frozenset(body.avoid), last=record.selected)
+        attempt = await place_once(
+            context,
+            point="reassign",
+            live=live,
+            because="reassign",
+            operation=operation,
+            request=asking,
+            expected=body.expected_epoch,
+            leave=record.selected,
+        )
+        return self._answer(live_id, attempt.outcome, attempt, explained=is_set(asked.query.explain))
+
+    async def _to_target(
+        self, live: str, operation: str, expected: int, target: str, request: PlacementRequest, source: str
+    ) -> o.PlaceOutcome:
+        """No Pools are named, so the store has nowhere else to go: "move to B" never becomes "moved to C"."""
+        check_worker(target)
+        found = await self.context.reads.worker(target)
+        if found is None:
+            raise Problem("NOT_FOUND", f"Worker {target} does not exist; list Workers for those that do", worker=target)
+        pool = found[0].pool
+        if pool not in {name for name, _ in request.pools}:
+            raise Problem(
+                "NO_ELIGIBLE_POOL",
+                f"Worker {target} is in Pool {pool}, which DigitalID {request.digital_id} does not list; choose a "
+                "Worker of its Pools, or list this one",
+                worker=target,
+                pool=pool,
+            )
+        sent_rev = self.context.fleet.view.rev
+        outcome = await settle(
+            "reassign",
+            lambda: self.context.store.place(
+                live=live, operation=operation, because="reassign", expected=expected, candidates=[target]
+            ),
+            until=self.context.until(),
+        )
+        self.context.fleet.learn(outcome, sent_rev=sent_rev, took_slot=target != source)
+        self.context.metrics.places.labels("reassign", type(outcome).__name__).inc()
+        if isinstance(outcome, NoRoom):
+            raise refused_by(target, outcome.refusals[0])
+        return outcome
+
+    def _operation(self, asked: Asked, live_id: str) -> str:
+        key = asked.header("Idempotency-Key")
+        if not key:
+            return self.context.operation()
+        check_id(key, "Idempotency-Key")
+        return "op-" + digest(self.context.tenant(asked), live_id, key)
+
+    def _answer(
+        self, live_id: str, outcome: o.PlaceOutcome, attempt: Attempt | None = None, *, explained: bool = False
+    ) -> m.Placed:
+        match outcome:
+            case o.Committed() as done:
+                why = None
+                if explained and attempt is not None:
+                    why = explanation_of(self.context, attempt.choice, done.refusals)
+                return placed(live_id, done, why)
+            case o.Stale(current):
+                now = {"worker": current.worker, "epoch": current.epoch} if current else None
+                raise Problem(
+                    "STALE",
+                    f"live {live_id} has moved on to {current}; look at it again before you move it",
+                    live_id=live_id,
+                    current=now,
+                )
+            case o.Ended():
+                raise ended(live_id)
+            case o.NotFound():
+                raise not_found(live_id)
+            case _ if attempt is not None and isinstance(outcome, NoRoom):
+                raise no_room(self.context, live_id, attempt, explained=explained)
+            case _:
+                raise AssertionError(f"place(reassign) answered {outcome}")
+
+
+def refused_by(target: str, refusal: o.Refusal) -> Problem:
+    """Why the target did not take the live."""
+    numbers: dict[str, Any] = {"worker": target, "why": refusal.why, "load": refusal.load, "capacity": refusal.capacity}
+    match refusal.why:
+        case "FULL" | "STARTING" | "WAITING":
+            what = "is full" if refusal.why == "FULL" else "is starting as many lives as it may"
+            detail = f"Worker {target} {what} ({refusal.load}/{refusal.capacity}); name another target, or none"
+            return Problem(refusal.why, detail, **numbers)
+        case "DRAINING":
+            return Problem("DRAINING", f"Worker {target} is draining; name another target, or none", **numbers)
+        case "UNKNOWN" | "GONE":
+            return Problem("NOT_FOUND", f"Worker {target} is gone; name another target, or none", **numbers)
+        case why:
+            state = {"CORDONED": "cordoned", "LOST": "lost", "NEW": "new and has not reported yet"}[why]
+            return Problem("UNPLACEABLE", f"Worker {target} is {state}; name another target, or none", **numbers)

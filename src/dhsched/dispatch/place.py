@@ -1,0 +1,189 @@
+"""Placing: choose by the view, let the store decide, learn from what it says (paper, algorithm 1).
+
+On the common path this is one round trip. What the store refuses becomes a problem that says what was tried and what
+to do about it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from dhsched.dispatch.context import DispatchContext, Remembered, settle
+from dhsched.ownership import outcomes as o
+from dhsched.ownership.placing import Create
+from dhsched.placement import Choice, Explanation, NoEligiblePool, PlacementRequest, Refusal, choose, explain
+from dhsched.types import Because
+from dhsched.web import Asked, Problem
+
+NoRoom = o.Full | o.Starting | o.Waiting
+CODES = {o.Full: "FULL", o.Starting: "STARTING", o.Waiting: "WAITING"}
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What came of one or more tries to place."""
+
+    outcome: o.PlaceOutcome
+    choice: Choice
+
+
+async def place_new(
+    context: DispatchContext, asked: Asked, *, live: str, create: Create, request: PlacementRequest, wait_s: float
+) -> Attempt:
+    """Give a new live its first generation, waiting for room up to `wait_s`."""
+    refuse_when_store_is_full(context)
+    operation = context.operation()
+
+    async def attempt() -> Attempt:
+        return await place_once(
+            context, point="create", live=live, because="create", operation=operation, request=request, create=create
+        )
+
+    made = await attempt()
+    if not isinstance(made.outcome, NoRoom) or wait_s <= 0 or context.line.full:
+        return made
+    loop = asyncio.get_running_loop()
+    give_up = loop.time() + min(wait_s, context.settings.wait_max_s)
+    with context.service.parked(), context.line.place() as turn:
+        while isinstance(made.outcome, NoRoom):
+            left_s = give_up - loop.time()
+            # A caller that hung up must not be given a live that it will never hear of.
+            if left_s <= 0 or context.service.stopping or hung_up(asked):
+                break
+            turn.clear()
+            try:
+                async with asyncio.timeout(min(left_s, context.settings.wait_look_s)):
+                    await turn.wait()
+            except TimeoutError:
+                pass
+            made = await attempt()
+    return made
+
+
+async def place_once(
+    context: DispatchContext,
+    *,
+    point: str,
+    live: str,
+    because: Because,
+    operation: str,
+    request: PlacementRequest,
+    create: Create | None = None,
+    expected: int = 0,
+    leave: str = "",
+) -> Attempt:
+    """One decision and one store call. `leave` is the Worker that the live is asked to leave."""
+    choice = choose_candidates(context, request)
+    candidates = [worker for worker in choice.candidates if worker != leave]
+    sent_rev = context.fleet.view.rev
+    outcome = await settle(
+        point,
+        lambda: context.store.place(
+            live=live,
+            operation=operation,
+            because=because,
+            expected=expected,
+            create=create,
+            candidates=candidates,
+            pools=choice.pools,
+        ),
+        until=context.until(),
+    )
+    learn(context, live, because, choice, outcome, sent_rev)
+    return Attempt(outcome, choice)
+
+
+def choose_candidates(context: DispatchContext, request: PlacementRequest) -> Choice:
+    began = time.perf_counter()
+    now = asyncio.get_running_loop().time()
+    choice = choose(context.fleet.view, request, rng=context.rng, now=now, policy=context.fleet.policy)
+    context.metrics.select_seconds.observe(time.perf_counter() - began)
+    if isinstance(choice, NoEligiblePool):
+        raise Problem(
+            "NO_ELIGIBLE_POOL",
+            f"{choice.reason}; give a Pool these labels, or list another Pool",
+            digital_id=request.digital_id,
+            excluded={pool.pool: pool.why for pool in choice.excluded},
+        )
+    return choice
+
+
+def learn(
+    context: DispatchContext, live: str, because: Because, choice: Choice, outcome: o.PlaceOutcome, sent_rev: int
+) -> None:
+    """Correct the view, count, and remember why."""
+    context.fleet.learn(outcome, sent_rev=sent_rev)
+    name = type(outcome).__name__
+    context.metrics.places.labels(because, name).inc()
+    refusals: tuple[o.Refusal, ...] = ()
+    if isinstance(outcome, (o.Committed, o.Full, o.Starting, o.Waiting)):
+        refusals = outcome.refusals
+        for refusal in refusals:
+            context.metrics.refusals.labels(refusal.why).inc()
+    if isinstance(outcome, (o.Full, o.Starting, o.Waiting)) or (isinstance(outcome, o.Committed) and not outcome.again):
+        epoch = outcome.generation.epoch if isinstance(outcome, o.Committed) else 0
+        context.remember(live, Remembered(choice, name, epoch, refusals))
+
+
+def explanation_of(context: DispatchContext, choice: Choice, refusals: tuple[o.Refusal, ...]) -> Explanation:
+    told = [Refusal(refusal.worker, refusal.why, refusal.load) for refusal in refusals]
+    return explain(choice, view=context.fleet.view, refusals=told)
+
+
+def no_room(context: DispatchContext, live_id: str, attempt: Attempt, *, explained: bool) -> Problem:
+    """The problem for a create or a reassign that found no room, with the numbers and what to do."""
+    outcome, choice = attempt.outcome, attempt.choice
+    assert isinstance(outcome, NoRoom)
+    view, digital_id = context.fleet.view, choice.why.request.digital_id
+    pools = {name: view.pools[name] for name in choice.pools if name in view.pools}
+    loads = ", ".join(f"{name} {pool.load}/{pool.capacity}" for name, pool in pools.items()) or "no Workers"
+    tried = f"{len(outcome.refusals)} of {len(choice.candidates)} candidate Workers refused ({loads})"
+    listed = ", ".join(choice.pools)
+    match outcome:
+        case o.Full():
+            why = "is full" if any(pool.capacity for pool in pools.values()) else "has gone or never came"
+            detail = (
+                f"no capacity for live {live_id}: every Worker that may serve DigitalID {digital_id} {why}; {tried}; "
+                f"add Workers to Pool {listed}, make {digital_id} eligible for another Pool, or create with wait_s"
+            )
+        case o.Starting():
+            detail = (
+                f"live {live_id} must wait: the Workers of Pool {listed} that have room are starting as many lives as "
+                f"they may; {tried}; try again in a moment, or create with wait_s"
+            )
+        case o.Waiting():
+            detail = (
+                f"live {live_id} must wait: lives that lost their Worker wait for room in Pool {listed} and go first; "
+                f"{tried}; add Workers to it"
+            )
+    numbers: dict[str, Any] = {
+        "live_id": live_id,
+        "digital_id": digital_id,
+        "refusals": [
+            {"worker": r.worker, "why": r.why, "load": r.load, "capacity": r.capacity} for r in outcome.refusals
+        ],
+        "pools": {name: {"load": pool.load, "capacity": pool.capacity} for name, pool in pools.items()},
+    }
+    if explained:
+        numbers["explanation"] = explanation_of(context, choice, outcome.refusals)
+    return Problem(CODES[type(outcome)], detail, **numbers)
+
+
+def refuse_when_store_is_full(context: DispatchContext) -> None:
+    """What is left of the store's memory belongs to the lives that exist: they must be able to move and to end."""
+    share = context.fleet.memory_share
+    if share >= context.settings.memory_max:
+        raise Problem(
+            "STORE_FULL",
+            f"the store has used {share:.0%} of its memory, and past {context.settings.memory_max:.0%} no lives are "
+            "created; end lives, or give the store more memory",
+            memory_share=round(share, 3),
+        )
+
+
+def hung_up(asked: Asked) -> bool:
+    transport = asked.request.transport
+    return transport is None or transport.is_closing()

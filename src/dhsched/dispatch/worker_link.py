@@ -1,0 +1,293 @@
+"""Worker links: `/v1/workers/link`, a WebSocket on which a Worker registers, reports and hears its slot table.
+
+A placement reaches its Worker in milliseconds: the step publishes the WorkerID to the replica that the Worker last
+reported through, which says `wake`, and the Worker reports at once and is answered with its table. Reading the table
+here and pushing it would save one hop, but it would take a second way to read a table with its term and revision in
+one step. And only a report shows that the Worker is there: its beat stays the Worker's own. A hint that is lost costs
+a second, until the next report.
+
+Any replica serves any Worker, and nothing is remembered here: who a Worker is comes from its token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+
+import structlog
+from aiohttp import WSMsgType, web
+
+from dhsched.dispatch.context import DispatchContext
+from dhsched.errors import DhschedError, StoreError
+from dhsched.outbox import Outbox
+from dhsched.ownership import outcomes as o
+from dhsched.store.controllers import list_controllers
+from dhsched.tokens import BadToken, Boot, Tokens, open_tokens
+from dhsched.web.problems import problem_from
+from dhsched.wire import (
+    FRAME_BYTES_MAX,
+    HEARTBEAT_S,
+    Depart,
+    Departed,
+    Drain,
+    Exit,
+    FromWorker,
+    Gone,
+    Goodbye,
+    Message,
+    Problem,
+    Register,
+    Registered,
+    Report,
+    Reported,
+    Resume,
+    Wake,
+    read_from_worker,
+)
+
+log = structlog.get_logger(__name__)
+
+PATH = "/v1/workers/link"
+LOOK_S = 0.1  # Between two looks whether this replica is stopping.
+CONTROLLERS_S = 1.0  # Between two readings of where the controllers are.
+GOODBYE_S = 1.0  # For the last message to a Worker.
+RENEW_S = 6 * 3600.0  # A link that lasts gets a new token this often: it must be able to resume elsewhere.
+
+
+def routes(context: DispatchContext) -> list[web.RouteDef]:
+    """What the application serves of this."""
+    return [web.get(PATH, WorkerLinks(context).serve)]
+
+
+class WorkerLinks:
+    """The Workers that are linked to this replica. It starts with the first of them."""
+
+    def __init__(self, context: DispatchContext) -> None:
+        self.context = context
+        self.tokens: Tokens | None = None
+        self.controllers: list[str] = []
+        self._links: dict[str, WorkerLink] = {}
+        self._starting = asyncio.Lock()
+        self._minder: asyncio.Task[None] | None = None
+
+    async def serve(self, request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse(heartbeat=HEARTBEAT_S, max_msg_size=FRAME_BYTES_MAX)
+        await socket.prepare(request)
+        outbox = Outbox(socket.send_bytes)
+        sending = asyncio.create_task(outbox.run())
+        link = WorkerLink(self, outbox)
+        try:
+            if await self._started(outbox):
+                await self._listen(socket, link)
+            outbox.finish()
+            with contextlib.suppress(TimeoutError, ConnectionError):
+                await asyncio.wait_for(sending, GOODBYE_S)
+        finally:
+            self.forget(link)
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+            await socket.close()
+        return socket
+
+    async def _listen(self, socket: web.WebSocketResponse, link: WorkerLink) -> None:
+        while not link.over:
+            hearing = asyncio.ensure_future(socket.receive())
+            await asyncio.wait((hearing, link.left), return_when=asyncio.FIRST_COMPLETED)
+            if not hearing.done():
+                hearing.cancel()
+                await asyncio.gather(hearing, return_exceptions=True)
+                return
+            message = hearing.result()
+            if message.type is not WSMsgType.BINARY:
+                return
+            await link.hear_frame(message.data)
+
+    # -- for the links
+
+    def remember(self, worker: str, link: WorkerLink) -> None:
+        """A Worker has one link here, its latest."""
+        before = self._links.get(worker)
+        self._links[worker] = link
+        if before is not None and before is not link:
+            before.leave()
+
+    def forget(self, link: WorkerLink) -> None:
+        if link.boot is not None and self._links.get(link.boot.worker) is link:
+            del self._links[link.boot.worker]
+
+    # -- what the store says
+
+    async def _started(self, outbox: Outbox) -> bool:
+        try:
+            async with self._starting:
+                if self.tokens is None:
+                    store = self.context.store
+                    tokens = await open_tokens(store.link, store.keys)
+                    await store.link.subscribe(store.keys.of("dispatch", self.context.replica), self._on_hint)
+                    await self._read_controllers()
+                    self._minder = asyncio.create_task(self._mind(), name="worker links")
+                    self.tokens = tokens
+        except StoreError as error:
+            outbox.put(said_of(error))
+            return False
+        return True
+
+    def _on_hint(self, _channel: bytes, worker: bytes) -> None:
+        link = self._links.get(worker.decode())
+        if link is not None:
+            link.wake()
+
+    async def _mind(self) -> None:
+        """Know where the controllers are; when this replica stops, send its Workers to another one."""
+        loop = asyncio.get_running_loop()
+        read_at = loop.time()
+        while not self.context.service.stopping:
+            await asyncio.sleep(LOOK_S)
+            if loop.time() - read_at >= CONTROLLERS_S:
+                read_at = loop.time()
+                # Without an answer the Workers go on with what they were told.
+                with contextlib.suppress(StoreError):
+                    await self._read_controllers()
+        for link in [*self._links.values()]:
+            link.outbox.put(Goodbye())
+            link.leave()
+
+    async def _read_controllers(self) -> None:
+        store = self.context.store
+        self.controllers = [each.url for each in await list_controllers(store.link, store.keys)]
+
+
+class WorkerLink:
+    """One connection. Before it has said who it is, by registering or by its token, it can do nothing."""
+
+    def __init__(self, links: WorkerLinks, outbox: Outbox) -> None:
+        self.outbox = outbox
+        self.boot: Boot | None = None
+        self.over = False
+        self.left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._links = links
+        self._context = links.context
+        self._told: Sequence[str] | None = None  # The controllers that the Worker knows of.
+        self._woken = False
+        self._renew_at = asyncio.get_running_loop().time() + RENEW_S
+
+    def wake(self) -> None:
+        """Once is enough until it has reported."""
+        if not self._woken:
+            self._woken = True
+            self.outbox.put(Wake())
+
+    def leave(self) -> None:
+        self.over = True
+        if not self.left.done():
+            self.left.set_result(None)
+
+    async def hear_frame(self, frame: bytes) -> None:
+        """Everything in one frame. What cannot be read or is not allowed ends the link, with a problem."""
+        try:
+            for said in read_from_worker(frame):
+                await self._hear(said)
+        except StoreError as error:
+            self.outbox.put(said_of(error))
+        except DhschedError as error:
+            log.warning("ending a Worker's link", worker=self.boot.worker if self.boot else "", why=str(error))
+            self.outbox.put(Problem("UNAUTHORIZED" if isinstance(error, BadToken) else "BAD_REQUEST", str(error)))
+            self.leave()
+
+    async def _hear(self, said: FromWorker) -> None:
+        match said:
+            case Register():
+                await self._register(said)
+            case Resume():
+                tokens = self._links.tokens
+                assert tokens is not None
+                proven = await tokens.read(said.token)
+                if proven.renew:
+                    self._renew_at = 0
+                self._is(proven.boot)
+            case _ if self.boot is None:
+                raise BadToken("a link begins with register or resume")
+            case Report():
+                await self._report(self.boot, said)
+            case Depart():
+                await self._context.store.depart(worker=self.boot.worker, live=said.live, number=said.number)
+                self.outbox.put(Departed(said.live, said.number))
+            case Drain():
+                await self._context.store.set_worker(worker=self.boot.worker, verb="drain")
+                self.wake()
+            case Exit():
+                await self._context.store.set_worker(worker=self.boot.worker, verb="exit")
+                self._end(Gone())
+
+    async def _register(self, said: Register) -> None:
+        outcome = await self._context.store.register_worker(
+            name=said.name,
+            boot=said.boot,
+            pool=said.pool,
+            capacity=said.capacity,
+            labels=said.labels,
+            replaces=said.replaces,
+        )
+        boot = Boot(outcome.worker, said.boot, said.name, said.pool, said.capacity)
+        self._is(boot)
+        self._told = controllers = self._links.controllers
+        self.outbox.put(Registered(boot.worker, self._issue(boot), outcome.mode, [*controllers]))
+        log.info("Worker registered", worker=boot.worker, again=outcome.again, replaces=said.replaces)
+
+    def _is(self, boot: Boot) -> None:
+        self.boot = boot
+        self._links.remember(boot.worker, self)
+
+    def _issue(self, boot: Boot) -> str:
+        tokens = self._links.tokens
+        assert tokens is not None
+        return tokens.issue(boot)
+
+    async def _report(self, boot: Boot, said: Report) -> None:
+        self._woken = False
+        store = self._context.store
+        outcome = await store.report(
+            worker=boot.worker,
+            boot=boot.boot,
+            term=said.term,
+            rev=said.rev,
+            link=self._context.replica,
+            busy=said.busy,
+        )
+        match outcome:
+            case o.Reported():
+                self.outbox.put(self._reported(boot, outcome), 64 * len(outcome.table or ()))
+            case o.Gone():
+                self._end(Gone())
+            case o.RolledBack():
+                # The Worker holds a table that the store never wrote: that proves lost history (docs/protocol.md).
+                log.error("the store has lost history: beginning a new term", worker=boot.worker, store=outcome)
+                await store.new_term(term=outcome.term, seen_term=said.term)
+                self.outbox.put(Problem("ROLLED_BACK", "the store has lost history; report again"))
+
+    def _reported(self, boot: Boot, outcome: o.Reported) -> Reported:
+        controllers = self._links.controllers
+        changed, self._told = controllers != self._told, controllers
+        now = asyncio.get_running_loop().time()
+        renew = now >= self._renew_at
+        if renew:
+            self._renew_at = now + RENEW_S
+        return Reported(
+            beat=outcome.beat,
+            term=outcome.term,
+            rev=outcome.rev,
+            mode=outcome.mode,
+            table=None if outcome.table is None else dict(outcome.table),
+            controllers=[*controllers] if changed else None,
+            token=self._issue(boot) if renew else "",
+        )
+
+    def _end(self, last: Message) -> None:
+        self.outbox.put(last)
+        self.leave()
+
+
+def said_of(error: Exception) -> Problem:
+    problem = problem_from(error)
+    return Problem(problem.code if problem else "INTERNAL", str(error))

@@ -1,0 +1,121 @@
+"""One Infer-Controller: its parts put together, served, announced to the Workers, and stopped.
+
+It keeps nothing: any number of controllers serve one cell, and one that is killed is a Worker that pulls elsewhere and
+a client that connects again. One that is cut off from the store releases nothing, because only the store releases.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import structlog
+from aiohttp import web
+
+from dhsched.errors import BadSetting, StoreError
+from dhsched.infer import events, push_text, stream
+from dhsched.infer.context import InferContext, Metrics
+from dhsched.infer.held import Holder
+from dhsched.infer.pull_text import PullText
+from dhsched.infer.settings import InferSettings
+from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
+from dhsched.store.address import parse_address
+from dhsched.store.connect import LinkSettings
+from dhsched.store.controllers import ANNOUNCE_S, Controller, announce, withdraw
+from dhsched.store.reads import Reads
+from dhsched.store.redis import RedisStore
+from dhsched.tokens import open_tokens
+from dhsched.web import Service, make_app, serve
+
+log = structlog.get_logger(__name__)
+
+GOODBYE_S = 0.2  # For Workers to hear that they should go elsewhere.
+
+
+@dataclass(slots=True)
+class Infer:
+    """A controller that is ready to be served."""
+
+    context: InferContext
+    pulls: PullText
+    app: web.Application
+
+    async def announce_until(self, url: str, stop: asyncio.Event) -> None:
+        """Say where this controller is, every second; at the end say that it is not there any more."""
+        store = self.context.store
+        controller = Controller(self.context.service.instance, url)
+        while not stop.is_set():
+            try:
+                await announce(store.link, store.keys, controller)
+                self.context.memory_share = await self.context.reads.memory_share()
+            except StoreError as error:
+                log.warning("cannot announce this controller", why=str(error))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), ANNOUNCE_S)
+        with contextlib.suppress(StoreError):
+            await withdraw(store.link, store.keys, controller)
+        self.pulls.goodbye()
+        await asyncio.sleep(GOODBYE_S)
+
+
+@asynccontextmanager
+async def open_infer(settings: InferSettings, *, limits: Limits = DEFAULT_LIMITS) -> AsyncIterator[Infer]:
+    """Connect to the store and put the parts together."""
+    if settings.store is None:
+        raise BadSetting("an Infer-Controller needs the store that Dispatch uses; give --store URL or DHSCHED_STORE")
+    address = parse_address(settings.store)
+    name = settings.name or f"i-{secrets.token_hex(4)}"
+    linked = LinkSettings(client_name="dhsched-infer")
+    async with (
+        await RedisStore.open(address, cell=settings.cell, limits=limits, settings=linked) as store,
+        await Reads.open(address, cell=settings.cell) as reads,
+    ):
+
+        async def ready() -> Sequence[str]:
+            return () if store.link.state == "connected" else ("the store cannot be reached",)
+
+        service = Service(role="infer", instance=name, ready=ready, in_flight_max=settings.in_flight_max)
+        holder = Holder(store, settings.credit)
+        metrics = Metrics(service.registry)
+        metrics.watch(holder)
+        context = InferContext(
+            store=store, reads=reads, settings=settings, service=service, metrics=metrics, holder=holder
+        )
+        tokens = await open_tokens(store.link, store.keys)
+        pulls = PullText(store, tokens, holder, name)
+        raw = [*pulls.routes(), *stream.routes(context), *events.routes(context)]
+        app = make_app(service, push_text.endpoints(context), raw)
+        await store.link.subscribe(store.keys.of("infer", name), holder.on_hint)
+        minding = asyncio.create_task(holder.mind_link(), name="hints")
+        try:
+            yield Infer(context, pulls, app)
+        finally:
+            minding.cancel()
+            await asyncio.gather(minding, return_exceptions=True)
+
+
+async def run_infer(
+    settings: InferSettings,
+    stop: asyncio.Event,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    say: Callable[[str], None] | None = None,
+) -> None:
+    """Serve until `stop` is set."""
+    async with open_infer(settings, limits=limits) as infer:
+        announced: list[asyncio.Task[None]] = []
+        served = asyncio.Event()
+
+        def listening(url: str) -> None:
+            announced.append(asyncio.create_task(infer.announce_until(settings.advertise or url, stop)))
+            announced[0].add_done_callback(lambda _: served.set())
+            if say is not None:
+                say(url)
+
+        await serve(
+            infer.app, host=settings.host, port=settings.port, stop_s=settings.stop_s, say=listening, stop=served
+        )

@@ -1,0 +1,139 @@
+"""What every part of an Infer-Controller shares."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from dhsched.errors import StoreUnavailable
+from dhsched.infer.held import Holder
+from dhsched.infer.settings import InferSettings
+from dhsched.ownership import outcomes as o
+from dhsched.store.reads import Reads
+from dhsched.store.redis import RedisStore
+from dhsched.types import Kind, live_key
+from dhsched.web import Problem, Service
+from dhsched.web.server import SECONDS_BUCKETS
+
+TENANT = "default"
+"""As in dispatch/context.py: everybody's tenant, until access control tells callers apart."""
+RETRY_S = 0.1  # Between two tries of an append whose outcome is unknown.
+
+
+class Metrics:
+    """What a controller counts beside its requests."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.push_seconds = Histogram(
+            "dhsched_push_seconds", "Items, from decoded to stored.", buckets=SECONDS_BUCKETS, registry=registry
+        )
+        self.pushes = Counter("dhsched_pushes", "Items pushed, by outcome.", ["outcome"], registry=registry)
+        self._registry = registry
+
+    def watch(self, holder: Holder) -> None:
+        """Figures that are read when they are asked for. The two refusals are the fence at work."""
+        for name, help_text, read in (
+            ("dhsched_pulls_held", "Pulls that this controller serves.", lambda: len(holder)),
+            ("dhsched_items_released", "Items passed on to Workers.", lambda: holder.released),
+            ("dhsched_stale_releases", "Releases that the fence refused.", lambda: holder.stale_releases),
+            ("dhsched_stale_acks", "Acks that the fence refused.", lambda: holder.stale_acks),
+        ):
+            Gauge(name, help_text, registry=self._registry).set_function(read)
+
+
+@dataclass(slots=True, kw_only=True)
+class InferContext:
+    """One controller. Everything in it but the store is a cache: it may be killed at any instruction."""
+
+    store: RedisStore
+    reads: Reads
+    settings: InferSettings
+    service: Service
+    metrics: Metrics
+    holder: Holder
+    memory_share: float = 0.0
+    streams: int = 0
+
+    def live(self, live_id: str) -> str:
+        return live_key(TENANT, live_id)
+
+    def check_room(self) -> None:
+        """A full store must keep room for what frees it: acks, departs, ends."""
+        if self.memory_share >= self.settings.memory_max:
+            raise Problem(
+                "STORE_FULL",
+                f"the store uses {self.memory_share:.0%} of its memory, and input is taken up to "
+                f"{self.settings.memory_max:.0%}; end lives, or give the store more memory",
+                memory_share=round(self.memory_share, 3),
+            )
+
+    async def append(self, *, live: str, kind: Kind, payload: bytes, boundary: bool, request: str) -> o.AppendOutcome:
+        """One item by its request id, to its end: while its outcome is unknown, it is repeated as it was."""
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + self.settings.deadline_s
+        unknown = False
+        while True:
+            try:
+                outcome = await self.store.append_input(
+                    live=live, kind=kind, payload=payload, boundary=boundary, request=request
+                )
+            except StoreUnavailable as error:
+                unknown = unknown or error.unknown
+                if loop.time() + RETRY_S >= give_up:
+                    raise StoreUnavailable(str(error), unknown=unknown) from error
+                await asyncio.sleep(RETRY_S)
+                continue
+            return outcome
+
+
+def new_request() -> str:
+    """A request id for an item that came without one."""
+    return f"r-{secrets.token_hex(10)}"
+
+
+def payload_of(kind: Kind, text: str, config: Any, bytes_max: int) -> bytes:
+    """What is stored of an item, within its limit."""
+    if kind == "config":
+        if config is msgspec.UNSET:
+            raise Problem("BAD_REQUEST", "an item of kind config has the whole configuration in `config`", field="$")
+        payload = msgspec.json.encode(config)
+    elif config is not msgspec.UNSET:
+        raise Problem("BAD_REQUEST", f"an item of kind {kind} has no `config`; its kind would be config", field="$")
+    else:
+        payload = text.encode()
+    if len(payload) > bytes_max:
+        raise Problem(
+            "TOO_LARGE",
+            f"the item has {len(payload)} bytes, at most {bytes_max} are taken; split it",
+            bytes_max=bytes_max,
+        )
+    return payload
+
+
+def refusal(live_id: str, outcome: o.AppendOutcome) -> Problem | None:
+    """The problem that an append met; None when the item is stored."""
+    match outcome:
+        case o.NotFound():
+            return Problem("NOT_FOUND", f"there is no live {live_id}; create it first")
+        case o.Ended():
+            return Problem("ENDED", f"live {live_id} has ended; create another one")
+        case o.Closing():
+            return Problem("CLOSING", f"live {live_id} ends after what is pending; create another one")
+        case o.Gap(last):
+            detail = f"live {live_id}: the last item from this producer is {last}; send {last + 1} and what follows"
+            return Problem("GAP", detail, last=last)
+        case o.TooManyPending(pending):
+            detail = f"live {live_id} has {pending} items pending, as many as it may; wait for its Worker to ack some"
+            return Problem("TOO_MANY_PENDING", detail, pending=pending)
+        case o.TooManyProducers(producers):
+            detail = (
+                f"live {live_id} remembers {producers} producers, as many as it may; reuse one of them, or wait until "
+                "one was silent for 10 minutes"
+            )
+            return Problem("TOO_MANY_PRODUCERS", detail, producers=producers)
+    return None

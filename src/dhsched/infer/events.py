@@ -1,0 +1,164 @@
+"""What happens to a live, for its application: `GET /v1/lives/{live_id}/events`, server-sent.
+
+    event: acked
+    data: {"live_id": "demo-1", "epoch": 1, "acked": 7}
+
+committed, claimed, released, acked, dropped (with its cause), stalled, ended. The record is looked at a few times a
+second and what changed is said: two items acked between two looks are one event with the later cursor. A watcher that
+comes late is told where the live stands, and one that reconnects misses nothing but intermediate cursors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from dhsched.errors import DhschedError, StoreError
+from dhsched.infer.context import InferContext
+from dhsched.ownership.state import Row
+from dhsched.web import Problem, problem_from
+
+KEEP_ALIVE_S = 10.0
+FIELDS = (
+    *("epoch", "selected", "cause", "active", "state", "released", "acked"),
+    *("dropped_interrupt", "dropped_end", "dropped_poison", "stalled"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look at a live's record saw. `past` are generations between the last look and this one."""
+
+    epoch: int = 0
+    worker: str = ""
+    cause: str = ""
+    active: bool = False
+    state: str = "open"
+    released: int = 0
+    acked: int = 0
+    dropped_interrupt: int = 0
+    dropped_end: int = 0
+    dropped_poison: int = 0
+    stalled: bool = False
+    past: tuple[Row, ...] = ()
+
+
+def changes(before: Look, now: Look) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The events between two looks, in the order in which they can have happened."""
+    claimed_before = before.active
+    if now.stalled and not before.stalled:
+        yield "stalled", {"epoch": now.epoch, "worker": now.worker}
+    if now.epoch != before.epoch:
+        for row in now.past:
+            yield "committed", {"epoch": row.epoch, "worker": row.worker, "cause": row.cause}
+            if row.claimed_at:
+                yield "claimed", {"epoch": row.epoch, "worker": row.worker}
+        yield "committed", {"epoch": now.epoch, "worker": now.worker, "cause": now.cause}
+        claimed_before = False
+    if now.active and not claimed_before:
+        yield "claimed", {"epoch": now.epoch, "worker": now.worker}
+    for cause in ("interrupt", "poison", "end"):
+        dropped = getattr(now, f"dropped_{cause}") - getattr(before, f"dropped_{cause}")
+        if dropped > 0:
+            yield "dropped", {"epoch": now.epoch, "cause": cause, "items": dropped}
+    if now.released > before.released and now.state != "ended":
+        yield "released", {"epoch": now.epoch, "released": now.released}
+    if now.acked > before.acked and now.state != "ended":
+        yield "acked", {"epoch": now.epoch, "acked": now.acked}
+    if now.state == "ended" and before.state != "ended":
+        yield "ended", {"epoch": now.epoch, "acked": now.acked}
+
+
+def routes(context: InferContext) -> list[web.RouteDef]:
+    async def serve(request: web.Request) -> web.StreamResponse:
+        try:
+            live_id = request.match_info["live_id"]
+            live = context.live(live_id)
+            if context.streams >= context.settings.streams_max:
+                raise Problem("BUSY", f"{context.streams} streams and watchers are open, as many as are taken")
+            first = await look(context, live, Look())
+            if first is None:
+                raise Problem("NOT_FOUND", f"there is no live {live_id}; create it first")
+        except DhschedError as error:
+            return (problem_from(error) or Problem("INTERNAL", str(error))).response()
+        context.streams += 1
+        try:
+            return await watch(context, request, live_id, live, first)
+        finally:
+            context.streams -= 1
+
+    return [web.get("/v1/lives/{live_id}/events", serve)]
+
+
+async def watch(
+    context: InferContext, request: web.Request, live_id: str, live: str, first: Look
+) -> web.StreamResponse:
+    """Say what changes until the live has ended, or the watcher or this controller leaves."""
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+    await response.prepare(request)
+    loop = asyncio.get_running_loop()
+    before, now, said_at = Look(), first, loop.time()
+    try:
+        while True:
+            for event, data in changes(before, now):
+                await response.write(encoded(event, {"live_id": live_id, **data}))
+                said_at = loop.time()
+            if now.state == "ended" or context.service.stopping:
+                break
+            if loop.time() - said_at >= KEEP_ALIVE_S:
+                await response.write(b": still here\n\n")
+                said_at = loop.time()
+            before = now
+            await asyncio.sleep(context.settings.watch_s)
+            now = await next_look(context, live, before)
+    except ConnectionError:
+        pass  # The watcher has gone.
+    return response
+
+
+async def next_look(context: InferContext, live: str, before: Look) -> Look:
+    """The next look; while the store cannot be read nothing is said. A live that was swept has ended."""
+    try:
+        return await look(context, live, before) or replace(before, state="ended")
+    except StoreError:
+        return before
+
+
+async def look(context: InferContext, live: str, before: Look) -> Look | None:
+    f = await context.reads.link.call("HMGET", context.reads.keys.of("live", live), *FIELDS)
+    if f[0] is None:
+        return None
+    found = _look(f)
+    if before.epoch and found.epoch != before.epoch:
+        record = await context.reads.live(live)
+        past = record.history if record is not None else ()
+        found = replace(found, past=tuple(row for row in past if before.epoch < row.epoch < found.epoch))
+    return found
+
+
+def _look(f: Sequence[bytes | None]) -> Look:
+    def number(at: int) -> int:
+        return int(f[at] or 0)
+
+    return Look(
+        epoch=number(0),
+        worker=(f[1] or b"").decode(),
+        cause=(f[2] or b"").decode(),
+        active=bool(f[3]),
+        state=(f[4] or b"").decode(),
+        released=number(5),
+        acked=number(6),
+        dropped_interrupt=number(7),
+        dropped_end=number(8),
+        dropped_poison=number(9),
+        stalled=bool(f[10]),
+    )
+
+
+def encoded(event: str, data: dict[str, Any]) -> bytes:
+    return b"event: " + event.encode() + b"\ndata: " + msgspec.json.encode(data) + b"\n\n"

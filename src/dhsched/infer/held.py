@@ -1,0 +1,278 @@
+"""The pulls that this controller holds, and the two calls that serve all of them: release and ack.
+
+Theory of operation. A pull is served when there may be something for it: after it was granted, after a hint that its
+live got input, after an ack that opened its window. Whatever is due in one tick of the loop goes to the store in one
+`release_many` or `ack_many`; at most `CALLS_MAX` of each are under way, so under load calls grow instead of queueing.
+No task, no timer and no call belongs to one live.
+
+Nothing is decided here. The store releases, under its fence; what comes back is passed on. A call whose outcome is
+unknown is repeated with the same cursor, and the store answers with the same range, so nothing is skipped or doubled.
+Hints come over the connection that the calls go over: when it was lost, hints may have been, and every pull is due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+import structlog
+
+from dhsched.errors import StoreError
+from dhsched.outbox import Outbox
+from dhsched.ownership import outcomes as o
+from dhsched.store.redis import Ack, RedisStore, Release
+from dhsched.types import Generation
+from dhsched.wire import Ended, Items, Problem, Stale
+
+log = structlog.get_logger(__name__)
+
+ROWS_MAX = 128  # In one call.
+CALLS_MAX = 2  # Of each kind, under way.
+RETRY_S = 0.1  # After a call that failed.
+LOOK_S = 0.05  # Between two looks whether the link to the store was lost.
+
+
+class Peer(Protocol):
+    """The connection that a pull came over."""
+
+    worker: str
+    outbox: Outbox
+    waiting: set[Held]
+
+
+class Held:
+    """One granted pull: the latest of its live that this controller knows of."""
+
+    __slots__ = (
+        *("ack_due", "ack_n", "ack_saved", "acked", "after", "again", "epoch"),
+        *("first", "live", "more", "peer", "pull_no", "release_due"),
+    )
+
+    def __init__(self, peer: Peer, live: str, epoch: int, pull_no: int, after: int) -> None:
+        self.peer = peer
+        self.live = live
+        self.epoch = epoch
+        self.pull_no = pull_no
+        self.after = after  # The last item that was passed on.
+        self.acked = 0  # At least this much is acked. Too low is safe: it costs a release that finds nothing.
+        self.more = False  # The last release stopped at the window, not at the end of the queue.
+        self.first = True
+        self.release_due = False  # Queued, or under way.
+        self.again = False  # Due once more when the one under way is back.
+        self.ack_due = False
+        self.ack_n = 0
+        self.ack_saved: bytes | None = None
+
+
+class Holder:
+    """All pulls of this controller."""
+
+    def __init__(self, store: RedisStore, credit: int) -> None:
+        self.stale_releases = 0
+        self.stale_acks = 0
+        self.released = 0
+        self._store = store
+        self._credit = credit
+        self._held: dict[str, Held] = {}
+        self._releases: list[Held] = []
+        self._acks: list[Held] = []
+        self._releasing = 0
+        self._acking = 0
+        self._flush_due = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    # -- pulls
+
+    def take(self, held: Held) -> None:
+        """A pull was granted. Of two for one live the later one counts; the store has refused the other already."""
+        before = self._held.get(held.live)
+        if before is not None and (before.epoch, before.pull_no) > (held.epoch, held.pull_no):
+            return
+        self._held[held.live] = held
+        if before is not None and before.epoch < held.epoch:
+            before.peer.outbox.put(Stale(before.live, before.epoch))
+        self.release_soon(held)
+
+    def find(self, peer: Peer, live: str, epoch: int) -> Held | None:
+        held = self._held.get(live)
+        return held if held is not None and held.peer is peer and held.epoch == epoch else None
+
+    def drop(self, held: Held) -> None:
+        if self._held.get(held.live) is held:
+            del self._held[held.live]
+        held.peer.waiting.discard(held)
+
+    def drop_all(self, peer: Peer) -> None:
+        """The connection is gone, and its pulls with it."""
+        for held in [each for each in self._held.values() if each.peer is peer]:
+            self.drop(held)
+
+    def on_hint(self, _channel: bytes, live: bytes) -> None:
+        """Something was appended, or a hold was lifted, or the live ended."""
+        held = self._held.get(live.decode())
+        if held is not None:
+            self.release_soon(held)
+
+    # -- what is due
+
+    def release_soon(self, held: Held) -> None:
+        if held.release_due:
+            held.again = True
+        elif held.peer.outbox.full:
+            # A slow reader holds back only itself: its pulls wait until its connection has drained.
+            held.peer.waiting.add(held)
+        else:
+            held.release_due = True
+            self._releases.append(held)
+            self._flush_soon()
+
+    def drained(self, peer: Peer) -> None:
+        """The connection took what was waiting: its pulls may go on."""
+        if peer.waiting and not peer.outbox.full:
+            waiting, peer.waiting = peer.waiting, set()
+            for held in waiting:
+                self.release_soon(held)
+
+    def ack_soon(self, held: Held, n: int, saved: bytes | None) -> None:
+        """Only the latest ack of a live is kept: it includes those before it."""
+        held.ack_n = max(held.ack_n, n)
+        if saved is not None:
+            held.ack_saved = saved
+        if not held.ack_due:
+            held.ack_due = True
+            self._acks.append(held)
+            self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        while self._acks and self._acking < CALLS_MAX:
+            rows, self._acks = self._acks[:ROWS_MAX], self._acks[ROWS_MAX:]
+            self._acking += 1
+            self._spawn(self._ack(rows))
+        while self._releases and self._releasing < CALLS_MAX:
+            rows, self._releases = self._releases[:ROWS_MAX], self._releases[ROWS_MAX:]
+            self._releasing += 1
+            self._spawn(self._release(rows))
+
+    def _spawn(self, call: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(call)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -- release
+
+    async def _release(self, rows: list[Held]) -> None:
+        credit = self._credit
+        asked = [Release(h.live, h.peer.worker, h.epoch, h.pull_no, h.after, credit) for h in rows]
+        try:
+            outcomes = await self._store.release_many(asked)
+        except StoreError as error:
+            log.warning("cannot release", lives=len(rows), why=str(error))
+            self._loop.call_later(RETRY_S, self._release_again, rows)
+            return
+        finally:
+            self._releasing -= 1
+        for held, outcome in zip(rows, outcomes, strict=True):
+            held.release_due = False
+            again, held.again = held.again, False
+            self._released(held, outcome)
+            if again and self._held.get(held.live) is held:
+                self.release_soon(held)
+        self._flush_soon()
+
+    def _release_again(self, rows: list[Held]) -> None:
+        for held in rows:
+            held.release_due = held.again = False
+            if self._held.get(held.live) is held:
+                self.release_soon(held)
+
+    def _released(self, held: Held, outcome: o.ReleaseOutcome) -> None:
+        match outcome:
+            case o.Items(first, items):
+                count = len(items)
+                held.after = first + count - 1
+                # A first item alone may be one that the last generation died of: then the window was 1.
+                held.more = held.after - held.acked >= self._credit or (held.first and count == 1)
+                held.first = False
+                self.released += count
+                message = Items(held.live, held.epoch, held.pull_no, first, list(items))
+                held.peer.outbox.put(message, sum(map(len, items)))
+            case o.Nothing():
+                held.more = False
+            case o.Ended():
+                self._over(held, ended=True)
+            case o.Stale(current):
+                self.stale_releases += 1
+                # The same generation with another pull: its Worker has gone to another socket, which serves it now.
+                superseded = current == Generation(held.peer.worker, held.epoch)
+                self.drop(held) if superseded else self._over(held, ended=False)
+
+    def _over(self, held: Held, *, ended: bool) -> None:
+        said = Ended if ended else Stale
+        held.peer.outbox.put(said(held.live, held.epoch))
+        self.drop(held)
+
+    # -- ack
+
+    async def _ack(self, rows: list[Held]) -> None:
+        asked = []
+        for held in rows:
+            asked.append(Ack(held.live, held.peer.worker, held.epoch, held.ack_n, held.ack_saved))
+            held.ack_due, held.ack_saved = False, None
+        try:
+            outcomes = await self._store.ack_many(asked)
+        except StoreError as error:
+            log.warning("cannot ack", lives=len(rows), why=str(error))
+            self._loop.call_later(RETRY_S, self._ack_again, rows, asked)
+            return
+        finally:
+            self._acking -= 1
+        for held, outcome in zip(rows, outcomes, strict=True):
+            self._acked(held, outcome)
+        self._flush_soon()
+
+    def _ack_again(self, rows: list[Held], asked: list[Ack]) -> None:
+        for held, ack in zip(rows, asked, strict=True):
+            if held.ack_saved is None:
+                held.ack_saved = ack.saved
+            self.ack_soon(held, ack.n, None)
+
+    def _acked(self, held: Held, outcome: o.AckOutcome) -> None:
+        match outcome:
+            case o.Acked(acked, ended):
+                held.acked = max(held.acked, acked)
+                if ended:
+                    self._over(held, ended=True)
+                elif held.more:
+                    self.release_soon(held)
+            case o.Ahead(released):
+                detail = f"{held.live} acked {held.ack_n}, but only {released} is released to this pull; pull again"
+                held.peer.outbox.put(Problem("AHEAD", detail, held.live, held.epoch))
+            case o.Ended():
+                self._over(held, ended=True)
+            case o.Stale():
+                self.stale_acks += 1
+                self._over(held, ended=False)
+
+    # -- hints that were lost
+
+    async def mind_link(self) -> None:
+        """After each reconnect to the store every pull is due: what was published meanwhile was lost."""
+        link = self._store.link
+        reconnects = link.reconnects
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if link.reconnects != reconnects:
+                reconnects = link.reconnects
+                for held in self._held.values():
+                    self.release_soon(held)

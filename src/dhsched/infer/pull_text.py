@@ -1,0 +1,206 @@
+"""PullText: `/v1/pull`, one WebSocket per Worker and controller, many lives on it (paper, 4.3 and 7.4).
+
+Who pulls is what the token says. `open` tells a Worker what a live is made of, for a slot that it holds, and claims
+nothing; `pull` claims the generation or comes back to it. From then on input flows as it is released (held.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from typing import Any
+
+import structlog
+from aiohttp import WSMsgType, web
+
+from dhsched.errors import DhschedError, StoreError
+from dhsched.infer.held import Held, Holder
+from dhsched.outbox import Outbox
+from dhsched.ownership import outcomes as o
+from dhsched.store.redis import RedisStore
+from dhsched.tokens import BadToken, Tokens
+from dhsched.types import check_live, slot_tag
+from dhsched.web.problems import problem_from
+from dhsched.wire import (
+    FRAME_BYTES_MAX,
+    HEARTBEAT_S,
+    Ack,
+    Ended,
+    Goodbye,
+    Hello,
+    Leave,
+    Open,
+    Opened,
+    Problem,
+    Pull,
+    Pulling,
+    PullSays,
+    Stale,
+    Welcome,
+    read_pull_says,
+)
+
+log = structlog.get_logger(__name__)
+
+PATH = "/v1/pull"
+ASKED_MAX = 256  # Opens and pulls of one Worker under way; past that it is not read from.
+HELLO_S = 5.0
+GOODBYE_S = 1.0
+OPENABLE = frozenset({b"reserved", b"starting", b"running"})
+
+
+class PullText:
+    """The Workers that are connected to this controller."""
+
+    def __init__(self, store: RedisStore, tokens: Tokens, holder: Holder, controller: str) -> None:
+        self.store = store
+        self.tokens = tokens
+        self.holder = holder
+        self.controller = controller
+        self.peers: set[PullPeer] = set()
+
+    def routes(self) -> list[web.RouteDef]:
+        return [web.get(PATH, self.serve)]
+
+    async def serve(self, request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse(heartbeat=HEARTBEAT_S, max_msg_size=FRAME_BYTES_MAX)
+        await socket.prepare(request)
+        peer = PullPeer(self, socket)
+        sending = asyncio.create_task(peer.outbox.run())
+        self.peers.add(peer)
+        try:
+            await peer.listen()
+            peer.outbox.finish()
+            with contextlib.suppress(TimeoutError, ConnectionError):
+                await asyncio.wait_for(sending, GOODBYE_S)
+        finally:
+            self.peers.discard(peer)
+            self.holder.drop_all(peer)
+            peer.cancel()
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+            await socket.close()
+        return socket
+
+    def goodbye(self) -> None:
+        """This controller is stopping: send everybody to another one."""
+        for peer in self.peers:
+            peer.outbox.put(Goodbye())
+
+
+class PullPeer:
+    """One Worker's connection."""
+
+    def __init__(self, pulls: PullText, socket: web.WebSocketResponse) -> None:
+        self.worker = ""
+        self.waiting: set[Held] = set()
+        self.outbox = Outbox(socket.send_bytes, lambda: pulls.holder.drained(self))
+        self._pulls = pulls
+        self._socket = socket
+        self._asked: set[asyncio.Task[None]] = set()
+
+    async def listen(self) -> None:
+        """Everything the Worker says, until it leaves or says what it may not."""
+        try:
+            async with asyncio.timeout(HELLO_S) as until_hello:
+                async for message in self._socket:
+                    if message.type is not WSMsgType.BINARY:
+                        return
+                    for said in read_pull_says(message.data):
+                        await self._hear(said)
+                    until_hello.reschedule(None)
+                    if len(self._asked) > ASKED_MAX:
+                        await asyncio.wait(self._asked, return_when=asyncio.FIRST_COMPLETED)
+        except TimeoutError:
+            self.outbox.put(Problem("UNAUTHORIZED", f"no hello within {HELLO_S:g} s"))
+        except BadToken as error:
+            self.outbox.put(Problem("UNAUTHORIZED", str(error)))
+        except StoreError as error:
+            self.outbox.put(problem_of(error))
+        except DhschedError as error:
+            log.warning("ending a Worker's pulls", worker=self.worker, why=str(error))
+            self.outbox.put(Problem("BAD_REQUEST", str(error)))
+
+    def cancel(self) -> None:
+        for task in self._asked:
+            task.cancel()
+
+    async def _hear(self, said: PullSays) -> None:
+        holder = self._pulls.holder
+        match said:
+            case Ack() if (held := holder.find(self, said.live, said.epoch)) is not None:
+                holder.ack_soon(held, said.n, said.saved)
+            case Ack():
+                pass  # Of a pull that was superseded: the Worker says it again with the one it has now.
+            case Hello():
+                proven = await self._pulls.tokens.read(said.token)
+                self.worker = proven.boot.worker
+                self.outbox.put(Welcome(self._pulls.controller))
+            case _ if not self.worker:
+                raise BadToken("a connection begins with hello")
+            case Pull():
+                self._ask(self._pull(said))
+            case Open():
+                self._ask(self._open(said))
+            case Leave() if (held := holder.find(self, said.live, said.epoch)) is not None:
+                holder.drop(held)
+
+    def _ask(self, call: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(call)
+        self._asked.add(task)
+        task.add_done_callback(self._asked.discard)
+
+    async def _pull(self, said: Pull) -> None:
+        store = self._pulls.store
+        try:
+            outcome = await store.pull(
+                live=said.live,
+                worker=self.worker,
+                epoch=said.epoch,
+                after=said.after,
+                controller=self._pulls.controller,
+            )
+            if isinstance(outcome, o.RolledBack):
+                # The Worker holds a number that the store never issued: that proves lost history (docs/protocol.md).
+                log.error("the store has lost history: beginning a new term", live=said.live, epoch=said.epoch)
+                await store.new_term(term=outcome.term, seen_term=outcome.term)
+        except DhschedError as error:
+            self.outbox.put(problem_of(error, said.live, said.epoch))
+            return
+        match outcome:
+            case o.Pulling():
+                # Said before anything is released to it, on the same connection, so it arrives first.
+                message = Pulling(said.live, said.epoch, outcome.pull_no, outcome.after, outcome.config, outcome.saved)
+                self.outbox.put(message, len(outcome.config) + len(outcome.saved))
+                if self in self._pulls.peers:
+                    self._pulls.holder.take(Held(self, said.live, said.epoch, outcome.pull_no, outcome.after))
+            case o.Ended():
+                self.outbox.put(Ended(said.live, said.epoch))
+            case o.Stale() | o.RolledBack():
+                self.outbox.put(Stale(said.live, said.epoch))
+
+    async def _open(self, said: Open) -> None:
+        """What the live is made of. Once the slot exists, no older generation can change what was saved."""
+        link, keys = self._pulls.store.link, self._pulls.store.keys
+        try:
+            check_live(said.live)
+            slot, record, data = await asyncio.gather(
+                link.call("HGET", keys.of("slots", self.worker), slot_tag(said.live, said.epoch)),
+                link.call("HMGET", keys.of("live", said.live), "digital_id", "room"),
+                link.call("HMGET", keys.of("data", said.live), "metadata", "config", "saved"),
+            )
+        except DhschedError as error:
+            self.outbox.put(problem_of(error, said.live, said.epoch))
+            return
+        if slot not in OPENABLE or record[0] is None:
+            self.outbox.put(Stale(said.live, said.epoch))
+            return
+        metadata, config, saved = (value or b"" for value in data)
+        opened = Opened(said.live, said.epoch, record[0].decode(), (record[1] or b"").decode(), metadata, config, saved)
+        self.outbox.put(opened, len(metadata) + len(config) + len(saved))
+
+
+def problem_of(error: DhschedError, live: str = "", epoch: int = 0) -> Problem:
+    problem = problem_from(error)
+    return Problem(problem.code if problem else "INTERNAL", str(error), live, epoch)

@@ -1,0 +1,85 @@
+"""PushText over HTTP: `POST /v1/lives/{live_id}/text`, one item per request. Accepted means stored.
+
+A request has an id, from its `request_id` or its Idempotency-Key: the same id again is the same item, however often a
+client repeats it. Without one we make one, which makes our own retries safe but not the client's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+
+from dhsched.infer.context import InferContext, new_request, payload_of, refusal
+from dhsched.ownership import outcomes as o
+from dhsched.types import Kind
+from dhsched.web import Asked, Endpoint, HeaderParameter, Id
+
+IDEMPOTENCY_KEY = HeaderParameter("Idempotency-Key", Id, "The request's id, where the body has none.")
+
+
+class LivePath(msgspec.Struct, forbid_unknown_fields=True):
+    live_id: Id
+
+
+class PushText(msgspec.Struct, forbid_unknown_fields=True):
+    """One item. An interrupt drops what is pending; a config item brings the whole configuration, in `config`."""
+
+    text: Annotated[str, msgspec.Meta(max_length=65_536)] = ""
+    kind: Kind = "text"
+    boundary: Annotated[bool, msgspec.Meta(description="A sentence ends here: a good place to move the live.")] = False
+    config: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    request_id: Id | msgspec.UnsetType = msgspec.UNSET
+
+
+class Pushed(msgspec.Struct, omit_defaults=True):
+    """The item is stored, as number `seq` of its live; `duplicate` when it was stored before."""
+
+    live_id: str
+    request_id: str
+    seq: int | None = None
+    duplicate: bool = False
+
+
+def endpoints(context: InferContext) -> Sequence[Endpoint]:
+    async def push_text(asked: Asked) -> Pushed:
+        """Store one item."""
+        began = time.perf_counter()
+        body: PushText = asked.body
+        live_id = asked.path.live_id
+        live = context.live(live_id)
+        context.check_room()
+        payload = payload_of(body.kind, body.text, body.config, context.settings.text_bytes_max)
+        given = body.request_id if isinstance(body.request_id, str) else asked.header(IDEMPOTENCY_KEY.name)
+        request = given or new_request()
+        outcome = await context.append(
+            live=live, kind=body.kind, payload=payload, boundary=body.boundary, request=request
+        )
+        context.metrics.pushes.labels(type(outcome).__name__).inc()
+        context.metrics.push_seconds.observe(time.perf_counter() - began)
+        problem = refusal(live_id, outcome)
+        if problem is not None:
+            raise problem
+        if isinstance(outcome, o.Appended):
+            return Pushed(live_id, request, seq=outcome.seq)
+        return Pushed(live_id, request, duplicate=True)
+
+    return [
+        Endpoint(
+            name="push_text",
+            method="POST",
+            path="/v1/lives/{live_id}/text",
+            handler=push_text,
+            summary="Push one item of input",
+            path_type=LivePath,
+            body=PushText,
+            headers=[IDEMPOTENCY_KEY],
+            replies={200: Pushed},
+            problems=[
+                *("NOT_FOUND", "ENDED", "CLOSING", "TOO_MANY_PENDING", "TOO_LARGE", "STORE_FULL"),
+            ],
+            tag="input",
+        )
+    ]

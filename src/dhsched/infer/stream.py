@@ -1,0 +1,286 @@
+"""PushText over a WebSocket: `/v1/lives/{live_id}/stream`, and `/v1/stream` for many lives on one socket.
+
+A frame is a JSON object, or an array of them; replies come as arrays, one per tick of the loop. What is sent is one of
+
+    {"n": 7, "text": "Hello.", "boundary": true}      an item, number 7 of this producer
+    {"text": "Hello."}                                an item without a number
+    {"token": "Hel"}                                  a piece of text, to be joined with what follows
+
+each with `kind` and `config` as in a POST, and with `live` on `/v1/stream`. Many may be in flight; the replies of one
+live are in the order in which it was sent to. Numbered items are exact: `?producer=NAME` and n say which item it is,
+so after a lost connection a client sends again from the last reply and nothing is doubled, left out or reordered.
+Tokens are joined up to a sentence's end, for at most `join_ms`, and while the item before is being stored; `tokens`
+in the reply counts those of this connection that are stored. They have no numbers, so what was in flight when a
+connection broke is unknown to the client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from typing import Annotated, Any
+
+import msgspec
+import structlog
+from aiohttp import WSMsgType, web
+
+from dhsched.errors import DhschedError
+from dhsched.infer.context import InferContext, payload_of, refusal
+from dhsched.infer.joining import Joined, Joiner
+from dhsched.outbox import Outbox
+from dhsched.ownership import outcomes as o
+from dhsched.store.redis import RedisStore
+from dhsched.types import Kind, check_id
+from dhsched.web import Id, Problem, problem_from
+from dhsched.wire import FRAME_BYTES_MAX, HEARTBEAT_S
+
+log = structlog.get_logger(__name__)
+
+LINES_MAX = 10_000  # Lives of one socket.
+UNSET = msgspec.UNSET
+
+
+class Push(msgspec.Struct, forbid_unknown_fields=True):
+    """One message; see the module."""
+
+    live: Id | msgspec.UnsetType = UNSET
+    n: Annotated[int, msgspec.Meta(ge=1, le=2**53 - 1)] = 0
+    text: Annotated[str, msgspec.Meta(max_length=65_536)] = ""
+    kind: Kind = "text"
+    boundary: bool = False
+    config: dict[str, Any] | msgspec.UnsetType = UNSET
+    token: Annotated[str, msgspec.Meta(max_length=4_096)] | msgspec.UnsetType = UNSET
+
+
+class Answer(msgspec.Struct, omit_defaults=True):
+    """One reply: the item is stored as `seq`, or it was before, or `problem` says why not."""
+
+    live: str
+    n: int = 0
+    tokens: int = 0
+    seq: int = 0
+    duplicate: bool = False
+    problem: dict[str, Any] | None = None
+
+
+_frames = msgspec.json.Decoder(list[Push] | Push)
+
+
+def routes(context: InferContext) -> list[web.RouteDef]:
+    async def serve(request: web.Request) -> web.StreamResponse:
+        try:
+            live_id = request.match_info.get("live_id", "")
+            if live_id:
+                context.live(live_id)
+            producer = request.query.get("producer", "")
+            if producer:
+                check_id(producer, "producer")
+            if context.streams >= context.settings.streams_max:
+                raise Problem("BUSY", f"{context.streams} streams and watchers are open, as many as are taken")
+        except DhschedError as error:
+            problem = problem_from(error) or Problem("INTERNAL", str(error))
+            return problem.response()
+        context.streams += 1
+        try:
+            return await StreamPeer(context, live_id, producer).serve(request)
+        finally:
+            context.streams -= 1
+
+    return [web.get("/v1/lives/{live_id}/stream", serve), web.get("/v1/stream", serve)]
+
+
+class Entry:
+    """One reply that is owed, in its place."""
+
+    __slots__ = ("answer", "began", "done")
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self.began = time.perf_counter()
+        self.done = False
+
+
+class Line:
+    """One live on one socket: the replies it is owed, in order, and what joins its tokens."""
+
+    __slots__ = ("entries", "joiner", "live", "live_id")
+
+    def __init__(self, live_id: str, live: str) -> None:
+        self.live_id = live_id
+        self.live = live
+        self.entries: deque[Entry] = deque()
+        self.joiner: Joiner[Entry] | None = None
+
+
+class StreamPeer:
+    """One socket."""
+
+    def __init__(self, context: InferContext, live_id: str, producer: str) -> None:
+        self._context = context
+        self._live_id = live_id
+        self._producer = producer
+        self._lines: dict[str, Line] = {}
+        self._in_flight = 0
+        self._room = asyncio.Event()
+        self._outbox: Outbox
+
+    async def serve(self, request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse(heartbeat=HEARTBEAT_S, max_msg_size=FRAME_BYTES_MAX)
+        await socket.prepare(request)
+
+        async def send(frame: bytes) -> None:
+            await socket.send_str(frame.decode())
+
+        self._outbox = Outbox(send, encode=msgspec.json.encode)
+        sending = asyncio.create_task(self._outbox.run())
+        try:
+            async for message in socket:
+                if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
+                    break
+                self._hear(message.data)
+                await self._wait_for_room()
+        finally:
+            for line in self._lines.values():
+                if line.joiner is not None:
+                    line.joiner.close()
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+            await socket.close()
+        return socket
+
+    async def _wait_for_room(self) -> None:
+        """A client that does not read its replies, or sends faster than we store, is not read from."""
+        while self._in_flight >= self._context.settings.stream_in_flight_max or self._outbox.full:
+            self._room.clear()
+            # Replies leave the outbox without a word to us, so look now and then as well.
+            try:
+                await asyncio.wait_for(self._room.wait(), 0.05)
+            except TimeoutError:
+                continue
+
+    def _hear(self, frame: str | bytes) -> None:
+        try:
+            pushes = _frames.decode(frame)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            problem = Problem("BAD_REQUEST", f"the frame cannot be read: {error}")
+            self._outbox.put(Answer(self._live_id, problem=problem.document()))
+            return
+        for push in pushes if isinstance(pushes, list) else (pushes,):
+            try:
+                self._push(push)
+            except DhschedError as error:
+                self._refuse(push, error)
+
+    def _refuse(self, push: Push, error: DhschedError) -> None:
+        problem = problem_from(error) or Problem("INTERNAL", str(error))
+        live_id = push.live if isinstance(push.live, str) else self._live_id
+        answer = Answer(live_id, n=push.n, problem=problem.document())
+        line = self._lines.get(live_id)
+        if line is None:
+            self._outbox.put(answer)
+        else:
+            self._owe(line, answer).done = True
+            self._answer(line)
+
+    def _push(self, push: Push) -> None:
+        context = self._context
+        line = self._line(push)
+        context.check_room()
+        if isinstance(push.token, str):
+            self._joiner(line).token(push.token)
+            return
+        payload = payload_of(push.kind, push.text, push.config, context.settings.text_bytes_max)
+        if push.n and not self._producer:
+            raise Problem("BAD_REQUEST", "numbered items need ?producer=NAME on the socket's URL", field="$.n")
+        if not push.n or line.joiner is not None:
+            # Behind the tokens that wait, so that nothing overtakes them.
+            self._joiner(line).item(push.kind, payload, push.boundary, (self._producer, push.n))
+            return
+        entry = self._owe(line, Answer(line.live_id, n=push.n))
+        # The hot path: one future and one callback per item, no task.
+        stored = context.store.begin(
+            "append_input",
+            {
+                "live": line.live,
+                "kind": push.kind,
+                "payload": payload,
+                "boundary": push.boundary,
+                "producer": self._producer,
+                "n": push.n,
+                "request": "",
+            },
+        )
+        stored.add_done_callback(lambda future: self._stored(line, entry, future))
+
+    def _line(self, push: Push) -> Line:
+        live_id = push.live if isinstance(push.live, str) else self._live_id
+        line = self._lines.get(live_id)
+        if line is None:
+            if not live_id or (self._live_id and live_id != self._live_id):
+                raise Problem("BAD_REQUEST", "name the live: `live` on /v1/stream, nothing else on a live's own stream")
+            if len(self._lines) >= LINES_MAX:
+                raise Problem("BUSY", f"one socket serves {LINES_MAX} lives; open another one")
+            line = self._lines[live_id] = Line(live_id, self._context.live(live_id))
+        return line
+
+    def _owe(self, line: Line, answer: Answer) -> Entry:
+        entry = Entry(answer)
+        line.entries.append(entry)
+        self._in_flight += 1
+        return entry
+
+    # -- replies
+
+    def _stored(self, line: Line, entry: Entry, future: asyncio.Future[Any]) -> None:
+        try:
+            self._settle(line, entry, RedisStore.outcome_of(future.result()))
+        except DhschedError as error:
+            self._failed(line, entry, error)
+
+    def _settle(self, line: Line, entry: Entry, outcome: o.AppendOutcome) -> None:
+        answer = entry.answer
+        if isinstance(outcome, o.Appended):
+            answer.seq = outcome.seq
+        elif isinstance(outcome, o.Duplicate):
+            answer.duplicate = True
+        else:
+            problem = refusal(line.live_id, outcome)
+            answer.problem = problem.document() if problem else None
+        entry.done = True
+        self._context.metrics.pushes.labels(type(outcome).__name__).inc()
+        self._context.metrics.push_seconds.observe(time.perf_counter() - entry.began)
+        self._answer(line)
+
+    def _failed(self, line: Line, entry: Entry, error: DhschedError) -> None:
+        problem = problem_from(error) or Problem("INTERNAL", str(error))
+        entry.answer.problem = problem.document()
+        entry.done = True
+        self._answer(line)
+
+    def _answer(self, line: Line) -> None:
+        """Everything at the front that is done."""
+        entries = line.entries
+        while entries and entries[0].done:
+            self._outbox.put(entries.popleft().answer)
+            self._in_flight -= 1
+        self._room.set()
+
+    # -- tokens
+
+    def _joiner(self, line: Line) -> Joiner[Entry]:
+        if line.joiner is None:
+            line.joiner = Joiner(
+                self._context,
+                line.live,
+                owe=lambda n: self._owe(line, Answer(line.live_id, n=n)),
+                done=lambda entry, joined, result: self._joined(line, entry, joined, result),
+            )
+        return line.joiner
+
+    def _joined(self, line: Line, entry: Entry, joined: Joined, result: o.AppendOutcome | DhschedError) -> None:
+        if isinstance(result, DhschedError):
+            self._failed(line, entry, result)
+            return
+        entry.answer.tokens = joined.tokens_so_far
+        self._settle(line, entry, result)

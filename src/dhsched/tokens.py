@@ -1,0 +1,156 @@
+"""Boot tokens: what a Worker shows instead of saying who it is.
+
+`register_worker` hands out a WorkerID and this token bound to it. It is a JWT signed (HS256, nothing else is accepted)
+with a secret of the cell that only Dispatch and Infer replicas can read: it lies in the store's `keys`, where the
+first process that needs one puts it. `kid` names the secret. To change it, add `boot:2` to `keys` and remove `boot:1`
+once the tokens signed with it have been renewed, which happens when half of their life is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import jwt
+
+from dhsched.errors import DhschedError
+from dhsched.store.keys import Keys
+from dhsched.store.link import Link
+from dhsched.types import check_worker
+
+ALGORITHM = "HS256"
+AUDIENCE = "dhsched-worker"
+TTL_S = 24 * 3600.0
+SECRET_BYTES = 32
+LEEWAY_S = 30.0  # Between the clocks of two replicas.
+REFRESH_MIN_S = 1.0  # Between two readings of the secrets because of a token with an unknown one.
+_FIELD = "boot:"
+
+
+class BadToken(DhschedError):
+    """A token that we did not sign, or whose time is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Boot:
+    """Who a token speaks for. `worker` is the only source of a WorkerID on a link."""
+
+    worker: str
+    boot: str
+    name: str
+    pool: str
+    capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class Proven:
+    """A token that holds, and whether it is time for a new one."""
+
+    boot: Boot
+    renew: bool
+
+
+class Tokens:
+    """The cell's secrets. Made by `open_tokens`."""
+
+    def __init__(
+        self, link: Link, keys: Keys, *, ttl_s: float = TTL_S, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._link = link
+        self._key = keys.of("keys")
+        self._ttl_s = ttl_s
+        self._clock = clock
+        self._secrets: dict[str, str] = {}
+        self._signs_with = ""
+        self._refreshed_at = float("-inf")
+
+    def issue(self, boot: Boot) -> str:
+        """A token for this boot, with the newest secret."""
+        now = self._clock()
+        claims = {
+            "aud": AUDIENCE,
+            "sub": boot.worker,
+            "iat": int(now),
+            "exp": int(now + self._ttl_s),
+            "boot": boot.boot,
+            "name": boot.name,
+            "pool": boot.pool,
+            "capacity": boot.capacity,
+        }
+        kid = self._signs_with
+        return jwt.encode(claims, self._secrets[kid], algorithm=ALGORITHM, headers={"kid": kid})
+
+    async def read(self, token: str) -> Proven:
+        """Whom the token speaks for, or BadToken."""
+        kid = self._kid(token)
+        if kid not in self._secrets:
+            await self._refresh()
+        return self._verify(token, kid)
+
+    def _kid(self, token: str) -> str:
+        try:
+            kid = jwt.get_unverified_header(token).get("kid")
+        except jwt.InvalidTokenError:
+            kid = None
+        if not isinstance(kid, str):
+            raise BadToken("the token is not one of ours; register to get one")
+        return kid
+
+    def _verify(self, token: str, kid: str) -> Proven:
+        secret = self._secrets.get(kid)
+        if secret is None:
+            raise BadToken("the token is signed with a secret that this cell does not have; register to get another")
+        try:
+            # The time is checked below, by the clock that issued it.
+            claims = jwt.decode(
+                token,
+                secret,
+                algorithms=[ALGORITHM],
+                audience=AUDIENCE,
+                options={"verify_exp": False, "verify_iat": False, "require": ["exp", "iat", "sub"]},
+            )
+        except jwt.InvalidTokenError as error:
+            raise BadToken(f"the token does not hold ({error}); register to get another") from None
+        now = self._clock()
+        if now > claims["exp"] + LEEWAY_S:
+            raise BadToken(f"the token's time was over {now - claims['exp']:.0f} s ago; register to get another")
+        return Proven(_boot(claims), renew=now > (claims["iat"] + claims["exp"]) / 2)
+
+    async def _refresh(self) -> None:
+        """Read the secrets; make the first one if there is none."""
+        loop = asyncio.get_running_loop()
+        if loop.time() - self._refreshed_at < REFRESH_MIN_S:
+            return
+        self._refreshed_at = loop.time()
+        # HSETNX is what makes two replicas that start together agree on one secret.
+        await self._link.call("HSETNX", self._key, f"{_FIELD}1", secrets.token_hex(SECRET_BYTES))
+        found = await self._link.call("HGETALL", self._key)
+        pairs = found.items() if isinstance(found, dict) else zip(found[::2], found[1::2], strict=True)
+        named = {field.decode(): value.decode() for field, value in pairs}
+        self._secrets = {field[len(_FIELD) :]: value for field, value in named.items() if field.startswith(_FIELD)}
+        self._signs_with = max(self._secrets, key=lambda kid: (len(kid), kid))
+
+
+async def open_tokens(
+    link: Link, keys: Keys, *, ttl_s: float = TTL_S, clock: Callable[[], float] = time.time
+) -> Tokens:
+    """The cell's tokens, with its secrets read."""
+    tokens = Tokens(link, keys, ttl_s=ttl_s, clock=clock)
+    await tokens._refresh()
+    return tokens
+
+
+def _boot(claims: Mapping[str, object]) -> Boot:
+    capacity = claims.get("capacity")
+    if not isinstance(capacity, int):
+        raise BadToken("the token has no capacity; register to get another")
+    return Boot(
+        worker=check_worker(claims["sub"]),
+        boot=str(claims.get("boot")),
+        name=str(claims.get("name")),
+        pool=str(claims.get("pool")),
+        capacity=capacity,
+    )

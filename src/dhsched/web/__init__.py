@@ -1,0 +1,36 @@
+"""What every HTTP role shares: problems, endpoints that document themselves, and the server around them.
+
+A role lists its endpoints and serves them:
+
+    endpoints = [Endpoint(name="get_live", method="GET", path="/v1/lives/{live_id}", handler=get_live, ...)]
+    service = Service(role="dispatch", instance="d1", ready=ready)
+    await serve(make_app(service, endpoints), host="127.0.0.1", port=7400)
+
+A handler is given an `Asked` with its path, query and body decoded, and returns a Struct (200) or a `Reply`. What it
+refuses it raises as a `Problem`. Routes and `/openapi.json` come from the same list, so they cannot disagree.
+"""
+
+from dhsched.web.endpoints import Asked, Endpoint, Flag, HeaderParameter, Id, NoBody, Reply, WorkerId, is_set
+from dhsched.web.openapi import document
+from dhsched.web.problems import PROBLEMS, Problem, problem_from
+from dhsched.web.server import Service, make_app, run_service, serve
+
+__all__ = [
+    "PROBLEMS",
+    "Asked",
+    "Endpoint",
+    "Flag",
+    "HeaderParameter",
+    "Id",
+    "NoBody",
+    "Problem",
+    "Reply",
+    "Service",
+    "WorkerId",
+    "document",
+    "is_set",
+    "make_app",
+    "problem_from",
+    "run_service",
+    "serve",
+]

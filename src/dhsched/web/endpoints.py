@@ -1,0 +1,205 @@
+"""Endpoints as data: one value says what is served, how it is decoded, what it answers and how it can refuse.
+
+Decoding is strict, because a misspelt field that is silently ignored is found in production: unknown fields, wrong
+types and repeated parameters are refused with the field's name. Nothing of a request is used before all of it fits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+import msgspec
+from aiohttp import web
+
+from dhsched.web.problems import PROBLEMS, Problem
+
+if TYPE_CHECKING:
+    from dhsched.web.server import Service
+
+BODY_BYTES_MAX = 64 * 1024
+ID_PATTERN = r"^[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,63}$"
+
+Id = Annotated[str, msgspec.Meta(pattern=ID_PATTERN, max_length=64)]
+"""An id, as types.check_id has it. The handler still checks it: this pattern is what OpenAPI can say of it."""
+WorkerId = Annotated[
+    str, msgspec.Meta(pattern=r"^[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,63}#[0-9]{1,15}$", description="In a URL, # is %23.")
+]
+Flag = Literal["0", "1", "false", "true"]
+T = TypeVar("T")
+
+
+class NoBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Nothing, or an empty object."""
+
+
+class NoParameters(msgspec.Struct, forbid_unknown_fields=True):
+    """No parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A status and a body other than plain 200."""
+
+    body: Any = None
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Asked:
+    """One request, decoded: `path`, `query` and `body` are of the types that its endpoint names."""
+
+    request: web.Request
+    path: Any
+    query: Any
+    body: Any
+    request_id: str
+    service: Service
+
+    def header(self, name: str) -> str:
+        """A header that the endpoint declares; empty when it is not there."""
+        return self.request.headers.get(name, "")
+
+
+Handler = Callable[[Asked], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderParameter:
+    """A header that an endpoint reads."""
+
+    name: str
+    type: Any
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One operation. `replies` are its successes by status (None: no body), `problems` its refusals by code."""
+
+    name: str
+    method: Literal["GET", "POST", "PUT", "DELETE"]
+    path: str
+    handler: Handler
+    summary: str
+    replies: Mapping[int, Any]
+    path_type: type[msgspec.Struct] = NoParameters
+    query: type[msgspec.Struct] = NoParameters
+    body: type[msgspec.Struct] | None = None
+    headers: Sequence[HeaderParameter] = ()
+    problems: Sequence[str] = ()
+    tag: str = ""
+
+    def __post_init__(self) -> None:
+        unknown = [code for code in self.problems if code not in PROBLEMS]
+        if unknown:
+            raise ValueError(f"endpoint {self.name} names problems that do not exist: {', '.join(unknown)}")
+        in_path = set(re.findall(r"{(\w+)}", self.path))
+        if in_path != set(self.path_type.__struct_fields__):
+            raise ValueError(f"endpoint {self.name}: path {self.path} and {self.path_type.__name__} differ")
+
+    @property
+    def body_optional(self) -> bool:
+        return self.body is not None and not required_fields(self.body)
+
+    def all_problems(self) -> list[str]:
+        """Its own problems and those that every endpoint can meet."""
+        common = ["BAD_REQUEST", "BUSY", "STORE_UNAVAILABLE", "INTERNAL"]
+        return sorted({*self.problems, *common, *(["TOO_LARGE"] if self.body is not None else [])})
+
+
+def is_set(flag: Flag) -> bool:
+    return flag in ("1", "true")
+
+
+class Decode:
+    """How one endpoint's requests are decoded; made once, used for each."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._path = endpoint.path_type if endpoint.path_type is not NoParameters else None
+        self._query = endpoint.query
+        self._headers = [(header.name, header.type) for header in endpoint.headers]
+        self._body = None if endpoint.body is None else msgspec.json.Decoder(endpoint.body)
+        self._empty_body = endpoint.body if endpoint.body is not None and endpoint.body_optional else None
+        self._no_query = None if required_fields(endpoint.query) else endpoint.query()
+
+    async def __call__(self, request: web.Request, request_id: str, service: Service) -> Asked:
+        path = None if self._path is None else parameters(self._path, request.match_info, "the path")
+        query = self._no_query
+        if query is None or request.query_string:
+            query = parameters(self._query, once(request), "the query")
+        for name, kind in self._headers:
+            if name in request.headers:
+                parameters_header(name, kind, request.headers[name])
+        body = None if self._body is None else await self._decode_body(request, self._body)
+        return Asked(request, path, query, body, request_id, service)
+
+    async def _decode_body(self, request: web.Request, decoder: msgspec.json.Decoder[Any]) -> Any:
+        # Refused by its announced size before it is read; a body without one is cut off while it is read.
+        if (request.content_length or 0) > BODY_BYTES_MAX:
+            raise too_large(request.content_length or 0)
+        try:
+            raw = await request.read()
+        except web.HTTPRequestEntityTooLarge as error:
+            raise too_large(BODY_BYTES_MAX + 1) from error
+        if not raw and self._empty_body is not None:
+            return self._empty_body()
+        try:
+            return decoder.decode(raw)
+        except msgspec.ValidationError as error:
+            raise bad_field("the body", str(error)) from error
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            raise Problem("BAD_REQUEST", f"the body is not JSON that we can read: {error}", field="$") from error
+
+
+def parameters(kind: type[T], given: Mapping[str, str], where: str) -> T:
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise bad_field(where, str(error)) from error
+
+
+def parameters_header(name: str, kind: Any, value: str) -> None:
+    try:
+        msgspec.convert(value, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise Problem("BAD_REQUEST", f"header {name} does not fit: {error}", field=name) from error
+
+
+def once(request: web.Request) -> dict[str, str]:
+    """The query's parameters, each given once and readable."""
+    found: dict[str, str] = {}
+    for name, value in request.query.items():
+        if name in found:
+            raise Problem("BAD_REQUEST", f"the query gives {name!r} twice; give it once", field=f"$.{name}")
+        found[name] = value
+    return found
+
+
+_AT = re.compile(r" - at `(?:key in )?(\$[^`]*)`")
+_NAMED = re.compile(r"(?:unknown|required) field `(.*?)`")
+
+
+def bad_field(where: str, message: str) -> Problem:
+    """msgspec's message with the field's name as a member of its own."""
+    at = _AT.search(message)
+    path = at[1] if at else "$"
+    named = _NAMED.search(message)
+    if named:
+        path = f"{path}.{named[1]}"
+    return Problem("BAD_REQUEST", f"{where} does not fit at {path}: {_AT.sub('', message)}", field=path)
+
+
+def too_large(size_bytes: int) -> Problem:
+    return Problem(
+        "TOO_LARGE",
+        f"the body has {size_bytes} bytes or more, at most {BODY_BYTES_MAX} are taken; send less at once",
+        bytes_max=BODY_BYTES_MAX,
+    )
+
+
+def required_fields(kind: type[msgspec.Struct]) -> list[str]:
+    return [each.name for each in msgspec.structs.fields(kind) if each.required]

@@ -1,0 +1,135 @@
+"""Refusals over HTTP: RFC 9457 problem documents with a stable `code`.
+
+`code` is for programs and never changes its meaning; `detail` is one sentence for people that names the thing, the
+numbers and what to do. The numbers are members of their own as well, so that nobody has to parse a sentence.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+from aiohttp import web
+
+from dhsched.errors import (
+    BadId,
+    BadSetting,
+    BadValue,
+    DhschedError,
+    StoreIncompatible,
+    StoreOverloaded,
+    StoreRefused,
+    StoreUnavailable,
+)
+
+MEDIA_TYPE = "application/problem+json"
+
+
+class Kind(NamedTuple):
+    """What all problems of one code share. `retry_after_s` is set where trying again later may help."""
+
+    status: int
+    title: str
+    retry_after_s: int | None = None
+
+
+PROBLEMS: dict[str, Kind] = {
+    "BAD_REQUEST": Kind(400, "The request is malformed"),
+    "UNAUTHORIZED": Kind(401, "No valid key or token"),
+    "FORBIDDEN": Kind(403, "The key or token does not allow this"),
+    "NOT_FOUND": Kind(404, "There is no such thing"),
+    "METHOD": Kind(405, "The method is not allowed here"),
+    "CLOSING": Kind(409, "The live takes no more input"),
+    "CONFLICT": Kind(409, "The id is taken with other parameters"),
+    "DRAINING": Kind(409, "The Worker is draining"),
+    "GAP": Kind(409, "Items were left out"),
+    "IN_USE": Kind(409, "It is in use"),
+    "STALE": Kind(409, "The live has moved on"),
+    "UNPLACEABLE": Kind(409, "The Worker takes nothing new"),
+    "ENDED": Kind(410, "The live has ended"),
+    "TOO_LARGE": Kind(413, "The body is too large"),
+    "NO_ELIGIBLE_POOL": Kind(422, "No Pool may take this live"),
+    "NO_SUCH_POOL": Kind(422, "The Pool does not exist"),
+    "TOO_MANY_PENDING": Kind(429, "The live's queue is full", 1),
+    "TOO_MANY_PRODUCERS": Kind(429, "The live has too many producers", 60),
+    "INTERNAL": Kind(500, "This is a bug"),
+    "BUSY": Kind(503, "This replica has as much to do as it takes on", 1),
+    "FULL": Kind(503, "No Worker has room", 5),
+    "NOT_READY": Kind(503, "This replica is not ready", 1),
+    "STARTING": Kind(503, "Workers with room are starting as many lives as they may", 1),
+    "STORE_UNAVAILABLE": Kind(503, "The store cannot be reached", 1),
+    "WAITING": Kind(503, "Lives that lost their Worker go first", 2),
+    "STORE_FULL": Kind(507, "The store is out of memory", 5),
+}
+"""Every code, in the order of its status. A client may rely on these; docs/api.md lists them from here."""
+
+
+class Problem(DhschedError):
+    """A refusal with a code of the table. `numbers` become members of the document."""
+
+    def __init__(self, code: str, detail: str, *, retry_after_s: int | None = None, **numbers: Any) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.kind = PROBLEMS[code]
+        self.detail = detail
+        self.retry_after_s = self.kind.retry_after_s if retry_after_s is None else retry_after_s
+        self.numbers = numbers
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "type": f"urn:dhsched:problem:{self.code}",
+            "title": self.kind.title,
+            "status": self.kind.status,
+            "code": self.code,
+            "detail": self.detail,
+            **self.numbers,
+        }
+
+    def response(self, request_id: str = "") -> web.Response:
+        headers = {"Content-Type": MEDIA_TYPE}
+        if self.retry_after_s is not None:
+            headers["Retry-After"] = str(self.retry_after_s)
+        if self.code == "METHOD":
+            headers["Allow"] = ", ".join(self.numbers.get("allowed", ()))
+        if request_id:
+            headers["X-Request-Id"] = request_id
+        return web.Response(status=self.kind.status, body=msgspec.json.encode(self.document()), headers=headers)
+
+
+def problem_from(error: Exception) -> Problem | None:
+    """The problem that an error of ours is to a caller; None for one that nobody foresaw."""
+    match error:
+        case Problem():
+            return error
+        case BadId() | BadValue() | BadSetting():
+            return Problem("BAD_REQUEST", str(error))
+        case StoreOverloaded():
+            return Problem("BUSY", str(error))
+        case StoreRefused(code="OOM"):
+            return Problem("STORE_FULL", f"{error}; end lives, or give the store more memory")
+        case StoreUnavailable():
+            return Problem("STORE_UNAVAILABLE", str(error), unknown=error.unknown)
+        case StoreRefused() | StoreIncompatible():
+            return Problem("STORE_UNAVAILABLE", str(error))
+        case web.HTTPRequestEntityTooLarge():
+            return Problem("TOO_LARGE", "the body is too large; send less at once")
+        case web.HTTPException():
+            return Problem("BAD_REQUEST", f"the request cannot be served: {error.reason}")
+    return None
+
+
+def schema() -> dict[str, Any]:
+    """The document as JSON Schema, for OpenAPI."""
+    return {
+        "title": "Problem",
+        "description": "RFC 9457. `code` is stable; further members carry the numbers.",
+        "type": "object",
+        "properties": {
+            "type": {"type": "string"},
+            "title": {"type": "string"},
+            "status": {"type": "integer"},
+            "code": {"type": "string", "enum": list(PROBLEMS)},
+            "detail": {"type": "string"},
+        },
+        "required": ["type", "title", "status", "code", "detail"],
+    }

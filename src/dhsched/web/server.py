@@ -1,0 +1,283 @@
+"""The server around a role's endpoints: routes, bounds, metrics, request ids, health, and a clean stop.
+
+The work of each request is done by one wrapper around its handler. It counts and bounds what is in flight, decodes,
+turns whatever is raised into a problem, and measures. An error that nobody foresaw is a 500 with a request id, whose
+traceback is in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import msgspec
+import structlog
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+import dhsched
+from dhsched.errors import BadId, DhschedError
+from dhsched.types import check_id
+from dhsched.web.endpoints import BODY_BYTES_MAX, Decode, Endpoint, Reply
+from dhsched.web.openapi import document
+from dhsched.web.problems import Problem, problem_from
+
+log = structlog.get_logger(__name__)
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # When each series began: as many lines again, for nobody.
+
+JSON = "application/json"
+WORTH_LOGGING = frozenset({"INTERNAL", "STORE_UNAVAILABLE", "STORE_FULL"})
+SECONDS_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+
+
+@dataclass(slots=True, kw_only=True)
+class Service:
+    """One replica of one role. `ready` says what is missing, in sentences; nothing when it may be given traffic."""
+
+    role: str
+    instance: str
+    ready: Callable[[], Awaitable[Sequence[str]]]
+    in_flight_max: int = 512
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    in_flight: int = 0
+    stopping: bool = False
+    _numbers: Iterator[int] = field(default_factory=lambda: count(1))
+
+    def request_id(self, request: web.Request) -> str:
+        """The caller's id for the request when it is one that a log can hold, else ours."""
+        given = request.headers.get("X-Request-Id")
+        if given is not None:
+            with contextlib.suppress(BadId):
+                return check_id(given, "X-Request-Id")
+        return f"{self.instance}-{next(self._numbers)}"
+
+    @contextlib.contextmanager
+    def parked(self) -> Iterator[None]:
+        """While a request only waits, it does not count as in flight. Whoever parks must bound how many do."""
+        self.in_flight -= 1
+        try:
+            yield
+        finally:
+            self.in_flight += 1
+
+
+class Measures:
+    """Rate, errors and duration per endpoint."""
+
+    def __init__(self, service: Service) -> None:
+        registry = service.registry
+        self.requests = Counter(
+            "dhsched_requests", "Requests answered, by endpoint and status.", ["endpoint", "status"], registry=registry
+        )
+        self.seconds = Histogram(
+            "dhsched_request_seconds",
+            "Time to answer, by endpoint.",
+            ["endpoint"],
+            buckets=SECONDS_BUCKETS,
+            registry=registry,
+        )
+        in_flight = Gauge("dhsched_requests_in_flight", "Requests being worked on.", registry=registry)
+        in_flight.set_function(lambda: service.in_flight)
+
+
+def make_app(
+    service: Service, endpoints: Sequence[Endpoint], raw: Sequence[web.AbstractRouteDef] = ()
+) -> web.Application:
+    """The application: every endpoint, `raw` routes (WebSockets), and what each role has besides."""
+    app = web.Application(client_max_size=BODY_BYTES_MAX)
+    measures = Measures(service)
+    by_path: dict[str, dict[str, Any]] = {}
+    for endpoint in endpoints:
+        by_path.setdefault(endpoint.path, {})[endpoint.method] = _wrap(endpoint, service, measures)
+    for path, handlers in {**by_path, **_own_routes(service, endpoints)}.items():
+        resource = app.router.add_resource(path)
+        for method, handler in handlers.items():
+            resource.add_route(method, handler)
+        if "GET" in handlers and "HEAD" not in handlers:
+            resource.add_route("HEAD", handlers["GET"])
+        resource.add_route("*", _method_refused(sorted(handlers)))
+    app.add_routes(raw)
+    app.router.add_route("*", "/{path:.*}", _not_found)
+
+    async def stopping(_app: web.Application) -> None:
+        service.stopping = True
+
+    app.on_shutdown.append(stopping)
+    return app
+
+
+def _wrap(
+    endpoint: Endpoint, service: Service, measures: Measures
+) -> Callable[[web.Request], Coroutine[Any, Any, web.Response]]:
+    decode, handler = Decode(endpoint), endpoint.handler
+    seconds = measures.seconds.labels(endpoint.name)
+    statuses: dict[int, Counter] = {}
+
+    async def answer(request: web.Request) -> web.Response:
+        began = time.perf_counter()
+        request_id = service.request_id(request)
+        service.in_flight += 1
+        try:
+            if service.in_flight > service.in_flight_max:
+                raise busy(service)
+            asked = await decode(request, request_id, service)
+            response = respond(await handler(asked), request_id)
+        except Exception as error:
+            response = refuse(error, request_id, endpoint.name)
+        finally:
+            service.in_flight -= 1
+        counter = statuses.get(response.status)
+        if counter is None:
+            counter = statuses[response.status] = measures.requests.labels(endpoint.name, str(response.status))
+        counter.inc()
+        seconds.observe(time.perf_counter() - began)
+        return response
+
+    return answer
+
+
+def respond(answered: Any, request_id: str) -> web.Response:
+    if not isinstance(answered, Reply):
+        answered = Reply(answered)
+    headers = {"Content-Type": JSON, "X-Request-Id": request_id, **answered.headers}
+    if answered.body is None:
+        del headers["Content-Type"]
+        return web.Response(status=answered.status, headers=headers)
+    return web.Response(status=answered.status, body=msgspec.json.encode(answered.body), headers=headers)
+
+
+def refuse(error: Exception, request_id: str, endpoint: str) -> web.Response:
+    """The response for whatever a request ended with."""
+    problem = problem_from(error)
+    if problem is None:
+        log.error("unforeseen error", endpoint=endpoint, request_id=request_id, exc_info=error)
+        problem = Problem(
+            "INTERNAL", f"request {request_id} met a bug in dhsched; its traceback is in the log of this replica"
+        )
+    problem.numbers.setdefault("request_id", request_id)
+    # Refusals under load come by the thousand, and are counted: only what an operator must look into is logged.
+    say = log.warning if problem.code in WORTH_LOGGING else log.debug
+    say("refused", endpoint=endpoint, code=problem.code, request_id=request_id, detail=problem.detail)
+    return problem.response(request_id)
+
+
+def busy(service: Service) -> Problem:
+    return Problem(
+        "BUSY",
+        f"replica {service.instance} has {service.in_flight - 1} requests in flight, at most {service.in_flight_max} "
+        "are taken; try again later, or another replica",
+        in_flight=service.in_flight - 1,
+        in_flight_max=service.in_flight_max,
+    )
+
+
+# -- what every role serves
+
+
+def _own_routes(service: Service, endpoints: Sequence[Endpoint]) -> dict[str, dict[str, Any]]:
+    described = msgspec.json.encode(document(f"dhsched {service.role}", dhsched.__version__, endpoints))
+
+    async def healthz(_request: web.Request) -> web.Response:
+        return _json({"role": service.role, "instance": service.instance, "version": dhsched.__version__})
+
+    async def readyz(request: web.Request) -> web.Response:
+        missing = ["it is stopping"] if service.stopping else await service.ready()
+        if missing:
+            problem = Problem("NOT_READY", f"replica {service.instance} is not ready: {'; '.join(missing)}")
+            return problem.response(service.request_id(request))
+        return _json({"role": service.role, "instance": service.instance, "ready": True})
+
+    async def metrics(_request: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(service.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def openapi(_request: web.Request) -> web.Response:
+        return web.Response(body=described, headers={"Content-Type": JSON})
+
+    served = {"/healthz": healthz, "/readyz": readyz, "/metrics": metrics, "/openapi.json": openapi}
+    return {path: {"GET": handler} for path, handler in served.items()}
+
+
+def _json(value: Any) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), headers={"Content-Type": JSON})
+
+
+def _method_refused(allowed: list[str]) -> Callable[[web.Request], Coroutine[Any, Any, web.Response]]:
+    async def refused(request: web.Request) -> web.Response:
+        detail = f"{request.method} is not allowed on {request.path}; use {' or '.join(allowed)}"
+        return Problem("METHOD", detail, allowed=allowed).response()
+
+    return refused
+
+
+async def _not_found(request: web.Request) -> web.Response:
+    return Problem("NOT_FOUND", f"nothing is served at {request.path}; /openapi.json lists what is").response()
+
+
+# -- running
+
+
+async def serve(
+    app: web.Application,
+    *,
+    host: str,
+    port: int,
+    stop_s: float = 10.0,
+    say: Callable[[str], None] | None = None,
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Serve until `stop` is set; then refuse new connections and give what is in flight `stop_s` to finish."""
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=stop_s, handle_signals=False)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port, backlog=1024)
+        try:
+            await site.start()
+        except OSError as error:
+            why = error.strerror or error
+            raise DhschedError(
+                f"cannot listen on {host}:{port} ({why}): choose another port, or stop what has it"
+            ) from error
+        if say is not None:
+            say(f"http://{host}:{runner.addresses[0][1]}")
+        await (stop or asyncio.Event()).wait()
+    finally:
+        await runner.cleanup()
+
+
+def run_service(main: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
+    """Run `main` on the product's event loop. Its event is set by SIGTERM or SIGINT; a second one exits at once."""
+
+    async def until_signalled() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        task = asyncio.ensure_future(main(stop))
+
+        def asked_to_stop() -> None:
+            if stop.is_set():
+                task.cancel()
+            stop.set()
+
+        for each in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(each, asked_to_stop)
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    with asyncio.Runner(loop_factory=product_loop()) as runner:
+        runner.run(until_signalled())
+
+
+def product_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop, where there is one."""
+    try:
+        import uvloop
+    except ImportError:  # Not on Windows.
+        return None
+    return uvloop.new_event_loop

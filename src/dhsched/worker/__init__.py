@@ -1,0 +1,18 @@
+"""The Worker's SDK: write one coroutine per live, and run it (docs/write-a-runtime.md).
+
+from dhsched.worker import Session, run
+
+
+async def avatar(session: Session) -> None:
+    async for item in session.inputs():
+        print(item.text)
+
+
+run(avatar, pool="gpu", capacity=200)
+"""
+
+from dhsched.worker.exec import Exec
+from dhsched.worker.run import run
+from dhsched.worker.session import Item, Session
+
+__all__ = ["Exec", "Item", "Session", "run"]

@@ -1,0 +1,192 @@
+"""The agent: runs the generations that its slot table gives it, and nothing else.
+
+What to do is decided by pure rules (ownership/agent.py), which are part of the safety argument; here it is done. A
+runtime counts from the moment its task exists to the moment the task has ended, stopping ones included, so a device
+never holds more than its capacity. A runtime that ends, for whatever reason, ends its generation in this boot: the
+agent departs, and the live is placed anew. It is told to stop in three steps, each bounded: `inputs()` ends, after
+`teardown_s` the task is cancelled, and for as long as it swallows that it is cancelled again. Its slot is given back
+only when it is really gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+import structlog
+
+from dhsched.ownership import agent as rules
+from dhsched.ownership.agent import Agent
+from dhsched.types import Generation, SlotState, slot_tag, split_tag
+from dhsched.worker.pulling import Over, PullClient
+from dhsched.worker.session import Session
+
+log = structlog.get_logger(__name__)
+
+Runtime = Callable[[Session], Awaitable[None]]
+
+TEARDOWN_S = 10.0
+CANCEL_AGAIN_S = 5.0
+DEPART_AGAIN_S = 1.0  # Depart is said until the table shows that it was heard.
+
+
+class RunningSession:
+    """A session and the task that runs it."""
+
+    __slots__ = ("cancel_timer", "opening", "session", "task")
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.task: asyncio.Task[None] | None = None
+        self.cancel_timer: asyncio.TimerHandle | None = None
+        self.opening = True
+
+
+class SessionAgent:
+    """The runtimes of one boot. `say_depart(live, number)` tells Dispatch."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        worker: str,
+        capacity: int,
+        pulls: PullClient,
+        say_depart: Callable[[str, int], None],
+        teardown_s: float = TEARDOWN_S,
+    ) -> None:
+        self.rules = Agent(capacity)
+        self.crashes = 0
+        self._runtime = runtime
+        self._worker = worker
+        self._pulls = pulls
+        self._say_depart = say_depart
+        self._teardown_s = teardown_s
+        self._running: dict[str, RunningSession] = {}
+        self._departs: dict[str, float] = {}  # When each was last said.
+        self._stopping_all = False
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._due = False
+
+    # -- what the agent is told
+
+    def take_table(self, *, term: int, rev: int, table: Mapping[str, SlotState]) -> None:
+        self.rules = rules.take_table(self.rules, term=term, rev=rev, table=table)
+        self._departs = {tag: at for tag, at in self._departs.items() if tag in self.rules.table}
+        self.act_soon()
+
+    def over(self, session: Session) -> None:
+        """The fence says that this generation is not the current one: stop it now, the table will follow."""
+        self._stop(slot_tag(session.live, session.generation.epoch))
+
+    def stop_all(self) -> None:
+        """This boot ends: everything goes, nothing new begins."""
+        self._stopping_all = True
+        for tag in [*self._running]:
+            self._stop(tag)
+
+    async def stopped(self) -> None:
+        """Wait until no runtime is left."""
+        await self._empty.wait()
+
+    @property
+    def runtimes(self) -> int:
+        return len(self._running)
+
+    def busy(self) -> list[str]:
+        """The slots that need time: still starting, or asked for it."""
+        now = asyncio.get_running_loop().time()
+        return [tag for tag, each in self._running.items() if each.opening or each.session.busy(now)]
+
+    # -- what it does
+
+    def act_soon(self) -> None:
+        """Compare table and runtimes once in this tick, however much changed in it."""
+        if not self._due:
+            self._due = True
+            asyncio.get_running_loop().call_soon(self._act)
+
+    def _act(self) -> None:
+        self._due = False
+        if self._stopping_all:
+            return
+        for action in rules.reconcile(self.rules):
+            match action:
+                case rules.Stop(tag):
+                    self._stop(tag)
+                case rules.Depart(tag):
+                    self._depart(tag)
+                case rules.Start(tag) | rules.Prepare(tag):
+                    self._begin(action, tag)
+
+    def _begin(self, action: rules.Start | rules.Prepare, tag: str) -> None:
+        self.rules = rules.begun(self.rules, action)
+        running = self._running.get(tag)
+        if running is None:
+            live, number = split_tag(tag)
+            running = RunningSession(Session(live, Generation(self._worker, number), self._pulls))
+            self._running[tag] = running
+            self._empty.clear()
+            running.task = asyncio.create_task(self._run(tag, running), name=tag)
+        if isinstance(action, rules.Start):
+            running.session.allow_claim()
+
+    def _stop(self, tag: str) -> None:
+        running = self._running.get(tag)
+        if running is None or running.cancel_timer is not None:
+            return
+        self.rules = rules.stopping(self.rules, tag)
+        running.session.close()
+        loop = asyncio.get_running_loop()
+        # One that is not yet in its runtime has nothing to tear down.
+        running.cancel_timer = loop.call_later(0 if running.opening else self._teardown_s, self._cancel, tag)
+
+    def _cancel(self, tag: str) -> None:
+        running = self._running.get(tag)
+        if running is None or running.task is None:
+            return
+        if not running.opening:
+            log.warning("runtime does not stop by itself, cancelling it", slot=tag)
+        running.task.cancel()
+        # A runtime that swallows its cancellation keeps its slot: its memory is still in use.
+        running.cancel_timer = asyncio.get_running_loop().call_later(CANCEL_AGAIN_S, self._cancel, tag)
+
+    def _depart(self, tag: str) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - self._departs.get(tag, float("-inf")) < DEPART_AGAIN_S:
+            return
+        self._departs[tag] = now
+        # Said means never started again, even from a table that is already here.
+        self.rules = rules.departed(self.rules, tag)
+        self._say_depart(*split_tag(tag))
+
+    async def _run(self, tag: str, running: RunningSession) -> None:
+        """One runtime from its beginning to its end. Whatever it raises ends here and nowhere else."""
+        session = running.session
+        try:
+            session.made_of(await self._pulls.open(session))
+            running.opening = False
+            await self._runtime(session)
+            if not session.stopping.is_set():
+                log.warning("runtime returned although its live goes on; the live is placed anew", slot=tag)
+        except Over:
+            pass
+        except asyncio.CancelledError:
+            if running.cancel_timer is None:
+                raise
+        except Exception:
+            self.crashes += 1
+            log.exception("runtime crashed; its live is placed anew, the others go on", slot=tag)
+        finally:
+            self._ended(tag, running)
+
+    def _ended(self, tag: str, running: RunningSession) -> None:
+        if running.cancel_timer is not None:
+            running.cancel_timer.cancel()
+        self._pulls.leave(running.session)
+        self._running.pop(tag, None)
+        self.rules = rules.over(self.rules, tag)
+        if not self._running:
+            self._empty.set()
+        self.act_soon()

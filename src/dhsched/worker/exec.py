@@ -1,0 +1,185 @@
+r"""`--exec CMD`: a runtime in any language. One child process per live, JSON lines on its standard input and output.
+
+To the child: {"open": {"live", "worker", "epoch", "digital_id", "room", "metadata", "config", "state"}}, then
+{"input": {"seq", "kind", "text", "boundary", "config"?}}, {"interrupt": {"seq"}} the moment one arrives (its input
+follows in order), {"close": {}} when it has to go. From the child: {"ack": 7} for everything up to item 7, or
+{"ack": 7, "state": "..."} to save its state with it; {"extend": 30} to ask for time. Other lines are logged.
+
+The child dies with the agent even when that is killed: its standard input ends, and on Linux the kernel kills it. It
+inherits the device lock, so that the device counts as taken while it lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import structlog
+
+from dhsched.errors import BadSetting, DhschedError
+from dhsched.worker.runtime import Runtime
+from dhsched.worker.session import Item, Session
+
+log = structlog.get_logger(__name__)
+
+LINE_BYTES_MAX = 256 * 1024
+CLOSE_S = 5.0  # From `close` to a kill.
+PR_SET_PDEATHSIG = 1
+
+
+class ChildFailed(DhschedError):
+    """The child of a live ended although its live goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exec:
+    """A command as a runtime."""
+
+    command: str
+
+
+def exec_runtime(command: str, lock_fd: int = -1) -> Runtime:
+    """A runtime that runs `command` for each live."""
+    words = shlex.split(command)
+    if not words:
+        raise BadSetting("--exec is empty; give the command that runs one live")
+    dies_with_us = _dies_with_us()
+
+    async def run(session: Session) -> None:
+        try:
+            child = await asyncio.create_subprocess_exec(
+                *words,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                limit=LINE_BYTES_MAX,
+                pass_fds=() if lock_fd < 0 else (lock_fd,),
+                preexec_fn=dies_with_us,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ChildFailed(f"cannot run {words[0]} ({error.strerror}): give --exec a command on PATH") from error
+        await ChildSession(session, child, words).run()
+
+    return run
+
+
+def _dies_with_us() -> Callable[[], None] | None:
+    """What the child calls before it becomes the command: from then on the kernel ties it to this thread."""
+    if sys.platform != "linux":
+        return None
+    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
+
+    def tie() -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # It died before the child was tied to it.
+            os._exit(1)
+
+    return tie
+
+
+class ChildSession:
+    """One live and its child."""
+
+    def __init__(self, session: Session, child: asyncio.subprocess.Process, words: Sequence[str]) -> None:
+        self._session = session
+        self._child = child
+        self._command = words[0]
+        self._out: dict[int, Item] = {}  # Handed to the child and not acked by it; no more than the pull's credit.
+
+    async def run(self) -> None:
+        session = self._session
+        self._tell("open", self._opening())
+        session.on_interrupt = lambda: self._tell("interrupt", {"seq": session.accepted})
+        reading = asyncio.create_task(self._read())
+        feeding = asyncio.create_task(self._feed())
+        try:
+            await asyncio.wait((reading, feeding), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            session.on_interrupt = None
+            await self._end(reading, feeding)
+        for task in (feeding, reading):
+            if not task.cancelled():
+                task.result()
+        if not session.stopping.is_set():
+            raise ChildFailed(f"{self._command} of {session.live} ended with status {self._child.returncode}")
+
+    def _opening(self) -> dict[str, Any]:
+        session = self._session
+        return {
+            "live": session.live,
+            "worker": session.generation.worker,
+            "epoch": session.generation.epoch,
+            "digital_id": session.digital_id,
+            "room": session.room,
+            "metadata": session.metadata.decode(errors="replace"),
+            "config": session.config.decode(errors="replace"),
+            "state": session.state.decode(errors="replace"),
+        }
+
+    async def _feed(self) -> None:
+        """Input to the child, as fast as it reads."""
+        assert self._child.stdin is not None
+        async for item in self._session.inputs(auto_ack=False):
+            if item.kind == "interrupt":
+                self._out.clear()
+            self._out[item.seq] = item
+            fields = {"seq": item.seq, "kind": item.kind, "text": item.text, "boundary": item.boundary}
+            if item.config is not None:
+                fields["config"] = item.config.decode(errors="replace")
+            self._tell("input", fields)
+            await self._child.stdin.drain()
+
+    async def _read(self) -> None:
+        """What the child says, until it closes its output."""
+        assert self._child.stdout is not None
+        while line := await self._child.stdout.readline():
+            try:
+                said = msgspec.json.decode(line, type=dict[str, Any])
+            except msgspec.DecodeError:
+                log.info("child says", live=self._session.live, line=line.decode(errors="replace").rstrip())
+                continue
+            self._hear(said)
+
+    def _hear(self, said: dict[str, Any]) -> None:
+        seconds, upto, state = said.get("extend"), said.get("ack"), said.get("state")
+        if isinstance(seconds, int | float):
+            self._session.extend(seconds)
+        if isinstance(state, str):
+            self._session.state = state.encode()
+        if isinstance(upto, int):
+            for seq in [seq for seq in self._out if seq <= upto]:
+                self._session.ack(self._out.pop(seq))
+
+    def _tell(self, what: str, fields: dict[str, Any]) -> None:
+        assert self._child.stdin is not None
+        if not self._child.stdin.is_closing():
+            self._child.stdin.write(msgspec.json.encode({what: fields}) + b"\n")
+
+    async def _end(self, reading: asyncio.Task[None], feeding: asyncio.Task[None]) -> None:
+        """Ask the child to go, then make it: when this returns there is no child. Acks on its way out still count."""
+        feeding.cancel()
+        self._tell("close", {})
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            assert self._child.stdin is not None
+            self._child.stdin.close()
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await asyncio.wait((reading,))
+                await self._child.wait()
+        except (TimeoutError, asyncio.CancelledError):
+            pass
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._child.pid, signal.SIGKILL)
+            await self._child.wait()
+            reading.cancel()
+            await asyncio.gather(reading, feeding, return_exceptions=True)

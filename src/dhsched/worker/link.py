@@ -1,0 +1,245 @@
+"""The Worker's link to Dispatch: registers, reports every second, hears its slot table.
+
+Any replica will do. Reports are answered, so one that is silent for a second is left for the next one; a stopping one
+says goodbye. A boot that has its WorkerID resumes with its token and never registers twice: only GONE ends it, and
+then everything it ran must be stopped before there is a new one (`Boot`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Protocol
+
+import aiohttp
+import structlog
+
+from dhsched.errors import BadValue
+from dhsched.outbox import Outbox
+from dhsched.types import Mode, SlotState
+from dhsched.wire import (
+    FRAME_BYTES_MAX,
+    HEARTBEAT_S,
+    REPORT_S,
+    SILENCE_MAX_S,
+    Depart,
+    Departed,
+    Drain,
+    Exit,
+    FromDispatch,
+    Gone,
+    Goodbye,
+    Problem,
+    Register,
+    Registered,
+    Report,
+    Reported,
+    Resume,
+    Wake,
+    read_from_dispatch,
+)
+
+log = structlog.get_logger(__name__)
+
+LINK_PATH = "/v1/workers/link"
+CONNECT_S = 2.0
+BACKOFF_S = 0.2  # Between two replicas; doubled after each round of them, up to:
+BACKOFF_MAX_S = 2.0
+UNAUTHORIZED = "UNAUTHORIZED"
+
+
+class Listener(Protocol):
+    """Who is told what the link hears."""
+
+    def registered(self, worker: str, token: str) -> None: ...
+
+    def table(self, *, term: int, rev: int, table: dict[str, SlotState]) -> None: ...
+
+    def controllers(self, urls: Sequence[str]) -> None: ...
+
+    def departed(self, live: str, number: int) -> None: ...
+
+    def reported(self, mode: Mode) -> None: ...
+
+    def position(self) -> tuple[int, int]: ...
+
+    def busy(self) -> list[str]: ...
+
+
+@dataclass(slots=True)
+class Boot:
+    """One boot: what it asked to be registered as, and what it got."""
+
+    register: Register
+    worker: str = ""
+    token: str = ""
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    exited: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class DispatchLink:
+    """Keeps one connection to one of `urls`. `run` ends when the boot is gone or has exited."""
+
+    def __init__(self, http: aiohttp.ClientSession, urls: Sequence[str], boot: Boot, listener: Listener) -> None:
+        self._http = http
+        self._urls = [*urls]
+        self._boot = boot
+        self._listener = listener
+        self._outbox: Outbox | None = None
+        self._asked_at: float | None = None  # When the report in flight was sent.
+        self._again = False  # Something changed while it was.
+        self._drain = False
+        self._exit = False
+
+    # -- for the agent
+
+    def depart(self, live: str, number: int) -> None:
+        if self._outbox is not None:
+            self._outbox.put(Depart(live, number))
+
+    def drain(self) -> None:
+        """Ask to be drained, now and on every new connection."""
+        self._drain = True
+        if self._outbox is not None:
+            self._outbox.put(Drain())
+
+    def exit(self) -> None:
+        """Every runtime is gone: say so. `boot.exited` is set when the store knows."""
+        self._exit = True
+        if self._outbox is not None:
+            self._outbox.put(Exit())
+
+    def report_soon(self) -> None:
+        """Report now, or as soon as the report in flight is answered: however many ask, one more is enough."""
+        if self._outbox is None or not self._boot.worker:
+            return
+        if self._asked_at is not None:
+            self._again = True
+            return
+        term, rev = self._listener.position()
+        self._asked_at = asyncio.get_running_loop().time()
+        self._outbox.put(Report(term, rev, self._listener.busy()))
+
+    # -- the connection
+
+    async def run(self) -> None:
+        boot = self._boot
+        for attempt in count():
+            url = self._urls[attempt % len(self._urls)]
+            served = await self._connect(url)
+            if boot.gone.is_set() or boot.exited.is_set():
+                return
+            rounds = attempt // len(self._urls)
+            await asyncio.sleep(0 if served else min(BACKOFF_S * 2 ** min(rounds, 8), BACKOFF_MAX_S))
+
+    async def _connect(self, url: str) -> bool:
+        """One connection from its beginning to its end; whether this replica served us at all."""
+        served = False
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                socket = await self._http.ws_connect(
+                    url.rstrip("/") + LINK_PATH, heartbeat=HEARTBEAT_S, max_msg_size=FRAME_BYTES_MAX
+                )
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            log.warning("no link to Dispatch", replica=url, why=str(error) or type(error).__name__)
+            return False
+        outbox = self._outbox = Outbox(socket.send_bytes)
+        self._asked_at, self._again = None, False
+        self._greet(outbox)
+        sending = asyncio.create_task(outbox.run())
+        reporting = asyncio.create_task(self._report_every_second(socket))
+        try:
+            async for message in socket:
+                if message.type is not aiohttp.WSMsgType.BINARY:
+                    break
+                for said in read_from_dispatch(message.data):
+                    served = self._hear(said) or served
+                    if isinstance(said, Gone | Goodbye) or self._boot.gone.is_set():
+                        return served
+        except BadValue as error:
+            log.error("Dispatch said what we cannot read", replica=url, why=str(error))
+        finally:
+            self._outbox = None
+            for task in (sending, reporting):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await task
+            await socket.close()
+        return served
+
+    def _greet(self, outbox: Outbox) -> None:
+        boot = self._boot
+        outbox.put(Resume(boot.token) if boot.token else boot.register)
+        if boot.worker:
+            self._begin(outbox)
+
+    def _begin(self, outbox: Outbox) -> None:
+        if self._drain:
+            outbox.put(Drain())
+        if self._exit:
+            outbox.put(Exit())
+        self.report_soon()
+
+    async def _report_every_second(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        """On the loop that runs the sessions: a Worker whose loop is blocked must look dead."""
+        loop = asyncio.get_running_loop()
+        connected_at = loop.time()
+        while True:
+            await asyncio.sleep(REPORT_S)
+            silent_since = self._asked_at if self._boot.worker else connected_at
+            if silent_since is not None and loop.time() - silent_since >= SILENCE_MAX_S:
+                log.warning("Dispatch is silent, trying another replica", silent_s=round(loop.time() - silent_since, 2))
+                await socket.close()
+                return
+            self.report_soon()
+
+    def _hear(self, said: FromDispatch) -> bool:
+        """Act on one message; whether it shows that this replica can serve us."""
+        boot, listener = self._boot, self._listener
+        match said:
+            case Reported():
+                self._reported(said)
+            case Registered():
+                boot.worker, boot.token = said.worker, said.token
+                listener.registered(said.worker, said.token)
+                listener.controllers(said.controllers)
+                if self._outbox is not None:
+                    self._begin(self._outbox)
+            case Wake():
+                self.report_soon()
+            case Departed():
+                listener.departed(said.live, said.number)
+            case Gone():
+                # The answer to our exit, or the end of this boot by another's word.
+                (boot.exited if self._exit else boot.gone).set()
+            case Goodbye():
+                log.info("the replica is stopping, going to another one")
+            case Problem():
+                return self._problem(said)
+        return True
+
+    def _problem(self, said: Problem) -> bool:
+        log.warning("Dispatch refused", code=said.code, why=said.detail)
+        if said.code == UNAUTHORIZED:
+            # Our token is worth nothing any more: neither is this boot.
+            self._boot.gone.set()
+        self._asked_at = None
+        return False
+
+    def _reported(self, said: Reported) -> None:
+        listener = self._listener
+        self._asked_at = None
+        if said.token:
+            self._boot.token = said.token
+            listener.registered(self._boot.worker, said.token)
+        if said.controllers is not None:
+            listener.controllers(said.controllers)
+        if said.table is not None:
+            listener.table(term=said.term, rev=said.rev, table=said.table)
+        listener.reported(said.mode)
+        if self._again:
+            self._again = False
+            self.report_soon()

@@ -1,0 +1,315 @@
+"""PullText, the Worker's side: one WebSocket per Infer-Controller, many lives on each.
+
+A live's pull goes to one of the connected controllers, chosen by a hash, so that a Worker's lives are spread and a
+controller that comes or goes moves few of them. When a connection is lost its lives pull again elsewhere, from the
+last item that arrived; the store makes that the latest pull, so an old socket can add nothing. Here that is kept as
+well: messages of any but the latest pull are ignored, and an item that is neither the next nor an interrupt makes the
+live pull again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import zlib
+from collections.abc import Callable, Iterable
+
+import aiohttp
+import structlog
+
+from dhsched.errors import BadValue
+from dhsched.outbox import Outbox
+from dhsched.ownership import items
+from dhsched.wire import (
+    FRAME_BYTES_MAX,
+    HEARTBEAT_S,
+    Ack,
+    Ended,
+    Goodbye,
+    Hello,
+    InferSays,
+    Items,
+    Leave,
+    Open,
+    Opened,
+    Problem,
+    Pull,
+    Pulling,
+    Stale,
+    Welcome,
+    read_infer_says,
+)
+from dhsched.worker.session import Item, Made, Session
+
+log = structlog.get_logger(__name__)
+
+PULL_PATH = "/v1/pull"
+CONNECT_S = 3.0
+BACKOFF_FIRST_S = 0.1
+BACKOFF_MAX_S = 2.0
+RETRY_S = 0.25  # Before a pull is tried again that its controller could not serve.
+
+Key = tuple[str, int]
+
+
+class Over(Exception):
+    """The live has moved on, or ended, before its runtime began."""
+
+
+class Stream:
+    """One generation's way to its input."""
+
+    __slots__ = ("ack_n", "ack_saved", "begun", "connection", "opening", "pull_no", "session", "wants_pull")
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.connection: Connection | None = None
+        self.opening: asyncio.Future[Made] | None = None
+        self.wants_pull = False
+        self.begun = False
+        self.pull_no = 0
+        self.ack_n = 0
+        self.ack_saved: bytes | None = None
+
+    @property
+    def key(self) -> Key:
+        return self.session.live, self.session.generation.epoch
+
+
+class Connection:
+    """One WebSocket to one controller, once it has said welcome."""
+
+    def __init__(self, url: str, outbox: Outbox) -> None:
+        self.url = url
+        self.outbox = outbox
+        self.streams: set[Stream] = set()
+        self.leaving = False  # It said goodbye: nothing new goes there.
+
+
+class PullClient:
+    """All of a Worker's pulls. `on_over` is called with a session whose live is elsewhere, or has ended."""
+
+    def __init__(self, http: aiohttp.ClientSession, on_over: Callable[[Session], None]) -> None:
+        self.token = ""
+        self._http = http
+        self._on_over = on_over
+        self._streams: dict[Key, Stream] = {}
+        self._connections: dict[str, Connection] = {}
+        self._keepers: dict[str, asyncio.Task[None]] = {}
+        self._wanted: set[str] = set()
+
+    # -- life
+
+    def use(self, urls: Iterable[str]) -> None:
+        """The controllers there are. One that is not listed any more is used until its connection ends."""
+        listed = set(urls)
+        if not listed:
+            return  # Dispatch knows of none: what we have may still be there.
+        self._wanted = listed
+        for url in listed - self._keepers.keys():
+            self._keepers[url] = asyncio.create_task(self._keep(url), name=f"pull {url}")
+
+    async def close(self) -> None:
+        keepers = [*self._keepers.values()]
+        for keeper in keepers:
+            keeper.cancel()
+        await asyncio.gather(*keepers, return_exceptions=True)
+        self._keepers.clear()
+
+    @property
+    def connected(self) -> int:
+        return len(self._connections)
+
+    # -- for sessions and the agent
+
+    async def open(self, session: Session) -> Made:
+        """What the live is made of; claims nothing. Raises Over when it is not this Worker's any more."""
+        stream = Stream(session)
+        self._streams[stream.key] = stream
+        stream.opening = asyncio.get_running_loop().create_future()
+        self._assign(stream)
+        return await stream.opening
+
+    def claim(self, session: Session) -> None:
+        stream = self._streams.get((session.live, session.generation.epoch))
+        if stream is not None:
+            stream.wants_pull = True
+            self._ask(stream)
+
+    def ack(self, session: Session, n: int, saved: bytes | None) -> None:
+        stream = self._streams.get((session.live, session.generation.epoch))
+        if stream is None:
+            return
+        stream.ack_n = n
+        if saved is not None:
+            stream.ack_saved = saved
+        if stream.connection is not None and stream.pull_no:
+            self._say(stream, Ack(session.live, session.generation.epoch, n, saved), len(saved or b""))
+
+    def leave(self, session: Session) -> None:
+        """The runtime is gone."""
+        stream = self._streams.pop((session.live, session.generation.epoch), None)
+        if stream is None:
+            return
+        self._say(stream, Leave(session.live, session.generation.epoch))
+        if stream.connection is not None:
+            stream.connection.streams.discard(stream)
+        if stream.opening is not None and not stream.opening.done():
+            stream.opening.cancel()
+
+    # -- which controller
+
+    def _assign(self, stream: Stream) -> None:
+        """Give the stream a connection and ask for what it wants; without one it waits for the next."""
+        if stream.connection is not None:
+            stream.connection.streams.discard(stream)
+        open_ones = [each for each in self._connections.values() if not each.leaving]
+        stream.connection = max(open_ones, key=lambda each: _weight(stream, each.url)) if open_ones else None
+        if stream.connection is not None:
+            stream.connection.streams.add(stream)
+            self._ask(stream)
+
+    def _ask(self, stream: Stream) -> None:
+        live, epoch = stream.key
+        if stream.opening is not None and not stream.opening.done():
+            self._say(stream, Open(live, epoch))
+        elif stream.wants_pull:
+            # From here on the pull that we had is not the latest: what it may still bring is ignored.
+            stream.pull_no = 0
+            self._say(stream, Pull(live, epoch, stream.session.accepted))
+
+    def _ask_later(self, stream: Stream) -> None:
+        def ask() -> None:
+            if self._streams.get(stream.key) is stream and stream.connection is connection:
+                self._ask(stream)
+
+        connection = stream.connection
+        asyncio.get_running_loop().call_later(RETRY_S, ask)
+
+    def _say(self, stream: Stream, message: Open | Pull | Ack | Leave, payload_bytes: int = 0) -> None:
+        if stream.connection is not None:
+            stream.connection.outbox.put(message, payload_bytes)
+
+    # -- connections
+
+    async def _keep(self, url: str) -> None:
+        """Connect to one controller, and again, for as long as Dispatch lists it."""
+        backoff_s = BACKOFF_FIRST_S
+        try:
+            while url in self._wanted:
+                if await self._connect(url):
+                    backoff_s = BACKOFF_FIRST_S
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
+        finally:
+            self._keepers.pop(url, None)
+
+    async def _connect(self, url: str) -> bool:
+        """One connection from its beginning to its end; whether it ever served."""
+        try:
+            async with (
+                asyncio.timeout(CONNECT_S) as connecting,
+                self._http.ws_connect(
+                    url.rstrip("/") + PULL_PATH, heartbeat=HEARTBEAT_S, max_msg_size=FRAME_BYTES_MAX
+                ) as socket,
+            ):
+                connection = Connection(url, Outbox(socket.send_bytes))
+                connection.outbox.put(Hello(self.token))
+                sending = asyncio.create_task(connection.outbox.run())
+                try:
+                    async for message in socket:
+                        if message.type is not aiohttp.WSMsgType.BINARY:
+                            break
+                        connecting.reschedule(None)
+                        for said in read_infer_says(message.data):
+                            self._hear(connection, said)
+                        if connection.leaving and not connection.streams:
+                            break
+                finally:
+                    served = self._connections.get(url) is connection
+                    sending.cancel()
+                    with contextlib.suppress(asyncio.CancelledError, Exception):
+                        await sending
+                    self._lost(connection)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            log.warning("no connection to controller", controller=url, why=str(error) or type(error).__name__)
+            return False
+        except BadValue as error:
+            log.error("controller said what we cannot read", controller=url, why=str(error))
+            return False
+        return served
+
+    def _lost(self, connection: Connection) -> None:
+        if self._connections.get(connection.url) is connection:
+            del self._connections[connection.url]
+        for stream in [*connection.streams]:
+            self._assign(stream)
+        connection.streams.clear()
+
+    # -- what a controller says
+
+    def _hear(self, connection: Connection, said: InferSays) -> None:
+        match said:
+            case Items():
+                self._items(connection, said)
+            case Pulling():
+                self._pulling(connection, said)
+            case Opened():
+                stream = self._streams.get((said.live, said.epoch))
+                if stream is not None and stream.opening is not None and not stream.opening.done():
+                    stream.opening.set_result(Made(said.digital_id, said.room, said.metadata, said.config, said.saved))
+            case Stale() | Ended():
+                self._over(said.live, said.epoch)
+            case Welcome():
+                self._connections[connection.url] = connection
+                for stream in [each for each in self._streams.values() if each.connection is None]:
+                    self._assign(stream)
+            case Goodbye():
+                connection.leaving = True
+                for stream in [*connection.streams]:
+                    self._assign(stream)
+            case Problem():
+                self._problem(connection, said)
+
+    def _items(self, connection: Connection, said: Items) -> None:
+        stream = self._streams.get((said.live, said.epoch))
+        if stream is None or stream.connection is not connection or stream.pull_no != said.pull_no:
+            return
+        for seq, stored in enumerate(said.items, said.first):
+            read = items.read(stored)
+            if not stream.session.accept(Item(seq, read.kind, read.payload, read.boundary, read.config)):
+                self._ask(stream)
+                return
+
+    def _pulling(self, connection: Connection, said: Pulling) -> None:
+        stream = self._streams.get((said.live, said.epoch))
+        if stream is None or stream.connection is not connection or said.pull_no <= stream.pull_no:
+            return
+        stream.pull_no = said.pull_no
+        if not stream.begun:
+            stream.begun = True
+            stream.session.begins_after(said.after, said.config, said.saved)
+        elif stream.ack_n:
+            # The connection that carried our last ack may have died with it.
+            ack = Ack(said.live, said.epoch, stream.ack_n, stream.ack_saved)
+            self._say(stream, ack, len(stream.ack_saved or b""))
+
+    def _over(self, live: str, epoch: int) -> None:
+        stream = self._streams.get((live, epoch))
+        if stream is None:
+            return
+        stream.wants_pull = False
+        if stream.opening is not None and not stream.opening.done():
+            stream.opening.set_exception(Over())
+        self._on_over(stream.session)
+
+    def _problem(self, connection: Connection, said: Problem) -> None:
+        log.warning("controller refused", controller=connection.url, code=said.code, why=said.detail, live=said.live)
+        stream = self._streams.get((said.live, said.epoch)) if said.live else None
+        if stream is not None and stream.connection is connection:
+            self._ask_later(stream)
+
+
+def _weight(stream: Stream, url: str) -> int:
+    """Rendezvous: each live prefers the controllers in an order of its own."""
+    return zlib.crc32(f"{stream.session.live} {url}".encode())

@@ -1,0 +1,231 @@
+"""A Worker process: one boot after another on one device, until it is asked to go.
+
+SIGTERM (or Ctrl-C) asks Dispatch to drain this Worker, and the process exits when it is empty or after `drain_s`; a
+second one exits at once. Told GONE, by whoever replaced it, it stops every runtime and registers anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+import structlog
+
+from dhsched.errors import BadSetting
+from dhsched.types import Mode, SlotState, check_id
+from dhsched.web.server import product_loop
+from dhsched.wire import Register
+from dhsched.worker.agent import TEARDOWN_S, SessionAgent
+from dhsched.worker.exec import Exec, exec_runtime
+from dhsched.worker.link import Boot, DispatchLink
+from dhsched.worker.lock import DeviceLock
+from dhsched.worker.pulling import PullClient
+from dhsched.worker.runtime import Runtime
+from dhsched.worker.session import Session
+
+log = structlog.get_logger(__name__)
+
+DISPATCH = "DHSCHED_DISPATCH"
+DISPATCH_DEFAULT = "http://127.0.0.1:7400"
+EXIT_S = 2.0  # For Dispatch to hear that we are gone; it finds out by itself otherwise.
+LOOK_S = 0.1  # Between two looks whether a draining Worker is empty.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """What a Worker is. `name` is the machine's, `device` the GPU's: one process per device."""
+
+    pool: str
+    capacity: int
+    name: str
+    device: str
+    labels: str = ""
+    dispatch: tuple[str, ...] = (DISPATCH_DEFAULT,)
+    drain_s: float = 600.0
+    teardown_s: float = TEARDOWN_S
+    lock_folder: Path | None = None
+
+    def __post_init__(self) -> None:
+        for value, what in ((self.pool, "pool"), (self.name, "worker name"), (self.device, "device")):
+            check_id(value, what)
+        if self.capacity < 1:
+            raise BadSetting(f"capacity is {self.capacity}; a Worker holds at least one live")
+        if not self.dispatch:
+            raise BadSetting(f"no Dispatch replica is named; give --dispatch URL or set {DISPATCH}")
+        if self.drain_s < 0 or self.teardown_s <= 0:
+            raise BadSetting(f"drain_s {self.drain_s} and teardown_s {self.teardown_s} must not be negative")
+
+
+def run(
+    runtime: Runtime | Exec,
+    *,
+    pool: str,
+    capacity: int,
+    name: str | None = None,
+    device: str | None = None,
+    dispatch: str | Sequence[str] | None = None,
+    labels: str = "",
+    drain_s: float = 600.0,
+    teardown_s: float = TEARDOWN_S,
+    lock_folder: Path | None = None,
+) -> None:
+    """Run a Worker on this machine until it is asked to stop. `dispatch` is one URL, or several."""
+    urls = dispatch or os.environ.get(DISPATCH) or DISPATCH_DEFAULT
+    name = name or socket.gethostname().replace(" ", "-")[:64]
+    settings = WorkerSettings(
+        pool=pool,
+        capacity=capacity,
+        name=name,
+        device=device or name,
+        labels=labels,
+        dispatch=tuple(urls.split(",") if isinstance(urls, str) else urls),
+        drain_s=drain_s,
+        teardown_s=teardown_s,
+        lock_folder=lock_folder,
+    )
+    with asyncio.Runner(loop_factory=product_loop()) as runner:
+        runner.run(run_until_signalled(settings, runtime))
+
+
+async def run_until_signalled(settings: WorkerSettings, runtime: Runtime | Exec) -> None:
+    leave = asyncio.Event()
+
+    def asked_to_leave() -> None:
+        if leave.is_set():
+            # Runtimes may hold this up in ways that we cannot bound; the kernel cannot be held up.
+            log.warning("asked to stop twice: exiting now")
+            os._exit(1)
+        log.info("asked to stop: draining", drain_s=settings.drain_s)
+        leave.set()
+
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(each, asked_to_leave)
+    await run_worker(settings, runtime, leave)
+
+
+async def run_worker(settings: WorkerSettings, runtime: Runtime | Exec, leave: asyncio.Event) -> None:
+    """Be a Worker until `leave` is set and it is empty, or `drain_s` later."""
+    with DeviceLock(settings.device, settings.lock_folder) as lock:
+        run_one = exec_runtime(runtime.command, lock.fd) if isinstance(runtime, Exec) else runtime
+        # A pull and a report must not wait for each other's connections.
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
+            while not leave.is_set():
+                await OneBoot(settings, run_one, lock, http).run(leave)
+
+
+class OneBoot:
+    """One WorkerID from its registration to its end. It hears what the link hears."""
+
+    def __init__(
+        self, settings: WorkerSettings, runtime: Runtime, lock: DeviceLock, http: aiohttp.ClientSession
+    ) -> None:
+        self._settings = settings
+        self._runtime = runtime
+        self._lock = lock
+        self._pulls = PullClient(http, self._over)
+        self._agent: SessionAgent | None = None
+        self._mode: Mode = "ready"
+        self._boot = Boot(
+            Register(
+                name=settings.name,
+                boot=uuid.uuid4().hex,
+                pool=settings.pool,
+                capacity=settings.capacity,
+                labels=settings.labels,
+                replaces=lock.last_worker(),
+            )
+        )
+        self._link = DispatchLink(http, settings.dispatch, self._boot, self)
+
+    async def run(self, leave: asyncio.Event) -> None:
+        linked = asyncio.create_task(self._link.run())
+        leaving = asyncio.create_task(leave.wait())
+        try:
+            await asyncio.wait((linked, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if linked.done():
+                linked.result()
+                log.warning("told that this boot is over: stopping everything, then registering anew")
+            else:
+                await self._drain(linked)
+            await self._stop()
+            if not linked.done():
+                self._link.exit()
+                await asyncio.wait((linked,), timeout=EXIT_S)
+        finally:
+            for task in (linked, leaving):
+                task.cancel()
+            await asyncio.gather(linked, leaving, return_exceptions=True)
+            await self._pulls.close()
+
+    async def _drain(self, linked: asyncio.Task[None]) -> None:
+        """Ask for it, and wait until everything has moved away or `drain_s` is over."""
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + self._settings.drain_s
+        self._link.drain()
+        while self._boot.worker and not self._drained() and not linked.done():
+            if loop.time() >= give_up:
+                left = self._agent.runtimes if self._agent else 0
+                log.warning("drain_s is over: stopping what is left", runtimes=left)
+                return
+            await asyncio.sleep(LOOK_S)
+
+    def _drained(self) -> bool:
+        agent = self._agent
+        return self._mode == "draining" and (agent is None or not (agent.runtimes or agent.rules.table))
+
+    async def _stop(self) -> None:
+        if self._agent is not None:
+            self._agent.stop_all()
+            await self._agent.stopped()
+
+    # -- what the link hears
+
+    def registered(self, worker: str, token: str) -> None:
+        self._pulls.token = token
+        if self._agent is not None:
+            return
+        # The id first: were we killed now, the next boot must know what it replaces.
+        self._lock.remember(worker)
+        self._agent = SessionAgent(
+            self._runtime,
+            worker=worker,
+            capacity=self._settings.capacity,
+            pulls=self._pulls,
+            say_depart=self._link.depart,
+            teardown_s=self._settings.teardown_s,
+        )
+        log.info("registered", worker=worker, pool=self._settings.pool, capacity=self._settings.capacity)
+
+    def table(self, *, term: int, rev: int, table: dict[str, SlotState]) -> None:
+        if self._agent is not None:
+            self._agent.take_table(term=term, rev=rev, table=table)
+
+    def controllers(self, urls: Sequence[str]) -> None:
+        self._pulls.use(urls)
+
+    def departed(self, live: str, number: int) -> None:
+        self._link.report_soon()
+
+    def reported(self, mode: Mode) -> None:
+        self._mode = mode
+        if self._agent is not None:
+            # Departs that were not heard are said again here.
+            self._agent.act_soon()
+
+    def position(self) -> tuple[int, int]:
+        return (self._agent.rules.term, self._agent.rules.rev) if self._agent is not None else (0, 0)
+
+    def busy(self) -> list[str]:
+        return self._agent.busy() if self._agent is not None else []
+
+    def _over(self, session: Session) -> None:
+        if self._agent is not None:
+            self._agent.over(session)

@@ -1,0 +1,68 @@
+"""Runtimes: what runs a live. Two are built in, others are named `package.module:function`.
+
+`echo` prints what it consumes as NDJSON, one object per line with the live, its generation and the item's number: what
+the quickstart and the tests look at. `null` consumes and says nothing: for load.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+from dhsched.errors import BadSetting
+from dhsched.worker.session import Session
+
+Runtime = Callable[[Session], Awaitable[None]]
+
+
+async def echo(session: Session) -> None:
+    """Print what is consumed. The state it saves is how many items this live has seen, over all generations."""
+    seen = int(session.state or b"0")
+    say(session, "open", seen=seen, config=session.config.decode(errors="replace"))
+    async for item in session.inputs():
+        seen += 1
+        say(session, item.kind, seq=item.seq, text=item.text, boundary=item.boundary, seen=seen)
+        session.state = str(seen).encode()
+    say(session, "close", seen=seen)
+
+
+def say(session: Session, event: str, **fields: Any) -> None:
+    generation = session.generation
+    line = {"live": session.live, "worker": generation.worker, "epoch": generation.epoch, "event": event, **fields}
+    # One write per line: several Workers may share one terminal or file.
+    os.write(sys.stdout.fileno(), (json.dumps(line) + "\n").encode())
+
+
+async def null(session: Session) -> None:
+    """Consume, and nothing else."""
+    async for _ in session.inputs():
+        pass
+
+
+BUILT_IN: dict[str, Runtime] = {"echo": echo, "null": null}
+
+
+def load_runtime(name: str) -> Runtime:
+    """A built-in runtime, or the function that `package.module:function` names."""
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    module, colon, attribute = name.partition(":")
+    if not colon or not module or not attribute:
+        raise BadSetting(
+            f"runtime {name!r} is neither built in ({', '.join(BUILT_IN)}) nor of the form package.module:function"
+        )
+    # Where the command is started is where its user's code usually lies.
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise BadSetting(f"runtime {name!r} cannot be loaded: {error}") from error
+    if not inspect.iscoroutinefunction(found):
+        raise BadSetting(f"runtime {name!r} is not an async function; write `async def {attribute}(session): ...`")
+    return cast(Runtime, found)

@@ -1,0 +1,283 @@
+"""One generation of one live, as its runtime sees it.
+
+    async def avatar(session: Session) -> None:
+        async for item in session.inputs():
+            ...
+
+`inputs()` claims the generation and hands out its input in order; asking for the next item acks the one before. When
+the live has moved on or ended, `inputs()` simply ends: what the runtime does after the loop is its teardown. A runtime
+that is busy and wants to know earlier looks at `stopping` and `interrupted`, which are set out of band.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from dhsched.errors import BadValue
+from dhsched.types import Generation, Kind
+
+STATE_BYTES_MAX = 4_096
+EXTEND_MAX_S = 600.0  # Of one `extend`; work that takes longer says so again.
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One input. `config` is set where it brings a configuration with it."""
+
+    seq: int
+    kind: Kind
+    payload: bytes
+    boundary: bool
+    config: bytes | None = None
+
+    @property
+    def text(self) -> str:
+        return self.payload.decode(errors="replace")
+
+
+class Port(Protocol):
+    """What a session needs of the connection to its Infer-Controller."""
+
+    def claim(self, session: Session) -> None: ...
+
+    def ack(self, session: Session, n: int, saved: bytes | None) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a live is made of."""
+
+    digital_id: str = ""
+    room: str = ""
+    metadata: bytes = b""
+    config: bytes = b""
+    saved: bytes = b""
+
+
+class Session:
+    """See the module. The agent makes it; a runtime uses what has no underscore.
+
+    `config` is the current configuration, `state` what an earlier generation saved. Setting `state` saves it with the
+    next ack: at most STATE_BYTES_MAX bytes, small and often rather than whole and late. `on_interrupt`, where set, is
+    called the moment an interrupt arrives.
+    """
+
+    __slots__ = (
+        "_accepted",
+        "_acked",
+        "_busy_until",
+        "_claimed",
+        "_done",
+        "_handed",
+        "_interrupted",
+        "_may_claim",
+        "_port",
+        "_queue",
+        "_state",
+        "_state_changed",
+        "_stopping",
+        "_waiter",
+        "config",
+        "digital_id",
+        "generation",
+        "live",
+        "metadata",
+        "on_interrupt",
+        "room",
+    )
+
+    def __init__(self, live: str, generation: Generation, port: Port) -> None:
+        self.live = live
+        self.generation = generation
+        self.digital_id = ""
+        self.room = ""
+        self.metadata = b""
+        self.config = b""
+        self.on_interrupt: Callable[[], None] | None = None
+        self._port = port
+        self._state = b""
+        self._state_changed = False
+        self._queue: deque[Item] | None = None  # Made when something arrives: most lives are silent most of the time.
+        self._waiter: asyncio.Future[None] | None = None
+        self._accepted = 0  # The last item that arrived.
+        self._handed = 0  # The last item that the runtime was given.
+        self._acked = 0
+        self._done: set[int] | None = None  # Acked by the runtime out of order, above the cursor.
+        self._claimed = False
+        self._may_claim = False  # Not yet, for one that is only prepared.
+        self._busy_until = 0.0
+        self._interrupted: asyncio.Event | None = None
+        self._stopping: asyncio.Event | None = None
+
+    # -- for the runtime
+
+    async def inputs(self, *, auto_ack: bool = True) -> AsyncIterator[Item]:
+        """The live's input in order, until it moves on or ends.
+
+        With `auto_ack=False` nothing is acked by asking for more: call `ack`.
+        """
+        self._claim()
+        while True:
+            if auto_ack:
+                self.ack()
+            item = await self._next()
+            if item is None:
+                return
+            yield item
+
+    def ack(self, item: Item | None = None) -> None:
+        """`item` is consumed; without one, everything handed out so far. Acks in any order fold into one cursor."""
+        acked = self._acked
+        if item is None:
+            acked = self._handed
+        elif acked < item.seq <= self._handed:
+            done = self._done = self._done or set()
+            done.add(item.seq)
+            while acked + 1 in done:
+                acked += 1
+                done.remove(acked)
+        if acked <= self._acked:
+            return
+        self._acked = acked
+        if self._done:
+            self._done = {seq for seq in self._done if seq > acked}
+        saved = self._state if self._state_changed else None
+        self._state_changed = False
+        self._port.ack(self, acked, saved)
+
+    @property
+    def state(self) -> bytes:
+        return self._state
+
+    @state.setter
+    def state(self, state: bytes) -> None:
+        if not isinstance(state, bytes):
+            raise BadValue(f"the state of {self.live} must be bytes, not {type(state).__name__}")
+        if len(state) > STATE_BYTES_MAX:
+            raise BadValue(
+                f"the state of {self.live} has {len(state)} bytes, at most {STATE_BYTES_MAX} are saved with an ack; "
+                "keep what is larger elsewhere and save where it is"
+            )
+        self._state_changed = self._state_changed or state != self._state
+        self._state = state
+
+    @property
+    def interrupted(self) -> asyncio.Event:
+        """Set when an interrupt arrives, cleared when `inputs` hands it out."""
+        if self._interrupted is None:
+            self._interrupted = asyncio.Event()
+        return self._interrupted
+
+    @property
+    def stopping(self) -> asyncio.Event:
+        """Set when the runtime must go. It has `teardown_s`, and is cancelled after that."""
+        if self._stopping is None:
+            self._stopping = asyncio.Event()
+        return self._stopping
+
+    def extend(self, seconds: float) -> None:
+        """This takes a while and is no stall: for so long, at most EXTEND_MAX_S, nobody calls it one."""
+        now = asyncio.get_running_loop().time()
+        self._busy_until = max(self._busy_until, now + min(seconds, EXTEND_MAX_S))
+
+    # -- for the agent and the connection
+
+    def made_of(self, made: Made) -> None:
+        """What the live is made of, before the runtime begins."""
+        self.digital_id, self.room, self.metadata = made.digital_id, made.room, made.metadata
+        self.config, self._state = made.config, made.saved
+
+    def allow_claim(self) -> None:
+        """The generation is committed: one that was only prepared may go on."""
+        self._may_claim = True
+        if self._claimed:
+            self._port.claim(self)
+
+    def _claim(self) -> None:
+        if self._claimed:
+            return
+        self._claimed = True
+        if self._may_claim:
+            self._port.claim(self)
+
+    def begins_after(self, after: int, config: bytes, saved: bytes) -> None:
+        """The first pull of this session was granted: input begins after `after`.
+
+        What was saved since the runtime was prepared is newer than what it was prepared with.
+        """
+        self._accepted = self._handed = self._acked = after
+        self.config = config
+        if not self._state_changed:
+            self._state = saved
+
+    def accept(self, item: Item) -> bool:
+        """Take the next item, or an interrupt. False: it is neither, and the connection has to pull again."""
+        if item.kind == "interrupt" and item.seq > self._accepted:
+            return self._interrupt(item)
+        if item.seq != self._accepted + 1:
+            return False
+        self._put(item)
+        return True
+
+    def _interrupt(self, item: Item) -> bool:
+        """Everything before it is dropped, whether the runtime has seen it or not."""
+        if self._queue:
+            self._queue.clear()
+        self._put(item)
+        self.interrupted.set()
+        if self.on_interrupt is not None:
+            self.on_interrupt()
+        return True
+
+    def _put(self, item: Item) -> None:
+        self._accepted = item.seq
+        if self._queue is None:
+            self._queue = deque()
+        self._queue.append(item)
+        self._wake()
+
+    async def _next(self) -> Item | None:
+        while not self._closed:
+            if self._queue:
+                return self._hand_out(self._queue.popleft())
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        return None
+
+    def _hand_out(self, item: Item) -> Item:
+        self._handed = item.seq
+        if item.config is not None:
+            self.config = item.config
+        if item.kind == "interrupt":
+            # What it dropped is settled in the store already.
+            self._acked = max(self._acked, item.seq - 1)
+            self.interrupted.clear()
+        return item
+
+    def close(self) -> None:
+        """The runtime must go: `inputs` ends. What it was handed stays unacked unless it says otherwise."""
+        self.stopping.set()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    @property
+    def _closed(self) -> bool:
+        return self._stopping is not None and self._stopping.is_set()
+
+    @property
+    def accepted(self) -> int:
+        return self._accepted
+
+    def busy(self, now: float) -> bool:
+        """Still starting, or asked for time: the agent says so with its reports."""
+        return not self._claimed or now < self._busy_until

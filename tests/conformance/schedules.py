@@ -1,0 +1,241 @@
+"""Short schedules for single checks that no scenario needs for its story, in the language of tests/scenarios.
+
+Each is there for the mutants that name it (mutants.py).
+"""
+
+from __future__ import annotations
+
+SCHEDULES = {
+    "late_recovery": """# The Worker is back before the recovery that found no room: nobody goes on waiting.
+worker A
+place L on A                              => COMMITTED A@1
+expire A                                  => EXPIRED 1
+place L from 1 in gpu because recover     => FULL
+wait 5s
+place L from 1 in gpu because recover     => FULL
+report A                                  => REPORTED
+place L from 1 in gpu because recover     => MOOT
+check waiting gpu none
+""",
+    "revived_elsewhere": """# Whoever waits for room in another Pool is looked at as soon as his own Worker is back.
+worker A
+place L on A                              => COMMITTED A@1
+expire A                                  => EXPIRED 1
+look L                                    => RECOVER A@1 lost
+place L from 1 in other because recover   => FULL
+wait 1s
+report A                                  => REPORTED
+check agenda L in=0ms
+""",
+    "uncordoned": """# A Worker that takes lives again is room for whoever waits.
+worker A
+worker B
+place L on A                              => COMMITTED A@1
+cordon B                                  => WORKER_SET cordoned
+expire A                                  => EXPIRED 1
+look L                                    => RECOVER A@1 lost
+place L from 1 in gpu because recover     => FULL
+uncordon B                                => WORKER_SET ready
+check agenda L in=0ms
+""",
+    "waits_on": """# Asking again for room keeps the place in the queue.
+worker A
+place L on A                              => COMMITTED A@1
+expire A                                  => EXPIRED 1
+place L from 1 in gpu because recover     => FULL
+wait 5s
+place L from 1 in gpu because recover     => FULL
+""",
+    "asked_to_leave": """# The source is the emptiest, and not an answer.
+worker A capacity=4
+worker B capacity=4
+place L on A                              => COMMITTED A@1
+place M on B                              => COMMITTED B@1
+place N on B                              => COMMITTED B@1
+place L from 1 in gpu                     => COMMITTED B@2
+""",
+    "crash_elsewhere": """# A vacant slot has nothing to depart.
+worker A
+worker B
+place L on A                              => COMMITTED A@1
+depart A L@1                              => DEPARTED starting
+place L from 1 on B because recover       => COMMITTED B@2
+check slots A none
+""",
+    "long_history": """# History has its limit.
+limits history_max=1
+worker A capacity=2
+worker B capacity=2
+place L on A                              => COMMITTED A@1
+place L from 1 on B                       => COMMITTED B@2
+place L from 2 on A                       => COMMITTED A@3
+""",
+    "move_refused": """# No move to where the live is, and none below the floor.
+limits term_step=100
+worker A capacity=2
+worker B
+place L on A                              => COMMITTED A@1
+reserve L from 1 on A                     => FULL
+new_term 1                                => NEW_TERM 2 floor 100
+reserve L from 1 on B                     => RESERVED B@101
+""",
+    "move_of_an_idle_live": """# A live that nobody looked at any more is looked at when its move expires.
+worker A
+worker B
+place L on A                              => COMMITTED A@1
+pull L A@1                                => PULLING 1 after 0
+wait 15s
+look L                                    => IDLE
+reserve L from 1 on B                     => RESERVED B@2
+check agenda L in=120s
+hold L 1                                  => NO_MOVE
+""",
+    "expiry_before_the_period": """# The expiry of a move comes before the period of a standstill.
+limits move_expires_ms=1000
+worker A
+worker B
+place L on A                              => COMMITTED A@1
+wait 14500ms
+reserve L from 1 on B                     => RESERVED B@2
+wait 500ms
+look L                                    => WAKE
+check agenda L in=500ms
+""",
+    "held_twice": """# A hold that was fixed stays where it is, wherever input stands now.
+worker A
+worker B
+place L on A                              => COMMITTED A@1
+pull L A@1                                => PULLING 1 after 0
+append L text "a"                         => APPENDED 1
+release L A@1                             => ITEMS 1..1
+reserve L from 1 on B                     => RESERVED B@2
+hold L 2                                  => HELD next
+append L text "b" boundary                => APPENDED 2
+release L A@1                             => ITEMS 2..2
+pull L A@1 after 0                        => PULLING 2 after 0
+check live L at_boundary=no
+hold L 2                                  => HELD 2
+""",
+    "interrupted_before_the_boundary": """# A hold that waits for the next boundary goes on waiting.
+worker A
+worker B
+place L on A                              => COMMITTED A@1
+pull L A@1                                => PULLING 1 after 0
+append L text "a"                         => APPENDED 1
+release L A@1                             => ITEMS 1..1
+reserve L from 1 on B                     => RESERVED B@2
+hold L 2                                  => HELD next
+interrupt L "stop"                        => APPENDED 2
+""",
+    "strangers": """# Neither another Worker nor the selected one before its first pull is handed anything.
+worker A
+worker B
+place L on A                              => COMMITTED A@1
+append L text "a"                         => APPENDED 1
+release L A@1 pull 0                      => STALE A@1
+pull L A@1                                => PULLING 1 after 0
+release L B@1 pull 1                      => STALE A@1
+""",
+    "less_credit": """# A repeat with less credit takes nothing back.
+worker A
+place L on A                              => COMMITTED A@1
+pull L A@1                                => PULLING 1 after 0
+append L text "a"                         => APPENDED 1
+append L text "b"                         => APPENDED 2
+append L text "c"                         => APPENDED 3
+release L A@1 credit 3                    => ITEMS 1..3
+release L A@1 after 0 credit 1            => ITEMS 1..1
+check live L released=3
+""",
+    "producer_at_the_end": """# An ended live remembers no producers.
+worker A
+place L on A                              => COMMITTED A@1
+append L text "a" producer=p n=1          => APPENDED 1
+end L                                     => FINISHED ended
+""",
+    "requests_forgotten": """# Request ids leave when they are old and enough are left, or when there are too many.
+limits recent_min=2 recent_max=3 recent_ms=1000
+worker A
+place L on A                              => COMMITTED A@1
+append L text "a"                         => APPENDED 1
+append L text "b"                         => APPENDED 2
+append L text "c"                         => APPENDED 3
+append L text "d"                         => APPENDED 4
+wait 1s
+append L text "e"                         => APPENDED 5
+wait 1s
+append L text "f"                         => APPENDED 6
+""",
+    "busy_with_something_else": """# Only the current generation's own Worker stops its clock.
+worker A
+worker B
+place L on A                              => COMMITTED A@1
+place L from 1 on A                       => COMMITTED A@2
+wait 15s
+look L                                    => WAKE
+report A busy=L@1                         => REPORTED
+report B busy=L@2                         => REPORTED
+wait 15s
+look L                                    => RECOVER A@2 stalled
+""",
+    "table_of_another_term": """# A table of the same revision in another term is another table.
+worker A
+report A rev=1                            => REPORTED
+""",
+    "reaped_in_time": """# Only a Worker that was lost for long is reaped; one that is gone is not lost.
+worker A
+worker B
+place L on B                              => COMMITTED B@1
+reap A                                    => MOOT
+expire A                                  => EXPIRED 0
+reap A                                    => MOOT
+wait 600s
+reap A                                    => WORKER_SET ready gone
+exit B                                    => WORKER_SET ready gone
+expire B                                  => NOTHING
+""",
+    "swept_clean": """# A live that is created anew has nothing of the one before it: no dead letters, no saved state.
+limits poison_max=2 ended_ttl_ms=1000 term_step=16
+worker A
+place L on A                              => COMMITTED A@1
+append L text "good"                      => APPENDED 1
+append L text "bad"                       => APPENDED 2
+pull L A@1                                => PULLING 1 after 0
+release L A@1                             => ITEMS 1..2
+ack L A@1 1 state "memory"                => ACKED 1
+depart A L@1                              => DEPARTED running
+place L from 1 on A because recover       => COMMITTED A@2
+pull L A@2                                => PULLING 1 after 1
+release L A@2                             => ITEMS 2..2
+depart A L@2                              => DEPARTED running
+place L from 2 on A because recover       => COMMITTED A@3
+end L                                     => FINISHED ended
+depart A L@3                              => DEPARTED departing
+wait 1s
+look L                                    => SWEPT
+new_term 1                                => NEW_TERM 2 floor 19
+place L on A                              => COMMITTED A@20
+pull L A@20                               => PULLING 1 after 0 state=""
+""",
+    "looked_at_early": """# A look before the period is over, whatever brought it forward, finds no standstill yet.
+worker A
+place L on A                              => COMMITTED A@1
+wait 15s
+look L                                    => WAKE
+expire A                                  => EXPIRED 1
+report A                                  => REPORTED
+look L                                    => LATER 15000ms
+""",
+    "patience": """# The lease doubles up to its limit.
+limits lease_ms=1000 backoff_max_ms=2000
+worker A
+place L on A                              => COMMITTED A@1
+expire A                                  => EXPIRED 1
+look L                                    => RECOVER A@1 lost
+wait 1s
+look L                                    => RECOVER A@1 lost
+wait 2s
+look L                                    => RECOVER A@1 lost
+check agenda L in=2s
+""",
+}

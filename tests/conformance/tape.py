@@ -1,0 +1,122 @@
+"""Schedules recorded on the model and played on a store: every answer and the state at every stop must be the model's.
+
+A schedule that is already recorded can be sent without waiting for one answer before the next question, so playing it
+on a store costs a tenth of running model and store in step: that is what makes hundreds of mutants affordable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from dhsched.ownership.limits import Limits
+from dhsched.ownership.model import STEPS
+from dhsched.ownership.outcomes import Outcome
+from dhsched.ownership.state import EMPTY, State
+from dhsched.store.link import Link
+from dhsched.store.redis import RedisStore
+from dhsched.store.scripts import Script
+from tests.conformance import scenario
+from tests.conformance.lockstep import Mismatch, describe
+from tests.conformance.operations import LIMITS, Operation, draw
+from tests.conformance.real import StoreSubject
+from tests.conformance.schedules import SCHEDULES
+from tests.conformance.subjects import ModelSubject
+from tests.scenarios.language import load, read
+
+SCENARIOS = Path(__file__).parent.parent / "scenarios"
+STEPS_PER_STOP = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One step of a schedule: when it was taken, what it answered and what it left behind."""
+
+    now: int
+    operation: Operation
+    outcome: Outcome
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class Tape:
+    name: str
+    limits: Limits
+    moments: tuple[Moment, ...]
+
+
+class Recorder(ModelSubject):
+    """The model, writing down what it is asked."""
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(limits)
+        self.moments: list[Moment] = []
+
+    async def step(self, name: str, /, **arguments: Any) -> Outcome:
+        arguments = {field: as_id(field, value) for field, value in arguments.items()}
+        outcome = await super().step(name, **arguments)
+        self.moments.append(Moment(self.now, Operation(name, arguments), outcome, self._state))
+        return outcome
+
+
+def as_id(field: str, value: Any) -> Any:
+    """Scenarios name operations `file:line` and boots `A'`, which the model takes and a store does not."""
+    if field not in ("operation", "request", "boot"):
+        return value
+    return re.sub(r"[:']", ".", value) or "nobody"
+
+
+@cache
+def schedule_tape(name: str) -> Tape:
+    """One of schedules.py or of tests/scenarios."""
+    recorded = read(SCHEDULES[name], name) if name in SCHEDULES else load(SCENARIOS / f"{name}.txt")
+    recorder = Recorder(recorded.limits)
+    asyncio.run(scenario.run(recorded, recorder))
+    return Tape(name, recorded.limits, tuple(recorder.moments))
+
+
+@cache
+def walk_tape(seed: int, steps: int) -> Tape:
+    """A random walk, as the lockstep runs take it."""
+    r, now, state = Random(seed), 1000, EMPTY
+    moments: list[Moment] = []
+    for _ in range(steps):
+        now += r.choice([0, 0, 0, 1, 3, 12])
+        operation = draw(r, state, [moment.operation for moment in moments])
+        state, outcome = STEPS[operation.name](state, now, LIMITS, **operation.arguments)
+        moments.append(Moment(now, operation, outcome, state))
+    return Tape(f"walk {seed}", LIMITS, tuple(moments))
+
+
+async def play(tape: Tape, link: Link, scripts: dict[str, Script]) -> None:
+    """Send the tape to the store behind the link; raises Mismatch where it differs."""
+    subject = StoreSubject(RedisStore(link, cell="main", limits=tape.limits, scripts=scripts))
+    await subject.reset()
+    for start in range(0, len(tape.moments), STEPS_PER_STOP):
+        part = tape.moments[start : start + STEPS_PER_STOP]
+        answers = await send(part, subject)
+        try:
+            found = await subject.state()
+        except (KeyError, ValueError, TypeError) as error:
+            raise Mismatch(f"{tape.name}, step {start + len(part)}: the state cannot be read: {error!r}") from error
+        for n, (moment, answer) in enumerate(zip(part, answers, strict=True), start=start + 1):
+            stop = moment is part[-1]
+            if answer != moment.outcome or (stop and found != moment.state):
+                sent = [each.operation for each in tape.moments[:n]]
+                what = describe(sent, moment.outcome, answer, moment.outcome, moment.state, found, [])
+                raise Mismatch(f"{tape.name}, step {n}: {what}")
+
+
+async def send(part: Sequence[Moment], subject: StoreSubject) -> list[Any]:
+    """All steps of the part at once, each at its time: the link keeps their order. An error is an answer as well."""
+    calls: list[Awaitable[Any]] = []
+    for moment in part:
+        calls.append(subject.set_clock(moment.now))
+        calls.append(subject.step(moment.operation.name, **moment.operation.arguments))
+    return (await asyncio.gather(*calls, return_exceptions=True))[1::2]

@@ -1,0 +1,207 @@
+"""What the store is given: an id that is none is refused before anything is sent, bytes come back as they went in."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from dhsched.errors import BadId, BadValue
+from dhsched.ownership import items
+from dhsched.ownership import outcomes as o
+from dhsched.ownership.model import STEPS
+from dhsched.ownership.placing import Create
+from dhsched.store.address import Address
+from dhsched.store.api import STEP_ARGUMENTS, TEXT_BYTES_MAX
+from dhsched.store.raw import read_keys
+from dhsched.store.redis import RedisStore
+
+EMPTY_OR_LONG = ["", "x" * 65, "x" * 10_000]
+CHARACTERS = [
+    "a b",
+    " a",
+    "a\n",
+    "a\x00b",
+    "\x7f",
+    "a{b",
+    "a}b",
+    "{main}",
+    "a@1",
+    "a:b",
+    "a#1",
+    "a*",
+    "ä",
+    "日本",
+    "a\ud800",
+]
+NOT_IDS = [*EMPTY_OR_LONG, *CHARACTERS, "a/b", ".", "..", None, 7, b"a"]
+NOT_LIVES = ["", "a", "/", "a/", "/a", "a/b/c", None, 7, b"t/a", *(f"t/{bad}" for bad in CHARACTERS)]
+NOT_LIVES += [f"{bad}/a" for bad in CHARACTERS] + ["t/" + "x" * 10_000, "x" * 10_000 + "/a"]
+NOT_WORKERS = ["", "A", "A#", "#1", "A#x", "A#-1", "A#1 ", "A#²", "A#٣", "A#1#2", "A#" + "1" * 10_000, None, 7, b"A#1"]
+NOT_WORKERS += [f"{bad}#1" for bad in CHARACTERS] + ["x" * 10_000 + "#1"]
+NOT_TAGS = ["", "t/a", "t/a@", "@1", "a@1", "t/a@x", "t/a@-1", "t/a@²", "t/a@٣", "t/a@1 t/b@1", "t/a@" + "1" * 10_000]
+NOT_NUMBERS = [-1, 2**53, 1.0, "1", None, True]
+
+A_CREATE: dict[str, Any] = {"digital_id": "d", "fingerprint": "f", "room": "r"}
+GIVEN: dict[str, dict[str, Any]] = {
+    "register_worker": {"name": "A", "boot": "b2", "pool": "p", "capacity": 1, "replaces": "A#1"},
+    "report": {"worker": "A#1", "boot": "b", "term": 0, "rev": 0, "link": "d", "busy": ["t/a@1"]},
+    "set_worker": {"worker": "A#1", "verb": "cordon"},
+    "expire_worker": {"worker": "A#1", "beat": 1},
+    "depart": {"worker": "A#1", "live": "t/a", "number": 1},
+    "place": {
+        "live": "t/a",
+        "operation": "o",
+        "because": "reassign",
+        "expected": 1,
+        "candidates": ["A#1"],
+        "pools": ["p"],
+    },
+    "reserve": {"live": "t/a", "expected": 1, "candidates": ["A#1"]},
+    "hold": {"live": "t/a", "number": 2},
+    "cancel": {"live": "t/a", "number": 2},
+    "pull": {"live": "t/a", "worker": "A#1", "epoch": 1, "after": 0, "controller": "c"},
+    "append_input": {"live": "t/a", "kind": "text", "payload": b"x", "request": "r"},
+    "release_input": {"live": "t/a", "worker": "A#1", "epoch": 1, "pull_no": 1, "after": 0, "credit": 1},
+    "ack_input": {"live": "t/a", "worker": "A#1", "epoch": 1, "n": 0},
+    "end_live": {"live": "t/a"},
+    "look": {"live": "t/a"},
+    "new_term": {"term": 1, "seen_term": 1},
+}
+"""Arguments with which every step would change something or at least be sent."""
+BAD: dict[str, list[Any]] = {
+    "live": NOT_LIVES,
+    "worker": NOT_WORKERS,
+    **dict.fromkeys(("name", "boot", "pool", "operation", "controller", "request"), NOT_IDS),
+    "link": [bad for bad in NOT_IDS if bad not in ("", None)],
+    "replaces": [bad for bad in NOT_WORKERS if bad not in ("", None)],
+    **dict.fromkeys(
+        (
+            "capacity",
+            "term",
+            "rev",
+            "beat",
+            "number",
+            "expected",
+            "epoch",
+            "after",
+            "pull_no",
+            "credit",
+            "n",
+            "seen_term",
+        ),
+        NOT_NUMBERS,
+    ),
+    "verb": ["", "stop", None, "CORDON"],
+    "because": ["", "fun", None],
+    "kind": ["", "noise", None],
+    "payload": ["x", None, bytes(TEXT_BYTES_MAX + 1)],
+    "candidates": [[bad] for bad in NOT_WORKERS] + [["A#1"] * 17],
+    "pools": [[bad] for bad in NOT_IDS] + [["p"] * 17],
+    "busy": [[bad] for bad in NOT_TAGS],
+}
+
+
+@pytest.fixture
+async def store(server: Address) -> AsyncIterator[RedisStore]:
+    """A store with Worker A#1 and the live t/a on it."""
+    async with await RedisStore.open(server) as store:
+        await store.register_worker(name="A", boot="b", pool="p", capacity=4)
+        await store.report(worker="A#1", boot="b")
+        made = await store.place(
+            live="t/a", operation="create", because="create", create=Create(**A_CREATE), candidates=["A#1"]
+        )
+        assert isinstance(made, o.Committed)
+        yield store
+
+
+def bad_calls() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every step, with each of its arguments in turn as it cannot be."""
+    for step, given in GIVEN.items():
+        for name in given:
+            for bad in BAD[name]:
+                yield step, {**given, name: bad}
+    stream = {**GIVEN["append_input"], "request": "", "n": 1}
+    for bad in NOT_IDS:
+        yield "append_input", {**stream, "producer": bad}
+    for bad in (0, *NOT_NUMBERS):
+        yield "append_input", {**stream, "producer": "p", "n": bad}
+    yield "append_input", {**GIVEN["append_input"], "producer": "p", "n": 1}
+    for name in A_CREATE:
+        for bad in NOT_IDS:
+            if name != "room" or bad not in ("", None):
+                yield "place", create(**{name: bad})
+    yield "place", create(metadata="text")
+    yield "place", create(config=bytes(TEXT_BYTES_MAX + 1))
+    yield "place", create(priority=4)
+    yield "place", {**GIVEN["place"], "create": Create(**A_CREATE)}
+    yield "register_worker", {**GIVEN["register_worker"], "labels": "a\nb"}
+    yield "register_worker", {**GIVEN["register_worker"], "labels": "x" * 1_025}
+    yield "ack_input", {**GIVEN["ack_input"], "saved": bytes(4_097)}
+
+
+def create(**changes: Any) -> dict[str, Any]:
+    made = Create(**{**A_CREATE, **changes})
+    return {"live": "t/b", "operation": "o", "because": "create", "create": made, "candidates": ["A#1"]}
+
+
+async def test_what_is_no_id_is_refused_before_anything_is_sent(store: RedisStore) -> None:
+    before, calls = await read_keys(store.link, store.keys), store.link.calls
+    for step, arguments in bad_calls():
+        try:
+            outcome = await getattr(store, step)(**arguments)
+        except (BadId, BadValue) as error:
+            assert "\n" not in str(error) and len(str(error)) < 300, f"{step}: {error}"
+            continue
+        except Exception as error:
+            raise AssertionError(f"{step} {arguments!r:.300} raised {error!r}") from error
+        raise AssertionError(f"{step} {arguments!r:.300} answered {outcome}")
+    assert store.link.calls == calls
+    assert await read_keys(store.link, store.keys) == before
+
+
+def test_every_argument_of_every_step_was_tried() -> None:
+    free = {"at_boundary", "force", "after_pending", "boundary"}  # Only true or false.
+    tried = {step: {name for other, given in bad_calls() if other == step for name in given} for step in STEPS}
+    assert {step: STEP_ARGUMENTS[step] - free for step in STEPS} == tried
+
+
+async def test_what_stands_beside_a_bad_argument_is_good(store: RedisStore) -> None:
+    """Otherwise the refusals above would say nothing about the argument they are for."""
+    for step, arguments in GIVEN.items():
+        await getattr(store, step)(**arguments)
+
+
+ANY_BYTES = [
+    *(b"", b"\x00", bytes(range(256)), b"\r\n$5\r\n*3\r\n", b"{main}:@# ", b"I5:abc", b"J9:", b"-ERR", "日本".encode()),
+    *(b"1", b"nan", b"\xff\xfe", b"'\"\\", bytes(TEXT_BYTES_MAX)),
+]
+
+
+async def test_bytes_of_any_content_come_back_as_they_went_in(store: RedisStore) -> None:
+    for n, blob in enumerate(ANY_BYTES):
+        live = f"t/bytes-{n}"
+        made = Create(digital_id="d", fingerprint="f", metadata=blob, config=blob)
+        await store.place(live=live, operation="c", because="create", create=made, candidates=["A#1"])
+        me: dict[str, Any] = {"live": live, "worker": "A#1", "epoch": 1}
+        pulled = await store.pull(**me, after=0, controller="c")
+        assert pulled == o.Pulling(1, 0, "d", "", metadata=blob, config=blob, saved=b"")
+        await store.append_input(live=live, kind="config", payload=blob[::-1], request="1")
+        await store.append_input(live=live, kind="text", payload=blob, request="2", boundary=True)
+        handed = await store.release_input(**me, pull_no=1, after=0, credit=9)
+        assert isinstance(handed, o.Items)
+        assert [items.read(item) for item in handed.items] == [
+            items.Item("config", blob[::-1], boundary=False, config=blob[::-1]),
+            items.Item("text", blob, boundary=True),
+        ]
+        await store.append_input(live=live, kind="interrupt", payload=blob, request="3")
+        handed = await store.release_input(**me, pull_no=1, after=2, credit=9)
+        assert isinstance(handed, o.Items)
+        assert [items.read(item) for item in handed.items] == [items.Item("interrupt", blob, True, blob[::-1])]
+        await store.ack_input(**me, n=3, saved=blob[:4_096])
+        assert await store.pull(**me, after=3, controller="c") == o.Pulling(
+            2, 3, "d", "", metadata=blob, config=blob[::-1], saved=blob[:4_096]
+        )
+        await store.end_live(live=live)
+        await store.depart(worker="A#1", live=live, number=1)

@@ -1,0 +1,346 @@
+"""What types cannot say about the source: where imports point, that a Lua header tells the truth, that documents do.
+
+These tests read files and run nothing. A failure names the file and what to do about it.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import typer.main
+from tests.scenarios.language import answers, outcome_word
+from tests.tidy import lua
+
+import dhsched
+from dhsched import cli
+from dhsched.ownership.limits import Limits
+from dhsched.ownership.model import STEPS
+from dhsched.store import keys, replies, scripts
+from dhsched.store.api import Store
+from dhsched.store.connect import LinkSettings
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "dhsched"
+LINES_MAX = 450
+
+LAYERS = (
+    {"errors"},
+    {"types"},
+    {"ownership", "placement", "settings", "failpoints", "wire"},
+    {"store", "simulate", "outbox"},
+    {"tokens", "web"},
+    {"dispatch", "infer", "worker", "avatar", "room", "client", "trace"},
+    {"bench", "cli"},
+)
+"""A part of the package imports itself and the layers above it in this list; bench and cli may import all."""
+WITHOUT_THE_STORE = {"worker", "avatar", "room"}
+"""Whoever can reach the store can bypass the fence."""
+PURE = ("ownership", "placement")
+IMPURE = {"asyncio", "time", "random", "os", "socket", "subprocess", "threading", "logging", "pathlib", "datetime"}
+"""Modules that a pure part takes nothing from; it may be given a `Random`."""
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports_of(path: Path) -> Iterator[tuple[str, str]]:
+    """Every (module, name) that a file imports; the name is empty for a plain import."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute here"
+            yield from ((node.module or "", alias.name) for alias in node.names)
+
+
+def modules() -> list[Path]:
+    return [path for path in sorted(PACKAGE.rglob("*.py")) if path != PACKAGE / "__init__.py"]
+
+
+# -- imports
+
+
+def test_imports_point_one_way() -> None:
+    layer = {part: n for n, parts in enumerate(LAYERS) for part in parts}
+    wrong = []
+    for path in modules():
+        part = part_of(path)
+        assert part in layer, f"{path.relative_to(ROOT)}: say in LAYERS where {part} stands"
+        for module, name in imports_of(path):
+            if module == "dhsched" and name not in layer:
+                continue  # The version.
+            if module.split(".")[0] != "dhsched":
+                continue
+            other = name if module == "dhsched" else module.split(".")[1]
+            if other != part and not (layer[other] < layer[part] or part in LAYERS[-1]):
+                wrong.append(f"{path.relative_to(ROOT)} imports {other}, which does not stand below {part}")
+            if other == "store" and part in WITHOUT_THE_STORE:
+                wrong.append(f"{path.relative_to(ROOT)} reaches for the store; only dispatch and infer may")
+    assert wrong == []
+
+
+def test_pure_parts_import_nothing_that_does_anything() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {name or module} of {module}"
+        for part in PURE
+        for path in sorted((PACKAGE / part).rglob("*.py"))
+        for module, name in imports_of(path)
+        if module.split(".")[0] in IMPURE and (module, name) != ("random", "Random")
+    ]
+    assert wrong == []
+
+
+def test_the_guardian_needs_nothing_of_the_package() -> None:
+    assert [module for module, _ in imports_of(PACKAGE / "store" / "guardian.py") if "dhsched" in module] == []
+
+
+# -- Lua
+
+STEP_FILES = [*STEPS]
+ALL_FILES = [path.stem for path in sorted(lua.FOLDER.glob("*.lua"))]
+SOURCES = {**scripts.sources(), **{name: (lua.FOLDER / f"{name}.lua").read_text() for name in ALL_FILES}}
+PARTS = {part: lua.read_part(part, SOURCES[f"lib/{part}"]) for part in scripts.LIBRARY}
+
+
+def test_every_step_has_its_file_and_its_call_and_nothing_else_has() -> None:
+    around = getattr(scripts, "AROUND", ())
+    assert {*ALL_FILES} == {*STEPS, *around}
+    assert {path.stem for path in (lua.FOLDER / "lib").glob("*.lua")} == {*scripts.LIBRARY}
+    calls = {name for name, _ in inspect.getmembers(Store, inspect.iscoroutinefunction) if name[0] != "_"}
+    assert calls - {"step", "close"} == {*STEPS}
+
+
+@pytest.mark.parametrize("name", ALL_FILES)
+def test_header_names_what_is_unpacked(name: str) -> None:
+    """ARGV and EACH are the locals, in order: a call binds by these names."""
+    source, sections = SOURCES[name], scripts.header(SOURCES[name])
+    argv, each = (scripts.names(sections.get(section, "")) for section in ("ARGV", "EACH"))
+    assert source.startswith(f"-- {name}: "), "a file opens with its name and what it does"
+    assert sections["KEYS"].split("\n")[0] == "cell"
+    assert lua.unpacked(source) == argv
+    if each:
+        function, parameters = lua.row_function(source)
+        assert parameters == each
+        first, width = len(argv) + 1, len(each)
+        assert f"for i = {first}, #ARGV, {width} do" in source
+        assert f"{function}(unpack(ARGV, i, i + {width - 1}))" in source
+
+
+@pytest.mark.parametrize("name", STEP_FILES)
+def test_header_names_every_reply_and_no_other(name: str) -> None:
+    listed = {*scripts.assemble(name, SOURCES).replies}
+    assert lua.replies(SOURCES[name]) == listed
+    assert listed == {outcome_word(kind) for kind in answers(name)}, "the model's step answers other words"
+
+
+def test_every_word_can_be_read_and_every_word_that_can_be_read_is_said() -> None:
+    said = {word for name in STEP_FILES for word in lua.replies(SOURCES[name])}
+    assert said == {word.decode() for word in replies.OUTCOMES}
+
+
+@pytest.mark.parametrize("name", ALL_FILES)
+def test_header_names_the_parts_that_are_needed_and_no_other(name: str) -> None:
+    sections, used = scripts.header(SOURCES[name]), {*lua.free_names(SOURCES[name])}
+    reads_clock = "clock" in used
+    uses = {*scripts.names(sections.get("USES", ""))}
+    assert lua.needed(used, PARTS, reads_clock=reads_clock) == uses
+    rare, _, wanted = sections.get("RARELY", "").partition(":")
+    asked = {*scripts.names(wanted)}
+    assert lua.needed(asked, PARTS, reads_clock=reads_clock) - uses == {*scripts.names(rare)}
+    assert ("rarely" in used) == bool(asked)
+
+
+@pytest.mark.parametrize("name", ALL_FILES)
+def test_no_name_is_used_before_it_is_defined(name: str) -> None:
+    """Lua takes such a name for a global, which is nil: found only on the path that comes by there."""
+    assert lua.free_names(scripts.assemble(name, SOURCES).source.decode()) == []
+
+
+def test_parts_of_the_library_are_all_used() -> None:
+    headers = [scripts.header(SOURCES[name]) for name in ALL_FILES]
+    used = {part for header in headers for part in scripts.names(header.get("USES", "") + header.get("RARELY", ""))}
+    assert {*scripts.LIBRARY} - used == {"base"}
+
+
+# -- keys and settings
+
+KINDS = (*keys.SINGLE, *keys.PER_LIVE, *keys.PER_WORKER, *keys.PER_POOL, *keys.OTHER, *keys.CHANNELS)
+
+
+def document(name: str) -> str:
+    return (ROOT / name).read_text()
+
+
+def test_every_key_is_known_and_documented() -> None:
+    assert len(KINDS) == len({*KINDS})
+    built = {kind for source in SOURCES.values() for kind in re.findall(r"prefix \.\. '([a-z_]+):?'", source)}
+    assert built - {*KINDS} == set(), "keys that Lua builds and store/keys.py does not list"
+    named = {*re.findall(r"`([a-z_]+)(?::<\w+>)?`", document("docs/state.md"))}
+    assert {*KINDS} - named == set(), "keys that docs/state.md does not list"
+
+
+def test_every_field_is_documented() -> None:
+    """Fields of hashes, wherever a script names them."""
+    used = {field for source in SOURCES.values() for field in lua.hash_fields(source)}
+    named = {*re.findall(r"`([a-z_]+)`", document("docs/state.md"))}
+    assert len(used) > 40
+    assert used - named == set(), "fields that docs/state.md does not list"
+
+
+def test_every_limit_is_documented_and_used() -> None:
+    page = document("docs/protocol.md")
+    python = "\n".join(path.read_text() for path in modules() if path.name != "limits.py")
+    for limit in fields(Limits):
+        assert f"| `{limit.name}` | {limit.default:,} |" in page, f"docs/protocol.md lacks {limit.name}, or its default"
+        assert re.search(rf"limits\.{limit.name}\b", python), f"nothing uses {limit.name}"
+
+
+def test_every_setting_of_the_link_is_documented() -> None:
+    page = document("docs/faults.md")
+    for setting in fields(LinkSettings):
+        default = f"{setting.default:,}" if isinstance(setting.default, int) else setting.default
+        assert f"| `{setting.name}` | {default} |" in page, f"docs/faults.md lacks {setting.name}, or its default"
+
+
+# -- documents
+
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def step_rows() -> dict[str, list[str]]:
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", document("docs/protocol.md"), re.MULTILINE)
+    return {name: cells.split(" | ") for name, cells in rows if cells.endswith(".lua`")}
+
+
+def test_the_table_of_steps_is_complete_and_true() -> None:
+    rows = step_rows()
+    assert [*rows] == [*STEPS]
+    actions = {path.stem: tla_operators(path.read_text()) for path in (ROOT / "spec").glob("*.tla")}
+    for name, (_paper, tla, model, file) in rows.items():
+        assert f"`{name}.lua`" == file
+        assert Path(inspect.getfile(STEPS[name])).name == model.strip("`"), name
+        for module, action in re.findall(r"(?:(\w+)\.)?(\w+)(?:, |$)", tla):
+            module = module or "DHSched"
+            assert action in actions.get(module, {action}), f"{name}: {module}.tla has no {action}"
+
+
+def tla_operators(source: str) -> set[str]:
+    return {*re.findall(r"^([A-Z]\w*)(?:\([^)]*\))? ==", source, re.MULTILINE)}
+
+
+def test_every_outcome_is_explained() -> None:
+    page = document("docs/protocol.md")
+    for name in STEPS:
+        section = re.search(rf"^### {name}\n(.*?)(?=^##)", page, re.MULTILINE | re.DOTALL)
+        assert section, f"docs/protocol.md has no section {name}"
+        explained = {*re.findall(r"`([A-Z][A-Z_]+)`", "".join(re.findall(r"^\| .*? \|", section[1], re.MULTILINE)))}
+        assert explained == {outcome_word(kind) for kind in answers(name)}, name
+        assert "*Half-way*" in section[1] and "*Retry*" in section[1], name
+
+
+def test_commands_in_documents_exist() -> None:
+    targets = {*re.findall(r"^([a-z][a-z-]*):", document("Makefile"), re.MULTILINE)}
+    verbs = {*cli_verbs(typer.main.get_command(cli.app), ())}
+    for page in PAGES:
+        code = "\n".join(re.findall(r"```.*?```|`[^`\n]+`", page.read_text(), re.DOTALL))
+        for target in re.findall(r"\bmake ([a-z][a-z-]*)", code):
+            assert target in targets, f"{page.name}: there is no `make {target}`"
+        for words in re.findall(r"\bdhsched ((?:[a-z]+ ?)+)", code):
+            given = tuple(words.split())
+            known = any(verb[: len(given)] == given[: len(verb)] for verb in verbs)
+            assert known, f"{page.name}: there is no `dhsched {words.strip()}`"
+
+
+def cli_verbs(command: object, before: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    commands = getattr(command, "commands", None)
+    if commands is None:
+        yield before
+        return
+    for name, sub in commands.items():
+        yield from cli_verbs(sub, (*before, name))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        linked = (page.parent / file) if file else page
+        assert linked.exists(), f"{page.name} links to {target}"
+        if anchor:
+            assert anchor in {slug(title) for title in headings(linked)}, f"{page.name} links to {target}"
+
+
+def headings(page: Path) -> list[str]:
+    return re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+
+
+def slug(title: str) -> str:
+    """As the usual renderers make anchors: lower case, spaces to dashes, most punctuation dropped."""
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+
+
+def test_every_decision_is_in_the_index() -> None:
+    folder = ROOT / "docs" / "decisions"
+    index = (folder / "README.md").read_text()
+    for record in sorted(folder.glob("[0-9]*.md")):
+        assert f"({record.name})" in index, f"docs/decisions/README.md lacks {record.name}"
+        assert all(f"**{part}.**" in record.read_text() for part in ("Context", "Decision", "Consequence")), record.name
+
+
+def test_the_code_map_has_every_file_of_the_parts_it_covers() -> None:
+    page = document("ARCHITECTURE.md")
+    parts = re.findall(r"^### `(\w+)/`", page, re.MULTILINE)
+    assert {"ownership", "placement", "store"} <= {*parts}
+    for part in parts:
+        section = page.split(f"### `{part}/`")[1].split("\n## ")[0].split("\n### ")[0]
+        for path in sorted((PACKAGE / part).rglob("*.py")):
+            if path.name != "__init__.py":
+                assert f"`{path.name}`" in section, f"ARCHITECTURE.md: say in one line what {part}/{path.name} is"
+
+
+def test_the_changelog_knows_this_version() -> None:
+    assert re.search(rf"^## \[{re.escape(dhsched.__version__)}\]", document("CHANGELOG.md"), re.MULTILINE)
+
+
+# -- every file
+
+TEXT = {".py", ".lua", ".txt", ".md", ".toml", ".tla", ".cfg", ".lock", ".yml", ".yaml", ".html", ".js", ""}
+PLACES = ("src", "tests", "docs", "spec", "requirements", ".ci")
+MACHINE = re.compile(r"(?<![\w.~}>-])/(?:home|Users|root|work|workspace|mnt|builds?)/[\w.]")
+
+
+def texts() -> Iterator[Path]:
+    yield from (path for path in sorted(ROOT.iterdir()) if path.is_file() and path.suffix in TEXT)
+    for place in PLACES:
+        for path in sorted((ROOT / place).rglob("*")):
+            if path.is_file() and path.suffix in TEXT and "__pycache__" not in path.parts:
+                yield path
+
+
+def test_files_are_short_enough_to_read() -> None:
+    long = {
+        str(path.relative_to(ROOT)): lines
+        for path in texts()
+        if path.relative_to(ROOT).parts[0] in ("src", "tests")
+        and (lines := path.read_text(errors="replace").count("\n")) > LINES_MAX
+    }
+    assert long == {}, f"more than {LINES_MAX} lines: split them"
+
+
+def test_no_file_speaks_of_one_machine() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{n}: {line.strip()[:80]}"
+        for path in texts()
+        for n, line in enumerate(path.read_text(errors="replace").splitlines(), start=1)
+        if MACHINE.search(line) or re.match(r"\s*--(extra-)?index-url", line)
+    ]
+    assert found == []
