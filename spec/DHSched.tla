@@ -39,7 +39,8 @@ Numbers == 1..Top
 
 VARIABLES
   store,     \* lives, slots, workers, base, floor, term
-  agents,    \* per Worker: its process, its copy of its slot table, what it runs, what it finished
+  agents,    \* per Worker: its process, its copy of its slot table, what it runs, what it finished;
+             \* a table still on its way, and whether it is newer than the copy; what it ever finished
   released,  \* per live: the latest <<epoch, pull, Worker>> that a release was granted to
   bad,       \* the name of the first trace property that was broken, or ""
   trouble,   \* how much has gone wrong so far
@@ -62,7 +63,8 @@ NoLive == [st |-> "none", epoch |-> 0, issued |-> 0, sel |-> 0, active |-> 0, pu
            due |-> FALSE, waits |-> FALSE]
 Worker(st) == [st |-> st, mode |-> "ready", lost |-> FALSE]
 Nothing(value) == [l \in Lives |-> [n \in Numbers |-> value]]
-NoAgent == [proc |-> "off", table |-> Nothing("none"), runs |-> Nothing("none"), fin |-> Nothing(FALSE)]
+NoAgent == [proc |-> "off", table |-> Nothing("none"), runs |-> Nothing("none"), fin |-> Nothing(FALSE),
+            late |-> Nothing("none"), fresh |-> "no", done |-> Nothing(FALSE)]
 
 Init ==
   /\ store = [lives |-> [l \in Lives |-> NoLive],
@@ -111,7 +113,7 @@ ClearMove(s, l, giveBack) ==
       t == [s EXCEPT !.lives[l].target = 0, !.lives[l].number = 0,
                      !.lives[l].hold = @ /\ Broken("hold-survives-move")]
   IN IF L.target = 0 THEN s
-     ELSE IF giveBack /\ Slot(s, L.target, l, L.number) = "reserved"
+     ELSE IF giveBack /\ ~Broken("move-keeps-its-slot") /\ Slot(s, L.target, l, L.number) = "reserved"
      THEN Write(t, L.target, l, L.number, "departing") ELSE t
 
 ClearMovesTo(s, w) ==
@@ -336,25 +338,27 @@ TableOf(s, w) ==
 \* A tag that left the table never comes back, so that it was finished may be forgotten.
 Tidy(a) == [a EXCEPT !.fin = [l \in Lives |-> [n \in Numbers |-> a.fin[l][n] /\ a.table[l][n] # "none"]]]
 
-\* A report: late, from a process that has died since, or with a reply that gets lost (not `taken').
-Report(w, taken, busy) ==
+\* A report: late, or from a process that has died since. Its reply is lost, taken, or on its way.
+Report(w, reply, busy) ==
   LET t == [store EXCEPT !.workers[w].st = "up", !.workers[w].lost = FALSE]
       a == IF ~Placeable(store, w) /\ Placeable(t, w) THEN Wake(t, Cap - Load(t, w)) ELSE t
-      mine == {l \in Lives : store.lives[l].st = "open" /\ store.lives[l].sel = w}
+      revived == store.workers[w].lost
+      Mine(l) == store.lives[l].st = "open" /\ store.lives[l].sel = w
+      Due(l) == IF revived /\ Broken("revival-clears-agenda") THEN FALSE
+                ELSE a.lives[l].due \/ (revived /\ store.lives[l].waits)
       b == [a EXCEPT !.lives = [l \in Lives |->
-             IF l \in mine
-             THEN [a.lives[l] EXCEPT !.due = @ \/ (store.workers[w].lost /\ store.lives[l].waits),
-                                     !.note = @ /\ ~busy]
-             ELSE a.lives[l]]]
-      c == IF Broken("revival-clears-agenda") /\ store.workers[w].lost
-           THEN [b EXCEPT !.lives = [l \in Lives |-> IF l \in mine THEN [b.lives[l] EXCEPT !.due = FALSE] ELSE b.lives[l]]]
-           ELSE b
+             IF Mine(l) THEN [a.lives[l] EXCEPT !.due = Due(l), !.note = @ /\ ~busy] ELSE a.lives[l]]]
+      A == agents[w]
   IN
-  /\ Known(store, w) /\ agents[w].proc # "off"
-  /\ taken => Has("agents") /\ agents[w].proc = "on"
+  /\ Known(store, w) /\ A.proc # "off"
+  /\ reply = "lost" \/ (Has("agents") /\ A.proc = "on")
+  /\ reply = "late" => Has("late")
   /\ busy => Has("stalls")
-  /\ store' = c
-  /\ agents' = IF taken THEN [agents EXCEPT ![w] = Tidy([@ EXCEPT !.table = TableOf(store, w)])] ELSE agents
+  /\ store' = b
+  /\ agents' = CASE reply = "lost" -> agents
+                 [] reply = "late" -> [agents EXCEPT ![w].late = TableOf(store, w), ![w].fresh = "new"]
+                 [] OTHER -> [agents EXCEPT ![w] =
+                      Tidy([A EXCEPT !.table = TableOf(store, w), !.fresh = IF @ = "new" THEN "old" ELSE @])]
   /\ UNCHANGED <<released, bad, trouble, admitted>>
 
 Expire(w) ==
@@ -450,7 +454,7 @@ Stop(w, l, n) ==
 
 SayDepart(w, l, n) ==
   /\ agents[w].runs[l][n] = "none" /\ agents[w].table[l][n] = "departing"
-  /\ agents' = [agents EXCEPT ![w].fin[l][n] = TRUE]
+  /\ agents' = [agents EXCEPT ![w].fin[l][n] = TRUE, ![w].done[l][n] = Has("late")]
   /\ UNCHANGED trouble
 
 Start(w, l, n) ==
@@ -463,8 +467,16 @@ Start(w, l, n) ==
 \* A runtime is gone: it was stopped, or it crashed.
 Over(w, l, n) ==
   /\ agents[w].runs[l][n] # "none"
-  /\ agents' = [agents EXCEPT ![w] = Tidy([@ EXCEPT !.runs[l][n] = "none", !.fin[l][n] = TRUE])]
+  /\ agents' = [agents EXCEPT ![w] = 
+                 Tidy([@ EXCEPT !.runs[l][n] = "none", !.fin[l][n] = TRUE, !.done[l][n] = Has("late")])]
   /\ IF agents[w].runs[l][n] = "stopping" THEN UNCHANGED trouble ELSE Trouble
+
+\* A table that was on its way arrives: an older one than the agent has is ignored.
+TakeLate(w) ==
+  LET A == agents[w] IN
+  /\ A.proc = "on" /\ (A.fresh = "new" \/ (A.fresh = "old" /\ Broken("older-table-taken")))
+  /\ agents' = [agents EXCEPT ![w] = Tidy([A EXCEPT !.table = A.late, !.late = Nothing("none"), !.fresh = "no"])]
+  /\ UNCHANGED <<store, released, bad, trouble, admitted>>
 
 Agent(w, l, n) ==
   /\ Has("agents") /\ agents[w].proc = "on"
@@ -491,7 +503,8 @@ Next ==
        \/ Hold(l) \/ Cancel(l) \/ End(l) \/ Sweep(l)
        \/ \E expired, ripe \in BOOLEAN : Look(l, expired, ripe)
   \/ \E w \in Workers :
-       \/ \E taken, busy \in BOOLEAN : Report(w, taken, busy)
+       \/ \E reply \in {"lost", "taken", "late"}, busy \in BOOLEAN : Report(w, reply, busy)
+       \/ TakeLate(w)
        \/ \E to \in {"ready", "cordoned", "draining"} : SetMode(w, to)
        \/ Expire(w) \/ Exit(w) \/ Reap(w) \/ Register(w) \/ Die(w)
   \/ NewTerm
@@ -552,7 +565,8 @@ Moves ==
        (store.slots[w][l][n] = "reserved") = (store.lives[l].target = w /\ store.lives[l].number = n)
 
 \* A generation that departed never runs again in its boot.
-Final == \A w \in Workers, l \in Lives, n \in Numbers : ~(agents[w].fin[l][n] /\ agents[w].runs[l][n] # "none")
+Final == \A w \in Workers, l \in Lives, n \in Numbers :
+  agents[w].runs[l][n] # "none" => ~agents[w].fin[l][n] /\ ~agents[w].done[l][n]
 
 \* Nothing at or below the floor is granted anything.
 Floor == \A l \in Lives : \A g \in Granted(l) : g[2] > store.floor
@@ -579,7 +593,7 @@ Healthy(w) == ~store.workers[w].lost
 
 Fair ==
   /\ \A l \in Lives : WF_vars(Recover(l)) /\ WF_vars(Claim(l)) /\ WF_vars(Look(l, TRUE, FALSE))
-  /\ \A w \in Workers : Has("agents") => WF_vars(Healthy(w) /\ Report(w, TRUE, FALSE))
+  /\ \A w \in Workers : Has("agents") => WF_vars(Healthy(w) /\ Report(w, "taken", FALSE))
   /\ WF_vars(\E w \in Workers, l \in Lives, n \in Numbers :
        Healthy(w) /\ (Has("agents") \/ store.slots[w][l][n] = "departing") /\ Depart(w, l, n))
   /\ WF_vars(\E w \in Workers, l \in Lives, n \in Numbers : Healthy(w) /\ Agent(w, l, n) /\ trouble' = trouble)

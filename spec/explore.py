@@ -28,6 +28,9 @@ Move = tuple[str, Key, tuple[str, ...]]
 class World(Protocol):
     """What the search needs to know."""
 
+    variables: tuple[str, ...]
+    """The specification's variables that a projection gives values for."""
+
     def initial(self) -> Key: ...
 
     def moves(self, key: Any) -> Iterable[Move]:

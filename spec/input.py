@@ -71,6 +71,11 @@ class Node:
 class Input:
     """`World` for spec/explore.py."""
 
+    variables = tuple(
+        "epoch issued sel active pull slot st appended released acked marks boundary suspect moving hold sent"
+        " after got taken dropped".split()
+    )
+
     def __init__(self, configuration: Configuration, *, strict: bool = False) -> None:
         self.c = configuration
         self.on = configuration.on
@@ -237,14 +242,13 @@ class Input:
                 yield replace(effect, at_boundary=not forced)
 
     def from_before(self, node: Node, live: Live) -> Iterator[Effect]:
-        """Acks of other generations, and acks of what was never released: nothing may come of them."""
-        for w in (1, 2):
-            for e in range(1, live.issued + 1):
-                current = live.selected == worker_id(w) and live.epoch == e
-                for n in range(live.released + 1 if current else 1, live.appended + 2):
-                    arguments = {"worker": worker_id(w), "epoch": e, "n": n}
-                    for effect in self.step(node, f"ack {n} by {w}@{e}", "ack_input", live=LIVE, **arguments):
-                        yield replace(effect, acks=True)
+        """Acks of older generations, and acks of what was never released: nothing may come of them."""
+        older = [(w, e) for w in (1, 2) for e in range(1, live.epoch)]
+        for w, e in (*older, (worker_number(live.selected), live.epoch)):
+            for n in range(live.released + 1 if e == live.epoch else 1, live.appended + 2):
+                arguments = {"worker": worker_id(w), "epoch": e, "n": n}
+                for effect in self.step(node, f"ack {n} by {w}@{e}", "ack_input", live=LIVE, **arguments):
+                    yield replace(effect, acks=True)
 
     # -- steps of the controller and the runtime
 

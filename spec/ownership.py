@@ -8,7 +8,9 @@ Projection, in the order of the specification's variables and fields (canonical.
     store.workers[w]    st: none, new (never reported), up, gone, over (forgotten); mode; lost
     store.base, .floor, .term    epoch_base, epoch_floor, term
     agents[w]           proc: off, on, dead; table, with running shown as starting: a claim is no news to an agent;
-                        runs: the phase of each runtime; fin: finished, as far as the table still has it
+                        runs: the phase of each runtime; fin: finished, as far as the table still has it;
+                        late, fresh: a table on its way (no, new, old: against the one it has), where the
+                        configuration wants it, and with it done: everything it ever finished
     released[l]         epoch, pull and Worker of the latest release that was granted (invariants.Releases)
     trouble             how often something went wrong, where the configuration counts it
 Derived, and therefore not projected, but checked in every state by invariants.counters: load, starting, cutovers,
@@ -22,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from dhsched.ownership import agent as agency
@@ -33,7 +36,7 @@ from dhsched.ownership.model import STEPS, Create
 from dhsched.ownership.needs import needs
 from dhsched.ownership.outcomes import Committed, Ended, Stale, Wake
 from dhsched.ownership.state import EMPTY, Live, State, Worker, frozen
-from dhsched.types import slot_tag
+from dhsched.types import SlotState, slot_tag
 
 from spec.canonical import NOW, aged, canonical
 from spec.configuration import Configuration
@@ -74,12 +77,22 @@ class StoreNode:
     grants: list[tuple[int, int, int, int]] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Late:
+    """What is explored around an agent where tables may be slow: one on its way, and all that was ever finished."""
+
+    table: Table | None = None
+    fresh: str = "no"
+    done: frozenset[str] = frozenset()
+
+
 @dataclass(slots=True)
 class AgentNode:
     """One state of an agent: its process and the product's own `Agent`."""
 
     proc: str
     agent: Agent
+    late: Late
     shape: tuple[Any, ...]
     wrong: tuple[str, ...]
     edges: list[tuple[str, int, bool]] | None = None
@@ -88,6 +101,8 @@ class AgentNode:
 
 class Ownership:
     """`World` for spec/explore.py."""
+
+    variables = ("store", "agents", "released", "trouble")
 
     def __init__(self, configuration: Configuration, *, strict: bool = False) -> None:
         """`strict` compares whole states wherever two have the same projection: it must lose nothing."""
@@ -117,7 +132,7 @@ class Ownership:
             state, _ = STEPS["report"](state, NOW, self.limits, worker=worker_id(w), boot=boot(w))
         store = self.add_store(state, frozenset(range(1, self.devices + 1)))
         capacity = Agent(self.c["Cap"])
-        agents = tuple(self.add_agent("on" if w <= self.devices else "off", capacity) for w in self.workers)
+        agents = tuple(self.add_agent("on" if w <= self.devices else "off", capacity, Late()) for w in self.workers)
         return store, agents, tuple((0, 0, 0) for _ in self.lives), 0
 
     def problems(self, key: Key) -> Iterator[str]:
@@ -128,7 +143,12 @@ class Ownership:
 
     def projection(self, key: Key) -> tuple[Any, ...]:
         store, agents, released, trouble = key
-        return self.stores[store].shape, tuple(self.agents[a].shape for a in agents), released, trouble
+        return (
+            store_by_name(self.stores[store].shape),
+            tuple(by_name(AGENT, self.agents[index].shape) for index in agents),
+            released,
+            trouble,
+        )
 
     def moves(self, key: Key) -> Iterator[Move]:
         store, agents, released, trouble = key
@@ -161,7 +181,7 @@ class Ownership:
                 yield edge.label, (edge.to, agents, released, trouble), edge.wrong
         elif edge.boot:
             if self.agents[agents[edge.boot - 1 - self.devices]].proc == "dead":
-                begun = self.add_agent("on", Agent(self.c["Cap"]))
+                begun = self.add_agent("on", Agent(self.c["Cap"]), Late())
                 yield edge.label, (edge.to, changed(agents, edge.boot, begun), released, trouble), edge.wrong
         elif self.agents[agents[edge.worker - 1]].proc != "off":
             yield edge.label, (edge.to, agents, released, trouble), edge.wrong
@@ -169,6 +189,11 @@ class Ownership:
                 table = self.stores[store].tables[edge.worker - 1]
                 took = changed(agents, edge.worker, self.take(agents[edge.worker - 1], table))
                 yield edge.label + ", table taken", (edge.to, took, released, trouble), edge.wrong
+                if "late" in self.on:
+                    node = self.agents[agents[edge.worker - 1]]
+                    slow = self.add_agent("on", node.agent, replace(node.late, table=table, fresh="new"))
+                    sent = changed(agents, edge.worker, slow)
+                    yield edge.label + ", table on its way", (edge.to, sent, released, trouble), edge.wrong
 
     def release(self, key: Key, l: int, w: int, e: int, p: int) -> Move:
         """A release was granted: the trace must go on from the one before."""
@@ -209,10 +234,10 @@ class Ownership:
             raise AssertionError(f"the projection loses something:\n{self.stores[found].state}\n{canonical(state)}")
         return found
 
-    def add_agent(self, proc: str, agent: Agent) -> int:
+    def add_agent(self, proc: str, agent: Agent, late: Late) -> int:
         """Keep what decides: what it finished and no longer has in its table is forgotten (agent.take_table)."""
         if proc == "dead":
-            agent = replace(agent, table=frozen({}), runs=frozen({}))
+            agent, late = replace(agent, table=frozen({}), runs=frozen({})), Late()
         else:
             table = {tag: "starting" if slot == "running" else slot for tag, slot in agent.table.items()}
             finished = frozenset(tag for tag in agent.finished if tag in table)
@@ -222,27 +247,34 @@ class Ownership:
             self.by_tag(agent.table, "none"),
             self.by_tag(agent.runs, "none"),
             self.by_tag(dict.fromkeys(agent.finished, True), False),
+            late.table or self.by_tag({}, "none"),
+            late.fresh,
+            self.by_tag(dict.fromkeys(late.done, True), False),
         )
         found = self.agent_of.get(shape)
         if found is None:
             wrong = [*invariants.of_agents({"agent": agent})]
-            wrong += [f"Final: {tag} departed and runs" for tag in agent.finished if tag in agent.runs]
+            finished = agent.finished | late.done
+            wrong += [f"Final: {tag} departed and runs" for tag in sorted(finished) if tag in agent.runs]
             found = self.agent_of[shape] = len(self.agents)
-            self.agents.append(AgentNode(proc, agent, shape, tuple(wrong)))
+            self.agents.append(AgentNode(proc, agent, late, shape, tuple(wrong)))
         return found
 
     def take(self, index: int, table: Table) -> int:
+        """The agent takes the store's table; one that is still on its way is older from then on."""
         node = self.agents[index]
         if table not in node.taken:
-            slots = {
-                slot_tag(live_id(l), n): slot
-                for l, row in enumerate(table, 1)
-                for n, slot in enumerate(row, 1)
-                if slot != "none"
-            }
-            took = agency.take_table(node.agent, term=0, rev=0, table=slots)  # type: ignore[arg-type]
-            node.taken[table] = self.add_agent("on", took)
+            took = agency.take_table(node.agent, term=0, rev=0, table=self.by_name(table))
+            late = replace(node.late, fresh="old") if node.late.fresh == "new" else node.late
+            node.taken[table] = self.add_agent("on", took, late)
         return node.taken[table]
+
+    def by_name(self, table: Table) -> Mapping[str, SlotState]:
+        """A table as an agent is sent it."""
+        slots: dict[str, Any] = {}
+        for tags, row in zip(self.tags, table, strict=True):
+            slots.update({tag: slot for tag, slot in zip(tags, row, strict=True) if slot != "none"})
+        return slots
 
     # -- shapes
 
@@ -514,19 +546,30 @@ class Ownership:
 
     def agent_edges(self, node: AgentNode) -> Iterator[tuple[str, int, bool]]:
         """Whatever `reconcile` would do now, one action at a time; and a runtime may end at any time."""
-        for action in agency.reconcile(node.agent):
+        agent, late = node.agent, node.late
+        for action in agency.reconcile(agent):
+            after = late
             if isinstance(action, agency.Stop):
-                after = agency.stopping(node.agent, action.tag)
+                done = agency.stopping(agent, action.tag)
             elif isinstance(action, agency.Depart):
-                after = agency.departed(node.agent, action.tag)
+                done, after = agency.departed(agent, action.tag), self.finished(late, action.tag)
             else:
-                after = agency.begun(node.agent, action)
-            yield f"{type(action).__name__.lower()}s {action.tag}", self.add_agent("on", after), False
-        for tag, phase in node.agent.runs.items():
-            to = self.add_agent("on", agency.over(node.agent, tag))
+                done = agency.begun(agent, action)
+            yield f"{type(action).__name__.lower()}s {action.tag}", self.add_agent("on", done, after), False
+        for tag, phase in agent.runs.items():
+            to = self.add_agent("on", agency.over(agent, tag), self.finished(late, tag))
             yield f"{'stopped' if phase == 'stopping' else 'loses'} {tag}", to, phase != "stopping"
+        if late.table is not None:
+            # Revisions are explored only as older and newer.
+            mine, theirs = (1, 2) if late.fresh == "new" else (2, 1)
+            took = agency.take_table(replace(agent, rev=mine), term=0, rev=theirs, table=self.by_name(late.table))
+            if took.rev == theirs:
+                yield "takes a late table", self.add_agent("on", took, replace(late, table=None, fresh="no")), False
         if "gone" in self.on:
-            yield "dies", self.add_agent("dead", node.agent), False
+            yield "dies", self.add_agent("dead", agent, late), False
+
+    def finished(self, late: Late, tag: str) -> Late:
+        return replace(late, done=late.done | {tag}) if "late" in self.on else late
 
 
 # -- names and shapes
@@ -558,7 +601,7 @@ def agent_table(slots: Table) -> Table:
 
 def named(problems: list[str] | tuple[str, ...]) -> tuple[str, ...]:
     """Every problem begins with the name of its invariant; the counters and moves of invariants.py have theirs here."""
-    names = ("I", "Final", "Need", "Floor")
+    names = ("I", "Final", "Need", "Floor", "Once", "Order", "Repeat")
     return tuple(
         problem
         if problem.startswith(names)
@@ -569,8 +612,26 @@ def named(problems: list[str] | tuple[str, ...]) -> tuple[str, ...]:
     )
 
 
-DUE = 11
-"""Where `due` stands in the shape of a live."""
+STORE = ("lives", "slots", "workers", "base", "floor", "term")
+LIVE = tuple("st epoch issued sel active pull target number hold note stalled due waits".split())
+WORKER = ("st", "mode", "lost")
+AGENT = ("proc", "table", "runs", "fin", "late", "fresh", "done")
+DUE = LIVE.index("due")
+
+
+@cache
+def by_name(fields: tuple[str, ...], values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The values of a record in the order of its fields' names: as tlc.py reads records."""
+    return tuple(value for _, value in sorted(zip(fields, values, strict=True), key=lambda field: field[0]))
+
+
+@cache
+def store_by_name(shape: tuple[Any, ...]) -> tuple[Any, ...]:
+    lives, slots, workers, *cell = shape
+    inner = (tuple(by_name(LIVE, live) for live in lives), slots, tuple(by_name(WORKER, w) for w in workers), *cell)
+    return by_name(STORE, inner)
+
+
 NO_LIVE = ("none", 0, 0, 0, 0, 0, 0, 0, False, False, False, False, False)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.state import State
+from dhsched.store.address import Address
 from dhsched.store.raw import read_state
 from dhsched.store.redis import RedisStore
 from dhsched.store.scripts import load
@@ -55,4 +56,14 @@ async def real_subject(
     ):
         subject = StoreSubject(store)
         await subject.reset()
+        yield subject
+
+
+@asynccontextmanager
+async def on_store(address: Address, limits: Limits) -> AsyncIterator[StoreSubject]:
+    """A subject on a server that is running already, whose data it clears."""
+    scripts = load({"lib/clock": TEST_CLOCK})
+    async with await RedisStore.open(address, limits=limits, scripts=scripts) as store:
+        subject = StoreSubject(store)
+        await subject.reset(now=1_000_000)
         yield subject

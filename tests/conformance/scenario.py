@@ -100,11 +100,12 @@ class Runner:
         match line.verb:
             case "worker" | "register":
                 label = v.pop("boot")
-                return {"name": label.rstrip("'"), "boot": f"boot-{label}", "pool": "gpu", "capacity": 1, **v}
+                boot = f"boot-{label}".replace("'", "~")
+                return {"name": label.rstrip("'"), "boot": boot, "pool": "gpu", "capacity": 1, **v}
             case "report":
                 term, rev = self.tables.get(v["worker"], (0, 0)) if v.pop("known", False) else (0, 0)
                 busy = [slot_tag(*v.pop("busy"))] if "busy" in v else []
-                return {"boot": self.boots.get(v["worker"], ""), "term": term, "rev": rev, "busy": busy, **v}
+                return {"boot": self.boots.get(v["worker"], "boot-unknown"), "term": term, "rev": rev, "busy": busy, **v}
             case verb if verb in SET_VERBS:
                 return {**v, "verb": verb}
             case "expire":
@@ -121,7 +122,7 @@ class Runner:
                 return {"after": last, "controller": "c", **v}
             case "append" | "interrupt":
                 payload = v.pop("string")
-                request = {} if "producer" in v else {"request": line.where}
+                request = {} if "producer" in v else {"request": fresh_id(line)}
                 return {"kind": "interrupt", "payload": payload, **request, **v}
             case "release":
                 return {"pull_no": v.pop("pull", pull_no), "after": last, "credit": 100, **v}
@@ -133,7 +134,7 @@ class Runner:
 
     def place_arguments(self, v: Arguments, line: Line) -> Arguments:
         options = {name: v.pop(name) for name in CREATE_OPTIONS if name in v}
-        v |= {"operation": v.pop("op", line.where), "candidates": v.pop("on", []), "pools": v.pop("in", [])}
+        v |= {"operation": v.pop("op", fresh_id(line)), "candidates": v.pop("on", []), "pools": v.pop("in", [])}
         if "from" in v:
             return {"because": "reassign", "expected": v.pop("from"), **v}
         create = Create(**{"digital_id": "anna", "fingerprint": "f", **options})
@@ -213,6 +214,11 @@ class Runner:
 
 
 DETAIL = re.compile(r"\w+=")
+
+
+def fresh_id(line: Line) -> str:
+    """An operation or request id that no other line has."""
+    return f"line-{line.where.rpartition(':')[2]}"
 
 
 def carried_epoch(step: str, given: Arguments) -> int | None:

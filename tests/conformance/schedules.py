@@ -157,14 +157,29 @@ end L                                     => FINISHED ended
 limits recent_min=2 recent_max=3 recent_ms=1000
 worker A
 place L on A                              => COMMITTED A@1
+append L text "a" request=a               => APPENDED 1
+append L text "b" request=b               => APPENDED 2
+append L text "c" request=c               => APPENDED 3
+append L text "d" request=d               => APPENDED 4
+append L text "a" request=a               => APPENDED 5
+append L text "c" request=c               => DUPLICATE
+wait 1s
+append L text "e" request=e               => APPENDED 6
+wait 1s
+append L text "f" request=f               => APPENDED 7
+append L text "e" request=e               => DUPLICATE
+""",
+    "goes_on_while_it_waits": """# A live that was given up too early and gets on with its input waits for no other place.
+worker A
+place L on A                              => COMMITTED A@1
+pull L A@1                                => PULLING 1 after 0
 append L text "a"                         => APPENDED 1
-append L text "b"                         => APPENDED 2
-append L text "c"                         => APPENDED 3
-append L text "d"                         => APPENDED 4
-wait 1s
-append L text "e"                         => APPENDED 5
-wait 1s
-append L text "f"                         => APPENDED 6
+release L A@1                             => ITEMS 1..1
+expire A                                  => EXPIRED 1
+place L from 1 in gpu because recover     => FULL
+report A                                  => REPORTED
+ack L A@1 1                               => ACKED 1
+check waiting gpu none
 """,
     "busy_with_something_else": """# Only the current generation's own Worker stops its clock.
 worker A

@@ -14,6 +14,7 @@ from dhsched.ownership.limits import Limits
 from dhsched.ownership.model import STEPS
 from dhsched.ownership.outcomes import Outcome
 from dhsched.ownership.state import EMPTY, State
+from dhsched.store.memory import MemoryStore
 
 
 class Subject(Protocol):
@@ -58,5 +59,25 @@ async def model(limits: Limits) -> AsyncIterator[Subject]:
     yield ModelSubject(limits)
 
 
-SUBJECTS: list[SubjectFactory] = [model]
-"""Every scenario runs on every one of these; a test is named after the factory."""
+class MemorySubject(ModelSubject):
+    """The memory store: the model again, behind the store's own checks."""
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(limits)
+        self._store = MemoryStore(limits=limits, clock=lambda: self.now)
+
+    async def step(self, name: str, /, **arguments: Any) -> Outcome:
+        outcome: Outcome = await getattr(self._store, name)(**arguments)
+        return outcome
+
+    async def state(self) -> State:
+        return self._store.state
+
+
+@asynccontextmanager
+async def memory(limits: Limits) -> AsyncIterator[Subject]:
+    yield MemorySubject(limits)
+
+
+SUBJECTS: dict[str, SubjectFactory] = {"model": model, "memory": memory}
+"""Subjects that need no server; real.py has those that do."""

@@ -32,6 +32,8 @@ from tests.scenarios.language import load, read
 
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
 STEPS_PER_STOP = 5
+NOT_FOR_STORES = {"poison_credit"}
+"""Scenarios with an argument that a store refuses before it asks its scripts."""
 
 
 @dataclass(frozen=True, slots=True)

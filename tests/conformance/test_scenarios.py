@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,29 +13,33 @@ import pytest
 from dhsched.ownership.model import STEPS
 from dhsched.ownership.outcomes import Outcome, Stale
 from dhsched.ownership.state import State, frozen
+from tests.conformance.real import on_store
 from tests.conformance.scenario import run
 from tests.conformance.subjects import SUBJECTS, ModelSubject, SubjectFactory, model
 from tests.scenarios.language import ScenarioError, answers, load, outcome_word, read
+from tests.servers import SERVERS, running_server
 
 DIRECTORY = Path(__file__).parent.parent / "scenarios"
 FILES = sorted(DIRECTORY.glob("*.txt"))
-HOLES = sorted((DIRECTORY / "holes").glob("*.txt"))
 
 
-@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda factory: factory.__name__)
+@pytest.fixture(scope="module", params=["model", "memory", *SERVERS])
+def subject(request: pytest.FixtureRequest) -> Iterator[SubjectFactory]:
+    """Everything that answers the steps; the servers are started once for all scenarios."""
+    if request.param in SUBJECTS:
+        yield SUBJECTS[request.param]
+        return
+    with asyncio.Runner() as runner:
+        server = running_server(request.param)
+        address = runner.run(server.__aenter__()).address
+        yield lambda limits: on_store(address, limits)
+        runner.run(server.__aexit__(None, None, None))
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 async def test_scenario(path: Path, subject: SubjectFactory) -> None:
     scenario = load(path)
     async with subject(scenario.limits) as running:
-        await run(scenario, running)
-
-
-@pytest.mark.xfail(strict=True, raises=ScenarioError, reason="a known hole: fix it, then move the file one level up")
-@pytest.mark.parametrize("path", HOLES, ids=lambda path: path.stem)
-async def test_hole(path: Path) -> None:
-    """What we think should happen and does not, yet. Each file says why it matters."""
-    scenario = load(path)
-    async with model(scenario.limits) as running:
         await run(scenario, running)
 
 

@@ -120,12 +120,11 @@ def test_what_is_finished_is_remembered_while_the_store_still_names_it() -> None
     assert take_table(agent, term=1, rev=4, table={M1: "starting"}).finished == frozenset()
 
 
-@pytest.mark.xfail(strict=True, reason="a known hole: see the docstring")
 def test_a_slot_is_not_given_back_while_a_runtime_without_a_slot_still_holds_the_gpu() -> None:
     """L was wedged, recovered in place as L@2, and then moved away before the wedged runtime of L@1 let go.
 
-    The agent departs L@2, which it never ran. The store sees an empty Worker and sends it live after live, none of
-    which the agent can start while the old runtime holds the capacity: each waits out two claim periods there.
+    If the agent departed L@2, which it never ran, the store would see an empty Worker and send it live after live, none
+    of which it could start while the old runtime holds the capacity: each would wait out two claim periods there.
     """
     agent = an_agent(capacity=1, table={L2: "departing"}, runs={L1: "stopping"})
     assert reconcile(agent) == []

@@ -78,7 +78,7 @@ def order_of(view: FleetView, request: PlacementRequest) -> list[str]:
 
 
 @given(policies, fleets, st.lists(workers, max_size=20), requests, st.integers())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 def test_what_every_choice_keeps(
     policy: Policy, fleet: list[WorkerRow], commits: list[str], request: PlacementRequest, seed: int
 ) -> None:
@@ -98,7 +98,7 @@ def test_what_every_choice_keeps(
         assert len(choice.candidates) == min(limit, len(rooms))
     check_asked_order(choice, request, rooms)
     again = choose(make_view(policy, fleet, commits), request, rng=Random(seed), now=5.0, policy=policy)
-    assert again == choice or (isinstance(again, Choice) and again.candidates == choice.candidates)
+    assert isinstance(again, Choice) and (again.candidates, again.pools) == (choice.candidates, choice.pools)
 
 
 def check_asked_order(choice: Choice, request: PlacementRequest, rooms: dict[str, WorkerRow]) -> None:

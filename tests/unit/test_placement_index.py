@@ -1,6 +1,5 @@
 """The buckets of a Pool against a plain sort: same members, same order, same bottom tier, after any changes."""
 
-from itertools import pairwise
 from random import Random
 
 from hypothesis import given, settings
@@ -8,7 +7,7 @@ from hypothesis import strategies as st
 
 from dhsched.placement import FleetView, Pool, Snapshot, Weighing, WorkerRow
 from dhsched.placement.index import FULL, MILLI, PoolView, WorkerView
-from dhsched.placement.workers import bands, bottom_tier, draw, tier_window, tier_workers
+from dhsched.placement.workers import bottom_tier, draw, tier_window, tier_workers
 
 CAPACITIES = {"equal": [20], "mixed": [4, 20, 50]}
 
@@ -114,27 +113,24 @@ def check_tier(pool: PoolView, workers: list[WorkerView], rng: Random) -> None:
     assert {w.worker for bucket in tier.buckets[:-1] for w in bucket} == sure
     assert {w.worker for w in tier.buckets[-1]} == chance
     assert (tier.sure, tier.size) == (len(sure), size)
-    first, *_ = bands(pool, rng)
-    assert sure <= {w.worker for w in first} <= sure | chance and len(first) == size
+    first = {w.worker for w in draw(pool, size, frozenset(), rng)}
+    assert sure <= first <= sure | chance and len(first) == size
     drawn = [w.worker for w in draw(pool, min(3, size), frozenset(), rng)]
     assert len(set(drawn)) == len(drawn) == min(3, size) and set(drawn) <= sure | chance
 
 
 @given(loads=st.lists(st.integers(0, 25), min_size=1, max_size=40), seed=st.integers(0, 2**32))
 @settings(max_examples=100, deadline=None)
-def test_bands_name_every_worker_with_room_once_and_rise(loads: list[int], seed: int) -> None:
+def test_each_worker_drawn_is_in_the_bottom_tier_of_those_not_drawn_yet(loads: list[int], seed: int) -> None:
     view = FleetView(pools=[Pool("gpu")])
     view.apply(Snapshot(1, 0, tuple(WorkerRow(f"w{i}", "gpu", load, 20) for i, load in enumerate(loads))), now=0)
     pool = view.pools["gpu"]
-    named = list(bands(pool, Random(seed)))
-    assert sorted(w.worker for band in named for w in band) == sorted(
-        f"w{i}" for i, load in enumerate(loads) if load < 20
-    )
-    for band, above in pairwise(named):
-        assert max(w.load for w in band) <= min(w.load for w in above)
-    for band in named:
-        assert len(band) <= tier_workers(pool)
-        assert max(w.load for w in band) - min(w.load for w in band) <= tier_window(pool)
+    drawn = draw(pool, len(loads), frozenset(), Random(seed))
+    assert sorted(w.worker for w in drawn) == sorted(f"w{i}" for i, load in enumerate(loads) if load < 20)
+    for at, worker in enumerate(drawn):
+        rest = [w.load for w in drawn[at:]]
+        assert worker.load <= min(rest) + tier_window(pool)
+        assert sum(load < worker.load for load in rest) < tier_workers(pool)
 
 
 def test_every_worker_of_the_tier_is_drawn_first_equally_often() -> None:

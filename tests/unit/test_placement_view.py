@@ -174,6 +174,15 @@ def test_a_correction_ahead_of_the_next_snapshot_survives_it() -> None:
     assert view.workers["a"].load == 7
 
 
+def test_a_wrong_correction_does_not_outlive_the_next_full_snapshot() -> None:
+    view = small_view(a=3)
+    row = WorkerRow("a", "gpu", 4, 10, rev=14)
+    view.correct("a", rev=20, load=9)
+    view.apply(Snapshot(15, 0, (row,), since=10), now=0)
+    view.apply(Snapshot(25, 0, (row,)), now=0)
+    assert view.workers["a"].load == 4
+
+
 def test_a_correction_older_than_the_view_is_ignored() -> None:
     view = small_view(a=3)
     view.correct("a", rev=9, load=0, barred="draining")

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import dhsched
-from dhsched.cli import bench, run
+from dhsched.cli import bench, processes, run, up
 from dhsched.errors import DhschedError
 
 app = typer.Typer(
@@ -22,6 +22,8 @@ app = typer.Typer(
 )
 app.add_typer(bench.app, name="bench")
 app.add_typer(run.app, name="run")
+processes.add_to(run.app)
+app.command("up")(up.up)
 
 
 def _print_version(asked: bool) -> None:

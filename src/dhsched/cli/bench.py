@@ -30,6 +30,42 @@ def link(
     run_bench(lambda report: bench_link(Size(rounds=rounds, coroutines=coroutines), report), json)
 
 
+@app.command()
+def create(
+    json: Json = False,
+    rounds: Annotated[int, typer.Option(min=1, help="Alternating rounds; the median counts.")] = 5,
+    creates: Annotated[
+        int, typer.Option(min=1, max=7_500, help="Creates over HTTP, for 16 and 256 connections each.")
+    ] = 4_000,
+) -> None:
+    """Creates over HTTP, and the placement step against the same as separate commands with locks."""
+    from dhsched.bench.create import Size, bench_create
+
+    run_bench(lambda report: bench_create(Size(rounds=rounds, creates=creates), report), json)
+
+
+@app.command()
+def select(
+    json: Json = False,
+    decisions: Annotated[int, typer.Option(min=250, help="Decisions for each size of fleet.")] = 20_000,
+) -> None:
+    """CPU time of one placement decision over 1,000 and 10,000 Workers."""
+    from dhsched.bench import select as bench_select
+
+    print_result(bench_select.run(decisions=decisions))
+
+
+@app.command()
+def store(
+    json: Json = False,
+    lives: Annotated[int, typer.Option(min=1_000, help="Lives to fill the store with.")] = 50_000,
+) -> None:
+    """What the steps cost the store, and what a live weighs there."""
+    from dhsched.bench.store import Size, bench_store
+
+    run_bench(lambda report: bench_store(Size(lives=lives), report), json)
+
+
 def run_bench(bench: Callable[[Callable[[str], None]], Coroutine[Any, Any, dict[str, Any]]], json: bool) -> None:
     """Run a benchmark on the event loop that the product uses, and print its result last."""
     with asyncio.Runner(loop_factory=_product_loop()) as runner:

@@ -21,12 +21,14 @@ from dhsched.errors import StoreError
 from dhsched.settings import DispatchSettings
 from dhsched.store.address import Address
 from dhsched.store.embedded import given_or_embedded
+from dhsched.store.link import LinkSettings
 from dhsched.store.reads import Reads
 from dhsched.store.redis import RedisStore
 from dhsched.types import check_id
 from dhsched.web import Endpoint, Service, make_app, serve
 
 PING_S = 1.0  # For the store to answer /readyz.
+TRY_MAX_S = 2.0  # For the store to answer one step.
 
 
 async def run_dispatch(settings: DispatchSettings, stop: asyncio.Event, say: Callable[[str], None]) -> None:
@@ -43,7 +45,9 @@ async def run_dispatch(settings: DispatchSettings, stop: asyncio.Event, say: Cal
 async def open_context(address: Address, settings: DispatchSettings) -> AsyncIterator[DispatchContext]:
     """Connect, take the first view, and close it all again."""
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(await RedisStore.open(address, cell=settings.cell))
+        # Half the request's deadline for one try, so that a call whose outcome is unknown can be repeated within it.
+        link = LinkSettings(deadline_s=min(TRY_MAX_S, settings.deadline_s / 2), client_name="dhsched-dispatch")
+        store = await stack.enter_async_context(await RedisStore.open(address, cell=settings.cell, settings=link))
         reads = await stack.enter_async_context(await Reads.open(address, cell=settings.cell))
         fleet = Fleet(reads, settings)
         await fleet.start()

@@ -86,9 +86,10 @@ async def open_infer(settings: InferSettings, *, limits: Limits = DEFAULT_LIMITS
             store=store, reads=reads, settings=settings, service=service, metrics=metrics, holder=holder
         )
         tokens = await open_tokens(store.link, store.keys)
-        pulls = PullText(store, tokens, holder, name)
+        pulls = PullText(context, tokens)
         raw = [*pulls.routes(), *stream.routes(context), *events.routes(context)]
         app = make_app(service, push_text.endpoints(context), raw)
+        app.on_shutdown.append(context.close_sockets)
         await store.link.subscribe(store.keys.of("infer", name), holder.on_hint)
         minding = asyncio.create_task(holder.mind_link(), name="hints")
         try:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from aiohttp import WSCloseCode, web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from dhsched.errors import StoreUnavailable
@@ -58,6 +59,7 @@ class InferContext:
     holder: Holder
     memory_share: float = 0.0
     streams: int = 0
+    sockets: set[web.WebSocketResponse] = field(default_factory=set)
 
     def live(self, live_id: str) -> str:
         return live_key(TENANT, live_id)
@@ -71,6 +73,11 @@ class InferContext:
                 f"{self.settings.memory_max:.0%}; end lives, or give the store more memory",
                 memory_share=round(self.memory_share, 3),
             )
+
+    async def close_sockets(self, _app: web.Application) -> None:
+        """This controller stops: nobody is left to wait for."""
+        closing = [socket.close(code=WSCloseCode.GOING_AWAY) for socket in self.sockets]
+        await asyncio.gather(*closing, return_exceptions=True)
 
     async def append(self, *, live: str, kind: Kind, payload: bytes, boundary: bool, request: str) -> o.AppendOutcome:
         """One item by its request id, to its end: while its outcome is unknown, it is repeated as it was."""

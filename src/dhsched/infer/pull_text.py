@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, Protocol
 
 import structlog
-from aiohttp import WSMsgType, web
+from aiohttp import WSMessage, WSMsgType, web
 
 from dhsched.errors import DhschedError, StoreError
-from dhsched.infer.held import Held, Holder
+from dhsched.infer.context import InferContext
+from dhsched.infer.held import Held
 from dhsched.outbox import Outbox
 from dhsched.ownership import outcomes as o
-from dhsched.store.redis import RedisStore
 from dhsched.tokens import BadToken, Tokens
 from dhsched.types import check_live, slot_tag
 from dhsched.web.problems import problem_from
@@ -50,14 +50,25 @@ GOODBYE_S = 1.0
 OPENABLE = frozenset({b"reserved", b"starting", b"running"})
 
 
+class Socket(Protocol):
+    """What is needed of a WebSocket."""
+
+    async def send_bytes(self, data: bytes, /) -> None: ...
+
+    def __aiter__(self) -> AsyncIterator[WSMessage]: ...
+
+    async def close(self) -> object: ...
+
+
 class PullText:
     """The Workers that are connected to this controller."""
 
-    def __init__(self, store: RedisStore, tokens: Tokens, holder: Holder, controller: str) -> None:
-        self.store = store
+    def __init__(self, context: InferContext, tokens: Tokens) -> None:
+        self.context = context
+        self.store = context.store
         self.tokens = tokens
-        self.holder = holder
-        self.controller = controller
+        self.holder = context.holder
+        self.controller = context.service.instance
         self.peers: set[PullPeer] = set()
 
     def routes(self) -> list[web.RouteDef]:
@@ -66,6 +77,15 @@ class PullText:
     async def serve(self, request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse(heartbeat=HEARTBEAT_S, max_msg_size=FRAME_BYTES_MAX)
         await socket.prepare(request)
+        self.context.sockets.add(socket)
+        try:
+            await self.serve_socket(socket)
+        finally:
+            self.context.sockets.discard(socket)
+        return socket
+
+    async def serve_socket(self, socket: Socket) -> None:
+        """One Worker's connection from its beginning to its end."""
         peer = PullPeer(self, socket)
         sending = asyncio.create_task(peer.outbox.run())
         self.peers.add(peer)
@@ -81,7 +101,6 @@ class PullText:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
             await socket.close()
-        return socket
 
     def goodbye(self) -> None:
         """This controller is stopping: send everybody to another one."""
@@ -92,7 +111,7 @@ class PullText:
 class PullPeer:
     """One Worker's connection."""
 
-    def __init__(self, pulls: PullText, socket: web.WebSocketResponse) -> None:
+    def __init__(self, pulls: PullText, socket: Socket) -> None:
         self.worker = ""
         self.waiting: set[Held] = set()
         self.outbox = Outbox(socket.send_bytes, lambda: pulls.holder.drained(self))

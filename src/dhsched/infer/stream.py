@@ -134,6 +134,7 @@ class StreamPeer:
 
         self._outbox = Outbox(send, encode=msgspec.json.encode)
         sending = asyncio.create_task(self._outbox.run())
+        self._context.sockets.add(socket)
         try:
             async for message in socket:
                 if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
@@ -141,6 +142,7 @@ class StreamPeer:
                 self._hear(message.data)
                 await self._wait_for_room()
         finally:
+            self._context.sockets.discard(socket)
             for line in self._lines.values():
                 if line.joiner is not None:
                     line.joiner.close()

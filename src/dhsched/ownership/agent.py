@@ -76,9 +76,18 @@ def reconcile(agent: Agent) -> list[Action]:
     for tag, phase in sorted(agent.runs.items()):
         if agent.table.get(tag) in (None, "departing", "vacant") and phase != "stopping":
             stop.append(Stop(tag))
-    for tag, slot in sorted(agent.table.items()):
-        if tag not in agent.runs and (slot == "departing" or (tag in agent.finished and slot != "vacant")):
-            depart.append(Depart(tag))
+    # A slot that is given back frees room at once. While a runtime whose own slot is gone still holds the GPU, another
+    # slot stands for it: never fewer slots than runtimes, or the store would send lives to a Worker that is full.
+    spare = len(agent.table) - len(agent.runs)
+    for tag, slot in sorted(agent.table.items(), key=lambda entry: (entry[0] not in agent.finished, entry[0])):
+        if tag in agent.runs:
+            continue
+        if slot in ("starting", "running") and tag in agent.finished:
+            depart.append(Depart(tag))  # It crashed: the slot stays, as vacant.
+        elif slot == "departing" or (slot == "reserved" and tag in agent.finished):
+            if spare > 0:
+                depart.append(Depart(tag))
+            spare -= 1
     return stop + depart + starts(agent)
 
 

@@ -126,8 +126,12 @@ class Draft:
         if record.move is None:
             return
         move = record.move
-        # What stood still under a hold is no stall: whoever noted it before starts anew.
-        self.set_live(live, move=None, note=None if move.hold is not None else record.note)
+        self.set_live(live, move=None)
+        if move.hold is not None:
+            # What stood still under the hold is no stall, so what was noted before is void; and it may flow again, which
+            # a look makes sure of: the next one was set for the end of the move.
+            self.set_live(live, note=None)
+            self.look_by(live, self.now)
         self.set_worker(record.selected, cutovers=self.workers[record.selected].cutovers - 1)
         if slot and self.slot(move.target, live, move.number) == "reserved":
             self.write_slot(move.target, live, move.number, "departing")
@@ -156,7 +160,10 @@ class Draft:
         self._write(self.agenda, self.lives[live].priority, live, None)
 
     def join_waiting(self, live: str, pools: tuple[str, ...]) -> None:
+        """The live waits for room in these Pools; it keeps the place in line that it has."""
         record = self.lives[live]
+        if not pools:
+            return
         since = [score for pool in record.waits if (score := self.waiting.get(pool, {}).get(live)) is not None]
         score = since[0] if since else float(record.priority * WAITING_CLASS + self.now)
         for pool in record.waits:
@@ -175,10 +182,11 @@ class Draft:
                 self.wake_waiting(pool, 1)
 
     def wake_waiting(self, pool: str, count: int) -> None:
-        """Room came free in the Pool: the first ones waiting for it are due now."""
+        """Room came free in the Pool: the first ones waiting for it are due now, and their backoff is over."""
         ordered = sorted(self.waiting.get(pool, {}).items(), key=lambda entry: (entry[1], entry[0]))
         for live, _ in ordered[:count]:
             self.look_by(live, self.now)
+            self.set_live(live, tries=0)
 
     def _write(self, maps: dict[Any, Mapping[str, Any]], key: Any, field: str, value: Any) -> None:
         inner = dict(maps.get(key, {}))

@@ -46,6 +46,8 @@ class Limits:
             value = getattr(self, field.name)
             if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= 10**12:
                 raise BadSetting(f"{field.name} is {value!r}; it must be a whole number from 1 to 10^12")
+        if self.recent_max < self.recent_min:
+            raise BadSetting(f"recent_max is {self.recent_max}, below recent_min, which is {self.recent_min}")
 
 
 DEFAULT_LIMITS = Limits()

@@ -7,7 +7,7 @@ import msgspec
 
 from dhsched.placement.pools import CANDIDATES_LIMIT, DigitalID, ExcludedPool, RankedPool
 
-NO_LABELS: frozenset[str] = frozenset()
+NOTHING: frozenset[str] = frozenset()
 
 
 class PlacementRequest(msgspec.Struct, frozen=True, gc=False):
@@ -19,9 +19,9 @@ class PlacementRequest(msgspec.Struct, frozen=True, gc=False):
 
     digital_id: str
     pools: tuple[tuple[str, int], ...]  # (Pool, tier); tier 0 is preferred.
-    required_labels: frozenset[str] = NO_LABELS  # Of the Pool.
-    preferred_labels: frozenset[str] = NO_LABELS  # Of the Worker; they only rank.
-    avoid: frozenset[str] = NO_LABELS
+    required_labels: frozenset[str] = NOTHING  # Of the Pool.
+    preferred_labels: frozenset[str] = NOTHING  # Of the Worker; they only rank.
+    avoid: frozenset[str] = NOTHING
     last: str | None = None
     first: str | None = None
     candidates_max: int | None = None  # None: as the first Pool in the order has it.
@@ -77,7 +77,7 @@ class NoEligiblePool(msgspec.Struct, frozen=True, gc=False):
 def request_for(
     digital_id: DigitalID,
     *,
-    avoid: frozenset[str] = NO_LABELS,
+    avoid: frozenset[str] = NOTHING,
     last: str | None = None,
     first: str | None = None,
     candidates_max: int | None = None,

@@ -133,7 +133,7 @@ class FleetView:
         if not self._tracks_commits or rev <= self.rev:
             return  # A reply that the snapshot overtook: the load already contains it.
         view = self._workers.get(worker) or self._meet(worker)
-        if rev <= view.known or any(tag == rev for tag, _ in view.tags):
+        if rev <= view.known or (view.tags and any(tag == rev for tag, _ in view.tags)):
             return
         self._tag(view, rev, self.weight_milli(), own=1)
 
@@ -182,7 +182,10 @@ class FleetView:
             if row.barred != view.barred or row.capacity != view.capacity or row.pool != view.pool:
                 self._rehome(view, row.pool, row.capacity, row.barred)
             if rev < view.known:
-                continue  # A correction told a later load than this snapshot knows.
+                # A correction told a later load than this snapshot knows. Should it have been wrong, the next full
+                # snapshot must still be heard, so this row does not count as heard.
+                view.row_rev = -1
+                continue
             home, load = view.home, row.load
             if home is not None:
                 home.load += load - view.load

@@ -7,10 +7,14 @@ Worker. Workers of equal load have no order of their own: where rank k falls amo
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from random import Random
 from typing import NamedTuple
 
 from dhsched.placement.index import FULL, MILLI, PoolView, WorkerView
+
+LABELS_READ_MAX = 512  # Workers whose labels one decision compares: any tier of a Pool of 4,000 Workers fits.
+NO_LABELS: frozenset[str] = frozenset()
 
 
 class Tier(NamedTuple):
@@ -33,13 +37,13 @@ def tier_window(pool: PoolView) -> int:
     return pool.pool.tau_slots * MILLI * len(pool.members) // pool.capacity
 
 
-def bottom_tier(pool: PoolView) -> Tier:
-    """The tier of a Pool that has room. Workers believed full are never in it."""
+def bottom_tier(pool: PoolView, start: int = 0) -> Tier:
+    """The tier of the buckets from `start` up, which must not be that of Workers believed full: none of them is in."""
     k = tier_workers(pool)
-    limit = pool.keys[0] + tier_window(pool)
+    limit = pool.keys[start] + tier_window(pool)
     buckets: list[list[WorkerView]] = []
     sure = size = 0
-    for key in pool.keys:
+    for key in islice(pool.keys, start, None) if start else pool.keys:
         if key > limit:
             break
         bucket = pool.buckets[key]
@@ -55,16 +59,21 @@ def draw(pool: PoolView, count: int, preferred: frozenset[str], rng: Random) -> 
     """Up to `count` Workers believed to have room, in the order in which to try them.
 
     A uniform sample of the bottom tier without replacement; when the tier is too small, the tier of the rest
-    follows, and so on. Preferred labels come first within a tier: they never reach above it.
+    follows, and so on. Preferred labels come first within the tier: they never reach above it.
     """
-    if not pool.has_room():
-        return []
-    if preferred:
+    if preferred and pool.has_room():
         return _draw_preferred(pool, count, preferred, rng)
-    tier = bottom_tier(pool)
-    if 2 * count > tier.size:
-        return _draw_in_bands(pool, count, rng)
-    return _sample(tier, count, rng)
+    chosen: list[WorkerView] = []
+    start = 0
+    while len(chosen) < count and start < len(pool.keys) and pool.keys[start] != FULL:
+        tier = bottom_tier(pool, start)
+        chosen += _sample(tier, count - len(chosen), rng)
+        start += len(tier.buckets)
+        if len(chosen) < count and tier.size - tier.sure < len(tier.buckets[-1]):
+            # Rank k fell among equals and more are asked for than the tier holds: those left out are next.
+            left_out = [worker for worker in tier.buckets[-1] if worker not in chosen]
+            chosen += rng.sample(left_out, min(count - len(chosen), len(left_out)))
+    return chosen
 
 
 def draw_full(pool: PoolView, count: int, rng: Random) -> list[WorkerView]:
@@ -74,9 +83,13 @@ def draw_full(pool: PoolView, count: int, rng: Random) -> list[WorkerView]:
 
 
 def _sample(tier: Tier, count: int, rng: Random) -> list[WorkerView]:
-    """Draw ranks and look up who holds them. The tier must be at least twice `count`, or redrawing gets long."""
+    """Draw ranks and look up who holds them; most of a small tier is cheaper to take whole and shuffle."""
     buckets, sure, size = tier
     edge = buckets[-1]
+    if 2 * count > size:
+        members = [worker for bucket in buckets[:-1] for worker in bucket] + rng.sample(edge, size - sure)
+        rng.shuffle(members)
+        return members[:count]
     random = rng.random
     ranks: list[int] = []
     chosen: list[WorkerView] = []
@@ -99,52 +112,29 @@ def _sample(tier: Tier, count: int, rng: Random) -> list[WorkerView]:
     return chosen
 
 
-def bands(pool: PoolView, rng: Random) -> Iterator[list[WorkerView]]:
-    """The bottom tier in random order, then the bottom tier of the rest, until all Workers with room were named."""
-    k, window = tier_workers(pool), tier_window(pool)
-    keys = [key for key in pool.keys if key != FULL]
-    at = 0
-    carry: list[WorkerView] = []  # Those of equal load that rank k left out of the last band.
-    carry_key = 0
-    while carry or at < len(keys):
-        limit = window + (carry_key if carry else keys[at])
-        band, carry = carry[:k], carry[k:]
-        while len(band) < k and at < len(keys) and keys[at] <= limit:
-            equals = pool.buckets[keys[at]].copy()
-            rng.shuffle(equals)
-            open_ranks = k - len(band)
-            band += equals[:open_ranks]
-            carry, carry_key = equals[open_ranks:], keys[at]
-            at += 1
-        rng.shuffle(band)
-        yield band
-
-
-def _draw_in_bands(pool: PoolView, count: int, rng: Random) -> list[WorkerView]:
-    chosen: list[WorkerView] = []
-    for band in bands(pool, rng):
-        chosen += band[: count - len(chosen)]
-        if len(chosen) == count:
-            break
-    return chosen
-
-
 def _draw_preferred(pool: PoolView, count: int, preferred: frozenset[str], rng: Random) -> list[WorkerView]:
     """Those of the tier that carry most of the preferred labels, then the others as if no label had been asked for.
 
-    Labels break the ties of rank, so all of the tier's last bucket takes part.
+    Labels break the ties of rank, so all of the tier's last bucket takes part, up to the limit.
     """
     by_matches: dict[int, list[WorkerView]] = {}
-    for bucket in bottom_tier(pool).buckets:
-        for worker in bucket:
-            matches = len(preferred & worker.labels)
-            if matches:
-                by_matches.setdefault(matches, []).append(worker)
+    for worker in islice(_from_anywhere(bottom_tier(pool), rng), LABELS_READ_MAX):
+        matches = len(preferred & worker.labels) if worker.labels else 0
+        if matches:
+            by_matches.setdefault(matches, []).append(worker)
     chosen: list[WorkerView] = []
     for matches in sorted(by_matches, reverse=True):
         equals = by_matches[matches]
         chosen += rng.sample(equals, min(count - len(chosen), len(equals)))
     if len(chosen) < count:
-        others = draw(pool, count + len(chosen), frozenset(), rng)
+        others = draw(pool, count + len(chosen), NO_LABELS, rng)
         chosen += [worker for worker in others if worker not in chosen][: count - len(chosen)]
     return chosen
+
+
+def _from_anywhere(tier: Tier, rng: Random) -> Iterator[WorkerView]:
+    """All Workers of the tier's buckets, each bucket from a random place on, so that a limit favours nobody."""
+    for bucket in tier.buckets:
+        start = int(rng.random() * len(bucket))
+        yield from bucket[start:]
+        yield from bucket[:start]

@@ -25,6 +25,8 @@ NUMBER_MAX = 2**53 - 1
 """What a script's numbers hold exactly."""
 CAPACITY_MAX = 100_000
 TEXT_BYTES_MAX = 65_536
+TERMS_LOST_MAX = 1_000
+"""Terms that a store may have forgotten at once."""
 
 
 class Store(ABC):
@@ -150,7 +152,7 @@ class Store(ABC):
         self, *, live: str, worker: str, epoch: int, pull_no: int, after: int, credit: int
     ) -> o.ReleaseOutcome:
         check_live(live), check_worker(worker), check_number(epoch, "epoch"), check_number(pull_no, "pull_no")
-        check_number(after, "after"), check_number(credit, "credit", 1, 1_000)
+        check_number(after, "after"), check_number(credit, "credit", 0, 1_000)
         return cast(o.ReleaseOutcome, await self._step("release_input", locals()))
 
     async def ack_input(
@@ -172,7 +174,8 @@ class Store(ABC):
         return cast(o.LookOutcome, await self._step("look", locals()))
 
     async def new_term(self, *, term: int, seen_term: int) -> o.NewTermOutcome:
-        check_number(term, "term", 1), check_number(seen_term, "seen term")
+        # Whoever says that it has seen a later term is believed only so far: the floor follows from the term.
+        check_number(term, "term", 1), check_number(seen_term, "seen term", 0, term + TERMS_LOST_MAX)
         return cast(o.NewTermOutcome, await self._step("new_term", locals()))
 
     async def _step(self, name: str, arguments: dict[str, Any]) -> Any:

@@ -25,7 +25,7 @@ CHANNELS = ("infer", "dispatch")
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys of one cell, as bytes."""
+    """The keys of one cell."""
 
     cell_name: str
 

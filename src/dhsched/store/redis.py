@@ -93,7 +93,7 @@ class RedisStore(Store):
         if script.each:
             return (await self._run_each(script, argv, [[encoded[field] for field in script.each]]))[0]
         reply = await self.link.run(script.name, [self.keys.cell], argv)
-        self.now_ms = reply[1]
+        self.now_ms = reply[1] or self.now_ms  # 0 where the step did not read the clock.
         return outcome(reply[0], reply[2:])
 
     def begin(self, name: str, arguments: Mapping[str, Any]) -> asyncio.Future[Any]:
@@ -123,7 +123,7 @@ class RedisStore(Store):
         for row in rows:
             argv.extend(row)
         reply = await self.link.run(script.name, [self.keys.cell], argv)
-        self.now_ms = reply[0]
+        self.now_ms = reply[0] or self.now_ms
         return [outcome(one[0], one[1:]) for one in reply[1:]]
 
     async def _check_schema(self) -> None:

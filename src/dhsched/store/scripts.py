@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
@@ -138,7 +138,3 @@ def limit_values(limits: Limits) -> dict[str, int]:
 def join(ids: Iterable[str]) -> str:
     """A list of ids as one argument: ids have no spaces."""
     return " ".join(ids)
-
-
-def flat(rows: Sequence[Sequence[Argument]]) -> list[Argument]:
-    return [value for row in rows for value in row]

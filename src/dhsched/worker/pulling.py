@@ -12,7 +12,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
 
 import aiohttp
 import structlog
@@ -52,6 +54,25 @@ RETRY_S = 0.25  # Before a pull is tried again that its controller could not ser
 Key = tuple[str, int]
 
 
+class Socket(Protocol):
+    """What is needed of a WebSocket."""
+
+    async def send_bytes(self, data: bytes, /) -> None: ...
+
+    def __aiter__(self) -> AsyncIterator[aiohttp.WSMessage]: ...
+
+
+Dial = Callable[[str], AbstractAsyncContextManager[Socket]]
+"""How a controller's URL becomes a connection."""
+
+
+def dial_with(http: aiohttp.ClientSession) -> Dial:
+    def dial(url: str) -> AbstractAsyncContextManager[Socket]:
+        return http.ws_connect(url.rstrip("/") + PULL_PATH, heartbeat=HEARTBEAT_S, max_msg_size=FRAME_BYTES_MAX)
+
+    return dial
+
+
 class Over(Exception):
     """The live has moved on, or ended, before its runtime began."""
 
@@ -89,9 +110,9 @@ class Connection:
 class PullClient:
     """All of a Worker's pulls. `on_over` is called with a session whose live is elsewhere, or has ended."""
 
-    def __init__(self, http: aiohttp.ClientSession, on_over: Callable[[Session], None]) -> None:
+    def __init__(self, dial: Dial, on_over: Callable[[Session], None]) -> None:
         self.token = ""
-        self._http = http
+        self._dial = dial
         self._on_over = on_over
         self._streams: dict[Key, Stream] = {}
         self._connections: dict[str, Connection] = {}
@@ -207,12 +228,7 @@ class PullClient:
     async def _connect(self, url: str) -> bool:
         """One connection from its beginning to its end; whether it ever served."""
         try:
-            async with (
-                asyncio.timeout(CONNECT_S) as connecting,
-                self._http.ws_connect(
-                    url.rstrip("/") + PULL_PATH, heartbeat=HEARTBEAT_S, max_msg_size=FRAME_BYTES_MAX
-                ) as socket,
-            ):
+            async with asyncio.timeout(CONNECT_S) as connecting, self._dial(url) as socket:
                 connection = Connection(url, Outbox(socket.send_bytes))
                 connection.outbox.put(Hello(self.token))
                 sending = asyncio.create_task(connection.outbox.run())

@@ -20,13 +20,14 @@ import structlog
 
 from dhsched.errors import BadSetting
 from dhsched.types import Mode, SlotState, check_id
+from dhsched.web.logs import configure_logging
 from dhsched.web.server import product_loop
 from dhsched.wire import Register
 from dhsched.worker.agent import TEARDOWN_S, SessionAgent
 from dhsched.worker.exec import Exec, exec_runtime
 from dhsched.worker.link import Boot, DispatchLink
 from dhsched.worker.lock import DeviceLock
-from dhsched.worker.pulling import PullClient
+from dhsched.worker.pulling import PullClient, dial_with
 from dhsched.worker.runtime import Runtime
 from dhsched.worker.session import Session
 
@@ -90,6 +91,8 @@ def run(
         teardown_s=teardown_s,
         lock_folder=lock_folder,
     )
+    if not structlog.is_configured():
+        configure_logging()
     with asyncio.Runner(loop_factory=product_loop()) as runner:
         runner.run(run_until_signalled(settings, runtime))
 
@@ -130,7 +133,7 @@ class OneBoot:
         self._settings = settings
         self._runtime = runtime
         self._lock = lock
-        self._pulls = PullClient(http, self._over)
+        self._pulls = PullClient(dial_with(http), self._over)
         self._agent: SessionAgent | None = None
         self._mode: Mode = "ready"
         self._boot = Boot(

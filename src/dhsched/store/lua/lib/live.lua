@@ -35,10 +35,12 @@ local function clear_move(live, r, keep)
   end
   call('HDEL', prefix .. 'live:' .. live, 'move_target', 'move_number', 'move_expires')
   if r.move_hold then
-    -- What stood still under a hold is no stall: whoever noted it before starts anew.
+    -- What stood still under the hold is no stall, so what was noted before is void; and it may flow again, which a
+    -- look makes sure of: the next one was set for the end of the move.
     call('HSET', prefix .. 'live:' .. live, 'move_hold', '')
     call('HDEL', prefix .. 'live:' .. live, 'note')
     r.note = nil
+    look_by(r.priority, live, now)
   end
   call('HINCRBY', prefix .. 'worker:' .. r.selected, 'cutovers', -1)
   if not keep and slot_of(target, live, num) == 'reserved' then

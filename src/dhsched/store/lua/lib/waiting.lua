@@ -1,6 +1,7 @@
 -- waiting: lives whose recovery found no room, by class and time. A score is class * 2^42 + time in ms.
 local WAITING_CLASS = 4398046511104
 
+-- Room came free in the Pool: the first ones waiting for it are due now, and their backoff is over.
 local function wake_waiting(pool, count)
   if count < 1 then
     return
@@ -8,6 +9,7 @@ local function wake_waiting(pool, count)
   local first = call('ZRANGE', prefix .. 'waiting:' .. pool, 0, count - 1, 'WITHSCORES')
   for i = 1, #first, 2 do
     look_by(math.floor(first[i + 1] / WAITING_CLASS), first[i], now)
+    call('HDEL', prefix .. 'live:' .. first[i], 'tries')
   end
 end
 
@@ -26,7 +28,11 @@ local function leave_waiting(live, r)
   r.waits = nil
 end
 
+-- The live waits for room in these Pools; it keeps the place in line that it has.
 local function join_waiting(live, r, pools)
+  if pools == '' then
+    return
+  end
   local score
   for pool in string.gmatch(r.waits or '', '%S+') do
     score = score or call('ZSCORE', prefix .. 'waiting:' .. pool, live)

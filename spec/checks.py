@@ -1,0 +1,143 @@
+"""What `make spec` checks: every configuration, what must come of it, and who else must arrive at the same states.
+
+A configuration that is compared is explored twice: by TLC, from the specification, and by spec/explore.py, from the
+product's functions. The two sets of reachable states must be equal, state by state. Their sizes are kept in counts.json;
+`make test` explores the quick ones again and asserts the sizes, so a change of the product that changes what can happen
+is noticed without Java.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from spec import configuration, tlc
+from spec.explore import Explored, World, explore
+from spec.input import Input
+from spec.mutants import Mutant
+from spec.ownership import Ownership
+
+HERE = Path(__file__).parent
+COUNTS = HERE / "counts.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One configuration, spec/<name>.cfg. `says` is for the reader of the table."""
+
+    name: str
+    module: Literal["DHSched", "Input"]
+    says: str
+    compare: bool = True
+    quick: bool = False
+    long: bool = False
+    violates: str | None = None
+
+
+CHECKS = (
+    Check("Fence", "DHSched", "reassign, end, reuse of an id; releases on record", quick=True),
+    Check("Losses", "DHSched", "lost and revived Workers, stalls, waiting, crashes", quick=True),
+    Check("Moves", "DHSched", "reserve, hold, cancel, cordon, drain, undo", quick=True),
+    Check("Agents", "DHSched", "what agents run; crashes, new boots, exits", quick=True),
+    Check("MovesAgents", "DHSched", "planned moves, prepared by agents", quick=True),
+    Check("Late", "DHSched", "slot tables that arrive late and out of order", quick=True),
+    Check("Terms", "DHSched", "new terms in the middle of moves", quick=True),
+    Check("TwoLives", "DHSched", "two lives compete for two slots", quick=True),
+    Check("Input", "Input", "lost replies, repeats, interrupts, crashes, closing", quick=True),
+    Check("InputMoves", "Input", "boundaries, holds, planned and forced moves", quick=True),
+    Check("Poison", "Input", "input that kills its generations", quick=True),
+    Check("TwoMoves", "DHSched", "two lives, planned moves, one of them at a time"),
+    Check("GoneMoves", "DHSched", "new boots in the middle of moves"),
+    Check("ReuseTerms", "DHSched", "ids reused across terms; releases on record"),
+    Check("InputDeep", "Input", "everything about input at once"),
+    Check("Live", "DHSched", "L1-L3 with a free Worker: losses, stalls, moves", compare=False),
+    Check("LiveTwo", "DHSched", "L1-L3 with a free Worker: two lives", compare=False),
+    Check("LiveAgents", "DHSched", "L1-L3 with a free Worker: agents", compare=False),
+    Check("NoRoom", "DHSched", "without free capacity L1 must fail", compare=False, violates="temporal"),
+    Check("LongMoves", "DHSched", "moves, modes, losses, stalls, ends, waiting", compare=False, long=True),
+    Check("LongAgents", "DHSched", "agents, boots, moves, late tables", compare=False, long=True),
+    Check("LongTwo", "DHSched", "two lives, agents, losses, moves", compare=False, long=True),
+    Check("LongInput", "Input", "three items, three generations, three pulls", compare=False, long=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table."""
+
+    name: str
+    states: int | None
+    seconds: float
+    expected: str
+    ok: bool
+    detail: str = ""
+
+
+def text_of(name: str) -> str:
+    return (HERE / f"{name}.cfg").read_text(encoding="utf-8")
+
+
+def module_of(name: str) -> str:
+    return next(check.module for check in CHECKS if check.name == name)
+
+
+def world(name: str, *, strict: bool = False) -> World:
+    """The explorer's side of a configuration."""
+    made = configuration.read(name)
+    return Ownership(made, strict=strict) if module_of(name) == "DHSched" else Input(made, strict=strict)
+
+
+def run_check(check: Check) -> Row:
+    """TLC, and where it is compared the explorer."""
+    with tempfile.TemporaryDirectory(prefix="dhsched-spec-") as scratch:
+        dump = Path(scratch) / "states" if check.compare else None
+        run = tlc.run(check.module, text_of(check.name), workers=1, timeout_s=7200 if check.long else 900, dump=dump)
+        if run.violated != check.violates:
+            return Row(check.name, run.states, run.seconds, expectation(check), False, run.output)
+        if dump is None:
+            return Row(check.name, run.states, run.seconds, expectation(check), True)
+        visited = tlc.read_dump(dump.with_suffix(".dump"))
+    explored, wrong = compare(check, visited)
+    return Row(check.name, run.states, run.seconds + explored.seconds, expectation(check), not wrong, wrong)
+
+
+def expectation(check: Check) -> str:
+    return "L1 violated" if check.violates else "holds, = model" if check.compare else "holds"
+
+
+def compare(check: Check, visited: list[dict[str, object]]) -> tuple[Explored, str]:
+    """Whether the explorer reaches the states that TLC visited, and no other."""
+    made = world(check.name, strict=True)
+    explored = explore(made)
+    if explored.violation:
+        return explored, str(explored.violation)
+    ours = {made.projection(key) for key in explored.keys}
+    theirs = {tuple(state[variable] for variable in made.variables) for state in visited}
+    if ours == theirs and len(ours) == explored.states:
+        return explored, ""
+    lines = [f"explorer {explored.states} states, {len(ours)} projected; TLC {len(theirs)}"]
+    lines += [f"only the explorer: {dict(zip(made.variables, s, strict=True))}" for s in list(ours - theirs)[:3]]
+    lines += [f"only TLC: {dict(zip(made.variables, s, strict=True))}" for s in list(theirs - ours)[:3]]
+    return explored, "\n".join(lines)
+
+
+def run_mutant(mutant: Mutant) -> Row:
+    """TLC must object, and for the reason that the registry names."""
+    assert mutant.tlc is not None
+    name, invariant = mutant.tlc
+    broken = tlc.with_constants(text_of(name), Mutant=f'"{mutant.name}"')
+    run = tlc.run(module_of(name), broken, workers=1)
+    detail = "" if run.violated == invariant else f"{name} shows {run.violated or 'nothing'}\n{run.output}"
+    return Row(mutant.name, run.states, run.seconds, f"{invariant} violated", not detail, detail)
+
+
+def read_counts() -> dict[str, int]:
+    counts: dict[str, int] = json.loads(COUNTS.read_text(encoding="utf-8"))
+    return counts
+
+
+def write_counts(counts: dict[str, int]) -> None:
+    COUNTS.write_text(json.dumps(counts, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,230 @@
+"""What a create costs, over real HTTP and without it, on a fleet of 1,000 Workers.
+
+Over HTTP: one replica in a process of its own, this process asks, the store is a third. `round_trips_per_create` is
+counted by the replica's link. Without HTTP: the placement step alone (choose, commit, learn), against the same step as
+the paper's separate commands with locks and compare-and-set, on the same link to the same server, in alternating rounds
+of which the median counts. `ratio_1` is one in flight, `ratio_256` 256 of them; `..._pipelined` is against a peer that
+sends together what it can (separate_commands.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import count
+from random import Random
+from typing import Any
+
+from dhsched.bench.http_load import figure, get, post_all
+from dhsched.bench.separate_commands import SCRIPTS, SeparateCommands
+from dhsched.dispatch.config import DIGITAL_IDS, POOLS, DigitalIdConfig, PoolConfig, PoolTier
+from dhsched.dispatch.fleet_view import Fleet
+from dhsched.errors import DhschedError
+from dhsched.ownership import outcomes as o
+from dhsched.ownership.limits import Limits
+from dhsched.ownership.placing import Create
+from dhsched.placement import NoEligiblePool, choose
+from dhsched.settings import DispatchSettings
+from dhsched.store.embedded import Embedded
+from dhsched.store.link import Link
+from dhsched.store.reads import Reads
+from dhsched.store.redis import RedisStore
+from dhsched.store.scripts import default_scripts
+
+CAPACITY = 10_000
+RATIO_1_MIN = 2.5
+RATIO_256_MIN = 1.5
+Place = Callable[[str], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How much is measured."""
+
+    workers: int = 1_000
+    creates: int = 4_000  # Over HTTP, for each number of connections.
+    rounds: int = 5
+    ops_1: int = 300  # Placements of a round with one in flight,
+    ops_256: int = 2_000  # and with 256.
+
+
+async def bench_create(size: Size, say: Callable[[str], None]) -> dict[str, Any]:
+    """Measure, telling `say` about each part; the result as one object."""
+    async with Embedded(appendfsync="no") as server:
+        # Nobody claims what the benchmark creates, so the budget for starts must not be what is measured. The replica
+        # has the usual one, 16 for each Worker, and comes first.
+        limits = Limits(starts_create_max=CAPACITY)
+        async with (
+            await RedisStore.open(server.address, limits=limits) as store,
+            await Reads.open(server.address) as reads,
+        ):
+            say(f"registering {size.workers} Workers")
+            workers = await _register(store, reads, size.workers)
+            result: dict[str, Any] = {"bench": "create", "workers": size.workers, "server": str(store.link.server)}
+            result |= await _over_http(size, say, server.address.url())
+            result |= await _without_http(size, say, store, reads, workers)
+    return {**result, "ratio_1_min": RATIO_1_MIN, "ratio_256_min": RATIO_256_MIN, "cpus": os.cpu_count()}
+
+
+async def _register(store: RedisStore, reads: Reads, count_: int) -> list[str]:
+    await reads.configure(POOLS, "gpu", PoolConfig())
+    await reads.configure(DIGITAL_IDS, "anna", DigitalIdConfig([PoolTier("gpu")]))
+
+    async def one(number: int) -> str:
+        made = await store.register_worker(name=f"w{number}", boot=f"b{number}", pool="gpu", capacity=CAPACITY)
+        await store.report(worker=made.worker, boot=f"b{number}")
+        return made.worker
+
+    return list(await asyncio.gather(*(one(number) for number in range(count_))))
+
+
+# -- without HTTP
+
+
+async def _without_http(
+    size: Size, say: Callable[[str], None], store: RedisStore, reads: Reads, workers: list[str]
+) -> dict[str, Any]:
+    fleet = Fleet(reads, DispatchSettings())
+    await fleet.start()
+    scripts = {name: script.source for name, script in default_scripts().items()}
+    async with await Link.open(store.link.address, {**scripts, **SCRIPTS}) as link:
+        step = RedisStore(link, cell="main", limits=store.limits, scripts=default_scripts())
+        plain, pipelined = SeparateCommands(link), SeparateCommands(link, pipelined=True)
+        await asyncio.gather(*(plain.register(worker, "gpu", CAPACITY) for worker in workers))
+        ways = {
+            "one_step": _one_step(step, fleet),
+            "separate": _separate(plain, fleet),
+            "pipelined": _separate(pipelined, fleet),
+        }
+        try:
+            result: dict[str, Any] = {}
+            for in_flight, ops in ((1, size.ops_1), (256, size.ops_256)):
+                result |= await _rounds(size, say, ways, in_flight, ops)
+        finally:
+            await fleet.stop()
+    return result
+
+
+async def _rounds(
+    size: Size, say: Callable[[str], None], ways: dict[str, Place], in_flight: int, ops: int
+) -> dict[str, Any]:
+    per_s: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(-1, size.rounds):  # The round before the first warms everything up and does not count.
+        for name, place in ways.items():
+            took_s = await _timed(place, f"{name}-{in_flight}-{number}", in_flight, ops)
+            say(f"{name:10} {in_flight:3} in flight {ops / took_s:8.0f} placements/s")
+            if number >= 0:
+                per_s[name].append(ops / took_s)
+    # Each ratio is of neighbours in time; the median of them is steadier than the ratio of medians.
+    ratio = {
+        name: statistics.median(ours / theirs for ours, theirs in zip(per_s["one_step"], per_s[name], strict=True))
+        for name in ways
+    }
+    return {
+        f"place_per_s_{in_flight}": round(statistics.median(per_s["one_step"])),
+        f"separate_per_s_{in_flight}": round(statistics.median(per_s["separate"])),
+        f"ratio_{in_flight}": round(ratio["separate"], 2),
+        f"ratio_{in_flight}_pipelined": round(ratio["pipelined"], 2),
+    }
+
+
+async def _timed(place: Place, prefix: str, in_flight: int, ops: int) -> float:
+    numbers = count()
+
+    async def worker() -> None:
+        while (number := next(numbers)) < ops:
+            await place(f"{prefix}-{number}")
+
+    began = time.perf_counter()
+    await asyncio.gather(*(worker() for _ in range(in_flight)))
+    return time.perf_counter() - began
+
+
+def _one_step(store: RedisStore, fleet: Fleet) -> Place:
+    """As dispatch/place.py does it, without its metrics."""
+    create = Create(digital_id="anna", fingerprint="f" * 32)
+    rng = Random(1)
+
+    async def place(name: str) -> None:
+        candidates, pools = await _choose(fleet, rng)
+        sent_rev = fleet.view.rev
+        outcome = await store.place(
+            live=f"default/{name}", operation=name, because="create", create=create, candidates=candidates, pools=pools
+        )
+        if not isinstance(outcome, o.Committed) or outcome.again:
+            raise DhschedError(f"the benchmark's place answered {outcome}; this is a bug, report it")
+        fleet.learn(outcome, sent_rev=sent_rev)
+
+    return place
+
+
+def _separate(commands: SeparateCommands, fleet: Fleet) -> Place:
+    rng = Random(1)
+
+    async def place(name: str) -> None:
+        candidates, _pools = await _choose(fleet, rng)
+        worker = await commands.create(f"default/{name}", name, candidates)
+        fleet.view.committed(worker, rev=fleet.view.rev + 1)
+
+    return place
+
+
+async def _choose(fleet: Fleet, rng: Random) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    request = await fleet.request("anna")
+    assert request is not None
+    choice = choose(fleet.view, request, rng=rng, now=0.0, policy=fleet.policy)
+    assert not isinstance(choice, NoEligiblePool)
+    return choice.candidates, choice.pools
+
+
+# -- over HTTP
+
+
+async def _over_http(size: Size, say: Callable[[str], None], store_url: str) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    async with _replica(store_url) as port:
+        await _creates(port, "warm", 200, 16)
+        for connections in (16, 256):
+            before = figure(await get("127.0.0.1", port, "/metrics"), "dhsched_store_calls")
+            load = await _creates(port, f"http-{connections}", size.creates, connections)
+            calls = figure(await get("127.0.0.1", port, "/metrics"), "dhsched_store_calls") - before
+            result |= {
+                f"creates_per_s_{connections}": round(load.per_s),
+                f"p50_ms_{connections}": round(load.percentile_ms(0.5), 2),
+                f"p99_ms_{connections}": round(load.percentile_ms(0.99), 2),
+                "round_trips_per_create": round(calls / size.creates, 3),
+            }
+            say(f"{connections} connections: {load.per_s:.0f} creates/s")
+    return result
+
+
+async def _creates(port: int, prefix: str, number: int, connections: int) -> Any:
+    bodies = [
+        json.dumps({"digital_id": "anna", "live_id": f"{prefix}-{n}", "metadata": {"user": f"u{n}"}}).encode()
+        for n in range(number)
+    ]
+    return await post_all("127.0.0.1", port, "/v1/lives", bodies, connections=connections, expect=201)
+
+
+@asynccontextmanager
+async def _replica(store_url: str) -> AsyncIterator[int]:
+    """A replica in a process of its own; the port that it listens on."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", "from dhsched.cli import main; main()", "run", "dispatch"),
+        *("--store", store_url, "--port", "0", "--log-level", "error"),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        line = (await asyncio.wait_for(process.stdout.readline(), 30)).decode()
+        yield int(line.rsplit(":", 1)[1])
+    finally:
+        process.terminate()
+        await process.wait()

@@ -1,0 +1,113 @@
+"""`dhsched live push` and `dhsched live watch`: the input of a live, and what becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dhsched.errors import DhschedError
+
+if TYPE_CHECKING:
+    import aiohttp
+
+INFER = "DHSCHED_INFER"
+INFER_DEFAULT = "http://127.0.0.1:7401"
+PUSH_S = 10.0
+
+InferUrl = Annotated[
+    str | None, typer.Option("--infer", metavar="URL", help=f"An Infer-Controller ({INFER}); {INFER_DEFAULT}.")
+]
+
+
+def add_to(family: typer.Typer) -> None:
+    """Both verbs, in the family `live`."""
+    family.command("push")(push)
+    family.command("watch")(watch)
+
+
+def push(
+    live_id: str,
+    text: Annotated[str, typer.Argument(help="What to push; for --kind config, a JSON object.")] = "",
+    kind: Annotated[str, typer.Option(help="text, interrupt or config.")] = "text",
+    boundary: Annotated[bool, typer.Option("--boundary", help="A sentence ends here.")] = False,
+    request_id: Annotated[str | None, typer.Option(help="The same id again is the same item.")] = None,
+    infer: InferUrl = None,
+) -> None:
+    """Push one item of input to a live."""
+    body: dict[str, Any] = {"kind": kind, "boundary": boundary}
+    if kind == "config":
+        try:
+            body["config"] = json.loads(text)
+        except ValueError as error:
+            raise DhschedError(f"the configuration is not JSON: {error}") from None
+    else:
+        body["text"] = text
+    if request_id:
+        body["request_id"] = request_id
+    typer.echo(json.dumps(asyncio.run(_push(infer_url(infer), live_id, body))))
+
+
+def watch(live_id: str, infer: InferUrl = None) -> None:
+    """Print what happens to a live, one JSON object per line, until it ends."""
+
+    async def print_all() -> None:
+        async for event, data in watched(infer_url(infer), live_id):
+            typer.echo(json.dumps({"event": event, **data}))
+
+    asyncio.run(print_all())
+
+
+def infer_url(given: str | None) -> str:
+    return (given or os.environ.get(INFER) or INFER_DEFAULT).rstrip("/")
+
+
+async def _push(url: str, live_id: str, body: dict[str, Any]) -> Any:
+    import aiohttp  # Late, as in all verbs: it takes longer to load than most of them to run.
+
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=PUSH_S)) as http,
+            http.post(f"{url}/v1/lives/{live_id}/text", json=body) as response,
+        ):
+            return await answered(response)
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise unreachable(url, error) from error
+
+
+async def watched(url: str, live_id: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    """A live's events as they come."""
+    import aiohttp
+
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as http,
+            http.get(f"{url}/v1/lives/{live_id}/events") as response,
+        ):
+            if response.status != 200:
+                await answered(response)
+            event = ""
+            async for line in response.content:
+                name, _, value = line.decode().rstrip("\n").partition(": ")
+                if name == "event":
+                    event = value
+                elif name == "data":
+                    yield event, json.loads(value)
+    except aiohttp.ClientError as error:
+        raise unreachable(url, error) from error
+
+
+async def answered(response: aiohttp.ClientResponse) -> Any:
+    body = await response.json(content_type=None)
+    if response.status >= 400:
+        raise DhschedError(f"{body.get('code', response.status)}: {body.get('detail', 'refused')}")
+    return body
+
+
+def unreachable(url: str, error: Exception) -> DhschedError:
+    why = str(error) or type(error).__name__
+    return DhschedError(f"no Infer-Controller answers at {url} ({why}): start one, or give --infer URL")

@@ -1,0 +1,80 @@
+"""`dhsched run infer` and `dhsched run worker`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dhsched.cli.run import Cell, LogJson, LogLevel, StoreUrl
+from dhsched.errors import BadSetting
+
+
+def add_to(family: typer.Typer) -> None:
+    """Both verbs, in the family `run`."""
+    family.command("infer")(infer)
+    family.command("worker")(worker)
+
+
+def infer(
+    store: StoreUrl = None,
+    cell: Cell = None,
+    host: Annotated[str | None, typer.Option(help="Where to listen (DHSCHED_INFER_HOST); 127.0.0.1.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port (DHSCHED_INFER_PORT); 7401, and 0 is any.")] = None,
+    name: Annotated[str | None, typer.Option(help="The controller's id (DHSCHED_INFER_NAME); made up.")] = None,
+    advertise: Annotated[
+        str | None, typer.Option(help="URL at which Workers reach it (DHSCHED_INFER_ADVERTISE).")
+    ] = None,
+    credit: Annotated[int | None, typer.Option(help="Unacked items per live (DHSCHED_INFER_CREDIT); 8.")] = None,
+    log_level: LogLevel = None,
+    log_json: LogJson = None,
+) -> None:
+    """An Infer-Controller: input in, fenced input out. Any number of them share one store."""
+    from dhsched.infer.app import run_infer  # Late, so that other verbs do not load it.
+    from dhsched.infer.settings import InferSettings
+    from dhsched.settings import settings_from
+    from dhsched.web import run_service
+    from dhsched.web.logs import configure_logging
+
+    settings = settings_from(InferSettings, locals())
+    configure_logging(level=settings.log_level, json=settings.log_json)
+    run_service(lambda stop: run_infer(settings, stop, say=lambda url: typer.echo(f"infer listens on {url}")))
+
+
+def worker(
+    pool: Annotated[str, typer.Option(help="The Pool it belongs to.")],
+    capacity: Annotated[int, typer.Option(min=1, max=100_000, help="Lives that it holds at once.")],
+    runtime: Annotated[str, typer.Option(help="echo, null, or package.module:function.")] = "",
+    exec_: Annotated[str, typer.Option("--exec", metavar="CMD", help="A command, run once per live.")] = "",
+    dispatch: Annotated[str | None, typer.Option(metavar="URL,...", help="Dispatch (DHSCHED_DISPATCH).")] = None,
+    name: Annotated[str | None, typer.Option(help="The machine's name; the host name.")] = None,
+    device: Annotated[str | None, typer.Option(help="What is locked against a second Worker; the name.")] = None,
+    labels: Annotated[str, typer.Option(help="Separated by commas; they rank it.")] = "",
+    drain_s: Annotated[float, typer.Option(min=0, help="How long SIGTERM waits for its lives to move.")] = 600.0,
+    teardown_s: Annotated[float, typer.Option(min=0.1, help="For a runtime to stop before it is cancelled.")] = 10.0,
+    locks: Annotated[Path | None, typer.Option(help="Where device locks lie.")] = None,
+    log_level: LogLevel = None,
+    log_json: LogJson = None,
+) -> None:
+    """A Worker: runs lives. SIGTERM drains it; a second one exits at once."""
+    from dhsched.web.logs import configure_logging
+    from dhsched.worker.exec import Exec
+    from dhsched.worker.run import run
+    from dhsched.worker.runtime import load_runtime
+
+    if bool(runtime) == bool(exec_):
+        raise BadSetting("give either --runtime or --exec: one of them runs the lives")
+    configure_logging(level=log_level or "info", json=bool(log_json))
+    run(
+        Exec(exec_) if exec_ else load_runtime(runtime),
+        pool=pool,
+        capacity=capacity,
+        name=name,
+        device=device,
+        dispatch=dispatch,
+        labels=labels,
+        drain_s=drain_s,
+        teardown_s=teardown_s,
+        lock_folder=locks,
+    )

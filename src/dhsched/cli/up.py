@@ -1,0 +1,195 @@
+"""`dhsched up`: a whole deployment on this machine, to try things out.
+
+A store, two Dispatch replicas, an Infer-Controller and three Workers that print what they are given, each a process of
+its own that can be killed. Ctrl-C stops all of it. Nothing is left behind, not even after kill -9 of this process:
+each child watches a pipe from here (child.py), and the store's guardian does the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dhsched.errors import DhschedError
+from dhsched.store.embedded import Embedded
+
+READY_S = 60.0
+POOL, DIGITAL_ID = "gpu", "demo"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpSettings:
+    """How much of what, and where. Port 0 takes any free port."""
+
+    workers: int = 3
+    capacity: int = 4
+    dispatch_ports: tuple[int, int] = (7400, 7410)
+    infer_port: int = 7401
+    data: Path | None = None
+    log_level: str = "warning"
+
+
+def up(
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Workers.")] = 3,
+    capacity: Annotated[int, typer.Option(min=1, max=10_000, help="Lives per Worker.")] = 4,
+    any_port: Annotated[bool, typer.Option("--any-port", help="Free ports instead of 7400, 7410 and 7401.")] = False,
+    data: Annotated[Path | None, typer.Option(help="Keep the store's data here; without it, it is forgotten.")] = None,
+    log_level: Annotated[str, typer.Option(help="Of all processes: debug, info, warning or error.")] = "warning",
+) -> None:
+    """Run a whole deployment on this machine, with Workers that print what they are given."""
+    settings = UpSettings(
+        workers=workers,
+        capacity=capacity,
+        dispatch_ports=(0, 0) if any_port else (7400, 7410),
+        infer_port=0 if any_port else 7401,
+        data=data,
+        log_level=log_level,
+    )
+    asyncio.run(run_up(settings))
+
+
+async def run_up(settings: UpSettings) -> None:
+    """Everything, until SIGINT or SIGTERM."""
+    stop = asyncio.Event()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(each, stop.set)
+    with tempfile.TemporaryDirectory(prefix="dhsched-up-") as locks:
+        async with Embedded(settings.data) as store:
+            children = Children(settings, store.address.url(), Path(locks))
+            try:
+                await asyncio.wait_for(children.start(), READY_S)
+                print_what_runs(children, store.pid)
+                await stop.wait()
+            except TimeoutError:
+                raise DhschedError(f"not everything was up after {READY_S:g} s; try --log-level info") from None
+            finally:
+                await children.stop()
+
+
+@dataclass(slots=True)
+class Child:
+    """One process, and where it listens."""
+
+    name: str
+    process: asyncio.subprocess.Process
+    url: asyncio.Future[str]
+
+
+class Children:
+    """The processes, in the order in which they were started."""
+
+    def __init__(self, settings: UpSettings, store: str, locks: Path) -> None:
+        self.all: list[Child] = []
+        self.dispatch: list[str] = []
+        self.infer = ""
+        self._settings = settings
+        self._store = store
+        self._locks = locks
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = False
+
+    async def start(self) -> None:
+        settings = self._settings
+        servers = [
+            await self._spawn(f"dispatch-{i}", "dispatch", "--store", self._store, "--port", str(port))
+            for i, port in enumerate(settings.dispatch_ports, 1)
+        ]
+        servers.append(
+            await self._spawn("infer-1", "infer", "--store", self._store, "--port", str(settings.infer_port))
+        )
+        *self.dispatch, self.infer = await asyncio.gather(*(each.url for each in servers))
+        await self._configure()
+        for i in range(1, settings.workers + 1):
+            await self._spawn(
+                *(f"worker-{i}", "worker", "--runtime", "echo", "--pool", POOL, "--capacity", str(settings.capacity)),
+                *("--dispatch", ",".join(self.dispatch), "--locks", str(self._locks)),
+            )
+        await self._workers_ready()
+
+    async def stop(self) -> None:
+        """Close the pipes: each child exits by itself."""
+        self._stopping = True
+        for child in self.all:
+            assert child.process.stdin is not None
+            child.process.stdin.close()
+        await asyncio.gather(*(child.process.wait() for child in self.all))
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _spawn(self, name: str, role: str, *arguments: str) -> Child:
+        command = [sys.executable, "-m", "dhsched.cli.child", "run", role, "--name", name, *arguments]
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            "--log-level",
+            self._settings.log_level,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for us; they follow.
+        )
+        child = Child(name, process, asyncio.get_running_loop().create_future())
+        self.all.append(child)
+        self._tasks.append(asyncio.create_task(self._follow(child)))
+        return child
+
+    async def _follow(self, child: Child) -> None:
+        """Pass on what a child prints; note where it listens, and that it ended."""
+        assert child.process.stdout is not None
+        async for line in child.process.stdout:
+            if not child.url.done() and b" listens on " in line:
+                child.url.set_result(line.decode().split()[-1])
+            else:
+                os.write(sys.stdout.fileno(), line)
+        status = await child.process.wait()
+        if not child.url.done():
+            child.url.set_exception(DhschedError(f"{child.name} ended with status {status} before it listened"))
+            child.url.exception()  # Somebody may have given up waiting for it.
+        if not self._stopping:
+            typer.echo(f"{child.name} ended with status {status}", err=True)
+
+    async def _configure(self) -> None:
+        import aiohttp  # Late, as in all verbs: it takes longer to load than most of them to run.
+
+        pool, digital_id = f"/v1/pools/{POOL}", f"/v1/digital-ids/{DIGITAL_ID}"
+        async with aiohttp.ClientSession(self.dispatch[0], raise_for_status=True) as http:
+            async with http.put(pool, json={}):
+                pass
+            async with http.put(digital_id, json={"pools": [{"pool": POOL}]}):
+                pass
+
+    async def _workers_ready(self) -> None:
+        import aiohttp
+
+        async with aiohttp.ClientSession(self.dispatch[0], raise_for_status=True) as http:
+            while True:
+                async with http.get("/v1/workers") as response:
+                    found = (await response.json())["workers"]
+                if len(found) >= self._settings.workers:
+                    return
+                await asyncio.sleep(0.1)
+
+
+def print_what_runs(children: Children, store_pid: int) -> None:
+    lines = ["dhsched is up. Ctrl-C stops everything.", "", f"  store       pid {store_pid}"]
+    for child in children.all:
+        where = child.url.result() if child.url.done() else "prints what it is given below"
+        lines.append(f"  {child.name:<11} pid {child.process.pid:<8} {where}")
+    dispatch, infer = children.dispatch[0], children.infer
+    created = '\'{"live_id": "hello", "digital_id": "demo"}\''
+    lines += [
+        "",
+        "Try, in another terminal:",
+        f"  curl -X POST {dispatch}/v1/lives -d {created}",
+        f'  dhsched live push hello "Hello, world." --boundary --infer {infer}',
+        f"  dhsched live watch hello --infer {infer}",
+        "",
+    ]
+    os.write(sys.stdout.fileno(), ("\n".join(lines) + "\n").encode())

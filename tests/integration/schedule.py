@@ -1,0 +1,393 @@
+"""Random schedules of the whole input path on a real store, each replayed through the model.
+
+A schedule is a small cell of its own: two controllers, three Workers, two lives. The controllers, pull clients, agents
+and sessions are the product's; the sockets between them are in memory, so that they can be cut at any moment and a
+schedule takes milliseconds. The scripts run inside the hammer's frame, which numbers them: the recorded steps, sorted
+by that number, are what the store did, and the model must have answered each of them the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import zlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, NamedTuple
+
+from aiohttp import WSMessage, WSMsgType
+from tests.integration.fleet import Consumed
+
+from dhsched.infer.context import InferContext, Metrics
+from dhsched.infer.held import Holder
+from dhsched.infer.pull_text import PullText
+from dhsched.infer.settings import InferSettings
+from dhsched.ownership import outcomes as o
+from dhsched.ownership.limits import Limits
+from dhsched.ownership.placing import Create
+from dhsched.store.link import Link
+from dhsched.store.reads import Reads
+from dhsched.store.redis import RedisStore
+from dhsched.store.scripts import Argument, Script
+from dhsched.tokens import Boot, Tokens, open_tokens
+from dhsched.web import Service
+from dhsched.worker.agent import SessionAgent
+from dhsched.worker.pulling import PullClient
+from dhsched.worker.session import Session
+
+LIMITS = Limits(pending_max=50, boots_max=1_000, starts_create_max=1_000, starts_recover_max=1_000)
+LIVES = ("t/a", "t/b")
+CONTROLLERS = ("c1", "c2")
+CAPACITY = 3
+SETTLE_S = 20.0
+
+
+class Step(NamedTuple):
+    """One step as the store ran it: `order` is its place in the order of all of them."""
+
+    order: tuple[int, int]
+    name: str
+    arguments: Mapping[str, Any]
+    outcome: Any
+
+
+class RecordingStore(RedisStore):
+    """Writes down every step with its place in the store's order."""
+
+    def __init__(self, link: Link, *, cell: str, scripts: Mapping[str, Script]) -> None:
+        super().__init__(link, cell=cell, limits=LIMITS, scripts=scripts)
+        self.steps: list[Step] = []
+
+    async def step(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        script = self._scripts["place_create" if name == "place" and arguments.get("create") else name]
+        if script.each:
+            return await super().step(name, arguments)
+        outcome = await super().step(name, arguments)
+        self.steps.append(Step((self.now_ms, 0), name, dict(arguments), outcome))
+        return outcome
+
+    async def _run_each(self, script: Script, argv: list[Argument], rows: Sequence[Sequence[Argument]]) -> list[Any]:
+        outcomes = await super()._run_each(script, argv, rows)
+        tick = self.now_ms
+        for at, (row, outcome) in enumerate(zip(rows, outcomes, strict=True)):
+            self.steps.append(Step((tick, at), script.name, row_arguments(script.name, row), outcome))
+        return outcomes
+
+
+def row_arguments(name: str, row: Sequence[Any]) -> dict[str, Any]:
+    live, worker, epoch = row[:3]
+    common = {"live": live, "worker": worker, "epoch": epoch}
+    if name == "release_input":
+        return {**common, "pull_no": row[3], "after": row[4], "credit": row[5]}
+    return {**common, "n": row[3], "saved": row[5] if row[4] == "1" else None}
+
+
+# -- sockets in memory
+
+
+class MemorySocket:
+    """One end of a connection. `cut` is what a pulled cable is, except that both ends find out."""
+
+    def __init__(self) -> None:
+        self.other: MemorySocket
+        self._frames: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+    async def send_bytes(self, data: bytes, /) -> None:
+        self.other._frames.put_nowait(data)
+
+    def __aiter__(self) -> AsyncIterator[WSMessage]:
+        return self
+
+    async def __anext__(self) -> WSMessage:
+        frame = await self._frames.get()
+        if frame is None:
+            raise StopAsyncIteration
+        return WSMessage(WSMsgType.BINARY, frame, None)
+
+    async def close(self) -> None:
+        self.cut()
+
+    def cut(self) -> None:
+        for end in (self, self.other):
+            end._frames.put_nowait(None)
+
+
+class Network:
+    """The controllers by URL. A controller that is down cannot be reached."""
+
+    def __init__(self) -> None:
+        self.controllers: dict[str, PullText] = {}
+        self.sockets: list[MemorySocket] = []
+        self._serving: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def dial(self, url: str) -> AsyncIterator[MemorySocket]:
+        pulls = self.controllers.get(url)
+        if pulls is None:
+            raise ConnectionRefusedError(url)
+        ours, theirs = MemorySocket(), MemorySocket()
+        ours.other, theirs.other = theirs, ours
+        task = asyncio.create_task(pulls.serve_socket(theirs))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+        self.sockets.append(ours)
+        try:
+            yield ours
+        finally:
+            ours.cut()
+            self.sockets.remove(ours)
+
+    async def close(self) -> None:
+        for task in [*self._serving]:
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+
+
+# -- one Worker
+
+
+@dataclass
+class Trace:
+    """What runtimes did, in the order in which they did it."""
+
+    consumed: list[Consumed] = field(default_factory=list)
+    states: list[tuple[str, int, bytes]] = field(default_factory=list)
+    runtimes_max: int = 0
+
+
+class TestWorker:
+    """A boot: an agent and a pull client. What Dispatch would do is done by the schedule."""
+
+    __test__ = False
+
+    def __init__(self, cell: Cell, worker: str, boot: str) -> None:
+        self.cell = cell
+        self.worker = worker
+        self.boot = boot
+        self.departs: list[tuple[str, int]] = []
+        self.pulls = PullClient(cell.network.dial, lambda session: self.agent.over(session))
+        self.pulls.token = cell.tokens.issue(Boot(worker, boot, worker.partition("#")[0], "p", CAPACITY))
+        self.agent = SessionAgent(
+            self._runtime,
+            worker=worker,
+            capacity=CAPACITY,
+            pulls=self.pulls,
+            say_depart=lambda live, number: self.departs.append((live, number)),
+            teardown_s=0.05,
+        )
+        self.pulls.use(CONTROLLERS)
+
+    async def report(self) -> None:
+        """What the link does every second: the table in, departs out."""
+        rules = self.agent.rules
+        outcome = await self.cell.store.report(
+            worker=self.worker, boot=self.boot, term=rules.term, rev=rules.rev, busy=self.agent.busy()
+        )
+        if isinstance(outcome, o.Reported) and outcome.table is not None:
+            self.agent.take_table(term=outcome.term, rev=outcome.rev, table=outcome.table)
+        await asyncio.sleep(0)
+        departs, self.departs = self.departs, []
+        for live, number in departs:
+            await self.cell.store.depart(worker=self.worker, live=live, number=number)
+
+    async def kill(self) -> None:
+        """Gone without a word."""
+        tasks = [running.task for running in self.agent._running.values() if running.task is not None]
+        self.agent._stopping_all = True
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, self.pulls.close(), return_exceptions=True)
+
+    async def _runtime(self, session: Session) -> None:
+        r, trace = self.cell.r, self.cell.trace
+        generation = session.generation
+        trace.runtimes_max = max(trace.runtimes_max, self.agent.runtimes)
+        trace.states.append((session.live, generation.epoch, session.state))
+        if r.random() < 0.2:
+            await asyncio.sleep(r.random() * 0.004)
+        by_hand = r.random() < 0.3
+        async for item in session.inputs(auto_ack=not by_hand):
+            one = Consumed(session.live, generation.worker, generation.epoch, item.seq, item.kind, item.text)
+            trace.consumed.append(one)
+            session.state = str(item.seq).encode()
+            if r.random() < 0.05 and not self.cell.healing:
+                raise RuntimeError("the runtime crashes")
+            if r.random() < 0.2:
+                await asyncio.sleep(r.random() * 0.002)
+            if by_hand:
+                # Later, and in any order.
+                asyncio.get_running_loop().call_later(r.random() * 0.003, session.ack, item)
+
+
+# -- one cell
+
+
+class Cell:
+    """A schedule's world."""
+
+    def __init__(self, r: Random, store: RecordingStore, tokens: Tokens) -> None:
+        self.r = r
+        self.store = store
+        self.tokens = tokens
+        self.network = Network()
+        self.trace = Trace()
+        self.workers: list[TestWorker] = []
+        self.killed: list[TestWorker] = []
+        self.healing = False
+        self._boots = 0
+        self._operations = 0
+        self._requests = 0
+        self._minders: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        for name in CONTROLLERS:
+            await self.start_controller(name)
+        for name in "AB":
+            await self.boot(name)
+        for live in LIVES:
+            create = Create(digital_id="d", fingerprint="f", config=b"{}")
+            await self.store.place(live=live, operation=self.operation(), because="create", create=create, pools=["p"])
+
+    async def start_controller(self, name: str) -> None:
+        holder = Holder(self.store, credit=self.r.choice([1, 2, 8]))
+
+        async def ready() -> Sequence[str]:
+            return ()
+
+        service = Service(role="infer", instance=name, ready=ready)
+        context = InferContext(
+            store=self.store,
+            reads=Reads(self.store.link, self.store.keys.cell_name),
+            settings=InferSettings(store="unused"),
+            service=service,
+            metrics=Metrics(service.registry),
+            holder=holder,
+        )
+        await self.store.link.subscribe(self.store.keys.of("infer", name), holder.on_hint)
+        self.network.controllers[name] = PullText(context, self.tokens)
+
+    async def boot(self, name: str) -> None:
+        self._boots += 1
+        boot = f"boot-{self._boots}"
+        registered = await self.store.register_worker(name=name, boot=boot, pool="p", capacity=CAPACITY)
+        worker = TestWorker(self, registered.worker, boot)
+        self.workers.append(worker)
+        await worker.report()
+
+    def operation(self) -> str:
+        self._operations += 1
+        return f"op-{self._operations}"
+
+    async def close(self) -> None:
+        for worker in [*self.workers, *self.killed]:
+            await worker.kill()
+        await self.network.close()
+        for name in CONTROLLERS:
+            await self.store.link.unsubscribe(self.store.keys.of("infer", name))
+
+    # -- what may happen
+
+    async def push(self) -> None:
+        kind = self.r.choices(["text", "config", "interrupt"], [12, 1, 1])[0]
+        self._requests += 1
+        await self.store.append_input(
+            live=self.r.choice(LIVES),
+            kind=kind,
+            payload=str(self._requests).encode(),
+            boundary=self.r.random() < 0.3,
+            request=f"r{self._requests}",
+        )
+
+    async def push_many(self) -> None:
+        for _ in range(self.r.randrange(2, 9)):
+            await self.push()
+
+    async def report(self) -> None:
+        for worker in self.workers:
+            await worker.report()
+
+    async def move(self) -> None:
+        live = self.r.choice(LIVES)
+        await self.place(live, "reassign", self.r.choice(self.workers).worker)
+
+    async def place(self, live: str, because: Any, target: str) -> Any:
+        epoch = int(await self.store.link.call("HGET", self.store.keys.of("live", live), "epoch"))
+        return await self.store.place(
+            live=live, operation=self.operation(), because=because, expected=epoch, candidates=[target], pools=["p"]
+        )
+
+    async def kill(self) -> None:
+        if len(self.workers) > 1:
+            worker = self.workers.pop(self.r.randrange(len(self.workers)))
+            await worker.kill()
+            self.killed.append(worker)
+            await self.boot(worker.worker.partition("#")[0])
+
+    async def expire(self) -> None:
+        """What the liveness loop would do to Workers that were killed."""
+        for worker in self.killed:
+            beat = await self.store.link.call("HGET", self.store.keys.of("worker", worker.worker), "beat")
+            await self.store.expire_worker(worker=worker.worker, beat=int(beat or 0))
+
+    async def recover(self) -> None:
+        for live in LIVES:
+            await self.place(live, "recover", self.r.choice(self.workers).worker)
+
+    async def cut(self) -> None:
+        if self.network.sockets:
+            self.r.choice(self.network.sockets).cut()
+
+    async def lose_hints(self) -> None:
+        """As after a reconnect to the store: whatever was published may be lost, and every pull is due."""
+        for pulls in self.network.controllers.values():
+            for held in [*pulls.holder._held.values()]:
+                pulls.holder.release_soon(held)
+
+    async def flush_scripts(self) -> None:
+        await self.store.link.call("SCRIPT", "FLUSH")
+
+    async def pause(self) -> None:
+        await asyncio.sleep(self.r.random() * 0.003)
+
+    async def run(self, operations: int) -> None:
+        may = [self.push, self.push_many, self.report, self.move, self.kill, self.expire, self.recover, self.cut]
+        may += [self.flush_scripts, self.pause, self.lose_hints]
+        weights = [12, 6, 10, 3, 1, 1, 2, 1, 0.2, 8, 1]
+        for _ in range(operations):
+            await self.r.choices(may, weights)[0]()
+        if self.r.random() < 0.2:
+            await self.store.end_live(live=self.r.choice(LIVES), after_pending=self.r.random() < 0.7)
+
+    async def settle(self) -> None:
+        """No more faults: everything accepted must be consumed and acked."""
+        self.healing = True
+        await self.expire()
+        async with asyncio.timeout(SETTLE_S):
+            while not await self._settled():
+                await self.report()
+                await self.recover()
+                await asyncio.sleep(0.002)
+
+    async def _settled(self) -> bool:
+        for live in LIVES:
+            f = await self.store.link.call("HMGET", self.store.keys.of("live", live), "appended", "acked")
+            if f[0] != f[1]:
+                return False
+        return True
+
+
+async def run_schedule(seed: int, link: Link, scripts: Mapping[str, Script], *, operations: int = 30) -> Cell:
+    """One schedule to its end; the caller checks what it left."""
+    r = Random(seed)
+    store = RecordingStore(link, cell=f"s{zlib.crc32(str(seed).encode()):x}-{seed}", scripts=scripts)
+    cell = Cell(r, store, await open_tokens(link, store.keys))
+    try:
+        await cell.start()
+        await cell.run(operations)
+        await cell.settle()
+    finally:
+        with contextlib.suppress(asyncio.CancelledError):
+            await cell.close()
+    return cell
