@@ -40,7 +40,7 @@ class Check:
 CHECKS = (
     Check("Fence", "DHSched", "reassign, end, reuse of an id; releases on record", quick=True),
     Check("Losses", "DHSched", "lost and revived Workers, stalls, waiting, crashes", quick=True),
-    Check("Moves", "DHSched", "reserve, hold, cancel, cordon, drain, undo", quick=True),
+    Check("Moves", "DHSched", "reserve, hold, cancel, expiry, cordon, drain, undo", quick=True),
     Check("Agents", "DHSched", "what agents run; crashes, new boots, exits", quick=True),
     Check("MovesAgents", "DHSched", "planned moves, prepared by agents", quick=True),
     Check("Late", "DHSched", "slot tables that arrive late and out of order", quick=True),
@@ -49,7 +49,8 @@ CHECKS = (
     Check("Input", "Input", "lost replies, repeats, interrupts, crashes, closing", quick=True),
     Check("InputMoves", "Input", "boundaries, holds, planned and forced moves", quick=True),
     Check("Poison", "Input", "input that kills its generations", quick=True),
-    Check("TwoMoves", "DHSched", "two lives, planned moves, one of them at a time"),
+    Check("MovesLosses", "DHSched", "planned moves while Workers are lost and come back"),
+    Check("TwoMoves", "DHSched", "two lives, planned moves, one at a time"),
     Check("GoneMoves", "DHSched", "new boots in the middle of moves"),
     Check("ReuseTerms", "DHSched", "ids reused across terms; releases on record"),
     Check("InputDeep", "Input", "everything about input at once"),

@@ -224,7 +224,7 @@ MUTANTS = (
     Mutant(
         "commit-keeps-active",
         "a commit leaves the old claim standing",
-        tlc=("Fence", "I2"),
+        tlc=("Fence", "I5"),
         explorer=("Fence", "I5"),
         patch=lambda: function(placing, "commit", commit_keeping_active),
     ),

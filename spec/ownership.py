@@ -114,6 +114,7 @@ class Ownership:
         self.numbers = range(1, self.c["Top"] + 1)
         self.devices: int = self.c["ND"]
         self.trouble_max: int = self.c["MaxTrouble"]
+        self.numbers_max: int = self.c["MaxN"]
         self.limits = Limits(term_step=self.c["Step"], cutovers_max=self.c["Cutovers"])
         self.live_ids = [live_id(l) for l in self.lives]
         self.worker_ids = [worker_id(w) for w in self.workers]
@@ -326,38 +327,35 @@ class Ownership:
         if "terms" in self.on and state.cell.term < self.c["MaxTerm"]:
             yield from self.step(node, "new term", "new_term", term=state.cell.term, seen_term=state.cell.term)
 
-    def step(self, node: StoreNode, label: str, name: str, **arguments: Any) -> Iterator[Edge]:
-        """Run one step of the model and say what came of it, unless nothing did."""
-        options = {key: arguments.pop(key) for key in ("trouble", "sender", "worker_edge", "state") if key in arguments}
-        before = options.get("state", node.state)
+    def step(
+        self,
+        node: StoreNode,
+        label: str,
+        name: str,
+        *,
+        state: State | None = None,
+        trouble: bool = False,
+        sender: tuple[int, int, int] | None = None,
+        reporter: int = 0,
+        **arguments: Any,
+    ) -> Iterator[Edge]:
+        """Run one step of the model, on the node's state or on `state`, and say what came of it, unless nothing did."""
+        before = node.state if state is None else state
         after, outcome = STEPS[name](before, NOW, self.limits, **arguments)
-        wrong = list(invariants.of_step(node.state, after))
-        live, epoch = arguments.get("live"), self.epoch_of(arguments)
-        if live is not None and epoch is not None:
-            wrong += invariants.old_work(node.state, after, live, epoch)
-        if name == "place":
-            wrong += self.check_place(node.state, after, outcome, arguments)
-        if any(record.issued > self.bound(after) for record in after.lives.values()):
+        if after is before and not reporter:
             return
-        if after is before and not options.get("worker_edge") and not wrong:
+        bound = min(after.cell.epoch_floor + self.numbers_max, len(self.numbers))
+        if any(record.issued > bound for record in after.lives.values()):
             return
         to = self.add_store(after, node.registered, node)
-        if self.stores[to] is node and not options.get("worker_edge") and not wrong:
-            return
-        yield Edge(
-            label,
-            to,
-            named(wrong),
-            trouble=options.get("trouble", False),
-            sender=options.get("sender"),
-            worker=options.get("worker_edge", 0),
-        )
-
-    def bound(self, state: State) -> int:
-        return min(state.cell.epoch_floor + int(self.c["MaxN"]), int(self.c["Top"]))
-
-    def epoch_of(self, arguments: dict[str, Any]) -> int | None:
-        return next((arguments[key] for key in ("expected", "epoch", "number") if key in arguments), None)
+        wrong = invariants.of_step(node.state, after)
+        epoch = next((arguments[key] for key in ("expected", "epoch", "number") if key in arguments), None)
+        if epoch is not None:
+            wrong += invariants.old_work(node.state, after, arguments["live"], epoch)
+        if name == "place":
+            wrong += self.check_place(node.state, after, outcome, arguments)
+        if self.stores[to] is not node or reporter or wrong:
+            yield Edge(label, to, named(wrong), trouble, sender, reporter)
 
     def check_place(self, before: State, after: State, outcome: Any, arguments: dict[str, Any]) -> list[str]:
         """What a place must keep besides the state: said twice is done once; a recovery has its reason."""
@@ -510,14 +508,14 @@ class Ownership:
         if record is None or record.gone:
             return
         arguments = {"worker": worker_id(w), "boot": boot(w)}
-        yield from self.step(node, f"report {worker_id(w)}", "report", worker_edge=w, **arguments)
+        yield from self.step(node, f"report {worker_id(w)}", "report", reporter=w, **arguments)
         if "stalls" in self.on:
             mine = [
                 slot_tag(live, r.epoch)
                 for live, r in node.state.lives.items()
                 if r.state != "ended" and r.selected == worker_id(w)
             ]
-            yield from self.step(node, f"report {worker_id(w)} busy", "report", worker_edge=w, busy=mine, **arguments)
+            yield from self.step(node, f"report {worker_id(w)} busy", "report", reporter=w, busy=mine, **arguments)
 
     def departs(self, node: StoreNode, w: int) -> Iterator[Edge]:
         """Without agents any Worker may say depart of anything, at any time."""

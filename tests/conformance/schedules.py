@@ -17,34 +17,15 @@ report A                                  => REPORTED
 place L from 1 in gpu because recover     => MOOT
 check waiting gpu none
 """,
-    "revived_elsewhere": """# Whoever waits for room in another Pool is looked at as soon as his own Worker is back.
-worker A
-place L on A                              => COMMITTED A@1
-expire A                                  => EXPIRED 1
-look L                                    => RECOVER A@1 lost
-place L from 1 in other because recover   => FULL
-wait 1s
-report A                                  => REPORTED
-check agenda L in=0ms
-""",
-    "uncordoned": """# A Worker that takes lives again is room for whoever waits.
-worker A
-worker B
-place L on A                              => COMMITTED A@1
-cordon B                                  => WORKER_SET cordoned
-expire A                                  => EXPIRED 1
-look L                                    => RECOVER A@1 lost
-place L from 1 in gpu because recover     => FULL
-uncordon B                                => WORKER_SET ready
-check agenda L in=0ms
-""",
-    "waits_on": """# Asking again for room keeps the place in the queue.
+    "waits_on": """# Asking again keeps the place in the queue, and so does asking one Worker alone.
 worker A
 place L on A                              => COMMITTED A@1
 expire A                                  => EXPIRED 1
 place L from 1 in gpu because recover     => FULL
 wait 5s
 place L from 1 in gpu because recover     => FULL
+place L from 1 on A because recover       => FULL
+check waiting gpu L
 """,
     "asked_to_leave": """# The source is the emptiest, and not an answer.
 worker A capacity=4
@@ -169,7 +150,7 @@ wait 1s
 append L text "f" request=f               => APPENDED 7
 append L text "e" request=e               => DUPLICATE
 """,
-    "goes_on_while_it_waits": """# A live that was given up too early and gets on with its input waits for no other place.
+    "goes_on_while_it_waits": """# A live that was given up too early and gets on with its input waits no more.
 worker A
 place L on A                              => COMMITTED A@1
 pull L A@1                                => PULLING 1 after 0

@@ -7,7 +7,6 @@ on a store costs a tenth of running model and store in step: that is what makes 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -32,8 +31,6 @@ from tests.scenarios.language import load, read
 
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
 STEPS_PER_STOP = 5
-NOT_FOR_STORES = {"poison_credit"}
-"""Scenarios with an argument that a store refuses before it asks its scripts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +58,9 @@ class Recorder(ModelSubject):
         self.moments: list[Moment] = []
 
     async def step(self, name: str, /, **arguments: Any) -> Outcome:
-        arguments = {field: as_id(field, value) for field, value in arguments.items()}
         outcome = await super().step(name, **arguments)
         self.moments.append(Moment(self.now, Operation(name, arguments), outcome, self._state))
         return outcome
-
-
-def as_id(field: str, value: Any) -> Any:
-    """Scenarios name operations `file:line` and boots `A'`, which the model takes and a store does not."""
-    if field not in ("operation", "request", "boot"):
-        return value
-    return re.sub(r"[:']", ".", value) or "nobody"
 
 
 @cache

@@ -24,7 +24,7 @@ from tests.conformance.mutants import MUTANTS, Mutant
 from tests.conformance.operations import LIMITS
 from tests.conformance.real import TEST_CLOCK, StoreSubject
 from tests.conformance.schedules import SCHEDULES
-from tests.conformance.tape import NOT_FOR_STORES, SCENARIOS, play, schedule_tape, walk_tape
+from tests.conformance.tape import SCENARIOS, play, schedule_tape, walk_tape
 from tests.servers import running_server
 
 NAMED = (
@@ -45,7 +45,7 @@ NAMED = (
     "producer-duplicate-accepted",
 )
 """The mistakes that the design is about; the specification has mutants of these names too."""
-ALL_SCHEDULES = [*SCHEDULES, *(path.stem for path in sorted(SCENARIOS.glob("*.txt")) if path.stem not in NOT_FOR_STORES)]
+ALL_SCHEDULES = [*SCHEDULES, *(path.stem for path in sorted(SCENARIOS.glob("*.txt")))]
 LOCKSTEP_RUNS = 40
 WALKS = 30
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import zlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -32,6 +32,7 @@ from dhsched.store.reads import Reads
 from dhsched.store.redis import RedisStore
 from dhsched.store.scripts import Argument, Script
 from dhsched.tokens import Boot, Tokens, open_tokens
+from dhsched.types import Kind
 from dhsched.web import Service
 from dhsched.worker.agent import SessionAgent
 from dhsched.worker.pulling import PullClient
@@ -40,6 +41,7 @@ from dhsched.worker.session import Session
 LIMITS = Limits(pending_max=50, boots_max=1_000, starts_create_max=1_000, starts_recover_max=1_000)
 LIVES = ("t/a", "t/b")
 CONTROLLERS = ("c1", "c2")
+KINDS: tuple[Kind, ...] = ("text", "config", "interrupt")
 CAPACITY = 3
 SETTLE_S = 20.0
 
@@ -59,16 +61,32 @@ class RecordingStore(RedisStore):
     def __init__(self, link: Link, *, cell: str, scripts: Mapping[str, Script]) -> None:
         super().__init__(link, cell=cell, limits=LIMITS, scripts=scripts)
         self.steps: list[Step] = []
+        self._under_way: set[asyncio.Task[Any]] = set()
+
+    async def settled(self) -> None:
+        """Wait for what is still on its way: whoever asked may have been killed, the store answers all the same."""
+        await asyncio.gather(*self._under_way)
 
     async def step(self, name: str, arguments: Mapping[str, Any]) -> Any:
-        script = self._scripts["place_create" if name == "place" and arguments.get("create") else name]
-        if script.each:
-            return await super().step(name, arguments)
-        outcome = await super().step(name, arguments)
-        self.steps.append(Step((self.now_ms, 0), name, dict(arguments), outcome))
-        return outcome
+        return await self._to_its_end(self._record_step(name, arguments))
 
     async def _run_each(self, script: Script, argv: list[Argument], rows: Sequence[Sequence[Argument]]) -> list[Any]:
+        outcomes: list[Any] = await self._to_its_end(self._record_each(script, argv, rows))
+        return outcomes
+
+    async def _to_its_end(self, call: Coroutine[Any, Any, Any]) -> Any:
+        task = asyncio.create_task(call)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return await asyncio.shield(task)
+
+    async def _record_step(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        outcome = await super().step(name, arguments)
+        if not self._scripts[name].each:
+            self.steps.append(Step((self.now_ms, 0), name, dict(arguments), outcome))
+        return outcome
+
+    async def _record_each(self, script: Script, argv: list[Argument], rows: Sequence[Sequence[Argument]]) -> list[Any]:
         outcomes = await super()._run_each(script, argv, rows)
         tick = self.now_ms
         for at, (row, outcome) in enumerate(zip(rows, outcomes, strict=True)):
@@ -290,7 +308,7 @@ class Cell:
     # -- what may happen
 
     async def push(self) -> None:
-        kind = self.r.choices(["text", "config", "interrupt"], [12, 1, 1])[0]
+        kind: Kind = self.r.choices(KINDS, [12, 1, 1])[0]
         self._requests += 1
         await self.store.append_input(
             live=self.r.choice(LIVES),
@@ -390,4 +408,5 @@ async def run_schedule(seed: int, link: Link, scripts: Mapping[str, Script], *, 
     finally:
         with contextlib.suppress(asyncio.CancelledError):
             await cell.close()
+    await store.settled()
     return cell

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import dhsched
-from dhsched.cli import bench, processes, run, up
+from dhsched.cli import bench, digital_id, live, live_input, pool, processes, run, up, worker
 from dhsched.errors import DhschedError
 
 app = typer.Typer(
@@ -22,7 +22,12 @@ app = typer.Typer(
 )
 app.add_typer(bench.app, name="bench")
 app.add_typer(run.app, name="run")
+app.add_typer(live.app, name="live")
+app.add_typer(worker.app, name="worker")
+app.add_typer(pool.app, name="pool")
+app.add_typer(digital_id.app, name="digital-id")
 processes.add_to(run.app)
+live_input.add_to(live.app)
 app.command("up")(up.up)
 
 

@@ -183,11 +183,10 @@ def print_what_runs(children: Children, store_pid: int) -> None:
         where = child.url.result() if child.url.done() else "prints what it is given below"
         lines.append(f"  {child.name:<11} pid {child.process.pid:<8} {where}")
     dispatch, infer = children.dispatch[0], children.infer
-    created = '\'{"live_id": "hello", "digital_id": "demo"}\''
     lines += [
         "",
         "Try, in another terminal:",
-        f"  curl -X POST {dispatch}/v1/lives -d {created}",
+        f"  dhsched live create demo --id hello --url {dispatch}",
         f'  dhsched live push hello "Hello, world." --boundary --infer {infer}',
         f"  dhsched live watch hello --infer {infer}",
         "",

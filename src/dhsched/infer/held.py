@@ -208,7 +208,8 @@ class Holder:
                 message = Items(held.live, held.epoch, held.pull_no, first, list(items))
                 held.peer.outbox.put(message, sum(map(len, items)))
             case o.Nothing():
-                held.more = False
+                # Nothing new, or a window that is full: as long as something is unacked, it may be the window.
+                held.more = held.after > held.acked
             case o.Ended():
                 self._over(held, ended=True)
             case o.Stale(current):

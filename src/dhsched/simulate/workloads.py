@@ -76,6 +76,8 @@ def hierarchy(
     Of the creates, 80 % follow the free capacity of each DigitalID's preferred tier. The rest is flexible: it goes to
     the DigitalIDs with most Pools, whatever room their preferred tier has. Open in the paper: sizes and capacities of
     the Pools, who prefers which, what makes traffic flexible, and how full the fleet ends (`fill`, of all slots).
+    All Pools have one priority and `fill` is 0.9 because then `exact` completes the burst: narrow DigitalIDs ran out
+    of Pools in other settings, whatever the policy. So compare policies here; the levels are not the paper's.
     """
     rng = Random(seed)
     pools = tuple(Pool(f"pool-{i}") for i in range(8))

@@ -8,7 +8,6 @@ then everything it ran must be stopped before there is a new one (`Boot`).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -163,10 +162,9 @@ class DispatchLink:
             log.error("Dispatch said what we cannot read", replica=url, why=str(error))
         finally:
             self._outbox = None
-            for task in (sending, reporting):
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError, Exception):
-                    await task
+            sending.cancel()
+            reporting.cancel()
+            await asyncio.gather(sending, reporting, return_exceptions=True)
             await socket.close()
         return served
 

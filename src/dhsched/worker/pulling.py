@@ -10,7 +10,6 @@ live pull again.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
@@ -243,10 +242,9 @@ class PullClient:
                             break
                 finally:
                     served = self._connections.get(url) is connection
-                    sending.cancel()
-                    with contextlib.suppress(asyncio.CancelledError, Exception):
-                        await sending
                     self._lost(connection)
+                    sending.cancel()
+                    await asyncio.gather(sending, return_exceptions=True)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             log.warning("no connection to controller", controller=url, why=str(error) or type(error).__name__)
             return False

@@ -1,0 +1,119 @@
+"""`dhsched live ...`: create, find, move and end lives."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from dhsched.cli.remote import URL, Json, Url, all_pages, client, moment, parse_object, show, table, text
+
+app = typer.Typer(help="Lives: create, find, move, end.", no_args_is_help=True)
+
+LiveId = Annotated[str, typer.Argument(help="The live's id.")]
+COLUMNS = ("live_id", "digital_id", "state", "worker", "epoch", "active", "pending", "cause")
+
+
+@app.command()
+def create(
+    digital_id: Annotated[str, typer.Argument(help="The DigitalID that the live shows.")],
+    live_id: Annotated[str | None, typer.Option("--id", help="Its id; creating it twice is creating it once.")] = None,
+    key: Annotated[str | None, typer.Option(help="Idempotency-Key, when the server makes the id.")] = None,
+    room: Annotated[str | None, typer.Option(help="Its room; the live's id by default.")] = None,
+    metadata: Annotated[str | None, typer.Option(help="A JSON object for the runtime.")] = None,
+    config: Annotated[str | None, typer.Option(help="A JSON object: the runtime's configuration.")] = None,
+    priority: Annotated[int | None, typer.Option(help="0 is looked after first, 3 last.")] = None,
+    wait: Annotated[float, typer.Option(help="Seconds to wait for room.")] = 0,
+    explain: Annotated[bool, typer.Option(help="Say why it went where it went.")] = False,
+    json: Json = False,
+    url: Url = URL,
+) -> None:
+    """Place a new live on a Worker."""
+    body: dict[str, Any] = {"digital_id": digital_id, "live_id": live_id, "room": room, "priority": priority}
+    body = {name: value for name, value in body.items() if value is not None}
+    for name, given in (("metadata", metadata), ("config", config)):
+        if given is not None:
+            body[name] = parse_object(given, f"--{name}")
+    query = {"wait_s": wait or None, "explain": "1" if explain else None}
+    headers = {"Idempotency-Key": key} if key else {}
+    made = client(url).call("POST", "lives", body=body, query=query, headers=headers, wait_s=wait)
+    show(made, json)
+
+
+@app.command()
+def get(live_id: LiveId, json: Json = False, url: Url = URL) -> None:
+    """Everything about one live but its input."""
+    show(client(url).call("GET", "lives", live_id), json)
+
+
+@app.command()
+def ls(
+    state: Annotated[str | None, typer.Option(help="open, closing or ended.")] = None,
+    worker: Annotated[str | None, typer.Option(help="Lives on this Worker.")] = None,
+    pool: Annotated[str | None, typer.Option(help="Lives in this Pool.")] = None,
+    digital_id: Annotated[str | None, typer.Option(help="Lives of this DigitalID.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
+    json: Json = False,
+    url: Url = URL,
+) -> None:
+    """Lives by name."""
+    query = {"state": state, "worker": worker, "pool": pool, "digital_id": digital_id}
+    rows = all_pages(url, "lives", "lives", query, limit)
+    show(rows, json, COLUMNS, rows)
+
+
+@app.command()
+def move(
+    live_id: LiveId,
+    to: Annotated[str | None, typer.Option(help="This Worker or none; without it, wherever there is room.")] = None,
+    avoid: Annotated[list[str] | None, typer.Option(help="A Worker to put last; may be repeated.")] = None,
+    epoch: Annotated[int | None, typer.Option(help="Only from this epoch; by default, from the one it is in.")] = None,
+    json: Json = False,
+    url: Url = URL,
+) -> None:
+    """Move a live to another Worker."""
+    server = client(url)
+    expected = server.call("GET", "lives", live_id)["epoch"] if epoch is None else epoch
+    body: dict[str, Any] = {"expected_epoch": expected, "avoid": avoid or []}
+    if to is not None:
+        body["target"] = to
+    show(server.call("POST", "lives", live_id, "reassign", body=body), json)
+
+
+@app.command()
+def end(
+    live_id: LiveId,
+    after_pending: Annotated[bool, typer.Option(help="Only once its pending input has been acked.")] = False,
+    json: Json = False,
+    url: Url = URL,
+) -> None:
+    """End a live."""
+    show(client(url).call("POST", "lives", live_id, "end", body={"after_pending": after_pending}), json)
+
+
+@app.command()
+def history(live_id: LiveId, json: Json = False, url: Url = URL) -> None:
+    """Its generations, the current one first."""
+    document = client(url).call("GET", "lives", live_id, "history")
+    times = ("committed", "claimed", "first_ack")
+    rows = [{**row, **{time: moment(row[f"{time}_at_ms"]) for time in times}} for row in document["generations"]]
+    show(document, json, ("epoch", "worker", "cause", *times), rows)
+
+
+@app.command()
+def why(live_id: LiveId, json: Json = False, url: Url = URL) -> None:
+    """Why it is where it is, or why it was not placed."""
+    document = client(url).call("GET", "lives", live_id, "why")
+    if json:
+        show(document, True)
+        return
+    told, row = document["explanation"], document["generation"]
+    where = f"on {row['worker']} in epoch {row['epoch']} because of {row['cause']}" if row else "not placed"
+    when = "as it was decided" if document["explained"] == "then" else "as it would be decided now"
+    typer.echo(f"live {live_id}: {where} ({document['outcome']}); {when}, by policy {told['policy']}:")
+    pools = ("pool", "tier", "priority", "waterline", "workers", "with_room")
+    table(pools, [[text(pool[column]) for column in pools] for pool in told["pools"]])
+    workers = ("worker", "pool", "load", "own", "score", "capacity", "starting")
+    table(workers, [[text(each[column]) for column in workers] for each in told["candidates"]])
+    for refusal in told["refusals"]:
+        typer.echo(f"{refusal['worker']} refused: {refusal['why']} (load {refusal['load']})")

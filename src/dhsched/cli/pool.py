@@ -1,0 +1,70 @@
+"""`dhsched pool ...`: Pools and how lives are spread over their Workers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from dhsched.cli.remote import URL, Json, Url, client, show
+
+app = typer.Typer(help="Pools: list, look at, put, remove.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="The Pool's name.")]
+COLUMNS = ("name", "priority", "gpu_class", "region", "labels", "workers", "placeable", "load", "capacity")
+
+
+@app.command()
+def ls(json: Json = False, url: Url = URL) -> None:
+    """Every Pool."""
+    document = client(url).call("GET", "pools")
+    show(document, json, COLUMNS, [{**pool["config"], **pool} for pool in document["pools"]])
+
+
+@app.command()
+def get(name: Name, json: Json = False, url: Url = URL) -> None:
+    """One Pool."""
+    document = client(url).call("GET", "pools", name)
+    show(
+        document if json else {**{key: document[key] for key in document if key != "config"}, **document["config"]},
+        json,
+    )
+
+
+@app.command()
+def put(
+    name: Name,
+    gpu_class: Annotated[str | None, typer.Option(help="Class of GPU.")] = None,
+    region: Annotated[str | None, typer.Option(help="Region.")] = None,
+    label: Annotated[list[str] | None, typer.Option(help="A label; may be repeated.")] = None,
+    priority: Annotated[int | None, typer.Option(help="0 is tried first.")] = None,
+    tier_workers_min: Annotated[int | None, typer.Option(help="Least Workers in the bottom tier.")] = None,
+    tier_divisor: Annotated[int | None, typer.Option(help="The tier is N / this, if that is more.")] = None,
+    tau_slots: Annotated[int | None, typer.Option(help="How far above the emptiest Worker it reaches.")] = None,
+    candidates_max: Annotated[int | None, typer.Option(help="Candidates of one placement.")] = None,
+    json: Json = False,
+    url: Url = URL,
+) -> None:
+    """Make or replace a Pool, whole: what is left out gets its default."""
+    given: dict[str, Any] = {
+        "gpu_class": gpu_class,
+        "region": region,
+        "labels": label,
+        "priority": priority,
+        "tier_workers_min": tier_workers_min,
+        "tier_divisor": tier_divisor,
+        "tau_slots": tau_slots,
+        "candidates_max": candidates_max,
+    }
+    body = {key: value for key, value in given.items() if value is not None}
+    show(client(url).call("PUT", "pools", name, body=body), json)
+
+
+@app.command()
+def rm(
+    name: Name,
+    force: Annotated[bool, typer.Option(help="Even if Workers or DigitalIDs use it.")] = False,
+    url: Url = URL,
+) -> None:
+    """Remove a Pool that nothing uses."""
+    client(url).call("DELETE", "pools", name, query={"force": "1" if force else None})

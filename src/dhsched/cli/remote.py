@@ -1,0 +1,90 @@
+"""What the verbs that talk to a server share: its address, `--json`, tables.
+
+Exit codes: 0 done; 1 refused or not reachable, with one sentence on standard error that ends with the problem's code;
+2 the command line itself is wrong.
+"""
+
+from __future__ import annotations
+
+import json as json_
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from dhsched.client import DEFAULT_URL, Client
+from dhsched.errors import BadValue
+
+Url = Annotated[
+    str, typer.Option("--url", envvar="DHSCHED_URL", help="The dispatch replica, or what is in front of it.")
+]
+Json = Annotated[bool, typer.Option("--json", help="The server's answer as JSON.")]
+URL = DEFAULT_URL
+PAGES_MAX = 10_000
+
+
+def client(url: str) -> Client:
+    return Client(url)
+
+
+def show(document: Any, as_json: bool, columns: Sequence[str] = (), rows: Sequence[Mapping[str, Any]] = ()) -> None:
+    """A document as JSON; else as a table of `columns`, or as names and values where there is one thing only."""
+    if as_json:
+        typer.echo(json_.dumps(document, indent=2))
+    elif columns:
+        table(columns, [[text(row.get(column)) for column in columns] for row in rows])
+    else:
+        table(("", ""), [[name, text(value)] for name, value in document.items()])
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Plain columns: they survive a pipe and a narrow terminal."""
+    from rich.console import Console  # Late: rich takes longer to load than the call takes.
+    from rich.table import Table
+
+    made = Table(box=None, show_header=any(columns), pad_edge=False)
+    for column in columns:
+        made.add_column(column.upper().replace("_", " "), overflow="fold")
+    for row in rows:
+        made.add_row(*row)
+    Console(soft_wrap=False, highlight=False, markup=False).print(made)
+
+
+def moment(at_ms: int) -> str:
+    """A time of the store as a person reads it."""
+    if not at_ms:
+        return "-"
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
+
+
+def text(value: Any) -> str:
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return json_.dumps(value) if isinstance(value, (dict, list)) else str(value)
+
+
+def parse_object(given: str, what: str) -> dict[str, Any]:
+    """A JSON object from the command line."""
+    try:
+        value = json_.loads(given)
+    except ValueError as error:
+        raise BadValue(f"{what} is not JSON ({error}); write it like '{{\"key\": 1}}'") from None
+    if not isinstance(value, dict):
+        raise BadValue(f"{what} must be a JSON object, like '{{\"key\": 1}}'")
+    return value
+
+
+def all_pages(url: str, path: str, member: str, query: Mapping[str, Any], limit: int) -> list[dict[str, Any]]:
+    """Up to `limit` rows of a list, page after page."""
+    rows: list[dict[str, Any]] = []
+    after = None
+    for _ in range(PAGES_MAX):
+        page = client(url).call("GET", path, query={**query, "after": after, "limit": min(1_000, limit - len(rows))})
+        rows += page[member]
+        after = page["next"]
+        if after is None or len(rows) >= limit:
+            break
+    return rows

@@ -1,0 +1,51 @@
+"""Schemathesis against the served OpenAPI: whatever the document allows is served, whatever it forbids is refused.
+
+The configuration accepts 410 and 422 for well-formed requests (a live that has ended, a Pool that does not exist) and
+503 where a server error would otherwise be a failure (FULL is an answer). Everything else is checked.
+"""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.integration.replicas import register, replicas
+from tests.servers import running_server
+
+from dhsched.store.redis import RedisStore
+
+CONFIG = """
+[checks]
+not_a_server_error.expected-statuses = ["2xx", "3xx", "4xx", 503]
+positive_data_acceptance.expected-statuses = ["2xx", 404, 409, 410, 422, 503]
+
+[phases.stateful]
+enabled = false
+"""
+
+
+async def run_schemathesis(folder: Path, examples: int) -> subprocess.CompletedProcess[str]:
+    async with running_server("valkey") as server, await RedisStore.open(server.address) as store:
+        await register(store, 4, capacity=1_000)
+        async with replicas(server.address, "d1") as [replica]:
+            (folder / "schemathesis.toml").write_text(CONFIG)
+            command = [
+                *(sys.executable, "-m", "schemathesis.cli", "--config-file", str(folder / "schemathesis.toml"), "run"),
+                *(f"{replica.url}/openapi.json", "--max-examples", str(examples), "--seed", "1", "--no-color"),
+                *("--checks", "all", "--request-timeout", "10"),
+            ]
+            return await asyncio.to_thread(
+                subprocess.run, command, capture_output=True, text=True, check=False, cwd=folder
+            )
+
+
+async def test_the_served_document_holds(tmp_path: Path) -> None:
+    done = await run_schemathesis(tmp_path, 20)
+    assert done.returncode == 0, done.stdout[-8_000:] + done.stderr[-2_000:]
+
+
+@pytest.mark.long
+async def test_the_served_document_holds_for_longer(tmp_path: Path) -> None:
+    done = await run_schemathesis(tmp_path, 200)
+    assert done.returncode == 0, done.stdout[-8_000:] + done.stderr[-2_000:]

@@ -1,0 +1,287 @@
+"""The input path when things break: controllers, replicas, pub/sub, scripts, slow readers, the store itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from tests.integration.fleet import Fleet, Record, fleet, until
+from tests.integration.test_input_path import until_acked, until_slots
+
+from dhsched import wire
+from dhsched.outbox import OUTBOX_BYTES_FULL
+from dhsched.tokens import Boot
+from dhsched.worker.session import Session
+
+
+async def test_workers_change_over_when_a_controller_dies(tmp_path: Path) -> None:
+    record = Record()
+    async with fleet(tmp_path, infer=2) as f:
+        await f.start_worker(record, "w1", capacity=8)
+        lives = [f"l{i}" for i in range(6)]
+        for live in lives:
+            await f.create(live)
+            await f.push(live, "before")
+        await until(lambda: len(record.consumed) == 6, "the first items")
+        held = [len(infer.context.holder) for infer in f.controllers]
+        assert sum(held) == 6 and all(held), f"pulls are spread: {held}"
+        for peer in [*f.controllers[1].pulls.peers]:
+            await peer._socket.close()
+        for live in lives:
+            await f.push(live, "after")
+        await until(lambda: len(record.consumed) == 12, "the items after")
+        for live in lives:
+            assert record.texts(live) == ["before", "after"]
+
+
+async def test_a_stopping_controller_and_a_stopping_replica_say_goodbye(tmp_path: Path) -> None:
+    record = Record()
+    async with fleet(tmp_path) as f:
+        stop_dispatch = await f.start_dispatch()
+        stop_infer = await f.start_infer()
+        f.dispatch.reverse()  # The one that will stop is the one that Workers try first.
+        await f.start_worker(record, "w1", capacity=8)
+        f.dispatch.reverse()
+        for i in range(6):
+            await f.create(f"l{i}")
+            await f.push(f"l{i}", "before")
+        await until(lambda: len(record.consumed) == 6, "the first items")
+        stop_infer.set()
+        stop_dispatch.set()
+        for i in range(6):
+            await f.push(f"l{i}", "after")
+        await until(lambda: len(record.consumed) == 12, "the items after")
+        await f.create("new")
+        await f.push("new", "placed through the other replica")
+        await until(lambda: record.texts("new") != [], "a new live's item")
+        assert len(record.opened) == 7, "nothing was started twice"
+
+
+async def test_a_worker_told_gone_stops_everything_and_registers_anew(tmp_path: Path) -> None:
+    record = Record()
+    async with fleet(tmp_path) as f:
+        await f.start_worker(record, "w1")
+        placed = await f.create("a")
+        await f.push("a", "one")
+        await until_acked(f, "a", 1)
+        await f.controllers[0].context.store.set_worker(worker=placed["worker"], verb="exit")
+        await until(lambda: ("default/a", placed["epoch"]) in record.closed, "the end of the runtime")
+        await until_workers(f, lambda found: [w for w in found if w["worker"] != placed["worker"]], "a new boot")
+        status, again = await f.reassign("a")
+        assert status == 200 and again["worker"] != placed["worker"]
+        await f.push("a", "two")
+        await until(lambda: record.texts("a") == ["one", "two"], "the next item")
+
+
+async def test_a_departing_runtime_counts_until_it_is_gone(tmp_path: Path) -> None:
+    release = asyncio.Event()
+
+    async def stubborn(session: Session) -> None:
+        async for _ in session.inputs():
+            pass
+        while not release.is_set():  # It swallows its cancellation, and keeps its memory.
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+
+    async with fleet(tmp_path) as f:
+        await f.start_worker(stubborn, "w1", capacity=1, teardown_s=0.1)
+        placed = await f.create("a")
+        await until_slots(f, placed["worker"], 1)
+        await f.push("a", "x")
+        await until_acked(f, "a", 1)
+        await f.post(f"{f.dispatch[0]}/v1/lives/a/end")
+        await asyncio.sleep(0.5)
+        status, problem = await f.post(f"{f.dispatch[0]}/v1/lives", {"live_id": "b", "digital_id": "demo"})
+        assert (status, problem["code"]) == (503, "FULL")
+        release.set()
+        await f.create("b")
+
+
+async def test_a_worker_can_only_speak_for_itself(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as f:
+        record = Record()
+        await f.start_worker(record, "w1")
+        placed = await f.create("a")
+        other = await f.controllers[0].context.store.register_worker(name="x", boot="b9", pool="gpu", capacity=1)
+        async with puller(f, "forged.token.here") as said:
+            assert isinstance(await said.get(), wire.Problem)
+        pull = wire.Pull("default/a", placed["epoch"], 0)
+        async with puller(f, token(f, other.worker, "b9"), pull) as said:
+            assert isinstance(await said.get(), wire.Welcome)
+            assert isinstance(await said.get(), wire.Stale)
+        async with puller(f, token(f, other.worker, "b9"), wire.Open("default/a", placed["epoch"])) as said:
+            await said.get()
+            assert isinstance(await said.get(), wire.Stale)
+        await f.push("a", "still its owner's")
+        await until(lambda: len(record.consumed) == 1, "the item")
+
+
+async def test_lost_hints_cost_nothing(tmp_path: Path, kind: str) -> None:
+    """Pub/sub connections are killed all the time: every item arrives, in order."""
+    record = Record()
+    async with fleet(tmp_path, kind) as f:
+        await f.start_worker(record, "w1")
+        await f.create("a")
+        killing = asyncio.create_task(kill_connections(f))
+        try:
+            for i in range(60):
+                status, pushed = await f.push("a", f"t{i}", request_id=f"r{i}")
+                assert status == 200, pushed
+                await asyncio.sleep(0.01)
+        finally:
+            killing.cancel()
+        await until(lambda: len(set(record.texts("a"))) == 60, "60 items", 20)
+        await until_acked(f, "a", 60)
+        assert record.texts("a") == [f"t{i}" for i in range(60)]
+        assert f.controllers[0].context.store.link.reconnects > 5
+
+
+async def test_a_stale_puller_gets_nothing_while_scripts_are_flushed(tmp_path: Path, kind: str) -> None:
+    record = Record()
+    async with fleet(tmp_path, kind) as f:
+        await f.start_worker(record, "w1")
+        await f.start_worker(record, "w2")
+        first = await f.create("a")
+        await until_slots(f, first["worker"], 1)
+        worker = await worker_of(f, first["worker"])
+        _, moved = await f.reassign("a")
+        flushing = asyncio.create_task(flush_scripts(f))
+        stale = [wire.Pull("default/a", first["epoch"], n) for n in range(50)]
+        try:
+            async with puller(f, token(f, first["worker"], worker["boot"]), *stale) as said:
+                for i in range(50):
+                    assert (await f.push("a", f"t{i}"))[0] == 200
+                await until(lambda: len(record.consumed) == 50, "50 items at the new owner", 20)
+                heard = [said.get_nowait() for _ in range(said.qsize())]
+        finally:
+            flushing.cancel()
+        assert {type(each) for each in heard} == {wire.Welcome, wire.Stale}
+        assert {one.epoch for one in record.consumed} == {moved["epoch"]}
+
+
+async def test_a_slow_reader_holds_back_only_itself(tmp_path: Path) -> None:
+    record = Record()
+    async with fleet(tmp_path) as f:
+        store = f.controllers[0].context.store
+        slow = await store.register_worker(name="slow", boot="b1", pool="gpu", capacity=200)
+        await store.report(worker=slow.worker, boot="b1")
+        connection = await f.http.ws_connect(f"{f.infer[0]}/v1/pull")
+        await connection.send_bytes(wire.encode([wire.Hello(token(f, slow.worker, "b1"))]))
+        lives = [f"s{i}" for i in range(100)]
+        for live in lives:
+            placed = await f.create(live)
+            await connection.send_bytes(wire.encode([wire.Pull(f"default/{live}", placed["epoch"], 0)]))
+        await until(lambda: len(f.controllers[0].context.holder) == 100, "100 pulls")
+        await f.start_worker(record, "w1")
+        transport = connection.get_extra_info("socket") and connection._response.connection
+        assert transport is not None and transport.transport is not None
+        transport.transport.pause_reading()
+        big = "x" * 16_000
+        for _ in range(8):
+            await asyncio.gather(*(f.push(live, big) for live in lives))
+        peers = f.controllers[0].pulls.peers
+        # 13 MB were accepted for it; what lies here in memory is bounded by the outbox and what was under way.
+        waiting_bytes = max(peer.outbox.waiting_bytes for peer in peers)
+        assert OUTBOX_BYTES_FULL < waiting_bytes < 4 * OUTBOX_BYTES_FULL
+        assert sum(len(peer.waiting) for peer in peers) > 50, "its pulls wait"
+        await store.set_worker(worker=slow.worker, verb="cordon")
+        await f.create("quick")
+        await f.push("quick", "not held back")
+        await until(lambda: record.texts("quick") == ["not held back"], "the quick live's item")
+
+
+async def test_a_paused_store_loses_nothing(tmp_path: Path, kind: str) -> None:
+    record = Record()
+    async with fleet(tmp_path, kind, deadline_s=1) as f:
+        await f.start_worker(record, "w1")
+        await f.create("a")
+        assert (await f.push("a", "before"))[0] == 200
+        await until(lambda: len(record.consumed) == 1, "the first item")
+        os.kill(f.server.pid, signal.SIGSTOP)
+        try:
+            status, problem = await f.push("a", "during", request_id="r1")
+            assert (status, problem["code"]) == (503, "STORE_UNAVAILABLE")
+            assert len(record.consumed) == 1, "a controller that is cut off releases nothing"
+        finally:
+            os.kill(f.server.pid, signal.SIGCONT)
+        for _ in range(100):
+            status, _ = await f.push("a", "during", request_id="r1")
+            if status == 200:
+                break
+            await asyncio.sleep(0.1)
+        assert (await f.push("a", "after"))[0] == 200
+        await until(lambda: len(record.consumed) == 3, "what was accepted")
+        assert record.texts("a") == ["before", "during", "after"]
+
+
+# -- helpers
+
+
+def token(f: Fleet, worker: str, boot: str) -> str:
+    return f.controllers[0].pulls.tokens.issue(Boot(worker, boot, worker.partition("#")[0], "gpu", 1))
+
+
+@asynccontextmanager
+async def puller(f: Fleet, hello: str, *messages: wire.Message) -> AsyncIterator[asyncio.Queue[Any]]:
+    """A bare connection to /v1/pull; what it hears comes into a queue."""
+    heard: asyncio.Queue[Any] = asyncio.Queue()
+    async with f.http.ws_connect(f"{f.infer[0]}/v1/pull") as socket:
+        await socket.send_bytes(wire.encode([wire.Hello(hello), *messages]))
+
+        async def listen() -> None:
+            async for message in socket:
+                if message.type is aiohttp.WSMsgType.BINARY:
+                    for said in wire.read_infer_says(message.data):
+                        heard.put_nowait(said)
+
+        listening = asyncio.create_task(listen())
+        try:
+            yield heard
+        finally:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+
+
+async def worker_of(f: Fleet, worker: str) -> dict[str, str]:
+    store = f.controllers[0].context.store
+    boot = await store.link.call("HGET", store.keys.of("worker", worker), "boot")
+    return {"boot": boot.decode()}
+
+
+async def until_workers(f: Fleet, condition: Any, what: str) -> None:
+    for _ in range(500):
+        if condition((await f.get("/v1/workers"))["workers"]):
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"waited in vain for {what}")
+
+
+async def kill_connections(f: Fleet) -> None:
+    reader, writer = await asyncio.open_unix_connection(f.address.path)
+    while True:
+        writer.write(b"CLIENT KILL TYPE pubsub SKIPME yes\r\n")
+        await reader.readline()
+        await asyncio.sleep(0.05)
+
+
+async def flush_scripts(f: Fleet) -> None:
+    reader, writer = await asyncio.open_unix_connection(f.address.path)
+    while True:
+        writer.write(b"SCRIPT FLUSH\r\n")
+        await reader.readline()
+        await asyncio.sleep(0.05)
+
+
+@pytest.fixture(autouse=True)
+def short_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where connections are killed all the time, waiting is most of what a test would do."""
+    monkeypatch.setattr("dhsched.worker.pulling.BACKOFF_FIRST_S", 0.02)
