@@ -12,14 +12,14 @@
 (* place of any generation may arrive at any time and any number of times: *)
 (* that is every delay, duplicate and zombie at once.  Only `depart' is    *)
 (* bound to what its sender did, because the store relies on its word: it  *)
-(* arrives, late and repeatedly, once the agent has finished with the tag. *)
+(* arrives, late and repeatedly, once the agent has said it.               *)
 (* Time is not modelled either: a look finds things due, or not.           *)
 (*                                                                         *)
 (* Lives, Workers and numbers are 1, 2, ...; 0 is nobody.  Workers 1..ND   *)
 (* are up in the beginning; Worker w+ND is the next boot on the device of  *)
 (* Worker w.  `On' switches groups of actions on.                          *)
 (***************************************************************************)
-EXTENDS Naturals, FiniteSets
+EXTENDS Integers, FiniteSets
 
 CONSTANTS
   NL, NW, ND,   \* lives, Workers (boots), devices
@@ -39,7 +39,7 @@ Numbers == 1..Top
 
 VARIABLES
   store,     \* lives, slots, workers, base, floor, term
-  agents,    \* per Worker: its process, its copy of its slot table, what it runs, what it finished;
+  agents,    \* per Worker: its process, its copy of its slot table, what it runs, finished, said depart of;
              \* a table still on its way, and whether it is newer than the copy; what it ever finished
   released,  \* per live: the latest <<epoch, pull, Worker>> that a release was granted to
   bad,       \* the name of the first trace property that was broken, or ""
@@ -64,7 +64,7 @@ NoLive == [st |-> "none", epoch |-> 0, issued |-> 0, sel |-> 0, active |-> 0, pu
 Worker(st) == [st |-> st, mode |-> "ready", lost |-> FALSE]
 Nothing(value) == [l \in Lives |-> [n \in Numbers |-> value]]
 NoAgent == [proc |-> "off", table |-> Nothing("none"), runs |-> Nothing("none"), fin |-> Nothing(FALSE),
-            late |-> Nothing("none"), fresh |-> "no", done |-> Nothing(FALSE)]
+            said |-> Nothing(FALSE), late |-> Nothing("none"), fresh |-> "no", done |-> Nothing(FALSE)]
 
 Init ==
   /\ store = [lives |-> [l \in Lives |-> NoLive],
@@ -106,21 +106,35 @@ Write(s, w, l, n, to) ==
       t == [s EXCEPT !.slots[w][l][n] = now]
       fewer == (from # "none" /\ now = "none") \/ (from = "starting" /\ now # "starting")
   IN IF t.workers[w].st = "gone" /\ Load(t, w) = 0 THEN [t EXCEPT !.workers[w] = Worker("over")]
-     ELSE IF Placeable(t, w) /\ fewer THEN Wake(t, 1) ELSE t
+     ELSE IF Room(t, w) /\ fewer THEN Wake(t, 1) ELSE t
+
+\* Room that is there, and that the live was woken for, is for the next one.
+LeaveWaiting(s, l) ==
+  LET t == [s EXCEPT !.lives[l].waits = FALSE]
+  IN IF s.lives[l].waits /\ \E w \in Workers : Room(t, w) THEN Wake(t, 1) ELSE t
+
+\* The Worker's own lives that wait for another place may have it here.
+WakeOwn(s, w) ==
+  [s EXCEPT !.lives = [l \in Lives |->
+    IF s.lives[l].st = "open" /\ s.lives[l].sel = w /\ s.lives[l].waits
+    THEN [s.lives[l] EXCEPT !.due = TRUE] ELSE s.lives[l]]]
+
+EnterRoom(s, w) == WakeOwn(Wake(s, Cap - Load(s, w)), w)
+
+\* What stood still under a hold is no stall, and it may flow again: look.
+Unmoved(L) == [L EXCEPT !.target = 0, !.number = 0, !.hold = @ /\ Broken("hold-survives-move"),
+                        !.note = @ /\ ~L.hold, !.due = @ \/ L.hold]
 
 ClearMove(s, l, giveBack) ==
   LET L == s.lives[l]
-      t == [s EXCEPT !.lives[l].target = 0, !.lives[l].number = 0,
-                     !.lives[l].hold = @ /\ Broken("hold-survives-move")]
+      t == [s EXCEPT !.lives[l] = Unmoved(L)]
   IN IF L.target = 0 THEN s
      ELSE IF giveBack /\ ~Broken("move-keeps-its-slot") /\ Slot(s, L.target, l, L.number) = "reserved"
      THEN Write(t, L.target, l, L.number, "departing") ELSE t
 
 ClearMovesTo(s, w) ==
   [s EXCEPT
-    !.lives = [l \in Lives |-> IF s.lives[l].target = w
-      THEN [s.lives[l] EXCEPT !.target = 0, !.number = 0, !.hold = @ /\ Broken("hold-survives-move")]
-      ELSE s.lives[l]],
+    !.lives = [l \in Lives |-> IF s.lives[l].target = w THEN Unmoved(s.lives[l]) ELSE s.lives[l]],
     !.slots[w] = [l \in Lives |-> [n \in Numbers |->
       IF s.slots[w][l][n] = "reserved" THEN "departing" ELSE s.slots[w][l][n]]]]
 
@@ -170,10 +184,10 @@ CommitOn(s, l, w) ==
       b == [a EXCEPT !.slots[w][l] = [[@ EXCEPT ![was] = "none"] EXCEPT ![n] = "starting"]]
       c == IF w = L.sel THEN b
            ELSE Write(b, L.sel, l, L.epoch, IF Current(b, l) = "vacant" THEN "none" ELSE "departing")
-  IN [c EXCEPT !.lives[l] =
+  IN [LeaveWaiting(c, l) EXCEPT !.lives[l] =
        [@ EXCEPT !.epoch = n, !.issued = Max(n, L.issued), !.sel = w,
                  !.active = IF Broken("commit-keeps-active") THEN @ ELSE 0,
-                 !.pull = 0, !.note = FALSE, !.stalled = FALSE, !.due = TRUE, !.waits = FALSE]]
+                 !.pull = 0, !.note = FALSE, !.stalled = FALSE, !.due = TRUE]]
 
 Ownership(s, l) == <<s.lives[l].epoch, s.lives[l].sel, s.lives[l].active>>
 Flag(name, if) == bad' = IF bad = "" /\ if THEN name ELSE bad
@@ -205,19 +219,16 @@ Place(l, w, e, because) ==
   /\ IF e < L.epoch THEN Flag("I3", TRUE) ELSE Flag("Need", because = "recover" /\ ~Needs(store, l))
   /\ UNCHANGED <<agents, released, trouble, admitted>>
 
-\* Nobody has room. With Pools named the live joins those who wait; without, it leaves them.
+\* Nobody has room in the Pools that were named: the live joins those who wait.
 PlaceNowhere(l) ==
-  /\ Has("waits") /\ Needs(store, l)
-  /\ \/ /\ \A w \in Workers : ~Room(store, w)
-        /\ store' = [store EXCEPT !.lives[l].waits = TRUE]
-     \/ /\ \E w \in Workers : ~Takes(store, l, w, "recover")
-        /\ store' = [store EXCEPT !.lives[l].waits = FALSE]
+  /\ Has("waits") /\ Needs(store, l) /\ \A w \in Workers : ~Room(store, w)
+  /\ store' = [store EXCEPT !.lives[l].waits = TRUE]
   /\ UNCHANGED <<agents, released, bad, trouble, admitted>>
 
 \* A place that answers MOOT on the way: the live waits no more.
 PlaceMoot(l) ==
   /\ Has("waits") /\ store.lives[l].st = "open" /\ ~Needs(store, l)
-  /\ store' = [store EXCEPT !.lives[l].waits = FALSE]
+  /\ store' = LeaveWaiting(store, l)
   /\ UNCHANGED <<agents, released, bad, trouble, admitted>>
 
 \* Only for the mutant: admission in two steps.
@@ -263,7 +274,7 @@ Guard(s, l, w, e) ==
 Pull(l, w, e) ==
   LET L == store.lives[l]
       slot == Slot(store, w, l, e)
-      t == IF slot = "starting" THEN Write(store, w, l, e, "running") ELSE store
+      t == IF slot = "starting" THEN LeaveWaiting(Write(store, w, l, e, "running"), l) ELSE store
   IN
   /\ Guard(store, l, w, e) /\ L.epoch = e /\ L.pull < MaxPull
   /\ slot \in {"starting", "running"} \cup (IF Broken("pull-takes-vacant") THEN {"vacant"} ELSE {})
@@ -289,11 +300,11 @@ Release(l, w, e, p) ==
 End(l) ==
   LET a == ClearMove(store, l, TRUE)
       L == a.lives[l]
-      b == Write(a, L.sel, l, L.epoch, IF Current(a, l) = "vacant" THEN "none" ELSE "departing")
+      b == LeaveWaiting(Write(a, L.sel, l, L.epoch, IF Current(a, l) = "vacant" THEN "none" ELSE "departing"), l)
   IN
   /\ Has("ends") /\ store.lives[l].st = "open"
   /\ store' = [b EXCEPT !.lives[l] = [@ EXCEPT !.st = "ended", !.active = 0, !.note = FALSE, !.stalled = FALSE,
-                                               !.waits = FALSE, !.due = TRUE]]
+                                               !.due = TRUE]]
   /\ UNCHANGED <<agents, released, bad, trouble, admitted>>
 
 Sweep(l) ==
@@ -307,15 +318,16 @@ Sweep(l) ==
 Look(l, expired, ripe) ==
   LET L == store.lives[l]
       a == IF expired THEN ClearMove(store, l, TRUE) ELSE store
-      b == [a EXCEPT !.lives[l].waits = FALSE]
+      b == LeaveWaiting(a, l)
+      noted == a.lives[l].note
       watched == L.active = 0   \* Without input only a claim is waited for.
   IN
   /\ L.st = "open" /\ (L.due \/ Needs(store, l))
   /\ expired => L.target # 0
   /\ Has("stalls") \/ ~watched \/ Needs(a, l)
-  /\ ripe => L.note /\ watched /\ ~Needs(a, l)
+  /\ ripe => noted /\ watched /\ ~Needs(a, l)
   /\ store' = CASE Needs(a, l) -> [a EXCEPT !.lives[l].due = TRUE]
-                [] watched /\ ~L.note -> [b EXCEPT !.lives[l].note = TRUE, !.lives[l].due = TRUE]
+                [] watched /\ ~noted -> [b EXCEPT !.lives[l].note = TRUE, !.lives[l].due = TRUE]
                 [] watched /\ ripe -> [b EXCEPT !.lives[l].stalled = TRUE, !.lives[l].due = TRUE]
                 [] ~watched /\ b.lives[l].target = 0 -> [b EXCEPT !.lives[l].due = FALSE]
                 [] OTHER -> b
@@ -335,19 +347,21 @@ NewTerm ==
 TableOf(s, w) ==
   [l \in Lives |-> [n \in Numbers |-> IF s.slots[w][l][n] = "running" THEN "starting" ELSE s.slots[w][l][n]]]
 
-\* A tag that left the table never comes back, so that it was finished may be forgotten.
-Tidy(a) == [a EXCEPT !.fin = [l \in Lives |-> [n \in Numbers |-> a.fin[l][n] /\ a.table[l][n] # "none"]]]
+\* A tag that left the table never comes back, so that it was finished, and said to be, may be forgotten.
+Tidy(a) ==
+  LET kept(flags) == [l \in Lives |-> [n \in Numbers |-> flags[l][n] /\ a.table[l][n] # "none"]]
+  IN [a EXCEPT !.fin = kept(@), !.said = kept(@)]
 
 \* A report: late, or from a process that has died since. Its reply is lost, taken, or on its way.
 Report(w, reply, busy) ==
   LET t == [store EXCEPT !.workers[w].st = "up", !.workers[w].lost = FALSE]
-      a == IF ~Placeable(store, w) /\ Placeable(t, w) THEN Wake(t, Cap - Load(t, w)) ELSE t
       revived == store.workers[w].lost
+      a == IF ~Placeable(store, w) /\ Placeable(t, w) THEN EnterRoom(t, w) ELSE IF revived THEN WakeOwn(t, w) ELSE t
       Mine(l) == store.lives[l].st = "open" /\ store.lives[l].sel = w
-      Due(l) == IF revived /\ Broken("revival-clears-agenda") THEN FALSE
-                ELSE a.lives[l].due \/ (revived /\ store.lives[l].waits)
       b == [a EXCEPT !.lives = [l \in Lives |->
-             IF Mine(l) THEN [a.lives[l] EXCEPT !.due = Due(l), !.note = @ /\ ~busy] ELSE a.lives[l]]]
+             IF Mine(l) THEN [a.lives[l] EXCEPT !.note = @ /\ ~busy,
+                                                !.due = @ /\ ~(revived /\ Broken("revival-clears-agenda"))]
+             ELSE a.lives[l]]]
       A == agents[w]
   IN
   /\ Known(store, w) /\ A.proc # "off"
@@ -383,7 +397,7 @@ SetMode(w, to) ==
   /\ Has("modes") /\ Known(store, w) /\ ~Spared(w)
   /\ <<from, to>> \in {<<"ready", "cordoned">>, <<"cordoned", "ready">>, <<"ready", "draining">>,
                        <<"cordoned", "draining">>, <<"draining", "ready">>}
-  /\ store' = IF Placeable(t, w) THEN Wake(t, Cap - Load(t, w)) ELSE ClearMovesTo(t, w)
+  /\ store' = IF Placeable(t, w) THEN EnterRoom(t, w) ELSE ClearMovesTo(t, w)
   /\ UNCHANGED <<agents, released, bad, trouble, admitted>>
 
 \* A clean exit, or somebody in its name.
@@ -421,7 +435,7 @@ Depart(w, l, n) ==
              [] slot = "reserved" -> ClearMove(a, l, FALSE)
              [] OTHER -> a
   IN
-  /\ Has("agents") => agents[w].fin[l][n]
+  /\ Has("agents") => agents[w].said[l][n]
   /\ store.slots[w][l][n] # "none" \/ (Broken("untagged-cleanup") /\ \E m \in Numbers : store.slots[w][l][m] # "none")
   /\ slot # "vacant"
   /\ store' = t
@@ -452,9 +466,25 @@ Stop(w, l, n) ==
   /\ agents' = [agents EXCEPT ![w].runs[l][n] = "stopping"]
   /\ UNCHANGED trouble
 
+\* What may be given back: never so much that fewer slots are left than runtimes, or the store would send lives to a
+\* Worker that is full. What was finished goes first, then by name. A crash gives nothing back: the slot stays, vacant.
+Spare(a) == Cardinality({t \in Lives \X Numbers : a.table[t[1]][t[2]] # "none"}) - Cardinality(Running(a))
+Returnable(a) == {t \in Lives \X Numbers :
+                    /\ a.runs[t[1]][t[2]] = "none"
+                    /\ a.table[t[1]][t[2]] = "departing" \/ (a.table[t[1]][t[2]] = "reserved" /\ a.fin[t[1]][t[2]])}
+Sooner(a, t, u) ==
+  LET late(x) == IF a.fin[x[1]][x[2]] THEN 0 ELSE 1 IN
+  \/ late(t) < late(u)
+  \/ late(t) = late(u) /\ (t[1] < u[1] \/ (t[1] = u[1] /\ t[2] < u[2]))
+
 SayDepart(w, l, n) ==
-  /\ agents[w].runs[l][n] = "none" /\ agents[w].table[l][n] = "departing"
-  /\ agents' = [agents EXCEPT ![w].fin[l][n] = TRUE, ![w].done[l][n] = Has("late")]
+  LET a == agents[w]
+      t == <<l, n>>
+  IN
+  /\ \/ a.runs[l][n] = "none" /\ a.table[l][n] = "starting" /\ a.fin[l][n]
+     \/ /\ t \in Returnable(a)
+        /\ Cardinality({u \in Returnable(a) : Sooner(a, u, t)}) < Spare(a) \/ Broken("agent-departs-all")
+  /\ agents' = [agents EXCEPT ![w].fin[l][n] = TRUE, ![w].said[l][n] = TRUE, ![w].done[l][n] = Has("late")]
   /\ UNCHANGED trouble
 
 Start(w, l, n) ==
@@ -486,7 +516,7 @@ Agent(w, l, n) ==
 \* The process ends, and its runtimes with it; what it said may still arrive.
 Die(w) ==
   /\ Has("agents") /\ Has("gone") /\ agents[w].proc = "on"
-  /\ agents' = [agents EXCEPT ![w] = [NoAgent EXCEPT !.proc = "dead", !.fin = agents[w].fin]]
+  /\ agents' = [agents EXCEPT ![w] = [NoAgent EXCEPT !.proc = "dead", !.said = agents[w].said]]
   /\ UNCHANGED <<store, released, bad, trouble, admitted>>
 
 ----------------------------------------------------------------------------
@@ -567,6 +597,9 @@ Moves ==
 \* A generation that departed never runs again in its boot.
 Final == \A w \in Workers, l \in Lives, n \in Numbers :
   agents[w].runs[l][n] # "none" => ~agents[w].fin[l][n] /\ ~agents[w].done[l][n]
+
+\* A Worker that is not gone has a slot for every runtime: what the store counts is what the GPU holds.
+Slots == \A w \in Workers : Known(store, w) => Cardinality(Running(agents[w])) <= Load(store, w)
 
 \* Nothing at or below the floor is granted anything.
 Floor == \A l \in Lives : \A g \in Granted(l) : g[2] > store.floor

@@ -183,9 +183,9 @@ Begin(w, n) ==
 Keep == taken' = [x \in Range |-> taken[x] /\ x <= acked] /\ UNCHANGED dropped
 
 \* The generation died with input in its hands: its first item is suspect, and the last time it is dropped.
-Poisoned == released > acked /\ suspect = <<acked + 1, PoisonMax - 1>>
-Suspect == IF released = acked THEN suspect
-           ELSE IF suspect[1] = acked + 1 THEN <<acked + 1, suspect[2] + 1>> ELSE <<acked + 1, 1>>
+Deaths == IF suspect[1] = acked + 1 THEN suspect[2] ELSE 0
+Poisoned == released > acked /\ Deaths + 1 >= PoisonMax
+Suspect == IF released = acked THEN suspect ELSE <<acked + 1, Deaths + 1>>
 
 \* Here again, after a crash; or elsewhere, also when the Worker was lost.
 Recover(w) ==
@@ -202,9 +202,12 @@ Reserve ==
   /\ issued' = issued + 1 /\ moving' = issued + 1
   /\ UNCHANGED <<epoch, sel, active, pull, slot, st, cursors, hold, sent, around, fate, bad>>
 
+\* Nothing is half said: input may stop here. An interrupt that is next is not to be kept waiting.
+Rests == acked = appended \/ (boundary /\ ~(released < appended /\ Mark(released + 1) = "I"))
+
 Hold ==
   /\ moving # 0 /\ hold < 0
-  /\ hold' = IF boundary \/ acked = appended THEN released ELSE NextOne
+  /\ hold' = IF Rests THEN released ELSE NextOne
   /\ UNCHANGED <<owner, cursors, moving, sent, around, fate, bad>>
 
 \* Cancelled, or expired.

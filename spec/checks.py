@@ -1,9 +1,9 @@
 """What `make spec` checks: every configuration, what must come of it, and who else must arrive at the same states.
 
 A configuration that is compared is explored twice: by TLC, from the specification, and by spec/explore.py, from the
-product's functions. The two sets of reachable states must be equal, state by state. Their sizes are kept in counts.json;
-`make test` explores the quick ones again and asserts the sizes, so a change of the product that changes what can happen
-is noticed without Java.
+product's functions. The two state graphs must be equal, state by state and step by step. The numbers of states are kept
+in counts.json; `make test` explores the quick ones again and asserts the numbers, so a change of the product that
+changes what can happen is noticed without Java.
 """
 
 from __future__ import annotations
@@ -94,14 +94,14 @@ def world(name: str, *, strict: bool = False) -> World:
 def run_check(check: Check) -> Row:
     """TLC, and where it is compared the explorer."""
     with tempfile.TemporaryDirectory(prefix="dhsched-spec-") as scratch:
-        dump = Path(scratch) / "states" if check.compare else None
+        dump = Path(scratch) / "graph" if check.compare else None
         run = tlc.run(check.module, text_of(check.name), workers=1, timeout_s=7200 if check.long else 900, dump=dump)
         if run.violated != check.violates:
             return Row(check.name, run.states, run.seconds, expectation(check), False, run.output)
         if dump is None:
             return Row(check.name, run.states, run.seconds, expectation(check), True)
-        visited = tlc.read_dump(dump.with_suffix(".dump"))
-    explored, wrong = compare(check, visited)
+        graph = tlc.read_graph(dump.with_suffix(".dot"))
+    explored, wrong = compare(check, graph)
     return Row(check.name, run.states, run.seconds + explored.seconds, expectation(check), not wrong, wrong)
 
 
@@ -109,20 +109,28 @@ def expectation(check: Check) -> str:
     return "L1 violated" if check.violates else "holds, = model" if check.compare else "holds"
 
 
-def compare(check: Check, visited: list[dict[str, object]]) -> tuple[Explored, str]:
-    """Whether the explorer reaches the states that TLC visited, and no other."""
+def compare(check: Check, graph: tlc.Graph) -> tuple[Explored, str]:
+    """Whether the explorer takes the steps that TLC takes, between the states that it visits, and no other."""
     made = world(check.name, strict=True)
-    explored = explore(made)
+    explored = explore(made, keep_steps=True)
     if explored.violation:
         return explored, str(explored.violation)
-    ours = {made.projection(key) for key in explored.keys}
-    theirs = {tuple(state[variable] for variable in made.variables) for state in visited}
-    if ours == theirs and len(ours) == explored.states:
-        return explored, ""
-    lines = [f"explorer {explored.states} states, {len(ours)} projected; TLC {len(theirs)}"]
-    lines += [f"only the explorer: {dict(zip(made.variables, s, strict=True))}" for s in list(ours - theirs)[:3]]
-    lines += [f"only TLC: {dict(zip(made.variables, s, strict=True))}" for s in list(theirs - ours)[:3]]
-    return explored, "\n".join(lines)
+    shape = {key: made.projection(key) for key in explored.keys}
+    theirs = {number: tuple(state[name] for name in made.variables) for number, state in graph.states.items()}
+    our_states, their_states = set(shape.values()), set(theirs.values())
+    our_steps = {(shape[a], shape[b]) for a, b in explored.steps}
+    their_steps = {(theirs[a], theirs[b]) for a, b in graph.steps}
+    lines = [f"explorer {explored.states} states, {len(our_steps)} steps; TLC {len(theirs)}, {len(their_steps)}"]
+    for who, states in (("the explorer", our_states - their_states), ("TLC", their_states - our_states)):
+        lines += [f"only {who}: {shown(made, state)}" for state in list(states)[:3]]
+    for who, steps in (("the explorer", our_steps - their_steps), ("TLC", their_steps - our_steps)):
+        lines += [f"only {who}: from {shown(made, a)}\n  to {shown(made, b)}" for a, b in list(steps)[:3]]
+    same = len(lines) == 1 and len(our_states) == explored.states == len(theirs)
+    return explored, "" if same else "\n".join(lines)
+
+
+def shown(made: World, state: tuple[object, ...]) -> dict[str, object]:
+    return dict(zip(made.variables, state, strict=True))
 
 
 def run_mutant(mutant: Mutant) -> Row:

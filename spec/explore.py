@@ -62,46 +62,48 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Explored:
-    """How far the search came. `complete` is false where it was cut off."""
+    """How far the search came. `complete` is false where it was cut off; `steps` are kept if they were asked for."""
 
     states: int
-    moves: int
     seconds: float
     complete: bool
     violation: Violation | None
     keys: frozenset[Key]
+    steps: frozenset[tuple[Key, Key]]
 
 
-def explore(world: World, *, states_max: int = 1_000_000) -> Explored:
+def explore(world: World, *, states_max: int = 1_000_000, keep_steps: bool = False) -> Explored:
     """Visit every reachable state once, nearest first, and stop at the first that is wrong."""
     began = time.perf_counter()
     start = world.initial()
     came: dict[Key, tuple[Key, str] | None] = {start: None}
-    moves = 0
+    steps: set[tuple[Key, Key]] = set()
 
-    def done(violation: Violation | None, complete: bool) -> Explored:
-        return Explored(len(came), moves, time.perf_counter() - began, complete, violation, frozenset(came))
+    def done(violation: Violation | None, *, complete: bool = False) -> Explored:
+        seconds = time.perf_counter() - began
+        return Explored(len(came), seconds, complete, violation, frozenset(came), frozenset(steps))
 
     wrong = tuple(world.problems(start))
     if wrong:
-        return done(Violation(wrong, ()), False)
+        return done(Violation(wrong, ()))
     frontier = deque([start])
     while frontier:
         key = frontier.popleft()
         for label, reached, wrong in world.moves(key):
-            moves += 1
             if wrong:
-                return done(Violation(wrong, (*path(came, key), label)), False)
+                return done(Violation(wrong, (*path(came, key), label)))
+            if keep_steps and reached != key:
+                steps.add((key, reached))
             if reached in came:
                 continue
             came[reached] = (key, label)
             wrong = tuple(world.problems(reached))
             if wrong:
-                return done(Violation(wrong, path(came, reached)), False)
+                return done(Violation(wrong, path(came, reached)))
             frontier.append(reached)
         if len(came) > states_max:
-            return done(None, False)
-    return done(None, True)
+            return done(None)
+    return done(None, complete=True)
 
 
 def path(came: dict[Key, tuple[Key, str] | None], key: Key) -> tuple[str, ...]:

@@ -8,9 +8,10 @@ Projection, in the order of the specification's variables and fields (canonical.
     store.workers[w]    st: none, new (never reported), up, gone, over (forgotten); mode; lost
     store.base, .floor, .term    epoch_base, epoch_floor, term
     agents[w]           proc: off, on, dead; table, with running shown as starting: a claim is no news to an agent;
-                        runs: the phase of each runtime; fin: finished, as far as the table still has it;
-                        late, fresh: a table on its way (no, new, old: against the one it has), where the
-                        configuration wants it, and with it done: everything it ever finished
+                        runs: the phase of each runtime; fin: finished, as far as the table still has it; said: the
+                        departs it has sent, which may arrive from then on; late, fresh: a table on its way (no, new,
+                        old: against the one it has), where the configuration wants it, and with it done: everything
+                        it ever finished
     released[l]         epoch, pull and Worker of the latest release that was granted (invariants.Releases)
     trouble             how often something went wrong, where the configuration counts it
 Derived, and therefore not projected, but checked in every state by invariants.counters: load, starting, cutovers,
@@ -73,14 +74,19 @@ class StoreNode:
     shape: tuple[Any, ...]
     wrong: tuple[str, ...]
     tables: tuple[Table, ...]
+    loads: tuple[int, ...]
     edges: list[Edge] | None = None
     grants: list[tuple[int, int, int, int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class Late:
-    """What is explored around an agent where tables may be slow: one on its way, and all that was ever finished."""
+class Wire:
+    """What lies between an agent and the store: departs it said; where tables may be slow, one on its way.
 
+    With the latter goes all that the agent ever finished, because it may forget.
+    """
+
+    said: frozenset[str] = frozenset()
     table: Table | None = None
     fresh: str = "no"
     done: frozenset[str] = frozenset()
@@ -92,7 +98,7 @@ class AgentNode:
 
     proc: str
     agent: Agent
-    late: Late
+    wire: Wire
     shape: tuple[Any, ...]
     wrong: tuple[str, ...]
     edges: list[tuple[str, int, bool]] | None = None
@@ -133,14 +139,18 @@ class Ownership:
             state, _ = STEPS["report"](state, NOW, self.limits, worker=worker_id(w), boot=boot(w))
         store = self.add_store(state, frozenset(range(1, self.devices + 1)))
         capacity = Agent(self.c["Cap"])
-        agents = tuple(self.add_agent("on" if w <= self.devices else "off", capacity, Late()) for w in self.workers)
+        agents = tuple(self.add_agent("on" if w <= self.devices else "off", capacity, Wire()) for w in self.workers)
         return store, agents, tuple((0, 0, 0) for _ in self.lives), 0
 
     def problems(self, key: Key) -> Iterator[str]:
         store, agents, _, _ = key
         yield from self.stores[store].wrong
-        for index in agents:
+        for w, index in enumerate(agents):
             yield from self.agents[index].wrong
+            runs, (st, _, _) = self.agents[index].agent.runs, self.stores[store].shape[2][w]
+            slots = self.stores[store].loads[w]
+            if st in ("new", "up") and len(runs) > slots:
+                yield f"Slots: {worker_id(w + 1)} runs {sorted(runs)} and has {slots} slots"
 
     def projection(self, key: Key) -> tuple[Any, ...]:
         store, agents, released, trouble = key
@@ -164,7 +174,7 @@ class Ownership:
             after = worse if edge.trouble else trouble
             if edge.sender is None and not edge.worker and not edge.boot:
                 yield edge.label, (edge.to, agents, released, after), edge.wrong
-            elif "agents" in self.on:
+            elif "agents" in self.on or edge.boot:
                 yield from self.with_agent(edge, key, after)
             else:
                 yield edge.label, (edge.to, agents, released, after), edge.wrong
@@ -178,11 +188,11 @@ class Ownership:
         store, agents, released, _ = key
         if edge.sender is not None:
             w, l, n = edge.sender
-            if slot_tag(live_id(l), n) in self.agents[agents[w - 1]].agent.finished:
+            if slot_tag(live_id(l), n) in self.agents[agents[w - 1]].wire.said:
                 yield edge.label, (edge.to, agents, released, trouble), edge.wrong
         elif edge.boot:
-            if self.agents[agents[edge.boot - 1 - self.devices]].proc == "dead":
-                begun = self.add_agent("on", Agent(self.c["Cap"]), Late())
+            if "agents" not in self.on or self.agents[agents[edge.boot - 1 - self.devices]].proc == "dead":
+                begun = self.add_agent("on", Agent(self.c["Cap"]), Wire())
                 yield edge.label, (edge.to, changed(agents, edge.boot, begun), released, trouble), edge.wrong
         elif self.agents[agents[edge.worker - 1]].proc != "off":
             yield edge.label, (edge.to, agents, released, trouble), edge.wrong
@@ -192,7 +202,7 @@ class Ownership:
                 yield edge.label + ", table taken", (edge.to, took, released, trouble), edge.wrong
                 if "late" in self.on:
                     node = self.agents[agents[edge.worker - 1]]
-                    slow = self.add_agent("on", node.agent, replace(node.late, table=table, fresh="new"))
+                    slow = self.add_agent("on", node.agent, replace(node.wire, table=table, fresh="new"))
                     sent = changed(agents, edge.worker, slow)
                     yield edge.label + ", table on its way", (edge.to, sent, released, trouble), edge.wrong
 
@@ -230,35 +240,38 @@ class Ownership:
             wrong = (*invariants.of_state(state), *self.grant_problems(state))
             tables = tuple(agent_table(shape[1][w - 1]) for w in self.workers)
             found = self.store_of[shape] = len(self.stores)
-            self.stores.append(StoreNode(state, registered, shape, named(wrong), tables))
+            loads = tuple(len(state.slots.get(worker, {})) for worker in self.worker_ids)
+            self.stores.append(StoreNode(state, registered, shape, named(wrong), tables, loads))
         elif self.strict and self.stores[found].state != canonical(state):
             raise AssertionError(f"the projection loses something:\n{self.stores[found].state}\n{canonical(state)}")
         return found
 
-    def add_agent(self, proc: str, agent: Agent, late: Late) -> int:
+    def add_agent(self, proc: str, agent: Agent, wire: Wire) -> int:
         """Keep what decides: what it finished and no longer has in its table is forgotten (agent.take_table)."""
         if proc == "dead":
-            agent, late = replace(agent, table=frozen({}), runs=frozen({})), Late()
+            agent, wire = Agent(agent.capacity), Wire(said=wire.said)
         else:
             table = {tag: "starting" if slot == "running" else slot for tag, slot in agent.table.items()}
             finished = frozenset(tag for tag in agent.finished if tag in table)
             agent = replace(agent, table=frozen(table), finished=finished, term=0, rev=0)
+            wire = replace(wire, said=frozenset(tag for tag in wire.said if tag in table))
         shape = (
             proc,
             self.by_tag(agent.table, "none"),
             self.by_tag(agent.runs, "none"),
             self.by_tag(dict.fromkeys(agent.finished, True), False),
-            late.table or self.by_tag({}, "none"),
-            late.fresh,
-            self.by_tag(dict.fromkeys(late.done, True), False),
+            self.by_tag(dict.fromkeys(wire.said, True), False),
+            wire.table or self.by_tag({}, "none"),
+            wire.fresh,
+            self.by_tag(dict.fromkeys(wire.done, True), False),
         )
         found = self.agent_of.get(shape)
         if found is None:
             wrong = [*invariants.of_agents({"agent": agent})]
-            finished = agent.finished | late.done
+            finished = agent.finished | wire.done
             wrong += [f"Final: {tag} departed and runs" for tag in sorted(finished) if tag in agent.runs]
             found = self.agent_of[shape] = len(self.agents)
-            self.agents.append(AgentNode(proc, agent, late, shape, tuple(wrong)))
+            self.agents.append(AgentNode(proc, agent, wire, shape, tuple(wrong)))
         return found
 
     def take(self, index: int, table: Table) -> int:
@@ -266,8 +279,8 @@ class Ownership:
         node = self.agents[index]
         if table not in node.taken:
             took = agency.take_table(node.agent, term=0, rev=0, table=self.by_name(table))
-            late = replace(node.late, fresh="old") if node.late.fresh == "new" else node.late
-            node.taken[table] = self.add_agent("on", took, late)
+            wire = replace(node.wire, fresh="old") if node.wire.fresh == "new" else node.wire
+            node.taken[table] = self.add_agent("on", took, wire)
         return node.taken[table]
 
     def by_name(self, table: Table) -> Mapping[str, SlotState]:
@@ -544,30 +557,31 @@ class Ownership:
 
     def agent_edges(self, node: AgentNode) -> Iterator[tuple[str, int, bool]]:
         """Whatever `reconcile` would do now, one action at a time; and a runtime may end at any time."""
-        agent, late = node.agent, node.late
+        agent, wire = node.agent, node.wire
         for action in agency.reconcile(agent):
-            after = late
+            after = wire
             if isinstance(action, agency.Stop):
                 done = agency.stopping(agent, action.tag)
             elif isinstance(action, agency.Depart):
-                done, after = agency.departed(agent, action.tag), self.finished(late, action.tag)
+                done = agency.departed(agent, action.tag)
+                after = self.finished(replace(wire, said=wire.said | {action.tag}), action.tag)
             else:
                 done = agency.begun(agent, action)
             yield f"{type(action).__name__.lower()}s {action.tag}", self.add_agent("on", done, after), False
         for tag, phase in agent.runs.items():
-            to = self.add_agent("on", agency.over(agent, tag), self.finished(late, tag))
+            to = self.add_agent("on", agency.over(agent, tag), self.finished(wire, tag))
             yield f"{'stopped' if phase == 'stopping' else 'loses'} {tag}", to, phase != "stopping"
-        if late.table is not None:
+        if wire.table is not None:
             # Revisions are explored only as older and newer.
-            mine, theirs = (1, 2) if late.fresh == "new" else (2, 1)
-            took = agency.take_table(replace(agent, rev=mine), term=0, rev=theirs, table=self.by_name(late.table))
+            mine, theirs = (1, 2) if wire.fresh == "new" else (2, 1)
+            took = agency.take_table(replace(agent, rev=mine), term=0, rev=theirs, table=self.by_name(wire.table))
             if took.rev == theirs:
-                yield "takes a late table", self.add_agent("on", took, replace(late, table=None, fresh="no")), False
+                yield "takes a late table", self.add_agent("on", took, replace(wire, table=None, fresh="no")), False
         if "gone" in self.on:
-            yield "dies", self.add_agent("dead", agent, late), False
+            yield "dies", self.add_agent("dead", agent, wire), False
 
-    def finished(self, late: Late, tag: str) -> Late:
-        return replace(late, done=late.done | {tag}) if "late" in self.on else late
+    def finished(self, wire: Wire, tag: str) -> Wire:
+        return replace(wire, done=wire.done | {tag}) if "late" in self.on else wire
 
 
 # -- names and shapes
@@ -613,7 +627,7 @@ def named(problems: list[str] | tuple[str, ...]) -> tuple[str, ...]:
 STORE = ("lives", "slots", "workers", "base", "floor", "term")
 LIVE = tuple("st epoch issued sel active pull target number hold note stalled due waits".split())
 WORKER = ("st", "mode", "lost")
-AGENT = ("proc", "table", "runs", "fin", "late", "fresh", "done")
+AGENT = ("proc", "table", "runs", "fin", "said", "late", "fresh", "done")
 DUE = LIVE.index("due")
 
 

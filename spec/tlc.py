@@ -1,4 +1,4 @@
-"""Running TLC: where its jar is, what a run found, and the states it visited."""
+"""Running TLC: where its jar is, what a run found, and the graph of the states it visited."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def run(module: str, configuration: str, *, workers: int = 2, timeout_s: float =
         config.write_text(configuration, encoding="utf-8")
         command = ["java", "-XX:+UseParallelGC", f"-Djava.io.tmpdir={scratch}", "-cp", str(find_jar()), "tlc2.TLC"]
         command += ["-workers", str(workers), "-deadlock", "-metadir", scratch, "-config", str(config)]
-        command += ["-dump", str(dump)] if dump else []
+        command += ["-dump", "dot", str(dump)] if dump else []
         command += [f"{module}.tla"]
         done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=timeout_s, check=False)
     return read_output(done.stdout + done.stderr, time.perf_counter() - began)
@@ -96,34 +97,49 @@ def with_constants(configuration: str, **values: str) -> str:
     return configuration
 
 
-# -- states, as `-dump` writes them
+# -- the state graph, as `-dump dot` writes it
 
+_NODE = re.compile(r'^(-?\d+) \[label="(.*?)"(?:,style = filled)?\];?$', re.MULTILINE)
+_EDGE = re.compile(r"^(-?\d+) -> (-?\d+) ", re.MULTILINE)
 _WORDS: Mapping[str, str] = {"TRUE": "True", "FALSE": "False", "<<>>": "()", "<<": "(", ">>": ",)", "[": "{", "]": "}"}
 _TOKEN = re.compile(r"TRUE|FALSE|<<\s*>>|<<|>>|\[|\]|(\w+) \|->")
 
 
-def read_dump(path: Path) -> list[dict[str, Any]]:
-    """Every state, variable by variable. Records become dicts, sequences tuples; our variables hold no sets."""
-    states = []
-    for block in re.split(r"^State \d+:\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
-        parts = re.split(r"(?:^|\n)/\\ (\w+) = ", block.strip())
-        states.append({name: _literal(value) for name, value in zip(parts[1::2], parts[2::2], strict=True)})
-    return states
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """The states that TLC visited, by its own numbers for them, and the steps between them."""
+
+    states: dict[str, dict[str, Any]]
+    steps: set[tuple[str, str]]
 
 
-def _literal(text: str) -> Any:
+def read_graph(path: Path) -> Graph:
+    """The graph in a .dot file, without the steps that change nothing."""
+    text = path.read_text(encoding="utf-8")
+    states = {number: _state(label) for number, label in _NODE.findall(text)}
+    return Graph(states, {(a, b) for a, b in _EDGE.findall(text) if a != b})
+
+
+def _state(label: str) -> dict[str, Any]:
+    """Every variable's value. Records become tuples in the order of their fields' names; our variables hold no sets."""
+    text = label.replace("\\n", "\n").replace('\\"', '"').replace("\\\\", "\\")
+    parts = re.split(r"(?:^|\n)/\\ (\w+) = ", text)
+    return {name: _value(value) for name, value in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+@cache
+def _value(text: str) -> Any:
     def python(token: re.Match[str]) -> str:
         if token[1]:
             return f"{token[1]!r}:"
         return _WORDS["<<>>" if token[0].startswith("<<") and token[0].endswith(">>") else token[0]]
 
-    return flat(eval(_TOKEN.sub(python, text), {"__builtins__": {}}))  # TLC's own output, and only literals.
+    return _flat(eval(_TOKEN.sub(python, text), {"__builtins__": {}}))  # TLC's own output, and only literals.
 
 
-def flat(value: Any) -> Any:
-    """Records as tuples, fields in the order in which TLC prints them: by name."""
+def _flat(value: Any) -> Any:
     if isinstance(value, dict):
-        return tuple(flat(value[name]) for name in sorted(value))
+        return tuple(_flat(value[name]) for name in sorted(value))
     if isinstance(value, tuple):
-        return tuple(flat(part) for part in value)
+        return tuple(_flat(part) for part in value)
     return value

@@ -3,18 +3,20 @@
 A frame per message costs twice the CPU of an item. So messages are put here without waiting, and one task per
 connection sends what has gathered by the time it runs. Where the peer reads slowly that task waits for it, messages
 gather, and `waiting_bytes` shows it: whoever makes new messages for this peer holds them back (`full`). Nobody else
-waits.
+waits. A peer that takes nothing for SEND_MAX_S is given up (`hang_up`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Protocol
 
 from dhsched.wire import FRAME_BYTES_FULL, encode
 
 OUTBOX_BYTES_FULL = 1024 * 1024  # Said and not yet taken over by the transport; past this the sender holds back.
+SEND_MAX_S = 30.0  # For one frame.
+CLOSE_S = 1.0  # For the last words.
 MESSAGE_BYTES = 64  # What a message without a payload counts.
 
 
@@ -68,8 +70,47 @@ class Outbox:
             size_bytes, count = size_bytes + one_bytes, count + 1
             if size_bytes >= FRAME_BYTES_FULL:
                 break
-        await self._send(self._encode([message for message, _ in messages[:count]]))
+        async with asyncio.timeout(SEND_MAX_S):
+            await self._send(self._encode([message for message, _ in messages[:count]]))
         self.waiting_bytes -= size_bytes
         if self._on_drained is not None:
             self._on_drained()
         return messages[count:]
+
+
+class Socket(Protocol):
+    """What can be closed."""
+
+    async def close(self) -> object: ...
+
+
+async def hang_up(socket: Socket, sending: asyncio.Task[None], transport: asyncio.BaseTransport | None) -> None:
+    """Close in good order, for as long as that takes at most; then without: a slow reader must not hold us up."""
+    sending.cancel()
+    await asyncio.gather(sending, return_exceptions=True)
+    await close_soon(socket, transport)
+
+
+async def close_soon(socket: Socket, transport: asyncio.BaseTransport | None) -> None:
+    closing = asyncio.ensure_future(socket.close())
+    done, _ = await asyncio.wait((closing,), timeout=CLOSE_S)
+    if not done:
+        abort(transport)
+        closing.cancel()
+    await asyncio.gather(closing, return_exceptions=True)
+
+
+def abort(transport: asyncio.BaseTransport | None) -> None:
+    """Drop the connection with what it still holds: closing it would wait for the peer to read."""
+    if isinstance(transport, asyncio.WriteTransport):
+        transport.abort()
+
+
+def abort_if_failed(sending: asyncio.Task[None], transport: asyncio.BaseTransport | None) -> None:
+    """When sending ends because the peer takes nothing, whoever listens to it must find out too."""
+
+    def ended(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            abort(transport)
+
+    sending.add_done_callback(ended)

@@ -105,7 +105,8 @@ class Runner:
             case "report":
                 term, rev = self.tables.get(v["worker"], (0, 0)) if v.pop("known", False) else (0, 0)
                 busy = [slot_tag(*v.pop("busy"))] if "busy" in v else []
-                return {"boot": self.boots.get(v["worker"], "boot-unknown"), "term": term, "rev": rev, "busy": busy, **v}
+                boot = self.boots.get(v["worker"], "boot-unknown")
+                return {"boot": boot, "term": term, "rev": rev, "busy": busy, **v}
             case verb if verb in SET_VERBS:
                 return {**v, "verb": verb}
             case "expire":

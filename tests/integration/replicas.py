@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from dhsched import failpoints
 from dhsched.dispatch.app import run_dispatch
-from dhsched.settings import DispatchSettings
+from dhsched.settings import DispatchSettings, settings_from
 from dhsched.store.address import Address
 from dhsched.store.redis import RedisStore
 from dhsched.web import run_service
@@ -34,12 +34,13 @@ class Replica:
 
 
 @asynccontextmanager
-async def replicas(address: Address, *names: str) -> AsyncIterator[list[Replica]]:
+async def replicas(address: Address, *names: str, **environment: str) -> AsyncIterator[list[Replica]]:
     """Run a replica for each name (`name=failpoint` arms it), in the order of the names."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.integration.replicas", address.url(), *names),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, **environment},
     )
     assert process.stdin is not None and process.stdout is not None
     try:
@@ -83,7 +84,8 @@ def _fork(url: str, name: str, point: str) -> int:
         if point:
             os.environ[failpoints.VARIABLE] = f"{point}:kill"
             failpoints.arm()
-        settings = DispatchSettings(store=url, port=0, name=name, stop_s=1, log_level="error")
+        given = {"store": url, "port": 0, "name": name, "stop_s": 1, "log_level": "error"}
+        settings = settings_from(DispatchSettings, given)
         configure_logging(level=settings.log_level)
 
         def say(url: str) -> None:

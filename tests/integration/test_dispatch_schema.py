@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import aiohttp
 import pytest
 from tests.integration.replicas import register, replicas
 from tests.servers import running_server
@@ -25,10 +26,23 @@ enabled = false
 """
 
 
+async def prepare(url: str) -> None:
+    """The ids that Schemathesis likes best exist, so that it gets past NOT_FOUND."""
+    async with aiohttp.ClientSession(url) as http:
+        for method, path, body in (
+            ("PUT", "/v1/pools/0", {}),
+            ("PUT", "/v1/digital-ids/0", {"pools": [{"pool": "0"}]}),
+            ("POST", "/v1/lives", {"digital_id": "0", "live_id": "0"}),
+        ):
+            async with http.request(method, path, json=body) as response:
+                assert response.status == 201
+
+
 async def run_schemathesis(folder: Path, examples: int) -> subprocess.CompletedProcess[str]:
     async with running_server("valkey") as server, await RedisStore.open(server.address) as store:
-        await register(store, 4, capacity=1_000)
-        async with replicas(server.address, "d1") as [replica]:
+        await register(store, 4, capacity=1_000, pool="0")
+        async with replicas(server.address, "d1", DHSCHED_DISPATCH_WAIT_MAX_S="0.1") as [replica]:
+            await prepare(replica.url)
             (folder / "schemathesis.toml").write_text(CONFIG)
             command = [
                 *(sys.executable, "-m", "schemathesis.cli", "--config-file", str(folder / "schemathesis.toml"), "run"),

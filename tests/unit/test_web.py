@@ -120,6 +120,11 @@ async def test_a_bad_query_is_refused(client: TestClient[Any, Any], query: str) 
     assert response.status == 400
 
 
+async def test_a_whole_number_may_be_written_as_a_fraction(client: TestClient[Any, Any]) -> None:
+    response = await client.post("/things", data=b'{"name": "a", "size": 2.0}')
+    assert (response.status, await response.json()) == (201, {"name": "a", "size": 2})
+
+
 async def test_what_fits_is_answered(client: TestClient[Any, Any]) -> None:
     response = await client.post("/things", data=b'{"name": "a"}', headers={"X-Request-Id": "mine"})
     assert (response.status, await response.json()) == (201, {"name": "a", "size": 0})

@@ -15,6 +15,7 @@ import asyncio
 import statistics
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -103,15 +104,15 @@ class Bench:
         """Create, claim, feed and move every live; what is left of it is an idle live with a history."""
         empty = await self.used_memory()
         n, workers = self.size.lives, self.workers
-        creates = [lambda i=i: self.create(f"t/live-{i:06d}", workers[i % len(workers)]) for i in range(n)]
+        creates = [partial(self.create, f"t/live-{i:06d}", workers[i % len(workers)]) for i in range(n)]
         self.lives, create_us = await self.timed(creates)
         for step in (self.claim, self.feed, self.consume):
-            await pipelined([lambda p=p, s=step: s(p) for p in self.lives])
-        moves = [lambda i=i, p=p: self.move(p, workers[(i + 1) % len(workers)]) for i, p in enumerate(self.lives)]
+            await pipelined([partial(step, p) for p in self.lives])
+        moves = [partial(self.move, p, workers[(i + 1) % len(workers)]) for i, p in enumerate(self.lives)]
         moved, move_us = await self.timed(moves)
-        await pipelined([lambda old=old: self.depart(old) for old in self.lives])
+        await pipelined([partial(self.depart, old) for old in self.lives])
         self.lives = moved
-        await pipelined([lambda p=p: self.claim(p) for p in self.lives])
+        await pipelined([partial(self.claim, p) for p in self.lives])
         await self.empty_agenda()
         self.fresh = iter(self.lives)
         self.idle_bytes = (await self.used_memory() - empty) / n
@@ -161,14 +162,14 @@ class Bench:
         for _ in range(self.size.rounds):
             lives = list(islice(self.fresh, k))
             streams = [f"bench:stream:{p.live}" for p in lives]
-            appends = [lambda p=p, n=n: self.append(p, n) for n in range(11, 21) for p in lives]
-            adds = [lambda s=s: self.store.link.call("XADD", s, "*", "d", ITEM) for _ in range(10) for s in streams]
+            appends = [partial(self.append, p, n) for n in range(11, 21) for p in lives]
+            adds = [partial(self.xadd, s) for _ in range(10) for s in streams]
             for name, work in (
                 ("append", appends),
                 ("xadd", adds),
-                ("release10", [lambda p=p: self.release(p, pull_no=1, after=10) for p in lives]),
-                ("xrange10", [lambda s=s: self.xrange(s) for s in streams]),
-                ("ack", [lambda p=p: self.ack(p, 20) for p in lives]),
+                ("release10", [partial(self.release, p, pull_no=1, after=10) for p in lives]),
+                ("xrange10", [partial(self.xrange, s) for s in streams]),
+                ("ack", [partial(self.ack, p, 20) for p in lives]),
             ):
                 costs.setdefault(name, []).append((await self.timed(work))[1])
             await self.store.link.call("DEL", *streams)
@@ -181,6 +182,9 @@ class Bench:
             "ack_server_us": round(cost["ack"], 1),
         }
 
+    async def xadd(self, stream: str) -> None:
+        await self.store.link.call("XADD", stream, "*", "d", ITEM)
+
     async def xrange(self, stream: str) -> None:
         await self.store.link.call("XRANGE", stream, "-", "+", "COUNT", 10)
 
@@ -190,7 +194,7 @@ class Bench:
     async def pending_memory(self) -> dict[str, float]:
         lives = list(islice(self.fresh, self.size.lives // 10))
         before = await self.used_memory()
-        await pipelined([lambda p=p, n=n: self.append(p, n) for n in range(11, 21) for p in lives])
+        await pipelined([partial(self.append, p, n) for n in range(11, 21) for p in lives])
         grown = (await self.used_memory() - before) / len(lives)
         return {"pending10_live_bytes": round(self.idle_bytes + grown)}
 
@@ -199,8 +203,8 @@ class Bench:
         took = []
         for i in range(5):
             crowded = await self.worker(f"crowded-{i}", lives, pool="crowded")
-            await pipelined([lambda j=j, w=crowded, i=i: self.create(f"t/crowd-{i}-{j}", w) for j in range(lives)])
-            work = [lambda w=crowded: self.store.expire_worker(worker=w, beat=1)]
+            await pipelined([partial(self.create, f"t/crowd-{i}-{j}", crowded) for j in range(lives)])
+            work = [partial(self.store.expire_worker, worker=crowded, beat=1)]
             took.append((await self.timed(work))[1] / 1000)
         return statistics.median(took)
 

@@ -13,8 +13,11 @@ from dhsched.dispatch import worker_link
 from dhsched.dispatch.admin import Configuration, Workers
 from dhsched.dispatch.context import DispatchContext, Metrics
 from dhsched.dispatch.fleet_view import Fleet
+from dhsched.dispatch.liveness import Liveness
 from dhsched.dispatch.lives import Lives
+from dhsched.dispatch.loops import Round, running
 from dhsched.dispatch.moving import Moving
+from dhsched.dispatch.recover import Recovery
 from dhsched.dispatch.room_line import RoomLine
 from dhsched.dispatch.why import Explaining
 from dhsched.errors import StoreError
@@ -36,6 +39,7 @@ async def run_dispatch(settings: DispatchSettings, stop: asyncio.Event, say: Cal
     async with (
         given_or_embedded(settings.store) as address,
         open_context(address, settings) as context,
+        running(loops(context), rng=context.rng),
     ):
         app = dispatch_app(context)
         await serve(app, host=settings.host, port=settings.port, stop_s=settings.stop_s, say=say, stop=stop)
@@ -80,6 +84,15 @@ def make_context(store: RedisStore, reads: Reads, fleet: Fleet, settings: Dispat
 
 def dispatch_app(context: DispatchContext) -> web.Application:
     return make_app(context.service, endpoints(context), worker_link.routes(context))
+
+
+def loops(context: DispatchContext) -> dict[str, tuple[Round, float]]:
+    """What this replica does by itself, and how often."""
+    settings = context.settings
+    return {
+        "liveness": (Liveness(context).round, settings.liveness_s),
+        "recovery": (Recovery(context).round, settings.recover_s),
+    }
 
 
 def endpoints(context: DispatchContext) -> list[Endpoint]:

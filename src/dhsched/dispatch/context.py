@@ -49,6 +49,10 @@ class Metrics:
         self.places = Counter(
             "dhsched_places", "Placements asked for, by cause and outcome.", ["because", "outcome"], registry=registry
         )
+        self.looks = Counter(
+            "dhsched_looks", "Looks at lives that were due, by outcome.", ["outcome"], registry=registry
+        )
+        self.lost = Counter("dhsched_workers_lost", "Workers that this replica called lost.", registry=registry)
         self.refusals = Counter("dhsched_refusals", "Candidates that were passed over.", ["why"], registry=registry)
         self._registry = registry
 
@@ -88,6 +92,8 @@ class DispatchContext:
     metrics: Metrics
     line: RoomLine
     rng: Random = field(default_factory=Random)
+    hung_up: dict[str, float] = field(default_factory=dict)
+    """Workers that closed their link to this replica, and when: they are given less time to report."""
     _remembered: OrderedDict[str, Remembered] = field(default_factory=OrderedDict)
     _operations: count[int] = field(default_factory=lambda: count(1))
     _boot: str = field(default_factory=lambda: secrets.token_hex(6))
@@ -110,6 +116,10 @@ class DispatchContext:
 
     def live(self, asked: Asked, live_id: str) -> str:
         return live_key(self.tenant(asked), live_id)
+
+    def loop_time(self) -> float:
+        """This process's own monotonic clock."""
+        return asyncio.get_running_loop().time()
 
     def until(self) -> float:
         """When a request that begins now must be done with the store."""

@@ -74,10 +74,17 @@ async def place_once(
     create: Create | None = None,
     expected: int = 0,
     leave: str = "",
+    also: str = "",
 ) -> Attempt:
-    """One decision and one store call. `leave` is the Worker that the live is asked to leave."""
+    """One decision and one store call. `leave` is the Worker that the live is asked to leave.
+
+    `also` is the Worker that holds the live's slot: it has room for it even when it is full, and the fallback in the
+    store looks only at Workers that are not.
+    """
     choice = choose_candidates(context, request)
     candidates = [worker for worker in choice.candidates if worker != leave]
+    if also and also not in candidates:
+        candidates.append(also)
     sent_rev = context.fleet.view.rev
     outcome = await settle(
         point,

@@ -20,7 +20,7 @@ from aiohttp import WSMsgType, web
 
 from dhsched.dispatch.context import DispatchContext
 from dhsched.errors import DhschedError, StoreError
-from dhsched.outbox import Outbox
+from dhsched.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
 from dhsched.store.controllers import list_controllers
 from dhsched.tokens import BadToken, Boot, Tokens, open_tokens
@@ -76,6 +76,7 @@ class WorkerLinks:
         await socket.prepare(request)
         outbox = Outbox(socket.send_bytes)
         sending = asyncio.create_task(outbox.run())
+        abort_if_failed(sending, request.transport)
         link = WorkerLink(self, outbox)
         try:
             if await self._started(outbox):
@@ -85,9 +86,7 @@ class WorkerLinks:
                 await asyncio.wait_for(sending, GOODBYE_S)
         finally:
             self.forget(link)
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
-            await socket.close()
+            await hang_up(socket, sending, request.transport)
         return socket
 
     async def _listen(self, socket: web.WebSocketResponse, link: WorkerLink) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from aiohttp import WSCloseCode, web
+from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from dhsched.errors import StoreUnavailable
 from dhsched.infer.held import Holder
 from dhsched.infer.settings import InferSettings
+from dhsched.outbox import close_soon
 from dhsched.ownership import outcomes as o
 from dhsched.store.reads import Reads
 from dhsched.store.redis import RedisStore
@@ -59,7 +62,7 @@ class InferContext:
     holder: Holder
     memory_share: float = 0.0
     streams: int = 0
-    sockets: set[web.WebSocketResponse] = field(default_factory=set)
+    sockets: dict[web.WebSocketResponse, asyncio.Transport | None] = field(default_factory=dict)
 
     def live(self, live_id: str) -> str:
         return live_key(TENANT, live_id)
@@ -74,10 +77,17 @@ class InferContext:
                 memory_share=round(self.memory_share, 3),
             )
 
+    @contextmanager
+    def open_socket(self, socket: web.WebSocketResponse, transport: asyncio.Transport | None) -> Iterator[None]:
+        self.sockets[socket] = transport
+        try:
+            yield
+        finally:
+            del self.sockets[socket]
+
     async def close_sockets(self, _app: web.Application) -> None:
-        """This controller stops: nobody is left to wait for."""
-        closing = [socket.close(code=WSCloseCode.GOING_AWAY) for socket in self.sockets]
-        await asyncio.gather(*closing, return_exceptions=True)
+        """This controller stops, and nobody is left to wait for."""
+        await asyncio.gather(*(close_soon(socket, transport) for socket, transport in [*self.sockets.items()]))
 
     async def append(self, *, live: str, kind: Kind, payload: bytes, boundary: bool, request: str) -> o.AppendOutcome:
         """One item by its request id, to its end: while its outcome is unknown, it is repeated as it was."""

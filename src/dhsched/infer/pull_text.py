@@ -17,7 +17,7 @@ from aiohttp import WSMessage, WSMsgType, web
 from dhsched.errors import DhschedError, StoreError
 from dhsched.infer.context import InferContext
 from dhsched.infer.held import Held
-from dhsched.outbox import Outbox
+from dhsched.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
 from dhsched.tokens import BadToken, Tokens
 from dhsched.types import check_live, slot_tag
@@ -77,17 +77,15 @@ class PullText:
     async def serve(self, request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse(heartbeat=HEARTBEAT_S, max_msg_size=FRAME_BYTES_MAX)
         await socket.prepare(request)
-        self.context.sockets.add(socket)
-        try:
-            await self.serve_socket(socket)
-        finally:
-            self.context.sockets.discard(socket)
+        with self.context.open_socket(socket, request.transport):
+            await self.serve_socket(socket, request.transport)
         return socket
 
-    async def serve_socket(self, socket: Socket) -> None:
+    async def serve_socket(self, socket: Socket, transport: asyncio.BaseTransport | None = None) -> None:
         """One Worker's connection from its beginning to its end."""
         peer = PullPeer(self, socket)
         sending = asyncio.create_task(peer.outbox.run())
+        abort_if_failed(sending, transport)
         self.peers.add(peer)
         try:
             await peer.listen()
@@ -98,9 +96,7 @@ class PullText:
             self.peers.discard(peer)
             self.holder.drop_all(peer)
             peer.cancel()
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
-            await socket.close()
+            await hang_up(socket, sending, transport)
 
     def goodbye(self) -> None:
         """This controller is stopping: send everybody to another one."""

@@ -28,7 +28,7 @@ from aiohttp import WSMsgType, web
 from dhsched.errors import DhschedError
 from dhsched.infer.context import InferContext, payload_of, refusal
 from dhsched.infer.joining import Joined, Joiner
-from dhsched.outbox import Outbox
+from dhsched.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
 from dhsched.store.redis import RedisStore
 from dhsched.types import Kind, check_id
@@ -134,21 +134,19 @@ class StreamPeer:
 
         self._outbox = Outbox(send, encode=msgspec.json.encode)
         sending = asyncio.create_task(self._outbox.run())
-        self._context.sockets.add(socket)
+        abort_if_failed(sending, request.transport)
         try:
-            async for message in socket:
-                if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
-                    break
-                self._hear(message.data)
-                await self._wait_for_room()
+            with self._context.open_socket(socket, request.transport):
+                async for message in socket:
+                    if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
+                        break
+                    self._hear(message.data)
+                    await self._wait_for_room()
         finally:
-            self._context.sockets.discard(socket)
             for line in self._lines.values():
                 if line.joiner is not None:
                     line.joiner.close()
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
-            await socket.close()
+            await hang_up(socket, sending, request.transport)
         return socket
 
     async def _wait_for_room(self) -> None:

@@ -128,8 +128,8 @@ class Draft:
         move = record.move
         self.set_live(live, move=None)
         if move.hold is not None:
-            # What stood still under the hold is no stall, so what was noted before is void; and it may flow again, which
-            # a look makes sure of: the next one was set for the end of the move.
+            # What stood still under the hold is no stall, so what was noted before is void. And it may flow again,
+            # which a look makes sure of: the next one was set for the end of the move.
             self.set_live(live, note=None)
             self.look_by(live, self.now)
         self.set_worker(record.selected, cutovers=self.workers[record.selected].cutovers - 1)

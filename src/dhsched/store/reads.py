@@ -20,6 +20,7 @@ from dhsched.store.link import Link, LinkSettings
 from dhsched.store.raw import decode_live, decode_worker, hash_of
 from dhsched.store.replies import text
 from dhsched.store.scripts import scripts_around
+from dhsched.types import PRIORITIES
 
 PAGE_WORKERS = 1_000  # Of one snapshot script: about a millisecond of the store's time.
 PAGES_MAX = 1_000
@@ -52,6 +53,14 @@ class WorkerState(NamedTuple):
         if self.mode != "ready":
             return self.mode
         return "" if self.beat else "new"
+
+
+class Beat(NamedTuple):
+    """A Worker's sign of life, as the store has it."""
+
+    beat: int
+    lost: bool
+    mode: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +146,23 @@ class Reads:
             return None
         return decode_worker(hash_of(record)), {tag: text(state) for tag, state in hash_of(slots).items()}
 
+    async def beats(self) -> dict[str, Beat]:
+        """The beat of every Worker that is not gone."""
+        workers = [text(worker) for worker in await self.link.call("ZRANGE", self.keys.of("workers"), 0, -1)]
+        calls = [self.link.call("HMGET", self.keys.of("worker", w), "beat", "lost", "gone", "mode") for w in workers]
+        replies = await asyncio.gather(*calls)
+        return {
+            worker: Beat(int(beat), lost == b"1", text(mode))
+            for worker, (beat, lost, gone, mode) in zip(workers, replies, strict=True)
+            if beat is not None and gone != b"1"
+        }
+
     # -- lives
+
+    async def due(self, limit: int) -> list[str]:
+        """Lives to look at now, the most urgent class first."""
+        found = await self.link.run("due", [self.keys.cell], [limit, PRIORITIES])
+        return [text(live) for live in found]
 
     async def live(self, live: str) -> Live | None:
         """A live's whole record, without its pending input."""

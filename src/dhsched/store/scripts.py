@@ -1,7 +1,8 @@
 """The Lua steps as they are loaded: one file each, with the parts of `lua/lib` that its header names.
 
 A step's header is its contract: USES names the library parts, RARELY those it calls for on a rare path and what it
-wants of them, ARGV the arguments in order, EACH the arguments that repeat. Arguments are bound by these names, so a call cannot put one in another's place.
+wants of them, ARGV the arguments in order, EACH the arguments that repeat. Arguments are bound by these names, so a
+call cannot put one in another's place.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from dhsched.ownership.model import STEPS
 
 Argument = str | bytes | int | float
 
-LIBRARY = tuple("clock base now agenda waiting worker slot wake_own live needs vacate gone finish boundary".split())
+LIBRARY = (
+    *("clock", "base", "now", "agenda", "waiting", "worker", "slot", "wake_own"),
+    *("live", "needs", "vacate", "gone", "finish", "boundary"),
+)
 """The parts of lua/lib in the order in which they build on each other."""
 DENY_OOM = frozenset({"append_input", "place_create"})
 """Steps that a full store refuses; every other one must run there, or nothing could ever be freed."""
-AROUND = ("snapshot", "configure")
+AROUND = ("snapshot", "due", "configure")
 """Scripts around the protocol, which are no steps of it: they change no ownership."""
-READ_ONLY = frozenset({"snapshot"})
+READ_ONLY = frozenset({"snapshot", "due"})
 _LIMITS = frozenset(field.name for field in fields(Limits))
 _SECTION = re.compile(r"-- (USES|RARELY|KEYS|ARGV|EACH|RETURNS)\b ?(.*)")
 
@@ -96,7 +100,7 @@ def assemble(step: str, text: Mapping[str, str], *, name: str | None = None) -> 
 
 
 def _rarely(section: str, text: Mapping[str, str]) -> str:
-    """Library parts behind a function: defining them costs a hot step more than it does itself, so it calls for them."""
+    """Library parts behind a function: defining them costs a hot step more than its own work, so it calls for them."""
     uses, _, wanted = section.partition(":")
     body = "\n".join(text[f"lib/{part}"] for part in LIBRARY if part in names(uses))
     return f"local function rarely()\n{body}\nreturn {wanted}\nend"

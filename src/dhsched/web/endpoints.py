@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dhsched.web.server import Service
 
 BODY_BYTES_MAX = 64 * 1024
+WHOLE_NUMBERS_MAX = 64  # Of one body that are written as fractions.
 ID_PATTERN = r"^[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,63}$"
 
 Id = Annotated[str, msgspec.Meta(pattern=ID_PATTERN, max_length=64)]
@@ -148,11 +149,42 @@ class Decode:
         if not raw and self._empty_body is not None:
             return self._empty_body()
         try:
-            return decoder.decode(raw)
+            try:
+                return decoder.decode(raw)
+            except msgspec.ValidationError:
+                return decode_whole_numbers(raw, decoder.type)
         except msgspec.ValidationError as error:
             raise bad_field("the body", str(error)) from error
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             raise Problem("BAD_REQUEST", f"the body is not JSON that we can read: {error}", field="$") from error
+
+
+_FLOAT_AT = re.compile(r"Expected `int`, got `float` - at `\$([^`]*)`")
+_STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
+
+
+def decode_whole_numbers(raw: bytes, kind: Any) -> Any:
+    """Decode once more, taking 2.0 for 2 where a whole number belongs: to JSON Schema it is one.
+
+    Only on the way to a refusal, so that nobody else pays for it.
+    """
+    value = msgspec.json.decode(raw)
+    for _ in range(WHOLE_NUMBERS_MAX):
+        try:
+            return msgspec.convert(value, kind)
+        except msgspec.ValidationError as error:
+            found = _FLOAT_AT.search(str(error))
+            steps = [name or int(index) for name, index in _STEP.findall(found[1])] if found else []
+            if not steps:
+                raise
+            *way, last = steps
+            holder = value
+            for step in way:
+                holder = holder[step]
+            if not holder[last].is_integer():
+                raise
+            holder[last] = int(holder[last])
+    return msgspec.convert(value, kind)
 
 
 def parameters(kind: type[T], given: Mapping[str, str], where: str) -> T:

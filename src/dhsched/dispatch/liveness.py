@@ -1,0 +1,108 @@
+"""Liveness: a Worker whose beat stands still is called lost (docs/protocol.md, table c; paper, 7.5).
+
+Every report of a Worker moves its beat. A replica that has read the same beat for `worker_ttl_s` of its own monotonic
+clock, through reads without a gap, says so to the store, which refuses if the beat has moved since. No clock of the
+store or of another machine is compared, so a store that was paused, a clock that was set and a replica that stood
+still kill nobody: after a gap, every wait starts anew.
+
+When many Workers fall silent together it is more likely that something between us and them broke. Then the brake is
+on: one more `worker_ttl_s`, and after that a few at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from dhsched.dispatch.context import DispatchContext
+from dhsched.ownership import outcomes as o
+from dhsched.store.reads import Beat
+
+log = structlog.get_logger(__name__)
+
+GAP_S = 1.0  # Between two reads; past it nothing is known of the time in between.
+TOGETHER_SHARE = 0.1  # More than this share of the fleet, and more than one, at once: the brake.
+HUNG_UP_S = 1.0  # A Worker that closed its link and says nothing is given this long.
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """The beat we last read of a Worker, and since when it has been that."""
+
+    beat: int
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What a replica has seen so far. All times are of its own monotonic clock."""
+
+    read_at: float | None = None
+    silent: Mapping[str, Silence] = field(default_factory=dict)
+    braked_since: float | None = None
+    last_expired: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whom to call lost now, and whether the brake is on."""
+
+    expire: tuple[tuple[str, int], ...]
+    braked: int = 0
+
+
+def judge(
+    watch: Watch, beats: Mapping[str, Beat], *, now: float, ttl_s: float, hung_up: Mapping[str, float] | None = None
+) -> tuple[Watch, Verdict]:
+    """Take one reading of all beats; who has been silent for too long?"""
+    gap = watch.read_at is None or now - watch.read_at > GAP_S
+    silent = {
+        worker: known if known is not None and known.beat == seen.beat and not gap else Silence(seen.beat, now)
+        for worker, seen in beats.items()
+        if not seen.lost
+        for known in (watch.silent.get(worker),)
+    }
+    watch = replace(watch, read_at=now, silent=silent)
+    overdue = sorted(
+        (worker, silence.beat)
+        for worker, silence in silent.items()
+        if now - silence.since >= (min(ttl_s, HUNG_UP_S) if hung_up and worker in hung_up else ttl_s)
+    )
+    few = max(1, int(len(silent) * TOGETHER_SHARE))
+    if len(overdue) <= few:
+        return replace(watch, braked_since=None), Verdict(tuple(overdue))
+    since = watch.braked_since if watch.braked_since is not None else now
+    watch = replace(watch, braked_since=since)
+    if now - since < ttl_s or now - watch.last_expired < 1.0:
+        return watch, Verdict((), braked=len(overdue))
+    return replace(watch, last_expired=now), Verdict(tuple(overdue[:few]), braked=len(overdue))
+
+
+class Liveness:
+    """The loop: read, judge, say so."""
+
+    def __init__(self, context: DispatchContext) -> None:
+        self._context = context
+        self._watch = Watch()
+        self._braked = False
+
+    async def round(self) -> None:
+        context = self._context
+        beats = await context.reads.beats()
+        now = context.loop_time()
+        self._watch, verdict = judge(
+            self._watch, beats, now=now, ttl_s=context.settings.worker_ttl_s, hung_up=context.hung_up
+        )
+        if bool(verdict.braked) != self._braked:
+            self._braked = bool(verdict.braked)
+            log.warning("many Workers are silent together", braked=self._braked, silent=verdict.braked, of=len(beats))
+        for worker, beat in verdict.expire:
+            outcome = await context.store.expire_worker(worker=worker, beat=beat)
+            context.hung_up.pop(worker, None)
+            if isinstance(outcome, o.Expired):
+                context.metrics.lost.inc()
+                log.warning("Worker lost", worker=worker, beat=beat, lives=outcome.lives)
+        for worker in [worker for worker in context.hung_up if worker not in beats]:
+            del context.hung_up[worker]
