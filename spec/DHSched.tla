@@ -560,7 +560,9 @@ I1 == [][\A l \in Lives :
       M == store'.lives[l]
   IN L.st # "none" /\ M.st # "none" /\ L.epoch = M.epoch => L.sel = M.sel]_vars
 
-Granted(l) == {g \in Workers \X Numbers \X (0..MaxPull + 1) : MayRelease(store, l, g[1], g[2], g[3])}
+Granted(l) ==
+  IF store.lives[l].active = 0 THEN {}
+  ELSE {g \in Workers \X Numbers \X (0..MaxPull + 1) : MayRelease(store, l, g[1], g[2], g[3])}
 I2 == /\ \A l \in Lives : Cardinality(Granted(l)) <= 1 /\ store.lives[l].active \in {0, store.lives[l].sel}
       /\ bad # "I2"
 

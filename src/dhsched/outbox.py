@@ -102,8 +102,9 @@ async def close_soon(socket: Socket, transport: asyncio.BaseTransport | None) ->
 
 def abort(transport: asyncio.BaseTransport | None) -> None:
     """Drop the connection with what it still holds: closing it would wait for the peer to read."""
-    if isinstance(transport, asyncio.WriteTransport):
-        transport.abort()
+    drop = getattr(transport, "abort", None)  # By name: uvloop's transports are of classes of their own.
+    if drop is not None:
+        drop()
 
 
 def abort_if_failed(sending: asyncio.Task[None], transport: asyncio.BaseTransport | None) -> None:

@@ -106,6 +106,7 @@ class DispatchSettings:
     memory_max: float = bounded(0.9, 0.1, 1.0, "The share of the store's memory past which creates are refused.")
     worker_ttl_s: float = bounded(3, 0.5, 3600, "A Worker whose beat stands still this long is called lost.")
     liveness_s: float = bounded(0.5, 0.05, 0.6, "Between two readings of all beats.")
+    reconcile_s: float = bounded(10, 0.1, 3600, "Between two rounds of reconciliation.")
     recover_s: float = bounded(0.2, 0.02, 60, "Between two readings of the agenda.")
     policy: str = free("bottom-tier", "The placement policy; placement/policies.py lists them.")
     stop_s: float = bounded(10, 0, 600, "For requests in flight when the replica stops.")

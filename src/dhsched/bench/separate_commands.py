@@ -24,8 +24,9 @@ from dhsched.store.link import Link
 PREFIX = "dh:{main}:paper:"  # The same slot as the cell, so that the same link reaches it.
 LOCK_MS = 5_000
 CLAIM_MS = 15_000
-LOCK_TRIES = 200
-LOCK_WAIT_S = 0.0005
+LOCK_TRIES = 1_000
+LOCK_WAIT_S = 0.0005  # At first; it doubles up to LOCK_WAIT_MAX_S.
+LOCK_WAIT_MAX_S = 0.004
 
 RESERVE = b"""
 local load = redis.call('HLEN', KEYS[1])
@@ -109,10 +110,12 @@ class SeparateCommands:
         return True
 
     async def _lock(self, key: str, owner: str) -> None:
+        wait_s = LOCK_WAIT_S
         for _ in range(LOCK_TRIES):
             if await self.link.call("SET", key, owner, "NX", "PX", LOCK_MS):
                 return
-            await asyncio.sleep(LOCK_WAIT_S)
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, LOCK_WAIT_MAX_S)
         raise DhschedError(f"the benchmark did not get {key} in {LOCK_TRIES} tries; the machine is too busy")
 
     async def _unlock(self, key: str, owner: str) -> None:

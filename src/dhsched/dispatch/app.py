@@ -17,6 +17,7 @@ from dhsched.dispatch.liveness import Liveness
 from dhsched.dispatch.lives import Lives
 from dhsched.dispatch.loops import Round, running
 from dhsched.dispatch.moving import Moving
+from dhsched.dispatch.reconcile import Reconciliation
 from dhsched.dispatch.recover import Recovery
 from dhsched.dispatch.room_line import RoomLine
 from dhsched.dispatch.why import Explaining
@@ -92,6 +93,7 @@ def loops(context: DispatchContext) -> dict[str, tuple[Round, float]]:
     return {
         "liveness": (Liveness(context).round, settings.liveness_s),
         "recovery": (Recovery(context).round, settings.recover_s),
+        "reconciliation": (Reconciliation(context).round, settings.reconcile_s),
     }
 
 

@@ -52,6 +52,7 @@ class Metrics:
         self.looks = Counter(
             "dhsched_looks", "Looks at lives that were due, by outcome.", ["outcome"], registry=registry
         )
+        self.drift = Counter("dhsched_drift", "Workers whose load was not what their slots say.", registry=registry)
         self.lost = Counter("dhsched_workers_lost", "Workers that this replica called lost.", registry=registry)
         self.refusals = Counter("dhsched_refusals", "Candidates that were passed over.", ["why"], registry=registry)
         self._registry = registry

@@ -157,6 +157,20 @@ class Reads:
             if beat is not None and gone != b"1"
         }
 
+    async def drift(self, worker: str) -> tuple[int, int] | None:
+        """A Worker's load and the slots it has, where the two differ in three readings on end.
+
+        The two are read one after the other, so a step may fall between them; not three times.
+        """
+        for _ in range(3):
+            load, slots = await asyncio.gather(
+                self.link.call("HGET", self.keys.of("worker", worker), "load"),
+                self.link.call("HLEN", self.keys.of("slots", worker)),
+            )
+            if load is None or int(load) == slots:
+                return None
+        return int(load), slots
+
     # -- lives
 
     async def due(self, limit: int) -> list[str]:
@@ -188,6 +202,12 @@ class Reads:
         start = f"({tenant}/{after}" if after else f"[{tenant}/"
         stop = f"({tenant}0"  # 0 comes right after / in ASCII.
         found = await self.link.call("ZRANGEBYLEX", self.keys.of("lives"), start, stop, "LIMIT", 0, limit)
+        return [text(live) for live in found]
+
+    async def all_names(self, after: str, limit: int) -> list[str]:
+        """Lives of every tenant by full name, after the live `after`."""
+        start = f"({after}" if after else "-"
+        found = await self.link.call("ZRANGEBYLEX", self.keys.of("lives"), start, "+", "LIMIT", 0, limit)
         return [text(live) for live in found]
 
     async def names_on(self, worker: str, tenant: str, after: str, limit: int) -> list[str]:

@@ -19,7 +19,7 @@ from typing import Self
 from dhsched.errors import BadId, DhschedError
 from dhsched.types import check_id, check_worker
 
-WAIT_S = 5.0  # For the children of a Worker that was killed: they follow it in milliseconds.
+WAIT_S = 2.0  # For the children of a Worker that was killed: they follow it in milliseconds.
 LOOK_S = 0.02
 
 

@@ -1,0 +1,17 @@
+"""A runtime for tests: it prints what it is given and never acks the item `hang`."""
+
+from __future__ import annotations
+
+import asyncio
+
+from dhsched.worker import Session
+from dhsched.worker.runtime import say
+
+
+async def hang_on_hang(session: Session) -> None:
+    say(session, "open", state=session.state.decode())
+    async for item in session.inputs():
+        say(session, item.kind, seq=item.seq, text=item.text)
+        session.state = f"after {item.text}".encode()
+        if item.text == "hang":
+            await asyncio.sleep(3600)

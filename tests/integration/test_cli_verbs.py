@@ -1,0 +1,64 @@
+"""The verbs of people, against a served replica: what they print, and how they fail."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from tests.integration.serving import serving
+from tests.servers import running_server
+from typer.testing import CliRunner
+
+from dhsched import cli
+from dhsched.errors import DhschedError
+
+
+async def test_every_verb() -> None:
+    async with running_server("valkey") as server, serving(server.address) as api:
+        url = f"http://127.0.0.1:{api.client.port}"
+
+        async def dhsched(*words: str) -> str:
+            result = await asyncio.to_thread(CliRunner().invoke, cli.app, [*words], env={"DHSCHED_URL": url})
+            if isinstance(result.exception, DhschedError):
+                raise result.exception
+            assert result.exit_code == 0, result.output
+            return result.output
+
+        async def document(*words: str) -> Any:
+            return json.loads(await dhsched(*words, "--json"))
+
+        await dhsched("pool", "put", "gpu", "--region", "eu", "--label", "fast")
+        await dhsched("digital-id", "put", "anna", "--pool", "gpu:1", "--require", "fast")
+        assert (await document("digital-id", "get", "anna"))["config"]["pools"] == [{"pool": "gpu", "tier": 1}]
+        [a, b] = await api.workers(2, capacity=10)
+        made = await document("live", "create", "anna", "--id", "L", "--metadata", '{"a": 1}', "--explain")
+        assert made["worker"] in (a, b) and made["explanation"]["policy"] == "bottom-tier"
+        assert (await document("live", "get", "L"))["metadata"] == {"a": 1}
+        moved = await document("live", "move", "L")
+        assert moved["epoch"] == 2 and moved["worker"] != made["worker"]
+        assert (await document("live", "move", "L", "--to", moved["worker"]))["epoch"] == 3
+        assert [row["live_id"] for row in await document("live", "ls", "--worker", moved["worker"])] == ["L"]
+        assert len((await document("live", "history", "L"))["generations"]) == 3
+        assert (await document("worker", "cordon", a))["mode"] == "cordoned"
+        assert [row["worker"] for row in await document("worker", "ls", "--status", "cordoned")] == [a]
+        assert (await document("worker", "uncordon", a))["mode"] == "ready"
+        for words in (
+            *(("live", "ls"), ("live", "get", "L"), ("live", "why", "L"), ("live", "history", "L")),
+            *(("worker", "ls"), ("worker", "get", a), ("pool", "ls"), ("pool", "get", "gpu")),
+            *(("digital-id", "ls"), ("digital-id", "get", "anna")),
+        ):
+            assert words[-1].partition("#")[0] in await dhsched(*words) or words[1] == "ls"
+        with pytest.raises(DhschedError, match=r"is in use.*\(IN_USE\)"):
+            await dhsched("pool", "rm", "gpu")
+        assert (await document("live", "end", "L"))["state"] == "ended"
+        await dhsched("digital-id", "rm", "anna")
+        await dhsched("pool", "rm", "gpu", "--force")
+        with pytest.raises(DhschedError, match=r"DigitalID anna does not exist.*\(NOT_FOUND\)"):
+            await dhsched("live", "create", "anna")
+
+
+def test_a_server_that_is_not_there_is_one_sentence() -> None:
+    result = CliRunner().invoke(cli.app, ["live", "ls", "--url", "http://127.0.0.1:1"])
+    assert isinstance(result.exception, DhschedError)
+    assert str(result.exception).startswith("cannot reach http://127.0.0.1:1")
+    assert "dhsched run dispatch" in str(result.exception)

@@ -1,0 +1,207 @@
+"""Workers as processes that are frozen, thawed, doubled and killed (paper, 4.4 and 4.5)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from tests.integration.fleet import fleet, until
+from tests.integration.processes import Process, Processes, processes, start, until_consumed
+from tests.integration.test_input_path import until_acked
+
+
+async def test_a_zombie_gets_nothing_after_a_b_a(tmp_path: Path) -> None:
+    """A freezes, the live goes to B and back to A, A thaws: its first runtime lives on and is given nothing."""
+    async with fleet(tmp_path, dispatch=2, infer=2) as f, processes(f) as p:
+        a, b = await p.worker("a"), await p.worker("b")
+        ids = {w["worker"].partition("#")[0]: w["worker"] for w in await p.workers_ready(2)}
+        placed = await f.create("z")
+        if placed["worker"] != ids["a"]:
+            await f.reassign("z", target=ids["a"])
+        await f.push("z", "one")
+        await until_consumed(a, "z", "one")
+        first = a.consumed("z")[-1][0]
+        a.signal(signal.SIGSTOP)
+        await f.push("z", "granted")  # Within the credit: this one the zombie may see.
+        await asyncio.sleep(0.2)
+        status, moved = await f.reassign("z", target=ids["b"])
+        assert status == 200
+        await f.push("z", "two")
+        await until_consumed(b, "z", "two")
+        status, back = await f.reassign("z", target=ids["a"])
+        assert status == 200 and back["epoch"] > moved["epoch"] > first
+        await f.push("z", "three")
+        a.signal(signal.SIGCONT)
+        await until_consumed(a, "z", "three")
+        old = [text for epoch, _, text in a.consumed("z") if epoch == first]
+        assert old in (["one"], ["one", "granted"]), "nothing beyond the credit already granted"
+        assert [text for epoch, _, text in a.consumed("z") if epoch == back["epoch"]] == ["three"]
+        await until_acked(f, "z", 4)
+
+
+async def test_two_workers_under_one_name_are_two_workers(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as f, processes(f) as p:
+        one, two = await p.worker("twin", device="gpu0"), await p.worker("twin", device="gpu1")
+        found = await p.workers_ready(2)
+        assert len({w["worker"] for w in found}) == 2
+        for w in found:
+            live = f"on-{w['worker'].rpartition('#')[2]}"
+            await f.create(live)
+            await f.reassign(live, target=w["worker"])
+            await f.push(live, live)
+        await until(lambda: len(seen(one) | seen(two)) == 2, "both lives")
+        # A third process on a device that is taken is refused, and says by whom.
+        third = await p.worker("twin", device="gpu0")
+        assert await asyncio.wait_for(third.process.wait(), 30) == 1
+
+
+async def test_an_item_consumed_and_not_acked_comes_again(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as f, processes(f) as p:
+        runtime = ("--runtime", "tests.integration.stubborn:hang_on_hang")
+        first = await p.worker("w", *runtime)
+        await p.workers_ready(1)
+        placed = await f.create("k")
+        for text in ("fine", "hang", "next"):
+            await f.push("k", text)
+        await until_consumed(first, "k", "hang")
+        await until_acked(f, "k", 1)
+        await first.kill()
+        # The next boot on the device finds in the lock file whom it replaces; that one is gone at once.
+        second = await p.worker("w")
+        await until_gone(p, placed["worker"])
+        status, again = await f.reassign("k")
+        assert status == 200
+        await until_consumed(second, "k", "next")
+        assert second.consumed("k") == [(again["epoch"], 2, "hang"), (again["epoch"], 3, "next")]
+        store = f.controllers[0].context.store
+        saved = await store.link.call("HGET", store.keys.of("data", "default/k"), "saved")
+        assert saved != b"after hang", "state is saved with an ack, and that item had none before"
+
+
+CHILD = """
+import json, os, sys
+for line in sys.stdin:
+    said = json.loads(line)
+    if "open" in said:
+        count = int(said["open"]["state"] or 0)
+        print(json.dumps({"pid": os.getpid()}), file=open(sys.argv[1], "a"), flush=True)
+    elif "input" in said:
+        count += 1
+        print(json.dumps({"ack": said["input"]["seq"], "state": str(count)}), flush=True)
+    elif "close" in said:
+        break
+"""
+
+
+async def test_an_exec_runtime_acks_and_dies_with_its_agent(tmp_path: Path) -> None:
+    script, pids = tmp_path / "child.py", tmp_path / "pids"
+    script.write_text(CHILD)
+    async with fleet(tmp_path) as f, processes(f) as p:
+        worker = await p.worker("x", "--exec", f"{sys.executable} {script} {pids}")
+        await p.workers_ready(1)
+        await f.create("e")
+        for text in ("one", "two", "three"):
+            await f.push("e", text)
+        await until_acked(f, "e", 3)
+        store = f.controllers[0].context.store
+        assert await store.link.call("HGET", store.keys.of("data", "default/e"), "saved") == b"3"
+        child = int(pids.read_text().split()[-1].rstrip("}"))
+        assert alive(child)
+        await worker.kill()
+        await until(lambda: not alive(child), "the end of the child")
+
+
+async def test_sigterm_drains_and_a_second_one_exits(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as f, processes(f) as p:
+        empty, full = await p.worker("empty"), await p.worker("full")
+        await p.workers_ready(2)
+        live = await f.create("d")
+        ids = {w["worker"].partition("#")[0]: w["worker"] for w in await p.workers_ready(2)}
+        if live["worker"] != ids["full"]:
+            await f.reassign("d", target=ids["full"])
+        await f.push("d", "x")
+        await until_consumed(full, "d", "x")
+        empty.signal(signal.SIGTERM)
+        assert await asyncio.wait_for(empty.process.wait(), 20) == 0
+        full.signal(signal.SIGTERM)
+        for _ in range(200):
+            if (await f.get(f"/v1/workers/{ids['full'].replace('#', '%23')}"))["mode"] == "draining":
+                break
+            await asyncio.sleep(0.05)
+        assert full.process.returncode is None, "it waits for its live to move"
+        full.signal(signal.SIGTERM)
+        assert await asyncio.wait_for(full.process.wait(), 20) == 1
+
+
+async def test_up_from_create_to_recovery() -> None:
+    """The walking skeleton: create, push, output, move, kill -9, reassign; then nothing is left behind."""
+    up = await start("up", "--any-port", "--workers", "2")
+    left: list[int] = []
+    try:
+        await until(lambda: any("live watch" in line for line in up.printed), "a deployment", 60)
+        left = children_of(up.pid)
+        assert len(left) >= 6, "store, 2 dispatch, infer, 2 Workers"
+        async with aiohttp.ClientSession() as http:
+            await walk(up, http)
+    finally:
+        await up.kill()
+    await until(lambda: not any(alive(pid) for pid in left), "the end of every child", 15)
+
+
+async def walk(up: Process, http: aiohttp.ClientSession) -> None:
+    where = {line.split()[0]: line.split() for line in up.printed if " pid " in line}
+    lives, infer = f"{where['dispatch-1'][-1]}/v1/lives", where["infer-1"][-1]
+
+    async def post(url: str, **body: Any) -> Any:
+        async with http.post(url, json=body) as response:
+            assert response.status < 300, await response.text()
+            return await response.json()
+
+    first = await post(lives, live_id="hello", digital_id="demo")
+    pushed = await start("live", "push", "hello", "one", "--boundary", "--infer", infer)
+    await until_consumed(up, "hello", "one")
+    assert await pushed.process.wait() == 0 and pushed.lines[0]["seq"] == 1
+    moved = await post(f"{lives}/hello/reassign", expected_epoch=first["epoch"])
+    await post(f"{infer}/v1/lives/hello/text", text="two")
+    await until_consumed(up, "hello", "two")
+    await asyncio.sleep(0.2)  # For the ack of the last item.
+    os.kill(int(where[moved["worker"].partition("#")[0]][2]), signal.SIGKILL)
+    await post(f"{infer}/v1/lives/hello/text", text="three")
+    back = await post(f"{lives}/hello/reassign", expected_epoch=moved["epoch"])
+    await until_consumed(up, "hello", "three")
+    consumed = [(first["epoch"], 1, "one"), (moved["epoch"], 2, "two"), (back["epoch"], 3, "three")]
+    assert up.consumed("hello") == consumed
+
+
+async def until_gone(p: Processes, worker: str) -> None:
+    for _ in range(600):
+        found = (await p.fleet.get("/v1/workers"))["workers"]
+        others = [w for w in found if w["worker"] != worker]
+        if others and not any(w["worker"] == worker and w["status"] != "gone" for w in found):
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"{worker} is not gone")
+
+
+def seen(process: Process) -> set[str]:
+    return {line["live"] for line in process.lines if line.get("event") == "text"}
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # A zombie that nobody has waited for yet is not alive.
+    state = Path(f"/proc/{pid}/stat")
+    return not state.exists() or state.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def children_of(pid: int) -> list[int]:
+    listed = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in listed.read_text().split()] if listed.exists() else []
