@@ -14,7 +14,7 @@ setup: $(STAMP)  ## a virtual environment in .venv with the package and its pinn
 
 $(STAMP): pyproject.toml requirements/dev.lock
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	$(BIN)/pip install -q --disable-pip-version-check --require-hashes --no-deps -r requirements/dev.lock
 	$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 

@@ -95,7 +95,7 @@ def run_check(check: Check) -> Row:
     """TLC, and where it is compared the explorer."""
     with tempfile.TemporaryDirectory(prefix="dhsched-spec-") as scratch:
         dump = Path(scratch) / "graph" if check.compare else None
-        run = tlc.run(check.module, text_of(check.name), workers=1, timeout_s=7200 if check.long else 900, dump=dump)
+        run = tlc.run(check.module, text_of(check.name), long=check.long, dump=dump)
         if run.violated != check.violates:
             return Row(check.name, run.states, run.seconds, expectation(check), False, run.output)
         if dump is None:
@@ -138,7 +138,7 @@ def run_mutant(mutant: Mutant) -> Row:
     assert mutant.tlc is not None
     name, invariant = mutant.tlc
     broken = tlc.with_constants(text_of(name), Mutant=f'"{mutant.name}"')
-    run = tlc.run(module_of(name), broken, workers=1)
+    run = tlc.run(module_of(name), broken)
     detail = "" if run.violated == invariant else f"{name} shows {run.violated or 'nothing'}\n{run.output}"
     return Row(mutant.name, run.states, run.seconds, f"{invariant} violated", not detail, detail)
 

@@ -1,7 +1,8 @@
 """Every check of the scripts matters: a script without it is caught.
 
 A mutant is caught by the schedule it names, played on the model and on the mutated scripts; the scripts as they are
-pass every schedule. What random walks catch, on top of that, is measured by the long tests.
+pass every schedule. Random walks catch the mistakes that the design is about as well; how many of all the others they
+catch is measured by a long test.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from random import Random
 
 import pytest
 
+from dhsched.errors import StoreRefused
 from dhsched.store.address import Address
 from dhsched.store.keys import Keys
 from dhsched.store.link import Link
@@ -45,6 +47,8 @@ NAMED = (
     "producer-duplicate-accepted",
 )
 """The mistakes that the design is about; the specification has mutants of these names too."""
+SLOW_TO_REACH = {"no-epoch-in-guard", "interrupt-spares-released", "hold-survives-move"}
+"""Those of them that random walks come to only after thousands of steps."""
 ALL_SCHEDULES = [*SCHEDULES, *(path.stem for path in sorted(SCENARIOS.glob("*.txt")))]
 LOCKSTEP_RUNS = 40
 WALKS = 30
@@ -121,13 +125,14 @@ async def caught_in_lockstep(bench: Bench, mutant: Mutant) -> bool:
         for seed in range(LOCKSTEP_RUNS):
             try:
                 await run(Random(seed), subject, steps=250)
-            except Exception:  # A mismatch, or a script that fails.
+            except (Mismatch, StoreRefused, KeyError, ValueError):  # Also a script that fails, or a state that is none.
                 return True
     return False
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long) if name in SLOW_TO_REACH else name for name in NAMED]
+)
 def test_random_walks_in_lockstep_catch_the_named_mutants(bench: Bench, name: str) -> None:
     [mutant] = [each for each in MUTANTS if each.name == name]
     assert bench.runner.run(caught_in_lockstep(bench, mutant))
@@ -147,4 +152,4 @@ async def caught_by_walks(bench: Bench, mutant: Mutant) -> bool:
 def test_random_walks_catch_most_of_all_mutants(bench: Bench) -> None:
     escaped = [mutant.name for mutant in MUTANTS if not bench.runner.run(caught_by_walks(bench, mutant))]
     print(f"{len(MUTANTS) - len(escaped)} of {len(MUTANTS)} caught by {WALKS} walks; escaped: {escaped}")
-    assert len(escaped) <= len(MUTANTS) / 8
+    assert len(escaped) <= len(MUTANTS) / 5

@@ -24,6 +24,10 @@ from dhsched.web import run_service
 from dhsched.web.logs import configure_logging
 
 
+SILENCE_IS_FINE = {"DHSCHED_DISPATCH_WORKER_TTL_S": "3600"}
+"""Workers that `register` makes report once: nobody shall call them lost for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Replica:
     """One process."""
@@ -40,7 +44,7 @@ async def replicas(address: Address, *names: str, **environment: str) -> AsyncIt
         *(sys.executable, "-m", "tests.integration.replicas", address.url(), *names),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, **environment},
+        env={**os.environ, **SILENCE_IS_FINE, **environment},
     )
     assert process.stdin is not None and process.stdout is not None
     try:

@@ -1,4 +1,4 @@
-"""A runtime for tests: it prints what it is given and never acks the item `hang`."""
+"""Runtimes for tests: they print what they are given; one of them never acks the item `hang`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from dhsched.worker.runtime import say
 
 
 async def hang_on_hang(session: Session) -> None:
+    await tell(session, hangs=True)
+
+
+async def tell(session: Session, hangs: bool = False) -> None:
     say(session, "open", state=session.state.decode())
     async for item in session.inputs():
         say(session, item.kind, seq=item.seq, text=item.text)
         session.state = f"after {item.text}".encode()
-        if item.text == "hang":
+        if hangs and item.text == "hang":
             await asyncio.sleep(3600)

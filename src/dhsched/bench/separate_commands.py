@@ -3,7 +3,7 @@
 A create takes 8 + 6N operations for N candidate attempts. Around them: lock the live, read its record, read the cell;
 commit on condition, turn the reservation into membership, index the live, note when to look at it, unlock. For each
 attempt: lock the Worker, read its record, reserve on condition, count its load, keep its place in the Pool's view,
-unlock. N is 1 here, because the first candidate has room: that is 14, and the paper's common case is about twenty.
+unlock; one that is refused stops after four of them. "The common case of two to three attempts uses about twenty."
 
 It waits for each answer, as the paper's operations do. `pipelined` is as good as that shape gets: what does not depend
 on each other goes out together, which leaves 5 + 3N round trips. Both use the link that ours uses. Both leave half-done

@@ -22,7 +22,7 @@ Runtime = Callable[[Session], Awaitable[None]]
 
 async def echo(session: Session) -> None:
     """Print what is consumed. The state it saves is how many items this live has seen, over all generations."""
-    seen = int(session.state or b"0")
+    seen = int(session.state) if session.state.isdigit() else 0
     say(session, "open", seen=seen, config=session.config.decode(errors="replace"))
     async for item in session.inputs():
         seen += 1
