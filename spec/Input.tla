@@ -22,7 +22,7 @@ CONSTANTS
   MaxPull,
   Credit,     \* items a pull may have in hand
   PoisonMax,  \* generations that an item may kill
-  On,         \* groups: boundaries, interrupts, crashes, losses, moves, closing, ghosts
+  On,         \* groups: boundaries, interrupts, crashes, losses, moves, closing, ghosts, looks
   Mutant
 
 VARIABLES
@@ -33,6 +33,7 @@ VARIABLES
   after,                                                   \* the controller's cursor for the latest pull, or None
   got,                                                     \* the last item that the runtime has
   taken, dropped,                                          \* per item: had by whoever may ack it; given up, counted
+  due, note, stalled,                                      \* on the agenda; noted at, and stalled at, these cursors
   bad
 
 owner == <<epoch, issued, sel, active, pull, slot, st>>
@@ -40,7 +41,8 @@ cursors == <<appended, released, acked, marks, boundary, suspect>>
 planned == <<moving, hold>>
 around == <<after, got>>
 fate == <<taken, dropped>>
-vars == <<owner, cursors, planned, sent, around, fate, bad>>
+watch == <<due, note, stalled>>
+vars == <<owner, cursors, planned, sent, around, fate, watch, bad>>
 
 None == -1
 NextOne == -2   \* hold: at the next boundary
@@ -56,7 +58,8 @@ Init ==
   /\ epoch = 1 /\ issued = 1 /\ sel = 1 /\ active = FALSE /\ pull = 0 /\ slot = "starting" /\ st = "open"
   /\ appended = 0 /\ released = 0 /\ acked = 0 /\ marks = <<>> /\ boundary = FALSE /\ suspect = Clean
   /\ moving = 0 /\ hold = None /\ sent = 0 /\ after = None /\ got = 0
-  /\ taken = [x \in Range |-> FALSE] /\ dropped = [x \in Range |-> FALSE] /\ bad = ""
+  /\ taken = [x \in Range |-> FALSE] /\ dropped = [x \in Range |-> FALSE]
+  /\ due = TRUE /\ note = FALSE /\ stalled = FALSE /\ bad = ""
 
 Flag(name, if) == bad' = IF bad = "" /\ if THEN name ELSE bad
 Mark(x) == marks[x - acked]
@@ -189,7 +192,7 @@ Suspect == IF released = acked THEN suspect ELSE <<acked + 1, Deaths + 1>>
 
 \* Here again, after a crash; or elsewhere, also when the Worker was lost.
 Recover(w) ==
-  /\ st # "ended" /\ (slot = "vacant" \/ (Has("losses") /\ w # sel))
+  /\ st # "ended" /\ (slot = "vacant" \/ stalled \/ (Has("losses") /\ w # sel))
   /\ IF ~Poisoned THEN Begin(w, acked) /\ suspect' = Suspect /\ Keep
      ELSE IF st = "closing" /\ appended = acked + 1 THEN Finish(acked)
      ELSE /\ Begin(w, acked + 1) /\ suspect' = Clean
@@ -232,7 +235,45 @@ End(afterPending) ==
   /\ UNCHANGED bad
 
 ----------------------------------------------------------------------------
-Next ==
+(* Looking: what the steps above leave on the agenda, and what a look makes of it *)
+
+Freed == moving # 0 /\ moving' = 0 /\ hold # None   \* The move is over, and with it the standstill it asked for.
+Same == <<epoch, pull, released, acked>>' = <<epoch, pull, released, acked>>
+
+\* A note, and a stall, are of these cursors: they are void once one of them has moved.
+Watch ==
+  /\ due' = \/ due
+            \/ appended' > appended /\ acked = appended
+            \/ slot' = "vacant" \/ epoch' # epoch \/ st' = "ended"
+            \/ (moving = 0 /\ moving' # 0) \/ Freed
+  /\ note' = (note /\ Same /\ st' # "ended" /\ ~Freed)
+  /\ stalled' = (stalled /\ Same /\ st' # "ended")
+
+\* `expired': the move has; `ripe': the note is a full period old.
+Look(expired, ripe) ==
+  LET gone == expired /\ hold # None
+      noted == note /\ ~gone
+      still == IF expired THEN None ELSE hold
+      watched == \/ ~active \/ released > acked
+                 \/ appended > released /\ ~(still >= 0 /\ released >= still)
+      needs == slot = "vacant" \/ stalled
+  IN
+  /\ Has("looks") /\ st # "ended" /\ (due \/ needs)
+  /\ expired => moving # 0
+  /\ ripe => noted /\ watched /\ ~needs
+  /\ moving' = (IF expired THEN 0 ELSE moving) /\ hold' = still
+  /\ note' = (noted \/ (watched /\ ~needs))
+  /\ stalled' = (stalled \/ ripe)
+  /\ due' = (needs \/ watched \/ moving' # 0)
+  /\ UNCHANGED <<owner, cursors, sent, around, fate, bad>>
+
+\* The Worker reports that this live needs time.
+Busy ==
+  /\ Has("looks") /\ note /\ note' = FALSE
+  /\ UNCHANGED <<owner, cursors, planned, sent, around, fate, due, stalled, bad>>
+
+----------------------------------------------------------------------------
+Act ==
   \/ \E mark \in {"t", "T"}, n \in 1..Items : AppendInput(mark, n)
   \/ Interrupt
   \/ \E a \in 0..Items, ghost \in BOOLEAN : Pull(a, ghost)
@@ -242,6 +283,8 @@ Next ==
   \/ \E w \in {1, 2} : Recover(w)
   \/ \E yes \in BOOLEAN : PlaceMove(yes) \/ End(yes)
 
+Next == (Act /\ Watch) \/ Busy \/ \E expired, ripe \in BOOLEAN : Look(expired, ripe)
+
 Spec == Init /\ [][Next]_vars
 
 ----------------------------------------------------------------------------
@@ -250,6 +293,10 @@ I6 == /\ acked <= released /\ released <= appended
       /\ Len(marks) = appended - acked
       /\ \A x \in Range : x <= acked => taken[x] \/ dropped[x]
       /\ \A x \in Range : dropped[x] => x <= acked
+
+\* Nothing is forgotten: whatever is to happen later is on the agenda.
+I7 == \/ due
+      \/ st # "ended" /\ slot # "vacant" /\ ~stalled /\ active /\ moving = 0 /\ acked = appended
 
 \* An old generation's work ends no live.
 I3 == bad # "I3"

@@ -1,10 +1,10 @@
 """`python -m spec`: TLC over every configuration and mutant; the explorer beside it; the counts that the tests assert.
 
-    python -m spec                  what `make spec` runs, some minutes
-    python -m spec --long           the larger configurations
-    python -m spec Fence Terms      only these
-    python -m spec --write          and keep the counts in spec/counts.json
-    python -m spec --explore Fence  only the explorer: needs no Java, prints the path to a violation
+python -m spec                  what `make spec` runs, some minutes
+python -m spec --long           the larger configurations
+python -m spec Fence Terms      only these
+python -m spec --write          and keep the counts in spec/counts.json
+python -m spec --explore Fence  only the explorer: needs no Java, prints the path to a violation
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A configuration of TLC, read for the explorer as well: both explore the same thing because they read the same file."""
+"""A configuration of TLC, read for the explorer too: both explore the same thing because they read the same file."""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ Projection, in the order of the specification's variables:
     after, got          of the surroundings: the controller's cursor for the latest pull (-1: nobody serves it), and
                         the last item that the current generation's runtime has
     taken, dropped      of the surroundings: which items whoever may ack them has had, and which the store gave up
-Left out: what canonical.py leaves out; Workers (two, ready, with room: spec/ownership.py explores them), agenda.
+    due, note, stalled  on the agenda; whether there is a note, a stall, that equals the cursors
+Left out: what canonical.py leaves out; Workers (two, ready, with room: spec/ownership.py explores them).
 
 Who acts here: one producer; one controller and one runtime, for the latest pull of the current generation; and, at any
 time, everybody from before, whose steps must change nothing. A loss is one step: the Worker expires, the live is
@@ -27,11 +28,11 @@ from dhsched.ownership.model import STEPS, Create
 from dhsched.ownership.outcomes import Ended, Items, Stale
 from dhsched.ownership.state import EMPTY, Live, State
 from dhsched.types import slot_tag
-
-from spec.canonical import NOW, canonical
+from spec.canonical import NOW, aged, canonical
 from spec.configuration import Configuration
 from spec.explore import Move
-from spec.ownership import POOL, boot, named, worker_id, worker_number
+from spec.shapes import boot, named, worker_id, worker_number
+from spec.stores import POOL
 
 LIVE = "t/L1"
 PRODUCER = "p"
@@ -71,9 +72,10 @@ class Node:
 class Input:
     """`World` for spec/explore.py."""
 
-    variables = tuple(
-        "epoch issued sel active pull slot st appended released acked marks boundary suspect moving hold sent"
-        " after got taken dropped".split()
+    variables: tuple[str, ...] = (
+        *("epoch", "issued", "sel", "active", "pull", "slot", "st"),
+        *("appended", "released", "acked", "marks", "boundary", "suspect", "moving", "hold", "sent"),
+        *("due", "note", "stalled", "after", "got", "taken", "dropped"),
     )
 
     def __init__(self, configuration: Configuration, *, strict: bool = False) -> None:
@@ -113,7 +115,7 @@ class Input:
         return (*self.nodes[index].shape, after, got, taken, dropped)
 
     def moves(self, key: Key) -> Iterator[Move]:
-        index, after, got, taken, dropped = key
+        index, after, got, _, _ = key
         node = self.nodes[index]
         if node.effects is None:
             node.effects = list(self.store_effects(node))
@@ -194,6 +196,8 @@ class Input:
         if "closing" in self.on:
             yield from self.step(node, "end", "end_live", live=LIVE)
             yield from self.step(node, "end after what is pending", "end_live", live=LIVE, after_pending=True)
+        if "looks" in self.on and live.state != "ended":
+            yield from self.looking(node, live)
         yield from self.from_before(node, live)
 
     def producing(self, node: Node, live: Live) -> Iterator[Effect]:
@@ -240,6 +244,14 @@ class Input:
             label = "place, forced" if forced else "place at the boundary"
             for effect in self.step(node, label, "place", live=LIVE, operation="new", force=forced, **arguments):
                 yield replace(effect, at_boundary=not forced)
+
+    def looking(self, node: Node, live: Live) -> Iterator[Effect]:
+        for expired in (False, True) if live.move else (False,):
+            for ripe in (False, True) if live.note else (False,):
+                state, _ = STEPS["look"](aged(node.state, LIVE, expired=expired, ripe=ripe), NOW, self.limits, live=LIVE)
+                yield from self.effect(node, f"look{', move expired' * expired}{', note ripe' * ripe}", state)
+        said = {"worker": live.selected, "boot": node.state.workers[live.selected].boot}
+        yield from self.step(node, "report busy", "report", busy=[slot_tag(LIVE, live.epoch)], **said)
 
     def from_before(self, node: Node, live: Live) -> Iterator[Effect]:
         """Acks of older generations, and acks of what was never released: nothing may come of them."""
@@ -350,6 +362,9 @@ def shape_of(state: State) -> tuple[Any, ...]:
         move.number if move else 0,
         hold,
         live.producers.get(PRODUCER, (0,))[0],
+        LIVE in state.agenda.get(live.priority, {}),
+        live.note is not None and live.note[0] == live.cursors,
+        live.stalled is not None and live.stalled == live.cursors,
     )
 
 

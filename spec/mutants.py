@@ -1,8 +1,8 @@
 """Rules of the protocol broken on purpose, one at a time, and who notices.
 
-A check that has never failed proves little. Each mutant here is caught by TLC (where the module knows its name: constant
-`Mutant`), by the explorer (where `breaks` patches the product's own functions), or by both, and always by the named
-invariant: a mutant that is caught by something else, or not at all, fails `make spec` and `make test`.
+A check that has never failed proves little. Each mutant here is caught by TLC (where the module knows its name:
+constant `Mutant`), by the explorer (where `patch` breaks the product's own functions), or by both, and always by the
+named invariant: a mutant that is caught by something else, or not at all, fails `make spec` or `make test`.
 """
 
 from __future__ import annotations
@@ -195,6 +195,12 @@ def starts_too_many(real: Any, agent: agency.Agent) -> Any:
     return real(replace(agent, capacity=99))
 
 
+def departs_all(real: Any, agent: agency.Agent) -> Any:
+    actions = real(agent)
+    idle = [tag for tag, slot in sorted(agent.table.items()) if slot == "departing" and tag not in agent.runs]
+    return [*actions, *(agency.Depart(tag) for tag in idle if agency.Depart(tag) not in actions)]
+
+
 def take_any_table(real: Any, agent: agency.Agent, *, rev: int, **named: Any) -> Any:
     return replace(real(replace(agent, rev=0), rev=rev, **named), rev=rev)
 
@@ -353,6 +359,13 @@ MUTANTS = (
         tlc=("Late", "I4"),
         explorer=("Late", "I4"),
         patch=lambda: function(agency, "starts", starts_too_many),
+    ),
+    Mutant(
+        "agent-departs-all",
+        "an agent gives a slot back that stands for a runtime whose own slot is gone",
+        tlc=("Spare", "Slots"),
+        explorer=("Spare", "Slots"),
+        patch=lambda: function(agency, "reconcile", departs_all),
     ),
     Mutant(
         "older-table-taken",

@@ -30,7 +30,7 @@ class Missing(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What TLC found. `violated` names an invariant, or is "temporal", or None; `states` is None if it stopped early."""
+    """What TLC found. `violated` names an invariant, or is "temporal"; `states` is None if it stopped early."""
 
     states: int | None
     violated: str | None

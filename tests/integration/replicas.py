@@ -23,7 +23,6 @@ from dhsched.store.redis import RedisStore
 from dhsched.web import run_service
 from dhsched.web.logs import configure_logging
 
-
 SILENCE_IS_FINE = {"DHSCHED_DISPATCH_WORKER_TTL_S": "3600"}
 """Workers that `register` makes report once: nobody shall call them lost for it."""
 

@@ -11,14 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import zlib
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple
 
-from aiohttp import WSMessage, WSMsgType
 from tests.integration.fleet import Consumed
+from tests.integration.sockets import Network
 
 from dhsched.infer.context import InferContext, Metrics
 from dhsched.infer.held import Holder
@@ -70,6 +69,16 @@ class RecordingStore(RedisStore):
     async def step(self, name: str, arguments: Mapping[str, Any]) -> Any:
         return await self._to_its_end(self._record_step(name, arguments))
 
+    def begin(self, name: str, arguments: Mapping[str, Any]) -> asyncio.Future[Any]:
+        future = super().begin(name, arguments)
+
+        def record(answered: asyncio.Future[Any]) -> None:
+            reply = answered.result()
+            self.steps.append(Step((reply[1], 0), name, dict(arguments), self.outcome_of(reply)))
+
+        future.add_done_callback(record)
+        return future
+
     async def _run_each(self, script: Script, argv: list[Argument], rows: Sequence[Sequence[Argument]]) -> list[Any]:
         outcomes: list[Any] = await self._to_its_end(self._record_each(script, argv, rows))
         return outcomes
@@ -100,67 +109,6 @@ def row_arguments(name: str, row: Sequence[Any]) -> dict[str, Any]:
     if name == "release_input":
         return {**common, "pull_no": row[3], "after": row[4], "credit": row[5]}
     return {**common, "n": row[3], "saved": row[5] if row[4] == "1" else None}
-
-
-# -- sockets in memory
-
-
-class MemorySocket:
-    """One end of a connection. `cut` is what a pulled cable is, except that both ends find out."""
-
-    def __init__(self) -> None:
-        self.other: MemorySocket
-        self._frames: asyncio.Queue[bytes | None] = asyncio.Queue()
-
-    async def send_bytes(self, data: bytes, /) -> None:
-        self.other._frames.put_nowait(data)
-
-    def __aiter__(self) -> AsyncIterator[WSMessage]:
-        return self
-
-    async def __anext__(self) -> WSMessage:
-        frame = await self._frames.get()
-        if frame is None:
-            raise StopAsyncIteration
-        return WSMessage(WSMsgType.BINARY, frame, None)
-
-    async def close(self) -> None:
-        self.cut()
-
-    def cut(self) -> None:
-        for end in (self, self.other):
-            end._frames.put_nowait(None)
-
-
-class Network:
-    """The controllers by URL. A controller that is down cannot be reached."""
-
-    def __init__(self) -> None:
-        self.controllers: dict[str, PullText] = {}
-        self.sockets: list[MemorySocket] = []
-        self._serving: set[asyncio.Task[None]] = set()
-
-    @asynccontextmanager
-    async def dial(self, url: str) -> AsyncIterator[MemorySocket]:
-        pulls = self.controllers.get(url)
-        if pulls is None:
-            raise ConnectionRefusedError(url)
-        ours, theirs = MemorySocket(), MemorySocket()
-        ours.other, theirs.other = theirs, ours
-        task = asyncio.create_task(pulls.serve_socket(theirs))
-        self._serving.add(task)
-        task.add_done_callback(self._serving.discard)
-        self.sockets.append(ours)
-        try:
-            yield ours
-        finally:
-            ours.cut()
-            self.sockets.remove(ours)
-
-    async def close(self) -> None:
-        for task in [*self._serving]:
-            task.cancel()
-        await asyncio.gather(*self._serving, return_exceptions=True)
 
 
 # -- one Worker
@@ -310,7 +258,8 @@ class Cell:
     async def push(self) -> None:
         kind: Kind = self.r.choices(KINDS, [12, 1, 1])[0]
         self._requests += 1
-        await self.store.append_input(
+        # Through one of the controllers, which may hold the live's pull or not.
+        await self.r.choice([*self.network.controllers.values()]).context.append(
             live=self.r.choice(LIVES),
             kind=kind,
             payload=str(self._requests).encode(),
@@ -357,6 +306,13 @@ class Cell:
         if self.network.sockets:
             self.r.choice(self.network.sockets).cut()
 
+    async def pull_again(self) -> None:
+        """As after a refused call: on the connection that it has, with items of the pull before still on their way."""
+        streams = [stream for worker in self.workers for stream in worker.pulls._streams.values()]
+        if streams:
+            stream = self.r.choice(streams)
+            next(w for w in self.workers if stream in w.pulls._streams.values()).pulls._ask(stream)
+
     async def lose_hints(self) -> None:
         """As after a reconnect to the store: whatever was published may be lost, and every pull is due."""
         for pulls in self.network.controllers.values():
@@ -371,8 +327,8 @@ class Cell:
 
     async def run(self, operations: int) -> None:
         may = [self.push, self.push_many, self.report, self.move, self.kill, self.expire, self.recover, self.cut]
-        may += [self.flush_scripts, self.pause, self.lose_hints]
-        weights = [12, 6, 10, 3, 1, 1, 2, 1, 0.2, 8, 1]
+        may += [self.flush_scripts, self.pause, self.lose_hints, self.pull_again]
+        weights = [12, 6, 10, 3, 1, 1, 2, 2, 0.2, 8, 1, 6]
         for _ in range(operations):
             await self.r.choices(may, weights)[0]()
         if self.r.random() < 0.2:

@@ -49,7 +49,7 @@ async def test_without_an_id_the_server_makes_one_and_a_key_makes_it_the_same(ap
     body = {"digital_id": "anna"}
     first, second = [(await api("POST", "/v1/lives", body))[1]["live_id"] for _ in range(2)]
     assert first != second
-    keyed = [await api("POST", "/v1/lives", body, headers={"Idempotency-Key": "k1"}) for _ in range(2)]
+    keyed = [await api("POST", "/v1/lives", body, headers={"Idempotency-Key": "user:7/order=1"}) for _ in range(2)]
     assert [status for status, _ in keyed] == [201, 200]
     assert keyed[0][1]["live_id"] == keyed[1][1]["live_id"]
 

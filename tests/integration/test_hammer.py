@@ -133,8 +133,8 @@ def items(first: int, *blobs: str, **given: Any) -> Line:
     return line("release_input", **{"is": "Items", "first": first, "items": blobs, "given": given})
 
 
-def pull(number: int) -> Line:
-    return line("pull", **{"is": "Pulling", "pull_no": number})
+def pull(number: int, after: int = 0) -> Line:
+    return line("pull", **{"is": "Pulling", "pull_no": number, "after": after})
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,8 @@ def pull(number: int) -> Line:
         ([commit("A", 1), line("new_term", floor=9, **{"is": "NewTerm"}), items(1, "x")], "the floor is 9"),
         ([commit("A", 1), line("ack_input", ended=True, **{"is": "Acked"}), items(1, "x")], "which is at epoch None"),
         ([commit("A", 1), pull(1), pull(2), items(1, "x")], "was handed 1, and the latest pull is 2"),
-        ([commit("A", 1), items(1, "x"), items(3, "z")], "was handed 3 after 1"),
+        ([commit("A", 1), pull(1), items(1, "x"), items(1, "x"), items(3, "z")], "was handed 3 after 1"),
+        ([commit("A", 1), pull(1, after=2), items(4, "z")], "was handed 4 after 2"),
         ([commit("A", 1), items(1, "x"), items(1, "y")], "I6: item 1 of L was 'x' and is 'y'"),
         ([line("register_worker", worker="A", **{"is": "Registered"}), commit("A", 1, load=2)], "I4: A holds 2 slots"),
     ],
@@ -177,7 +178,7 @@ class Judge:
         self.floor = 0
         self.capacity: dict[str, int] = {}
         self.pulls: dict[tuple[str, int], int] = {}  # The latest, by (live, epoch).
-        self.last_item: dict[tuple[str, int, int], int] = {}  # By (live, epoch, pull).
+        self.last_item: dict[tuple[str, int, int], int] = {}  # Of each (live, epoch, pull): what it has.
         self.content: dict[str, dict[int, str]] = {}
 
     def take(self, step: str, a: Line, outcome: Line) -> Iterator[str]:
@@ -194,6 +195,7 @@ class Judge:
             case "pull", "Pulling":
                 yield from self.fenced(a)
                 self.pulls[a["live"], a["epoch"]] = outcome["pull_no"]
+                self.last_item[a["live"], a["epoch"], outcome["pull_no"]] = outcome["after"]
             case "ack_input", "Acked":
                 yield from self.fenced(a)
             case "report", "Reported":
@@ -252,7 +254,7 @@ class Judge:
         skipped = key in self.last_item and first > self.last_item[key] + 1
         if skipped and outcome["items"][0][0] not in "IJ":  # Only an interrupt passes over what was before it.
             yield f"I6: {key} was handed {first} after {self.last_item[key]}"
-        self.last_item[key] = first + len(outcome["items"]) - 1
+        self.last_item[key] = max(self.last_item.get(key, 0), first + len(outcome["items"]) - 1)
         for seq, item in enumerate(outcome["items"], start=first):
             if self.content.setdefault(live, {}).setdefault(seq, item) != item:
                 yield f"I6: item {seq} of {live} was {self.content[live][seq]!r} and is {item!r}"

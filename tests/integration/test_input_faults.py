@@ -12,6 +12,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 from tests.integration.fleet import Fleet, Record, fleet, until
 from tests.integration.test_input_path import until_acked, until_slots
 
@@ -221,6 +222,31 @@ async def test_a_paused_store_loses_nothing(tmp_path: Path, kind: str) -> None:
         assert (await f.push("a", "after"))[0] == 200
         await until(lambda: len(record.consumed) == 3, "what was accepted")
         assert record.texts("a") == ["before", "during", "after"]
+
+
+async def test_a_silent_replica_is_left_after_a_second(tmp_path: Path) -> None:
+    async def silent(request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse(autoclose=False)
+        await socket.prepare(request)
+        await asyncio.sleep(60)
+        return socket
+
+    app = web.Application()
+    app.router.add_get("/v1/workers/link", silent)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        async with fleet(tmp_path) as f:
+            f.dispatch.insert(0, f"http://127.0.0.1:{runner.addresses[0][1]}")
+            began = asyncio.get_running_loop().time()
+            await f.start_worker(Record(), "w1")
+            f.dispatch.pop(0)
+            await until_workers(f, lambda found: found, "a registration with the other replica")
+            assert asyncio.get_running_loop().time() - began < 4
+    finally:
+        await runner.cleanup()
 
 
 # -- helpers

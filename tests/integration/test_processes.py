@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from tests.integration.fleet import Fleet, fleet, until
+from tests.integration.fleet import Fleet, Record, fleet, until
 from tests.integration.processes import Process, Processes, processes, start, until_consumed
 from tests.integration.test_input_path import until_acked
 
@@ -78,6 +78,35 @@ async def test_an_item_consumed_and_not_acked_comes_again(tmp_path: Path) -> Non
         assert second.consumed("k") == [(again["epoch"], 2, "hang"), (again["epoch"], 3, "next")]
         opened = next(line for line in second.lines if line["event"] == "open")
         assert opened["state"] == "after fine", "the state saved at the last ack"
+
+
+async def test_a_frozen_controller_is_left_for_another(tmp_path: Path) -> None:
+    """Half-open sockets: the connection looks alive and brings nothing. What it brings later is stale."""
+    record = Record()
+    async with fleet(tmp_path) as f:
+        frozen = await start("run", "infer", "--store", f.store_url, "--port", "0", "--log-level", "error")
+        try:
+            await until(lambda: frozen.url, "the second controller", 30)
+            await f.start_worker(record, "w", capacity=8)
+            await asyncio.sleep(1.2)  # Until both controllers are known.
+            lives = [f"l{i}" for i in range(6)]
+            for live in lives:
+                await f.create(live)
+                await f.push(live, "before")
+            await until(lambda: len(record.consumed) == 6, "the first items")
+            assert len(f.controllers[0].context.holder) < 6, "some pulls are with the other controller"
+            frozen.signal(signal.SIGSTOP)
+            for live in lives:
+                await f.push(live, "after")
+            await until(lambda: len(record.consumed) == 12, "the items after", 15)
+            frozen.signal(signal.SIGCONT)
+            for live in lives:
+                await f.push(live, "at last")
+            await until(lambda: len(record.consumed) == 18, "the last items")
+            for live in lives:
+                assert record.texts(live) == ["before", "after", "at last"]
+        finally:
+            await frozen.kill()
 
 
 CHILD = """

@@ -58,12 +58,26 @@ def select(
 @app.command()
 def store(
     json: Json = False,
-    lives: Annotated[int, typer.Option(min=1_000, help="Lives to fill the store with.")] = 50_000,
+    lives: Annotated[int, typer.Option(min=20_000, help="Lives to fill the store with.")] = 50_000,
 ) -> None:
     """What the steps cost the store, and what a live weighs there."""
     from dhsched.bench.store import Size, bench_store
 
     run_bench(lambda report: bench_store(Size(lives=lives), report), json)
+
+
+@app.command("input")
+def input_path(
+    json: Json = False,
+    lives: Annotated[int, typer.Option(min=1, help="Lives on the one Worker.")] = 2_000,
+    items: Annotated[int, typer.Option(min=10, help="Items, as fast as they go.")] = 40_000,
+    rate: Annotated[int, typer.Option(min=1, help="Items per second where lateness is measured.")] = 2_000,
+    peers: Annotated[bool, typer.Option(help="Also redis-py and NATS.")] = True,
+) -> None:
+    """From push to runtime to ack through the fence, against redis-py streams and NATS JetStream."""
+    from dhsched.bench.input import Size, bench_input
+
+    run_bench(lambda report: bench_input(Size(lives=lives, items=items, rate=rate, peers=peers), report), json)
 
 
 def run_bench(bench: Callable[[Callable[[str], None]], Coroutine[Any, Any, dict[str, Any]]], json: bool) -> None:

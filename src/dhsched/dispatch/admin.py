@@ -17,7 +17,7 @@ from dhsched.dispatch.config import (
     PutDigitalId,
     PutPool,
 )
-from dhsched.dispatch.context import TENANT, DispatchContext, settle
+from dhsched.dispatch.context import DispatchContext, settle
 from dhsched.ownership import outcomes as o
 from dhsched.store.reads import WorkerState
 from dhsched.types import check_id, check_worker, split_tag
@@ -306,13 +306,13 @@ class Configuration:
         return NamedDigitalId(name, config)
 
     async def _live_of(self, digital_id: str) -> str | None:
-        """A live that has not ended and shows this DigitalID. It walks all lives: this is asked seldom."""
+        """A live, of any tenant, that has not ended and shows this DigitalID. It walks all: this is asked seldom."""
         after = ""
-        while names := await self.context.reads.names(TENANT, after, USE_STEP):
+        while names := await self.context.reads.all_names(after, USE_STEP):
             for row in await self.context.reads.rows(names):
                 if row.digital_id == digital_id and row.state != "ended":
                     return row.live.partition("/")[2]
-            after = names[-1].partition("/")[2]
+            after = names[-1]
         return None
 
     async def _configure(self, kind: str, name: str, value: Any) -> bool:

@@ -56,6 +56,14 @@ class Metrics:
         self.lost = Counter("dhsched_workers_lost", "Workers that this replica called lost.", registry=registry)
         self.refusals = Counter("dhsched_refusals", "Candidates that were passed over.", ["why"], registry=registry)
         self._registry = registry
+        self._places: dict[tuple[str, str], Counter] = {}
+
+    def count_place(self, because: str, outcome: str) -> None:
+        """One more of these. Finding a series costs more than counting in it, and every create counts."""
+        series = self._places.get((because, outcome))
+        if series is None:
+            series = self._places[because, outcome] = self.places.labels(because, outcome)
+        series.inc()
 
     def watch(self, context: DispatchContext) -> None:
         """Figures that are read when they are asked for."""

@@ -188,6 +188,6 @@ def worker_row(row: WorkerState) -> WorkerRow:
         capacity=row.capacity,
         starting=row.starting,
         barred=row.barred,
-        labels=frozenset(row.labels.split()),
+        labels=frozenset(row.labels.replace(",", " ").split()),
         rev=row.rev,
     )

@@ -12,7 +12,7 @@ from dhsched.dispatch.lives import IDEMPOTENCY_KEY, digest, ended, find_digital_
 from dhsched.dispatch.place import Attempt, NoRoom, explanation_of, no_room, place_once
 from dhsched.ownership import outcomes as o
 from dhsched.placement import PlacementRequest
-from dhsched.types import check_id, check_worker
+from dhsched.types import check_worker
 from dhsched.web import Asked, Endpoint, Problem, is_set
 
 
@@ -94,7 +94,7 @@ class Moving:
             until=self.context.until(),
         )
         self.context.fleet.learn(outcome, sent_rev=sent_rev, took_slot=target != source)
-        self.context.metrics.places.labels("reassign", type(outcome).__name__).inc()
+        self.context.metrics.count_place("reassign", type(outcome).__name__)
         if isinstance(outcome, NoRoom):
             raise refused_by(target, outcome.refusals[0])
         return outcome
@@ -103,7 +103,6 @@ class Moving:
         key = asked.header("Idempotency-Key")
         if not key:
             return self.context.operation()
-        check_id(key, "Idempotency-Key")
         return "op-" + digest(self.context.tenant(asked), live_id, key)
 
     def _answer(

@@ -28,6 +28,7 @@ class Attempt:
 
     outcome: o.PlaceOutcome
     choice: Choice
+    leave: str = ""  # The Worker that was not to be chosen.
 
 
 async def place_new(
@@ -99,8 +100,11 @@ async def place_once(
         ),
         until=context.until(),
     )
-    learn(context, live, because, choice, outcome, sent_rev)
-    return Attempt(outcome, choice)
+    # A live that comes back into the slot it holds takes no other one.
+    took_slot = isinstance(outcome, o.Committed) and outcome.generation.worker != also
+    context.fleet.learn(outcome, sent_rev=sent_rev, took_slot=took_slot)
+    note(context, live, because, choice, outcome)
+    return Attempt(outcome, choice, leave)
 
 
 def choose_candidates(context: DispatchContext, request: PlacementRequest) -> Choice:
@@ -118,13 +122,10 @@ def choose_candidates(context: DispatchContext, request: PlacementRequest) -> Ch
     return choice
 
 
-def learn(
-    context: DispatchContext, live: str, because: Because, choice: Choice, outcome: o.PlaceOutcome, sent_rev: int
-) -> None:
-    """Correct the view, count, and remember why."""
-    context.fleet.learn(outcome, sent_rev=sent_rev)
+def note(context: DispatchContext, live: str, because: Because, choice: Choice, outcome: o.PlaceOutcome) -> None:
+    """Count, and remember why."""
     name = type(outcome).__name__
-    context.metrics.places.labels(because, name).inc()
+    context.metrics.count_place(because, name)
     refusals: tuple[o.Refusal, ...] = ()
     if isinstance(outcome, (o.Committed, o.Full, o.Starting, o.Waiting)):
         refusals = outcome.refusals
@@ -151,9 +152,10 @@ def no_room(context: DispatchContext, live_id: str, attempt: Attempt, *, explain
     listed = ", ".join(choice.pools)
     match outcome:
         case o.Full():
+            who = f"every Worker but {attempt.leave}" if attempt.leave else "every Worker"
             why = "is full" if any(pool.capacity for pool in pools.values()) else "has gone or never came"
             detail = (
-                f"no capacity for live {live_id}: every Worker that may serve DigitalID {digital_id} {why}; {tried}; "
+                f"no capacity for live {live_id}: {who} that may serve DigitalID {digital_id} {why}; {tried}; "
                 f"add Workers to Pool {listed}, make {digital_id} eligible for another Pool, or create with wait_s"
             )
         case o.Starting():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -28,6 +28,7 @@ from dhsched.store.connect import LinkSettings
 from dhsched.store.controllers import ANNOUNCE_S, Controller, announce, withdraw
 from dhsched.store.reads import Reads
 from dhsched.store.redis import RedisStore
+from dhsched.store.scripts import Script
 from dhsched.tokens import open_tokens
 from dhsched.web import Service, make_app, serve
 
@@ -63,15 +64,17 @@ class Infer:
 
 
 @asynccontextmanager
-async def open_infer(settings: InferSettings, *, limits: Limits = DEFAULT_LIMITS) -> AsyncIterator[Infer]:
-    """Connect to the store and put the parts together."""
+async def open_infer(
+    settings: InferSettings, *, limits: Limits = DEFAULT_LIMITS, scripts: Mapping[str, Script] | None = None
+) -> AsyncIterator[Infer]:
+    """Connect to the store and put the parts together. `scripts` are other texts of the steps, for measurements."""
     if settings.store is None:
         raise BadSetting("an Infer-Controller needs the store that Dispatch uses; give --store URL or DHSCHED_STORE")
     address = parse_address(settings.store)
     name = settings.name or f"i-{secrets.token_hex(4)}"
     linked = LinkSettings(client_name="dhsched-infer")
     async with (
-        await RedisStore.open(address, cell=settings.cell, limits=limits, settings=linked) as store,
+        await RedisStore.open(address, cell=settings.cell, limits=limits, settings=linked, scripts=scripts) as store,
         await Reads.open(address, cell=settings.cell) as reads,
     ):
 
@@ -104,10 +107,11 @@ async def run_infer(
     stop: asyncio.Event,
     *,
     limits: Limits = DEFAULT_LIMITS,
+    scripts: Mapping[str, Script] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> None:
     """Serve until `stop` is set."""
-    async with open_infer(settings, limits=limits) as infer:
+    async with open_infer(settings, limits=limits, scripts=scripts) as infer:
         announced: list[asyncio.Task[None]] = []
         served = asyncio.Event()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -36,8 +37,17 @@ class Metrics:
         self.push_seconds = Histogram(
             "dhsched_push_seconds", "Items, from decoded to stored.", buckets=SECONDS_BUCKETS, registry=registry
         )
-        self.pushes = Counter("dhsched_pushes", "Items pushed, by outcome.", ["outcome"], registry=registry)
+        self._pushes = Counter("dhsched_pushes", "Items pushed, by outcome.", ["outcome"], registry=registry)
+        self._by_outcome: dict[type, Counter] = {}
         self._registry = registry
+
+    def pushed(self, outcome: o.AppendOutcome, began: float) -> None:
+        """Count one item that came at `began`."""
+        counter = self._by_outcome.get(type(outcome))
+        if counter is None:  # Looking a label up costs more than counting it.
+            counter = self._by_outcome[type(outcome)] = self._pushes.labels(type(outcome).__name__)
+        counter.inc()
+        self.push_seconds.observe(time.perf_counter() - began)
 
     def watch(self, holder: Holder) -> None:
         """Figures that are read when they are asked for. The two refusals are the fence at work."""
@@ -95,16 +105,21 @@ class InferContext:
         give_up = loop.time() + self.settings.deadline_s
         unknown = False
         while True:
+            item = {"live": live, "kind": kind, "payload": payload, "boundary": boundary, "request": request}
+            stored = self.store.begin("append_input", {**item, "producer": "", "n": 0})
+            held = self.holder.push_begins(live)
+            outcome: o.AppendOutcome | None = None
             try:
-                outcome = await self.store.append_input(
-                    live=live, kind=kind, payload=payload, boundary=boundary, request=request
-                )
+                outcome = self.store.outcome_of(await stored)
             except StoreUnavailable as error:
                 unknown = unknown or error.unknown
                 if loop.time() + RETRY_S >= give_up:
                     raise StoreUnavailable(str(error), unknown=unknown) from error
                 await asyncio.sleep(RETRY_S)
                 continue
+            finally:
+                self.holder.push_ended(held, outcome)
+            assert outcome is not None
             return outcome
 
 

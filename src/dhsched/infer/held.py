@@ -8,6 +8,13 @@ No task, no timer and no call belongs to one live.
 Nothing is decided here. The store releases, under its fence; what comes back is passed on. A call whose outcome is
 unknown is repeated with the same cursor, and the store answers with the same range, so nothing is skipped or doubled.
 Hints come over the connection that the calls go over: when it was lost, hints may have been, and every pull is due.
+
+An item that is pushed through the controller that holds its live's pull does not wait for the hint: the release is sent
+right behind the append, over the same connection, so it finds the item (`push_begins`). The append's own hint is then
+not answered with another release. It always comes before the append's reply, so at the reply (`push_ended`) no more
+hints can be owed than appends are still under way: one that was not published is never waited for. And the reply says
+which number the item got: if the release ran first after all (the link sends a step again when the server has forgotten
+its script), that number shows it, and there is one more release.
 """
 
 from __future__ import annotations
@@ -45,8 +52,8 @@ class Held:
     """One granted pull: the latest of its live that this controller knows of."""
 
     __slots__ = (
-        *("ack_due", "ack_n", "ack_saved", "acked", "after", "again", "epoch"),
-        *("first", "live", "more", "peer", "pull_no", "release_due"),
+        *("ack_due", "ack_n", "ack_saved", "acked", "after", "again", "epoch", "expects", "first"),
+        *("hints_owed", "live", "more", "peer", "pull_no", "pushing", "release_due", "release_sent"),
     )
 
     def __init__(self, peer: Peer, live: str, epoch: int, pull_no: int, after: int) -> None:
@@ -59,7 +66,11 @@ class Held:
         self.more = False  # The last release stopped at the window, not at the end of the queue.
         self.first = True
         self.release_due = False  # Queued, or under way.
+        self.release_sent = False  # Under way.
         self.again = False  # Due once more when the one under way is back.
+        self.pushing = 0  # Appends through this controller that are under way ...
+        self.hints_owed = 0  # ... and how many of them a hint is still to come of.
+        self.expects = 0  # An item that was stored through this controller and should have been released by now.
         self.ack_due = False
         self.ack_n = 0
         self.ack_saved: bytes | None = None
@@ -115,14 +126,45 @@ class Holder:
     def on_hint(self, _channel: bytes, live: bytes) -> None:
         """Something was appended, or a hold was lifted, or the live ended."""
         held = self._held.get(live.decode())
+        if held is None:
+            return
+        if held.hints_owed:
+            held.hints_owed -= 1
+        else:
+            self.release_soon(held)
+
+    def push_begins(self, live: str) -> Held | None:
+        """An append to this live was just sent: release right behind it, if its pull is held here."""
+        held = self._held.get(live)
         if held is not None:
+            held.pushing += 1
+            held.hints_owed += 1
+            self.release_soon(held)
+        return held
+
+    def push_ended(self, held: Held | None, outcome: o.AppendOutcome | None) -> None:
+        """That append is answered, or will never be."""
+        if held is None:
+            return
+        held.pushing -= 1
+        held.hints_owed = min(held.hints_owed, held.pushing)
+        if isinstance(outcome, o.Appended) and self._held.get(held.live) is held:
+            held.expects = max(held.expects, outcome.seq)
+            if not held.release_due:
+                self._check(held)
+
+    def _check(self, held: Held) -> None:
+        """Once per push at most: what a hold keeps back must not be asked for again and again."""
+        expected, held.expects = held.expects, 0
+        if expected > held.after and not held.more:
             self.release_soon(held)
 
     # -- what is due
 
     def release_soon(self, held: Held) -> None:
         if held.release_due:
-            held.again = True
+            # One that is only queued will be sent after whatever made it due.
+            held.again = held.again or held.release_sent
         elif held.peer.outbox.full:
             # A slow reader holds back only itself: its pulls wait until its connection has drained.
             held.peer.waiting.add(held)
@@ -174,6 +216,8 @@ class Holder:
     async def _release(self, rows: list[Held]) -> None:
         credit = self._credit
         asked = [Release(h.live, h.peer.worker, h.epoch, h.pull_no, h.after, credit) for h in rows]
+        for held in rows:
+            held.release_sent = True
         try:
             outcomes = await self._store.release_many(asked)
         except StoreError as error:
@@ -183,16 +227,20 @@ class Holder:
         finally:
             self._releasing -= 1
         for held, outcome in zip(rows, outcomes, strict=True):
-            held.release_due = False
+            held.release_due = held.release_sent = False
             again, held.again = held.again, False
             self._released(held, outcome)
-            if again and self._held.get(held.live) is held:
+            if self._held.get(held.live) is not held:
+                continue
+            if again:
                 self.release_soon(held)
+            elif held.expects:
+                self._check(held)
         self._flush_soon()
 
     def _release_again(self, rows: list[Held]) -> None:
         for held in rows:
-            held.release_due = held.again = False
+            held.release_due = held.release_sent = held.again = False
             if self._held.get(held.live) is held:
                 self.release_soon(held)
 

@@ -57,8 +57,7 @@ def endpoints(context: InferContext) -> Sequence[Endpoint]:
         outcome = await context.append(
             live=live, kind=body.kind, payload=payload, boundary=body.boundary, request=request
         )
-        context.metrics.pushes.labels(type(outcome).__name__).inc()
-        context.metrics.push_seconds.observe(time.perf_counter() - began)
+        context.metrics.pushed(outcome, began)
         problem = refusal(live_id, outcome)
         if problem is not None:
             raise problem

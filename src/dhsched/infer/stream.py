@@ -27,6 +27,7 @@ from aiohttp import WSMsgType, web
 
 from dhsched.errors import DhschedError
 from dhsched.infer.context import InferContext, payload_of, refusal
+from dhsched.infer.held import Held
 from dhsched.infer.joining import Joined, Joiner
 from dhsched.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
@@ -211,7 +212,8 @@ class StreamPeer:
                 "request": "",
             },
         )
-        stored.add_done_callback(lambda future: self._stored(line, entry, future))
+        held = context.holder.push_begins(line.live)
+        stored.add_done_callback(lambda future: self._stored(line, entry, held, future))
 
     def _line(self, push: Push) -> Line:
         live_id = push.live if isinstance(push.live, str) else self._live_id
@@ -232,11 +234,15 @@ class StreamPeer:
 
     # -- replies
 
-    def _stored(self, line: Line, entry: Entry, future: asyncio.Future[Any]) -> None:
+    def _stored(self, line: Line, entry: Entry, held: Held | None, future: asyncio.Future[Any]) -> None:
         try:
-            self._settle(line, entry, RedisStore.outcome_of(future.result()))
+            outcome: o.AppendOutcome = RedisStore.outcome_of(future.result())
         except DhschedError as error:
+            self._context.holder.push_ended(held, None)
             self._failed(line, entry, error)
+            return
+        self._context.holder.push_ended(held, outcome)
+        self._settle(line, entry, outcome)
 
     def _settle(self, line: Line, entry: Entry, outcome: o.AppendOutcome) -> None:
         answer = entry.answer
@@ -248,8 +254,7 @@ class StreamPeer:
             problem = refusal(line.live_id, outcome)
             answer.problem = problem.document() if problem else None
         entry.done = True
-        self._context.metrics.pushes.labels(type(outcome).__name__).inc()
-        self._context.metrics.push_seconds.observe(time.perf_counter() - entry.began)
+        self._context.metrics.pushed(outcome, entry.began)
         self._answer(line)
 
     def _failed(self, line: Line, entry: Entry, error: DhschedError) -> None:

@@ -45,6 +45,7 @@ log = structlog.get_logger(__name__)
 
 LINK_PATH = "/v1/workers/link"
 CONNECT_S = 2.0
+CLOSE_S = 0.5  # For a replica to say goodbye; one that is frozen will not.
 BACKOFF_S = 0.2  # Between two replicas; doubled after each round of them, up to:
 BACKOFF_MAX_S = 2.0
 UNAUTHORIZED = "UNAUTHORIZED"
@@ -140,7 +141,10 @@ class DispatchLink:
         try:
             async with asyncio.timeout(CONNECT_S):
                 socket = await self._http.ws_connect(
-                    url.rstrip("/") + LINK_PATH, heartbeat=HEARTBEAT_S, max_msg_size=FRAME_BYTES_MAX
+                    url.rstrip("/") + LINK_PATH,
+                    heartbeat=HEARTBEAT_S,
+                    max_msg_size=FRAME_BYTES_MAX,
+                    timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_S),
                 )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             log.warning("no link to Dispatch", replica=url, why=str(error) or type(error).__name__)

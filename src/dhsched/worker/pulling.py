@@ -46,6 +46,7 @@ log = structlog.get_logger(__name__)
 
 PULL_PATH = "/v1/pull"
 CONNECT_S = 3.0
+CLOSE_S = 0.5  # For a controller to say goodbye; one that is frozen will not.
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 2.0
 RETRY_S = 0.25  # Before a pull is tried again that its controller could not serve.
@@ -67,7 +68,12 @@ Dial = Callable[[str], AbstractAsyncContextManager[Socket]]
 
 def dial_with(http: aiohttp.ClientSession) -> Dial:
     def dial(url: str) -> AbstractAsyncContextManager[Socket]:
-        return http.ws_connect(url.rstrip("/") + PULL_PATH, heartbeat=HEARTBEAT_S, max_msg_size=FRAME_BYTES_MAX)
+        return http.ws_connect(
+            url.rstrip("/") + PULL_PATH,
+            heartbeat=HEARTBEAT_S,
+            max_msg_size=FRAME_BYTES_MAX,
+            timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_S),
+        )
 
     return dial
 

@@ -1,0 +1,62 @@
+"""The far end of the input benchmark: a runtime that counts, and tells how late each item was.
+
+Its payload begins with the time at which it was pushed, by the clock that all processes of one machine share. Once in
+a while, and when it is asked (`tell`), it prints a line: {"consumed": n, "late_ms": [...]} of the items since.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+
+from dhsched.worker import Session
+
+TELL_S = 0.1
+
+
+class Counter:
+    """What one process consumed."""
+
+    def __init__(self) -> None:
+        self.consumed = 0
+        self.late_ms: list[float] = []
+        self._told_at = 0.0
+
+    def took(self, payload: bytes) -> None:
+        now = time.monotonic()
+        self.consumed += 1
+        self.late_ms.append((now - float(payload[:20])) * 1000)
+        if now - self._told_at > TELL_S:
+            self.tell(now)
+
+    def tell(self, now: float | None = None) -> None:
+        self._told_at = now or time.monotonic()
+        line = {"consumed": self.consumed, "late_ms": [round(late, 3) for late in self.late_ms]}
+        self.late_ms = []
+        os.write(sys.stdout.fileno(), (json.dumps(line) + "\n").encode())
+
+
+counter = Counter()
+_telling: list[asyncio.Task[None]] = []
+
+
+async def timed(session: Session) -> None:
+    """The runtime: as little as `null`, and a clock."""
+    if not _telling:
+        _telling.append(asyncio.create_task(_tell_now_and_then()))
+    async for item in session.inputs():
+        counter.took(item.payload)
+
+
+async def _tell_now_and_then() -> None:
+    while True:
+        await asyncio.sleep(TELL_S)
+        if counter.late_ms:
+            counter.tell()
+
+
+def stamp() -> bytes:
+    return b"%020.6f" % time.monotonic()

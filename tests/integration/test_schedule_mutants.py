@@ -1,0 +1,83 @@
+"""Mutants of the input path that the schedules catch: a check that nothing can fail checks nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from tests.integration import schedule
+from tests.integration.test_schedules import quiet, run_all
+from tests.servers import running_server
+
+from dhsched.infer.held import Held, Holder
+from dhsched.ownership import agent as rules
+from dhsched.ownership import outcomes as o
+from dhsched.ownership.state import frozen
+from dhsched.wire import Pulling
+from dhsched.worker.pulling import Connection, PullClient
+from dhsched.worker.session import Item, Session
+
+__all__ = ["quiet"]
+
+SCHEDULES = 400  # Up to so many; the first that fails ends it.
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def accept_any_number(patch: pytest.MonkeyPatch) -> None:
+    def accept(self: Session, item: Item) -> bool:
+        self._put(item)
+        return True
+
+    patch.setattr(Session, "accept", accept)
+
+
+def ack_what_only_arrived(patch: pytest.MonkeyPatch) -> None:
+    def ack(self: Session, item: Item | None = None) -> None:
+        self._port.ack(self, self._accepted, None)
+
+    patch.setattr(Session, "ack", ack)
+
+
+def start_a_generation_twice(patch: pytest.MonkeyPatch) -> None:
+    def over(agent: rules.Agent, tag: str) -> rules.Agent:
+        return replace(agent, runs=frozen({other: phase for other, phase in agent.runs.items() if other != tag}))
+
+    patch.setattr(rules, "over", over)
+
+
+def forget_a_full_window(patch: pytest.MonkeyPatch) -> None:
+    released = Holder._released
+
+    def mutant(self: Holder, held: Held, outcome: o.ReleaseOutcome) -> None:
+        released(self, held, outcome)
+        if isinstance(outcome, o.Nothing):
+            held.more = False
+
+    patch.setattr(Holder, "_released", mutant)
+
+
+def say_no_ack_again(patch: pytest.MonkeyPatch) -> None:
+    pulling = PullClient._pulling
+
+    def mutant(self: PullClient, connection: Connection, said: Pulling) -> None:
+        stream = self._streams.get((said.live, said.epoch))
+        if stream is not None:
+            stream.ack_n = 0
+        pulling(self, connection, said)
+
+    patch.setattr(PullClient, "_pulling", mutant)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "mutate",
+    [accept_any_number, ack_what_only_arrived, start_a_generation_twice, forget_a_full_window, say_no_ack_again],
+)
+async def test_schedules_catch(mutate: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutate(monkeypatch)
+    monkeypatch.setattr(schedule, "SETTLE_S", 4.0)
+    async with running_server("valkey") as server:
+        with pytest.raises(ExceptionGroup) as caught:
+            await run_all(server.address, SCHEDULES)
+    assert caught.group_contains((AssertionError, TimeoutError))

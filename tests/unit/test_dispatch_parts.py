@@ -1,0 +1,63 @@
+"""Small parts of dispatch by themselves: the line for room, and calls whose outcome is unknown."""
+
+import asyncio
+
+import pytest
+
+from dhsched.dispatch.context import settle
+from dhsched.dispatch.lives import as_create, digest
+from dhsched.dispatch.models import CreateLive
+from dhsched.dispatch.room_line import RoomLine
+from dhsched.errors import StoreUnavailable
+
+
+def test_the_line_wakes_from_the_front_as_many_as_there_are_slots() -> None:
+    line = RoomLine(3)
+    with line.place() as first, line.place() as second, line.place() as third:
+        assert len(line) == 3 and line.full
+        line.wake(2)
+        assert (first.is_set(), second.is_set(), third.is_set()) == (True, True, False)
+        line.wake(-1)
+        assert not third.is_set()
+    assert len(line) == 0 and not line.full
+
+
+async def test_a_call_whose_outcome_is_unknown_is_repeated_as_it_was() -> None:
+    asked: list[str] = []
+
+    async def call(operation: str = "op-1") -> str:
+        asked.append(operation)
+        if len(asked) < 3:
+            raise StoreUnavailable("no answer", unknown=True)
+        return "done"
+
+    until = asyncio.get_running_loop().time() + 5
+    assert await settle("create", call, until=until) == "done"
+    assert asked == ["op-1"] * 3
+
+
+async def test_a_call_is_not_repeated_past_the_request_s_deadline() -> None:
+    async def call() -> None:
+        raise StoreUnavailable("no answer", unknown=True)
+
+    with pytest.raises(StoreUnavailable):
+        await asyncio.wait_for(settle("create", call, until=asyncio.get_running_loop().time() + 0.25), 2)
+
+
+def test_equal_parameters_have_equal_fingerprints_and_no_others() -> None:
+    def fingerprint(**more: object) -> str:
+        return as_create(CreateLive(digital_id="anna", **more)).fingerprint  # type: ignore[arg-type]
+
+    assert fingerprint(metadata={"a": 1, "b": {"c": 2, "d": 3}}) == fingerprint(
+        metadata={"b": {"d": 3, "c": 2}, "a": 1}
+    )
+    different = [
+        fingerprint(),
+        fingerprint(metadata={"a": 1}),
+        fingerprint(config={"a": 1}),
+        fingerprint(room="r"),
+        fingerprint(priority=2),
+        fingerprint(immovable=True),
+    ]
+    assert len(set(different)) == len(different)
+    assert digest("a", "b") != digest("a\n", "b")

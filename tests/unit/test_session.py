@@ -1,0 +1,147 @@
+"""What a runtime sees: order, acks folded into one cursor, interrupts, state, the end (docs/write-a-runtime.md)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from dhsched.errors import BadValue
+from dhsched.types import Generation
+from dhsched.worker.session import STATE_BYTES_MAX, Item, Session
+
+
+class FakePort:
+    def __init__(self) -> None:
+        self.acks: list[tuple[int, bytes | None]] = []
+        self.claims = 0
+
+    def claim(self, session: Session) -> None:
+        self.claims += 1
+
+    def ack(self, session: Session, n: int, saved: bytes | None) -> None:
+        self.acks.append((n, saved))
+
+
+def text(seq: int) -> Item:
+    return Item(seq, "text", b"x", False)
+
+
+def interrupt(seq: int) -> Item:
+    return Item(seq, "interrupt", b"", True)
+
+
+@pytest.fixture
+def port() -> FakePort:
+    return FakePort()
+
+
+@pytest.fixture
+def session(port: FakePort) -> Session:
+    made = Session("t/a", Generation("w#1", 3), port)
+    made.allow_claim()
+    return made
+
+
+async def test_asking_for_the_next_item_acks_the_one_before(session: Session, port: FakePort) -> None:
+    inputs = session.inputs()
+    waiting = asyncio.ensure_future(anext(inputs))
+    await asyncio.sleep(0)
+    assert port.claims == 1, "input is claimed when it is asked for, not when the runtime begins"
+    session.begins_after(4, b"{}", b"old")
+    assert session.accept(text(5)) and session.accept(text(6))
+    assert (await waiting).seq == 5 and port.acks == []
+    session.state = b"new"
+    assert (await anext(inputs)).seq == 6
+    assert port.acks == [(5, b"new")]
+    assert session.config == b"{}"
+
+
+async def test_acks_in_any_order_fold_into_one_cursor(session: Session, port: FakePort) -> None:
+    session.begins_after(0, b"", b"")
+    for seq in (1, 2, 3, 4):
+        session.accept(text(seq))
+    inputs = session.inputs(auto_ack=False)
+    one, two, three, _four = [await anext(inputs) for _ in range(4)]
+    session.ack(three)
+    session.ack(two)
+    assert port.acks == []
+    session.ack(one)
+    assert port.acks == [(3, None)]
+    session.ack(one)
+    session.ack()
+    assert port.acks == [(3, None), (4, None)]
+
+
+async def test_only_the_next_item_or_an_interrupt_is_accepted(session: Session) -> None:
+    session.begins_after(2, b"", b"")
+    assert not session.accept(text(2)) and not session.accept(text(4))
+    assert session.accept(text(3))
+    assert session.accept(interrupt(9))
+    assert not session.accept(interrupt(9)) and not session.accept(text(9))
+    assert session.accept(text(10))
+
+
+async def test_an_interrupt_drops_what_waits_and_is_known_at_once(session: Session, port: FakePort) -> None:
+    called: list[int] = []
+    session.on_interrupt = lambda: called.append(session.accepted)
+    session.begins_after(0, b"", b"")
+    inputs = session.inputs()
+    session.accept(text(1))
+    assert (await anext(inputs)).seq == 1
+    session.accept(text(2))
+    session.accept(interrupt(5))
+    assert session.interrupted.is_set() and called == [5]
+    assert (await anext(inputs)).seq == 5
+    assert not session.interrupted.is_set()
+    session.ack()
+    assert port.acks == [(1, None), (5, None)]
+
+
+async def test_a_config_item_becomes_the_configuration(session: Session) -> None:
+    session.begins_after(0, b"old", b"")
+    session.accept(Item(1, "config", b"new", False, config=b"new"))
+    assert session.config == b"old"
+    await anext(session.inputs())
+    assert session.config == b"new"
+
+
+async def test_inputs_end_when_the_live_moves_on(session: Session, port: FakePort) -> None:
+    session.begins_after(0, b"", b"")
+    session.accept(text(1))
+    inputs = session.inputs()
+    await anext(inputs)
+    waiting = asyncio.ensure_future(anext(inputs, None))
+    await asyncio.sleep(0)
+    session.close()
+    assert await waiting is None and session.stopping.is_set()
+
+
+async def test_a_prepared_session_claims_nothing_until_it_is_committed(port: FakePort) -> None:
+    session = Session("t/a", Generation("w#1", 3), port)
+    waiting = asyncio.ensure_future(anext(session.inputs()))
+    await asyncio.sleep(0)
+    assert port.claims == 0
+    session.allow_claim()
+    assert port.claims == 1
+    waiting.cancel()
+
+
+async def test_busy_while_starting_and_while_extended(session: Session) -> None:
+    now = asyncio.get_running_loop().time()
+    assert session.busy(now), "it has not asked for input yet"
+    session.begins_after(0, b"", b"")
+    session.accept(text(1))
+    await anext(session.inputs())
+    assert not session.busy(now)
+    session.extend(30)
+    assert session.busy(now + 29) and not session.busy(now + 31)
+    session.extend(1e9)
+    assert not session.busy(now + 700), "one extension is bounded"
+
+
+async def test_state_is_small_bytes(session: Session) -> None:
+    with pytest.raises(BadValue, match="at most 4096"):
+        session.state = b"x" * (STATE_BYTES_MAX + 1)
+    with pytest.raises(BadValue, match="must be bytes"):
+        session.state = "text"  # type: ignore[assignment]

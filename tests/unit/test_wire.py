@@ -1,0 +1,101 @@
+"""Frames: what is said is what is heard, and what does not fit is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from dhsched import wire
+from dhsched.errors import BadValue
+from dhsched.outbox import Outbox
+
+FROM_INFER = [
+    wire.Welcome("c1"),
+    wire.Opened("t/a", 1, "d", "r", b"m", b"c", b"s"),
+    wire.Pulling("t/a", 1, 2, 3, b"c", b"s"),
+    wire.Items("t/a", 1, 2, 4, [b"tone", b"Ttwo"]),
+    wire.Stale("t/a", 1),
+    wire.Ended("t/a", 1),
+    wire.Goodbye(),
+    wire.Problem("AHEAD", "pull again", "t/a", 1),
+]
+FROM_WORKER = [
+    wire.Register("w", "b", "p", 4, "x=1", "w#1"),
+    wire.Resume("token"),
+    wire.Report(1, 2, ["t/a@1"]),
+    wire.Depart("t/a", 1),
+    wire.Drain(),
+    wire.Exit(),
+]
+
+
+def test_every_message_survives_the_wire() -> None:
+    assert wire.read_infer_says(wire.encode(FROM_INFER)) == FROM_INFER
+    assert wire.read_from_worker(wire.encode(FROM_WORKER)) == FROM_WORKER
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"",
+        b"\xc1",
+        wire.encode([wire.Goodbye()]),  # Not a Worker's to say.
+        msgspec.msgpack.encode([["report", -1, 0]]),
+        msgspec.msgpack.encode([["report", 2**53, 0]]),
+        msgspec.msgpack.encode([["depart", "x" * 130, 1]]),
+        msgspec.msgpack.encode([["register", "w", "b", "p"]]),
+        msgspec.msgpack.encode([["resume", "x" * 3000]]),
+        msgspec.msgpack.encode([["nonsense"]]),
+        msgspec.msgpack.encode({"report": 1}),
+        b"\x91" * 100_000,
+    ],
+)
+def test_what_does_not_fit_is_refused(frame: bytes) -> None:
+    with pytest.raises(BadValue):
+        wire.read_from_worker(frame)
+
+
+def test_a_frame_has_a_limit() -> None:
+    with pytest.raises(BadValue, match="at most"):
+        wire.read_from_worker(b"x" * (wire.FRAME_BYTES_MAX + 1))
+
+
+async def test_one_tick_is_one_frame_and_big_ones_are_split() -> None:
+    frames: list[list[Any]] = []
+
+    async def send(frame: bytes) -> None:
+        frames.append(msgspec.msgpack.decode(frame))
+
+    outbox = Outbox(send)
+    running = asyncio.create_task(outbox.run())
+    for n in range(100):
+        outbox.put(wire.Stale("t/a", n))
+    await asyncio.sleep(0.01)
+    assert [len(frame) for frame in frames] == [100]
+    for _ in range(4):
+        outbox.put(wire.Items("t/a", 1, 1, 1, [b"x"]), wire.FRAME_BYTES_FULL // 2)
+    outbox.finish()
+    await running
+    assert [len(frame) for frame in frames[1:]] == [2, 2] and outbox.waiting_bytes == 0
+
+
+async def test_a_slow_peer_fills_only_its_own_outbox() -> None:
+    gate = asyncio.Event()
+
+    async def send(frame: bytes) -> None:
+        await gate.wait()
+
+    drained: list[bool] = []
+    outbox = Outbox(send, lambda: drained.append(outbox.full))
+    running = asyncio.create_task(outbox.run())
+    for _ in range(3):
+        outbox.put(wire.Items("t/a", 1, 1, 1, [b"x"]), 500_000)
+        await asyncio.sleep(0)
+    assert outbox.full and not drained
+    gate.set()
+    outbox.finish()
+    await running
+    assert drained[-1] is False
