@@ -191,9 +191,7 @@ CommitOn(s, l, w) ==
 
 Ownership(s, l) == <<s.lives[l].epoch, s.lives[l].sel, s.lives[l].active>>
 Flag(name, if) == bad' = IF bad = "" /\ if THEN name ELSE bad
-Idle(x) == UNCHANGED x
-CanTrouble == MaxTrouble = 0 \/ trouble < MaxTrouble
-Trouble == CanTrouble /\ trouble' = IF MaxTrouble = 0 THEN 0 ELSE trouble + 1
+Trouble == IF MaxTrouble = 0 THEN UNCHANGED trouble ELSE trouble < MaxTrouble /\ trouble' = trouble + 1
 Spared(w) == Has("spared") /\ w = NW   \* The Worker that stays free, for liveness.
 
 Create(l, w) ==
@@ -600,8 +598,9 @@ Moves ==
 Final == \A w \in Workers, l \in Lives, n \in Numbers :
   agents[w].runs[l][n] # "none" => ~agents[w].fin[l][n] /\ ~agents[w].done[l][n]
 
-\* A Worker that is not gone has a slot for every runtime: what the store counts is what the GPU holds.
-Slots == \A w \in Workers : Known(store, w) => Cardinality(Running(agents[w])) <= Load(store, w)
+\* A Worker that is not gone has a slot for every runtime: what the store counts is what the GPU holds. With more than
+\* one slot that is not so: there an agent starts the next generation beside the last one, which is still stopping.
+Slots == Cap = 1 => \A w \in Workers : Known(store, w) => Cardinality(Running(agents[w])) <= Load(store, w)
 
 \* Nothing at or below the floor is granted anything.
 Floor == \A l \in Lives : \A g \in Granted(l) : g[2] > store.floor

@@ -61,7 +61,8 @@ class Ownership:
         for w, index in enumerate(agents):
             agent = self.agents.nodes[index]
             yield from agent.wrong
-            if node.shape[2][w][0] in ("new", "up") and len(agent.agent.runs) > node.loads[w]:
+            known = node.shape[2][w][0] in ("new", "up")
+            if known and agent.agent.capacity == 1 and len(agent.agent.runs) > node.loads[w]:
                 yield f"Slots: {worker_id(w + 1)} runs {sorted(agent.agent.runs)} and has {node.loads[w]} slots"
 
     def projection(self, key: Key) -> tuple[Any, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from dhsched.errors import BadId
@@ -26,6 +27,17 @@ PRIORITIES = 4
 """Classes of lives, 0 looked at first. Each class has its own agenda."""
 
 
+@lru_cache(maxsize=65_536)  # The same ids come again and again, and every step checks several.
+def _is_id(value: str) -> bool:
+    return _ID.match(value) is not None
+
+
+@lru_cache(maxsize=65_536)
+def _is_live(value: str) -> bool:
+    tenant, _, live_id = value.partition("/")
+    return _ID.match(tenant) is not None and _ID.match(live_id) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Generation:
     """Who may consume a live's input: one Worker, in one epoch (paper, 4.1)."""
@@ -39,6 +51,8 @@ class Generation:
 
 def check_id(value: object, what: str) -> str:
     """Return `value` if it is an id, else say what is wrong with it. `what` names the field for the reader."""
+    if isinstance(value, str) and len(value) <= ID_BYTES_MAX and _is_id(value):
+        return value
     if not isinstance(value, str):
         raise BadId(f"{what} must be a string, not {type(value).__name__}")
     if not value:
@@ -58,6 +72,8 @@ def live_key(tenant: str, live_id: str) -> str:
 
 def check_live(value: object) -> str:
     """Return `value` if it is a live's full name, tenant and id."""
+    if isinstance(value, str) and len(value) <= 2 * ID_BYTES_MAX + 1 and _is_live(value):
+        return value
     if not isinstance(value, str):
         raise BadId(f"live must be a string, not {type(value).__name__}")
     tenant, slash, live_id = value.partition("/")

@@ -257,7 +257,7 @@ def test_commands_in_documents_exist() -> None:
         code = "\n".join(re.findall(r"```.*?```|`[^`\n]+`", page.read_text(), re.DOTALL))
         for target in re.findall(r"\bmake ([a-z][a-z-]*)", code):
             assert target in targets, f"{page.name}: there is no `make {target}`"
-        for words in re.findall(r"\bdhsched ((?:[a-z]+ ?)+)", code):
+        for words in re.findall(r"\bdhsched ((?:[a-z][a-z-]* ?)+)", code):
             given = tuple(words.split())
             known = any(verb[: len(given)] == given[: len(verb)] for verb in verbs)
             assert known, f"{page.name}: there is no `dhsched {words.strip()}`"

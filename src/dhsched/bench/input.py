@@ -2,9 +2,9 @@
 
 Every part is a process of its own: store, Dispatch, Infer-Controller, a Worker with all lives, and here the pusher.
 Saturated: as many items as go through, and what each costs the store and the controller. At a rate that all of them
-manage: how late an item is. The peers (input_peers.py) move the same items through the same kind of server without
-any ownership: redis-py with streams, NATS JetStream. `fence_cost` is our own path against the same with the guard of
-release and ack cut out of their scripts, which only this benchmark can do.
+manage: how late an item is. The peers (input_peers.py) take the same items over the same kind of WebSocket and move
+them without any ownership: redis-py with streams, NATS JetStream; their Worker reads the server itself. `fence_cost` is
+our own path against the same with the guard of release and ack cut out of their scripts (input_unfenced.py).
 """
 
 from __future__ import annotations
@@ -81,6 +81,8 @@ async def bench_input(size: Size, say: Callable[[str], None]) -> dict[str, Any]:
             async with peer(size) as path:
                 theirs = await measure(path, size)
             result[f"{name}_items_per_s"] = round(theirs.items_per_s)
+            result[f"{name}_store_us_per_item"] = round(theirs.store_us, 1)
+            result[f"{name}_controller_us_per_item"] = round(theirs.middle_us, 1)
             result[f"{name}_p50_ms"] = theirs.p50_ms
             result[f"ratio_vs_{name}"] = round(ours.items_per_s / theirs.items_per_s, 2)
             result[f"p50_vs_{name}"] = round(ours.p50_ms / theirs.p50_ms, 2) if theirs.p50_ms else None
@@ -152,11 +154,10 @@ async def paced(count: int, rate: int | None, batch: int) -> AsyncIterator[int]:
         sent += due
 
 
-# -- our own path
+class SocketPath(Path):
+    """Pushes over a WebSocket, round robin over the lives."""
 
-
-class OurPath(Path):
-    def __init__(self, lives: list[str], socket: aiohttp.ClientWebSocketResponse, size: Size) -> None:
+    def __init__(self, lives: list[str], socket: aiohttp.ClientWebSocketResponse) -> None:
         self.lives = lives
         self._socket = socket
         self._sent = 0
@@ -195,8 +196,11 @@ class OurPath(Path):
         return took_ms
 
 
+# -- our own path
+
+
 @asynccontextmanager
-async def our_path(size: Size, *, fenced: bool = True) -> AsyncIterator[OurPath]:
+async def our_path(size: Size, *, fenced: bool = True) -> AsyncIterator[SocketPath]:
     """Store, Dispatch, controller and Worker as processes, with every live claimed."""
     async with contextlib.AsyncExitStack() as stack:
         server = await stack.enter_async_context(Embedded(appendfsync="no"))
@@ -222,7 +226,7 @@ async def our_path(size: Size, *, fenced: bool = True) -> AsyncIterator[OurPath]
         http = await stack.enter_async_context(aiohttp.ClientSession())
         url = f"{infer.url}/v1/stream?producer=bench"
         socket = await stack.enter_async_context(http.ws_connect(url, max_msg_size=0))
-        path = OurPath(lives, socket, size)
+        path = SocketPath(lives, socket)
         path.end, path.store_pid, path.middle = worker, server.pid, (infer.pid,)
         after = memory_bytes(worker.pid), memory_bytes(infer.pid)
         path._memory = {

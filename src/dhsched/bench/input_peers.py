@@ -1,10 +1,11 @@
 """The peers of the input benchmark, written as their users write them, without ownership, fence or dedupe.
 
-redis-py (asyncio, hiredis): XADD by many coroutines over a pool of connections; the consumer reads its one stream with
-XREADGROUP COUNT 100 and acks each batch with one XACK. NATS JetStream (nats-server from its wheel, nats-py): publishes
-with acknowledgement, many in flight; the consumer fetches a hundred at a time and acks each message.
+A front takes items over a WebSocket, as our controller does, and hands each to its server; the Worker reads that server
+itself, which saves the peers a hop that we have. redis-py (asyncio, hiredis): XADD over a pool of connections; the
+Worker reads its one stream with XREADGROUP COUNT 100 and acks each batch with one XACK. NATS JetStream (nats-server
+from its wheel, nats-py): publishes with acknowledgement; the Worker fetches a hundred at a time and acks each message.
 
-    python -m dhsched.bench.input_peers redispy|nats URL     the consumer, as a process of its own
+    python -m dhsched.bench.input_peers front|consume redispy|nats URL
 """
 
 from __future__ import annotations
@@ -15,74 +16,47 @@ import shutil
 import socket
 import sys
 import tempfile
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path as File
 from typing import Any
 
-from dhsched.bench.input import TEXT, Path, Size, paced
-from dhsched.bench.input_end import Counter, stamp
-from dhsched.bench.processes import Child, start
+import aiohttp
+import msgspec
+from aiohttp import web
+
+from dhsched.bench.input import Size, SocketPath
+from dhsched.bench.input_end import Counter
+from dhsched.bench.processes import start
 from dhsched.errors import DhschedError
+from dhsched.outbox import Outbox
 from dhsched.store.embedded import Embedded
+from dhsched.web import serve
+from dhsched.web.server import product_loop
 
 STREAM, GROUP, SUBJECT = "input", "worker", "input.worker"
 BATCH = 100
 CONNECTIONS = 50
-IN_FLIGHT = 500
+IN_FLIGHT = {"redispy": CONNECTIONS, "nats": 500}
 
-
-class PeerPath(Path):
-    """Pushes by `push_one`, many at once."""
-
-    def __init__(self, end: Child, store_pid: int, push_one: Callable[[bytes], Awaitable[Any]], at_once: int) -> None:
-        self.end, self.store_pid, self.middle = end, store_pid, ()
-        self._push_one = push_one
-        self._at_once = at_once
-
-    async def push(self, count: int, rate: int | None) -> list[float]:
-        took_ms: list[float] = []
-        room = asyncio.Semaphore(self._at_once)
-        under_way: set[asyncio.Task[None]] = set()
-
-        async def push_one() -> None:
-            began = time.monotonic()
-            await self._push_one(stamp() + TEXT)
-            took_ms.append((time.monotonic() - began) * 1000)
-            room.release()
-
-        async for due in paced(count, rate, BATCH):
-            for _ in range(due):
-                await room.acquire()
-                task = asyncio.create_task(push_one())
-                under_way.add(task)
-                task.add_done_callback(under_way.discard)
-        await asyncio.gather(*under_way)
-        return took_ms
+PushOne = Callable[[bytes], Awaitable[Any]]
 
 
 @asynccontextmanager
-async def redispy_path(size: Size) -> AsyncIterator[PeerPath]:
+async def redispy_path(size: Size) -> AsyncIterator[SocketPath]:
     import redis.asyncio as redis
 
     async with Embedded(appendfsync="no") as server:
         url = server.address.url()
-        pool = redis.BlockingConnectionPool.from_url(url, max_connections=CONNECTIONS, timeout=None)
-        client = redis.Redis(connection_pool=pool)
+        client = redis.Redis.from_url(url)
         await client.xgroup_create(STREAM, GROUP, id="0", mkstream=True)
-        end = await start("redispy consumer", "-m", "dhsched.bench.input_peers", "redispy", url)
-        try:
-            await end.until_ready()
-            yield PeerPath(end, server.pid, lambda item: client.xadd(STREAM, {"i": item}), CONNECTIONS)
-        finally:
-            await end.stop()
-            await client.aclose()
-            await pool.aclose()
+        await client.aclose()
+        async with peer_path("redispy", url, server.pid, size) as path:
+            yield path
 
 
 @asynccontextmanager
-async def nats_path(size: Size) -> AsyncIterator[PeerPath]:
+async def nats_path(size: Size) -> AsyncIterator[SocketPath]:
     import nats
 
     binary = shutil.which("nats-server") or shutil.which("nats-server", path=str(File(sys.executable).parent))
@@ -96,22 +70,34 @@ async def nats_path(size: Size) -> AsyncIterator[PeerPath]:
             stderr=asyncio.subprocess.DEVNULL,
         )
         url = f"nats://127.0.0.1:{port}"
-        end: Child | None = None
         try:
             await until_listening(port)
             client = await nats.connect(url)
-            stream = client.jetstream()
-            await stream.add_stream(name=STREAM, subjects=[SUBJECT])
-            end = await start("nats consumer", "-m", "dhsched.bench.input_peers", "nats", url)
-            await end.until_ready()
-            yield PeerPath(end, process.pid, lambda item: stream.publish(SUBJECT, item), IN_FLIGHT)
+            await client.jetstream().add_stream(name=STREAM, subjects=[SUBJECT])
             await client.close()
+            async with peer_path("nats", url, process.pid, size) as path:
+                yield path
         finally:
-            if end is not None:
-                await end.stop()
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
+
+
+@asynccontextmanager
+async def peer_path(peer: str, url: str, server_pid: int, size: Size) -> AsyncIterator[SocketPath]:
+    """The front and the Worker as processes, and a socket to the front."""
+    async with contextlib.AsyncExitStack() as stack:
+        module = ("-m", "dhsched.bench.input_peers")
+        front = await start(f"{peer} front", *module, "front", peer, url)
+        stack.push_async_callback(front.stop)
+        end = await start(f"{peer} Worker", *module, "consume", peer, url)
+        stack.push_async_callback(end.stop)
+        await end.until_ready()
+        http = await stack.enter_async_context(aiohttp.ClientSession())
+        socket = await stack.enter_async_context(http.ws_connect(await front.until_ready(), max_msg_size=0))
+        path = SocketPath([f"l{i}" for i in range(size.lives)], socket)
+        path.end, path.store_pid, path.middle = end, server_pid, (front.pid,)
+        yield path
 
 
 def free_port() -> int:
@@ -129,6 +115,59 @@ async def until_listening(port: int) -> None:
             return
         await asyncio.sleep(0.05)
     raise DhschedError("nats-server did not listen within 10 s")
+
+
+# -- the front
+
+
+async def front(peer: str, url: str) -> None:
+    """A WebSocket that takes items and stores each."""
+    push_one = await {"redispy": redispy_push, "nats": nats_push}[peer](url)
+
+    async def take(request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse(max_msg_size=0)
+        await socket.prepare(request)
+
+        async def send(frame: bytes) -> None:
+            await socket.send_str(frame.decode())
+
+        outbox = Outbox(send, encode=msgspec.json.encode)
+        sending = asyncio.create_task(outbox.run())
+        room = asyncio.Semaphore(IN_FLIGHT[peer])
+        under_way: set[asyncio.Task[None]] = set()
+
+        async def store(push: dict[str, Any]) -> None:
+            await push_one(push["text"].encode())
+            room.release()
+            outbox.put({"live": push["live"], "n": push["n"]})
+
+        async for message in socket:
+            for push in msgspec.json.decode(message.data):
+                await room.acquire()
+                task = asyncio.create_task(store(push))
+                under_way.add(task)
+                task.add_done_callback(under_way.discard)
+        sending.cancel()
+        return socket
+
+    app = web.Application()
+    app.router.add_get("/", take)
+    await serve(app, host="127.0.0.1", port=0, say=lambda at: print(f"front listens on {at}", flush=True))
+
+
+async def redispy_push(url: str) -> PushOne:
+    import redis.asyncio as redis
+
+    pool = redis.BlockingConnectionPool.from_url(url, max_connections=CONNECTIONS, timeout=None)
+    client = redis.Redis(connection_pool=pool)
+    return lambda item: client.xadd(STREAM, {"i": item})
+
+
+async def nats_push(url: str) -> PushOne:
+    import nats
+
+    stream = (await nats.connect(url)).jetstream()
+    return lambda item: stream.publish(SUBJECT, item)
 
 
 # -- the consumers
@@ -151,7 +190,6 @@ async def consume_redispy(url: str, counter: Counter) -> None:
 
 async def consume_nats(url: str, counter: Counter) -> None:
     import nats
-    import nats.errors
 
     client = await nats.connect(url)
     subscription = await client.jetstream().pull_subscribe(SUBJECT, durable=GROUP)
@@ -159,7 +197,7 @@ async def consume_nats(url: str, counter: Counter) -> None:
     while True:
         try:
             messages = await subscription.fetch(BATCH, timeout=1)
-        except nats.errors.TimeoutError:
+        except TimeoutError:
             continue
         for message in messages:
             counter.took(message.data)
@@ -168,11 +206,10 @@ async def consume_nats(url: str, counter: Counter) -> None:
             counter.tell()
 
 
-def main(peer: str, url: str) -> None:
-    import uvloop
-
+def main(role: str, peer: str, url: str) -> None:
     consume = {"redispy": consume_redispy, "nats": consume_nats}[peer]
-    uvloop.run(consume(url, Counter()))
+    with asyncio.Runner(loop_factory=product_loop()) as runner:
+        runner.run(front(peer, url) if role == "front" else consume(url, Counter()))
 
 
 if __name__ == "__main__":

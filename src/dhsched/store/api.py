@@ -179,7 +179,7 @@ class Store(ABC):
         return cast(o.NewTermOutcome, await self._step("new_term", locals()))
 
     async def _step(self, name: str, arguments: dict[str, Any]) -> Any:
-        return await self.step(name, {key: value for key, value in arguments.items() if key in STEP_ARGUMENTS[name]})
+        return await self.step(name, {key: arguments[key] for key in STEP_ARGUMENTS[name]})
 
     def _check_candidates(self, candidates: Sequence[str], pools: Sequence[str]) -> None:
         for what, given in (("candidates", candidates), ("Pools", pools)):

@@ -16,7 +16,7 @@ from dhsched.store.api import Store
 from dhsched.store.keys import SCHEMA, Keys
 from dhsched.store.link import Link, LinkSettings
 from dhsched.store.replies import outcome, text
-from dhsched.store.scripts import Argument, Script, default_scripts, join, limit_values
+from dhsched.store.scripts import Argument, Script, default_scripts, limit_values, plain
 
 NO_CREATE = Create(digital_id="", fingerprint="")
 IN_LUA = {"worker": "worker_id", "number": "num", "rev": "rev_seen"}
@@ -91,7 +91,7 @@ class RedisStore(Store):
         script = self._scripts["place_create" if name == "place" and arguments.get("create") else name]
         argv = script.bind(self._limit_values, encoded)
         if script.each:
-            return (await self._run_each(script, argv, [[encoded[field] for field in script.each]]))[0]
+            return (await self._run_each(script, argv, [[plain(encoded[field]) for field in script.each]]))[0]
         reply = await self.link.run(script.name, [self.keys.cell], argv)
         self.now_ms = reply[1] or self.now_ms  # 0 where the step did not read the clock.
         return outcome(reply[0], reply[2:])
@@ -140,7 +140,7 @@ class RedisStore(Store):
             )
 
 
-def encode(name: str, arguments: Mapping[str, Any]) -> dict[str, Argument]:
+def encode(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The model's arguments as the scripts take them."""
     values: dict[str, Any] = dict(arguments)
     if name == "place":
@@ -148,20 +148,14 @@ def encode(name: str, arguments: Mapping[str, Any]) -> dict[str, Argument]:
         create = values.pop("create", None) or NO_CREATE
         values.update({field: getattr(create, field) for field in CREATE_FIELDS})
     elif name == "append_input":
-        values["item"] = items.MARKS[values["kind"], values.pop("boundary", False)] + values["payload"]
+        values["item"] = items.MARKS[values["kind"], values.pop("boundary", False)] + values.pop("payload")
     elif name == "ack_input":
         saved = values.get("saved")
         values["saves"], values["saved"] = saved is not None, saved or b""
-    return {IN_LUA.get(key, key): plain(value) for key, value in values.items()}
+    for ours, theirs in IN_LUA.items():
+        if ours in values:
+            values[theirs] = values.pop(ours)
+    return values
 
 
 CREATE_FIELDS = ("digital_id", "fingerprint", "room", "metadata", "config", "priority", "immovable")
-
-
-def plain(value: Any) -> Argument:
-    if isinstance(value, bool):
-        return "1" if value else ""
-    if isinstance(value, (tuple, list)):
-        return join(value)
-    argument: Argument = value
-    return argument

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
+from typing import Any, cast
 
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.model import STEPS
@@ -21,7 +22,7 @@ Argument = str | bytes | int | float
 
 LIBRARY = (
     *("clock", "base", "now", "agenda", "waiting", "worker", "slot", "wake_own"),
-    *("live", "needs", "vacate", "gone", "finish", "boundary"),
+    *("live", "needs", "vacate", "gone", "finish"),
 )
 """The parts of lua/lib in the order in which they build on each other."""
 DENY_OOM = frozenset({"append_input", "place_create"})
@@ -48,9 +49,9 @@ class Script:
     def sha1(self) -> str:
         return hashlib.sha1(self.source, usedforsecurity=False).hexdigest()
 
-    def bind(self, limits: Mapping[str, int], values: Mapping[str, Argument]) -> list[Argument]:
+    def bind(self, limits: Mapping[str, int], values: Mapping[str, Any]) -> list[Argument]:
         """The fixed arguments in their order; limits bind themselves."""
-        return [limits[name] if name in limits else values[name] for name in self.argv]
+        return [limits[name] if name in limits else plain(values[name]) for name in self.argv]
 
 
 def sources() -> dict[str, str]:
@@ -137,6 +138,16 @@ def default_scripts() -> Mapping[str, Script]:
 
 def limit_values(limits: Limits) -> dict[str, int]:
     return {name: getattr(limits, name) for name in sorted(_LIMITS)}
+
+
+def plain(value: Any) -> Argument:
+    """A value as a script takes it."""
+    kind = value.__class__
+    if kind is str or kind is bytes or kind is int:
+        return cast(Argument, value)
+    if kind is bool:
+        return "1" if value else ""
+    return join(value)
 
 
 def join(ids: Iterable[str]) -> str:

@@ -2,7 +2,7 @@
 --
 -- USES     clock agenda
 -- KEYS     cell
--- ARGV     live, kind, item, payload, producer, n, request, pending_max, producers_max, recent_min, recent_ms,
+-- ARGV     live, kind, item, producer, n, request, pending_max, producers_max, recent_min, recent_ms,
 --          recent_max, ack_wait_ms
 -- RETURNS  APPENDED seq
 --          DUPLICATE
@@ -10,7 +10,7 @@
 --          CLOSING, ENDED, NOT_FOUND
 --          TOO_MANY_PENDING pending
 --          TOO_MANY_PRODUCERS producers
-local live, kind, item, payload, producer, n, request, pending_max, producers_max, recent_min, recent_ms, recent_max,
+local live, kind, item, producer, n, request, pending_max, producers_max, recent_min, recent_ms, recent_max,
   ack_wait_ms = unpack(ARGV)
 
 local key = prefix .. 'live:' .. live
@@ -23,7 +23,7 @@ elseif state == 'ended' then
   return { 'ENDED', 0 }
 end
 
-local recent = prefix .. 'recent:' .. live
+local recent = not from and prefix .. 'recent:' .. live
 local last, known = 0, from and f[6]
 if from then
   n = number(n)
@@ -91,7 +91,7 @@ if kind == 'interrupt' then
   if number(g[2] or 0) > acked then
     -- It passed over a config item, so it brings the configuration itself: nothing else would.
     local config = call('HGET', prefix .. 'data:' .. live, 'config') or ''
-    item = 'J' .. #config .. ':' .. config .. payload
+    item = 'J' .. #config .. ':' .. config .. string.sub(item, 2)
     call('HSET', key, 'config_seq', seq)
   end
   call('DEL', prefix .. 'input:' .. live)
@@ -115,7 +115,7 @@ else
     call('HSET', key, 'appended', seq)
   end
   if kind == 'config' then
-    call('HSET', prefix .. 'data:' .. live, 'config', payload)
+    call('HSET', prefix .. 'data:' .. live, 'config', string.sub(item, 2))
     call('HSET', key, 'config_seq', seq)
   end
 end

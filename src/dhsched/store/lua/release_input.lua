@@ -1,7 +1,6 @@
 -- release_input: hand pulls what comes after `after`: never more than the credit unacked, never past a hold. The fence
 -- (paper, equation 3) is the first condition; many lives share one call, each as if it were alone.
 --
--- USES     boundary
 -- KEYS     cell
 -- EACH     live, worker_id, epoch, pull_no, after, credit
 -- RETURNS  ITEMS first, then the items
@@ -34,12 +33,10 @@ local function release(live, worker_id, epoch, pull_no, after, credit)
     return { 'NOTHING' }
   end
   local items = call('LRANGE', prefix .. 'input:' .. live, first - acked - 1, last - acked - 1)
-  local function is_boundary(seq)
-    return BOUNDARY[string.byte(items[seq - first + 1])] or (f[5] == 'closing' and seq == appended)
-  end
+  -- A sentence ends at marks T and C, I and J are interrupts; and a closing live has nothing after its last item.
   if hold == 'next' then
     for seq = math.max(released + 1, first), last do
-      if is_boundary(seq) then
+      if string.find(items[seq - first + 1], '^[TCIJ]') or (f[5] == 'closing' and seq == appended) then
         call('HSET', key, 'move_hold', seq)
         for beyond = #items, seq - first + 2, -1 do
           items[beyond] = nil
@@ -50,7 +47,8 @@ local function release(live, worker_id, epoch, pull_no, after, credit)
     end
   end
   if last > released then
-    call('HSET', key, 'released', last, 'at_boundary', is_boundary(last) and '1' or '')
+    local ends = string.find(items[last - first + 1], '^[TCIJ]') or (f[5] == 'closing' and last == appended)
+    call('HSET', key, 'released', last, 'at_boundary', ends and '1' or '')
   end
   return { 'ITEMS', first, unpack(items) }
 end
