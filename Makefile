@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup lock lint types test test-long spec spec-long clean
+.PHONY: help setup lock lint types up test test-long spec spec-long clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -29,6 +29,9 @@ lint: setup  ## ruff, check only
 
 types: setup  ## mypy --strict
 	$(BIN)/mypy
+
+up: setup  ## a whole deployment on this machine, with Workers that print what they are given; Ctrl-C stops it
+	$(BIN)/dhsched up
 
 test: setup  ## the whole suite that fits in 5 minutes on 2 cores
 	$(BIN)/pytest

@@ -25,7 +25,7 @@ from typing import Any
 from dhsched.ownership import invariants
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.model import STEPS, Create
-from dhsched.ownership.outcomes import Ended, Items, Stale
+from dhsched.ownership.outcomes import Ended, Items, Pulling, Stale
 from dhsched.ownership.state import EMPTY, Live, State
 from dhsched.types import slot_tag
 from spec.canonical import NOW, aged, canonical
@@ -278,17 +278,18 @@ class Input:
                 yield from self.release(node, live, after, got, credit)
 
     def pulls(self, node: Node, live: Live, after: int, got: int) -> Iterator[Effect]:
+        """The runtime pulls; or a pull arrives that nobody waits for: delayed, or sent twice, with a cursor of any age."""
         if live.pull_no >= self.c["MaxPull"]:
             return
-        arguments = {"live": LIVE, "worker": live.selected, "epoch": live.epoch, "controller": "c"}
-        for effect in self.step(node, f"pull after {got}", "pull", after=got, **arguments):
-            told = self.nodes[effect.to].live.released
-            yield replace(effect, after=told, got=max(got, told))
-        if "ghosts" in self.on:
-            for cursor in range(live.appended + 1):
-                label = f"pull after {cursor}, which nobody waits for"
-                for effect in self.step(node, label, "pull", after=cursor, **arguments):
-                    yield replace(effect, after=NONE, got=got)
+        ghosts = range(live.appended + 1) if "ghosts" in self.on else ()
+        for cursor, ghost in ((got, False), *((cursor, True) for cursor in ghosts)):
+            arguments = {"worker": live.selected, "epoch": live.epoch, "after": cursor, "controller": "c"}
+            state, outcome = STEPS["pull"](node.state, NOW, self.limits, live=LIVE, **arguments)
+            if isinstance(outcome, Pulling):
+                label = f"pull after {cursor}{', which nobody waits for' * ghost}"
+                for effect in self.effect(node, label, state):
+                    told = NONE if ghost else outcome.after
+                    yield replace(effect, after=told, got=max(got, told))
 
     def release(self, node: Node, live: Live, after: int, got: int, credit: int) -> Iterator[Effect]:
         w, e, p = worker_number(live.selected), live.epoch, live.pull_no

@@ -131,7 +131,8 @@ def release_from_released(real: Any, state: State, *rest: Any, live: str, after:
 def pull_keeping_released(real: Any, state: State, *rest: Any, live: str, **named: Any) -> Any:
     after, outcome = real(state, *rest, live=live, **named)
     if isinstance(outcome, Pulling):
-        return set_live(after, live, released=state.lives[live].released), outcome
+        released = state.lives[live].released
+        return set_live(after, live, released=released), replace(outcome, after=released)
     return after, outcome
 
 

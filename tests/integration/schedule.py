@@ -69,12 +69,24 @@ class RecordingStore(RedisStore):
     async def step(self, name: str, arguments: Mapping[str, Any]) -> Any:
         return await self._to_its_end(self._record_step(name, arguments))
 
-    def begin(self, name: str, arguments: Mapping[str, Any]) -> asyncio.Future[Any]:
-        future = super().begin(name, arguments)
+    def append_soon(
+        self,
+        live: str,
+        kind: Kind,
+        payload: bytes,
+        boundary: bool,
+        *,
+        producer: str = "",
+        n: int = 0,
+        request: str = "",
+    ) -> asyncio.Future[Any]:
+        given = {"live": live, "kind": kind, "payload": payload, "boundary": boundary}
+        arguments = {**given, "producer": producer, "n": n, "request": request}
+        future = super().append_soon(live, kind, payload, boundary, producer=producer, n=n, request=request)
 
         def record(answered: asyncio.Future[Any]) -> None:
             reply = answered.result()
-            self.steps.append(Step((reply[1], 0), name, dict(arguments), self.outcome_of(reply)))
+            self.steps.append(Step((reply[1], 0), "append_input", arguments, self.outcome_of(reply)))
 
         future.add_done_callback(record)
         return future

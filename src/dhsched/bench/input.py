@@ -3,18 +3,19 @@
 Every part is a process of its own: store, Dispatch, Infer-Controller, a Worker with all lives, and here the pusher.
 Saturated: as many items as go through, and what each costs the store and the controller. At a rate that all of them
 manage: how late an item is. The peers (input_peers.py) take the same items over the same kind of WebSocket and move
-them without any ownership: redis-py with streams, NATS JetStream; their Worker reads the server itself. `fence_cost` is
-our own path against the same with the guard of release and ack cut out of their scripts (input_unfenced.py).
+them through the same processes without any ownership: redis-py with streams, NATS JetStream. `fence_cost` is our own
+path against the same with the guard of release and ack cut out of their scripts (input_unfenced.py).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import statistics
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,16 +43,16 @@ class Size:
     """How much to measure with."""
 
     lives: int = 2_000
-    items: int = 40_000
+    items: int = 20_000
     rate: int = 2_000
-    paced_s: float = 5.0
+    paced_s: float = 2.0
+    rounds: int = 3
     peers: bool = True
-    fence: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one path did."""
+    """What one path did in one round."""
 
     items_per_s: float
     store_us: float
@@ -60,44 +61,61 @@ class Figures:
     p99_ms: float
     push_p99_ms: float
 
+    @property
+    def server_us(self) -> float:
+        return self.store_us + self.middle_us
+
 
 async def bench_input(size: Size, say: Callable[[str], None]) -> dict[str, Any]:
-    """Our own path, then the others, in one run."""
-    say(f"{size.lives} lives through the fence")
-    async with our_path(size) as path:
-        memory = await path.memory()
-        ours = await measure(path, size)
-    result: dict[str, Any] = {"lives": size.lives, **memory, **described(ours)}
-    if size.fence:
-        say("the same without the fence")
-        async with our_path(size, fenced=False) as path:
-            bare = await measure(path, Size(lives=size.lives, items=size.items, paced_s=0))
-        result["fence_cost"] = round((ours.store_us + ours.middle_us) / (bare.store_us + bare.middle_us), 3)
+    """All paths open at once, measured in turn, round after round: what the machine does beside hits all of them."""
+    ways: dict[str, Callable[[Size], AbstractAsyncContextManager[Path]]] = {"ours": our_path, "unfenced": unfenced_path}
     if size.peers:
         from dhsched.bench.input_peers import nats_path, redispy_path
 
-        for name, peer in (("redispy", redispy_path), ("nats", nats_path)):
-            say(f"the same items through {name}")
-            async with peer(size) as path:
-                theirs = await measure(path, size)
-            result[f"{name}_items_per_s"] = round(theirs.items_per_s)
-            result[f"{name}_store_us_per_item"] = round(theirs.store_us, 1)
-            result[f"{name}_controller_us_per_item"] = round(theirs.middle_us, 1)
-            result[f"{name}_p50_ms"] = theirs.p50_ms
-            result[f"ratio_vs_{name}"] = round(ours.items_per_s / theirs.items_per_s, 2)
-            result[f"p50_vs_{name}"] = round(ours.p50_ms / theirs.p50_ms, 2) if theirs.p50_ms else None
-    return result
+        ways |= {"redispy": redispy_path, "nats": nats_path}
+    rounds: dict[str, list[Figures]] = {name: [] for name in ways}
+    async with contextlib.AsyncExitStack() as stack:
+        paths: dict[str, Path] = {}
+        for name, way in ways.items():
+            say(f"starting {name}")
+            paths[name] = await stack.enter_async_context(way(size))
+            await saturate(paths[name], size.items // 10)
+        memory = await paths["ours"].memory()
+        for n in range(size.rounds):
+            for name, path in paths.items():
+                rounds[name].append(await measure(path, size))
+                say(f"round {n + 1}, {name}: {rounds[name][-1].items_per_s:.0f} items/s")
+    return {"lives": size.lives, **memory, **described(rounds)}
 
 
-def described(figures: Figures) -> dict[str, Any]:
-    return {
-        "items_per_s": round(figures.items_per_s),
-        "store_us_per_item": round(figures.store_us, 1),
-        "controller_us_per_item": round(figures.middle_us, 1),
-        "push_to_runtime_p50_ms": figures.p50_ms,
-        "push_to_runtime_p99_ms": figures.p99_ms,
-        "push_p99_ms": figures.push_p99_ms,
+def described(rounds: dict[str, list[Figures]]) -> dict[str, Any]:
+    """Medians over the rounds; a ratio is the median of the ratios within each round."""
+
+    def median(name: str, of: Callable[[Figures], float]) -> float:
+        return statistics.median(map(of, rounds[name]))
+
+    def ratio(name: str, of: Callable[[Figures], float], digits: int = 2) -> float:
+        pairs = zip(rounds["ours"], rounds[name], strict=True)
+        return round(statistics.median(of(ours) / of(theirs) for ours, theirs in pairs if of(theirs)), digits)
+
+    result: dict[str, Any] = {
+        "items_per_s": round(median("ours", lambda f: f.items_per_s)),
+        "store_us_per_item": round(median("ours", lambda f: f.store_us), 1),
+        "controller_us_per_item": round(median("ours", lambda f: f.middle_us), 1),
+        "push_to_runtime_p50_ms": median("ours", lambda f: f.p50_ms),
+        "push_to_runtime_p99_ms": median("ours", lambda f: f.p99_ms),
+        "push_p99_ms": median("ours", lambda f: f.push_p99_ms),
+        "fence_cost": ratio("unfenced", lambda f: f.server_us, 3),
     }
+    for name in ("redispy", "nats"):
+        if name in rounds:
+            result[f"{name}_items_per_s"] = round(median(name, lambda f: f.items_per_s))
+            result[f"{name}_store_us_per_item"] = round(median(name, lambda f: f.store_us), 1)
+            result[f"{name}_controller_us_per_item"] = round(median(name, lambda f: f.middle_us), 1)
+            result[f"{name}_p50_ms"] = median(name, lambda f: f.p50_ms)
+            result[f"ratio_vs_{name}"] = ratio(name, lambda f: f.items_per_s)
+            result[f"p50_vs_{name}"] = ratio(name, lambda f: f.p50_ms)
+    return result
 
 
 class Path:
@@ -115,20 +133,23 @@ class Path:
         return {}
 
 
+async def saturate(path: Path, items: int) -> float:
+    """As many items as go through; how long they took."""
+    began, before = time.monotonic(), path.end.consumed
+    await path.push(items, None)
+    await path.end.until_consumed(before + items, WAIT_S)
+    return time.monotonic() - began
+
+
 async def measure(path: Path, size: Size) -> Figures:
-    """Warm up, saturate, then pace."""
-    await path.push(size.items // 10, None)
-    await path.end.until_consumed(size.items // 10, WAIT_S)
-    before = path.end.consumed
-    store_s, middle_s, began = cpu_s(path.store_pid), sum(map(cpu_s, path.middle)), time.monotonic()
-    await path.push(size.items, None)
-    await path.end.until_consumed(before + size.items, WAIT_S)
-    wall_s = time.monotonic() - began
+    """One round: saturated, then paced."""
+    store_s, middle_s = cpu_s(path.store_pid), sum(map(cpu_s, path.middle))
+    wall_s = await saturate(path, size.items)
     store_s, middle_s = cpu_s(path.store_pid) - store_s, sum(map(cpu_s, path.middle)) - middle_s
     path.end.late_ms.clear()
-    count = int(size.rate * size.paced_s)
-    pushed = await path.push(count, size.rate) if count else []
-    await path.end.until_consumed(before + size.items + count, WAIT_S)
+    count, before = int(size.rate * size.paced_s), path.end.consumed
+    pushed = await path.push(count, size.rate)
+    await path.end.until_consumed(before + count, WAIT_S)
     return Figures(
         items_per_s=size.items / wall_s,
         store_us=store_s / size.items * 1e6,
@@ -163,37 +184,42 @@ class SocketPath(Path):
         self._sent = 0
         self._numbers = dict.fromkeys(lives, 0)
         self._memory: dict[str, Any] = {}
+        self._room = asyncio.Semaphore(WINDOW)
+        self._began_at: dict[tuple[str, int], float] = {}
+        self._took_ms: list[float] = []
+        # All the time: a socket that nobody reads answers no heartbeat.
+        self._hearing = asyncio.create_task(self._hear())
 
     async def memory(self) -> dict[str, Any]:
         return self._memory
 
     async def push(self, count: int, rate: int | None) -> list[float]:
-        room = asyncio.Semaphore(WINDOW)
-        began_at: dict[tuple[str, int], float] = {}
-        took_ms: list[float] = []
-
-        async def hear() -> None:
-            while len(took_ms) < count:
-                message = await self._socket.receive(timeout=WAIT_S)
-                for answer in msgspec.json.decode(message.data):
-                    if "problem" in answer:
-                        raise DhschedError(f"a push was refused: {answer['problem']}")
-                    took_ms.append((time.monotonic() - began_at.pop((answer["live"], answer["n"]))) * 1000)
-                    room.release()
-
-        hearing = asyncio.create_task(hear())
+        self._took_ms = []
         async for due in paced(count, rate, FRAME_ITEMS):
             pushes = []
             for _ in range(due):
-                await room.acquire()
+                await self._room.acquire()
                 live = self.lives[self._sent % len(self.lives)]
                 self._sent += 1
                 n = self._numbers[live] = self._numbers[live] + 1
-                began_at[live, n] = time.monotonic()
+                self._began_at[live, n] = time.monotonic()
                 pushes.append({"live": live, "n": n, "text": (stamp() + TEXT).decode()})
             await self._socket.send_str(msgspec.json.encode(pushes).decode())
-        await hearing
-        return took_ms
+        while len(self._took_ms) < count:
+            if self._hearing.done():
+                self._hearing.result()
+                raise DhschedError("the socket was closed")
+            await asyncio.sleep(0.002)
+        return self._took_ms
+
+    async def _hear(self) -> None:
+        async for message in self._socket:
+            now = time.monotonic()
+            for answer in msgspec.json.decode(message.data):
+                if "problem" in answer:
+                    raise DhschedError(f"a push was refused: {answer['problem']}")
+                self._took_ms.append((now - self._began_at.pop((answer["live"], answer["n"]))) * 1000)
+                self._room.release()
 
 
 # -- our own path
@@ -234,6 +260,10 @@ async def our_path(size: Size, *, fenced: bool = True) -> AsyncIterator[SocketPa
             "infer_bytes_per_live": (after[1] - before[1]) // size.lives,
         }
         yield path
+
+
+def unfenced_path(size: Size) -> AbstractAsyncContextManager[SocketPath]:
+    return our_path(size, fenced=False)
 
 
 async def worker_there(store: RedisStore, worker: Child, infer: Child) -> tuple[int, int]:

@@ -1,11 +1,12 @@
 """The peers of the input benchmark, written as their users write them, without ownership, fence or dedupe.
 
-A front takes items over a WebSocket, as our controller does, and hands each to its server; the Worker reads that server
-itself, which saves the peers a hop that we have. redis-py (asyncio, hiredis): XADD over a pool of connections; the
-Worker reads its one stream with XREADGROUP COUNT 100 and acks each batch with one XACK. NATS JetStream (nats-server
-from its wheel, nats-py): publishes with acknowledgement; the Worker fetches a hundred at a time and acks each message.
+The processes are ours: a pusher, a front in the place of the controller, the server, a Worker; as with us only the
+front reaches the server. redis-py (asyncio, hiredis): XADD over a pool of connections; the front reads the Worker's one
+stream with XREADGROUP COUNT 100, passes each batch on, and acks what the Worker acks with one XACK. NATS JetStream
+(nats-server from its wheel, nats-py): publishes with acknowledgement, fetches a hundred at a time, acks each message.
 
-    python -m dhsched.bench.input_peers front|consume redispy|nats URL
+    python -m dhsched.bench.input_peers front redispy|nats SERVER_URL
+    python -m dhsched.bench.input_peers worker redispy|nats FRONT_URL
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path as File
-from typing import Any
+from typing import Any, Protocol
 
 import aiohttp
 import msgspec
@@ -38,8 +39,6 @@ STREAM, GROUP, SUBJECT = "input", "worker", "input.worker"
 BATCH = 100
 CONNECTIONS = 50
 IN_FLIGHT = {"redispy": CONNECTIONS, "nats": 500}
-
-PushOne = Callable[[bytes], Awaitable[Any]]
 
 
 @asynccontextmanager
@@ -90,11 +89,12 @@ async def peer_path(peer: str, url: str, server_pid: int, size: Size) -> AsyncIt
         module = ("-m", "dhsched.bench.input_peers")
         front = await start(f"{peer} front", *module, "front", peer, url)
         stack.push_async_callback(front.stop)
-        end = await start(f"{peer} Worker", *module, "consume", peer, url)
+        front_url = await front.until_ready()
+        end = await start(f"{peer} Worker", *module, "worker", peer, front_url)
         stack.push_async_callback(end.stop)
         await end.until_ready()
         http = await stack.enter_async_context(aiohttp.ClientSession())
-        socket = await stack.enter_async_context(http.ws_connect(await front.until_ready(), max_msg_size=0))
+        socket = await stack.enter_async_context(http.ws_connect(front_url, max_msg_size=0))
         path = SocketPath([f"l{i}" for i in range(size.lives)], socket)
         path.end, path.store_pid, path.middle = end, server_pid, (front.pid,)
         yield path
@@ -120,11 +120,72 @@ async def until_listening(port: int) -> None:
 # -- the front
 
 
-async def front(peer: str, url: str) -> None:
-    """A WebSocket that takes items and stores each."""
-    push_one = await {"redispy": redispy_push, "nats": nats_push}[peer](url)
+class Peer(Protocol):
+    """A client of one of the servers, as the front uses it."""
 
-    async def take(request: web.Request) -> web.WebSocketResponse:
+    async def push(self, item: bytes) -> None: ...
+
+    async def fetch(self) -> list[tuple[str, bytes]]: ...
+
+    async def ack(self, ids: list[str]) -> None: ...
+
+
+class RedisPy:
+    def __init__(self, url: str) -> None:
+        import redis.asyncio as redis
+
+        pool = redis.BlockingConnectionPool.from_url(url, max_connections=CONNECTIONS, timeout=None)
+        self._client = redis.Redis(connection_pool=pool)
+        self._reader = redis.Redis.from_url(url)
+
+    async def push(self, item: bytes) -> None:
+        await self._client.xadd(STREAM, {"i": item})
+
+    async def fetch(self) -> list[tuple[str, bytes]]:
+        found: Any = await self._reader.xreadgroup(GROUP, "c1", {STREAM: ">"}, count=BATCH, block=1000)
+        return [(entry.decode(), fields[b"i"]) for _, entries in found or [] for entry, fields in entries]
+
+    async def ack(self, ids: list[str]) -> None:
+        await self._client.xack(STREAM, GROUP, *ids)
+
+
+class Nats:
+    def __init__(self, client: Any, subscription: Any) -> None:
+        self._stream = client.jetstream()
+        self._subscription = subscription
+        self._fetched: dict[str, Any] = {}
+
+    async def push(self, item: bytes) -> None:
+        await self._stream.publish(SUBJECT, item)
+
+    async def fetch(self) -> list[tuple[str, bytes]]:
+        try:
+            messages = await self._subscription.fetch(BATCH, timeout=1)
+        except TimeoutError:
+            return []
+        found = {message.reply: message for message in messages}
+        self._fetched |= found
+        return [(reply, message.data) for reply, message in found.items()]
+
+    async def ack(self, ids: list[str]) -> None:
+        for reply in ids:
+            await self._fetched.pop(reply).ack()
+
+
+async def connect(peer: str, url: str) -> Peer:
+    if peer == "redispy":
+        return RedisPy(url)
+    import nats
+
+    client = await nats.connect(url)
+    return Nats(client, await client.jetstream().pull_subscribe(SUBJECT, durable=GROUP))
+
+
+async def front(peer: str, url: str) -> None:
+    """A WebSocket that takes items and stores each, and one that passes them on."""
+    client = await connect(peer, url)
+
+    async def push(request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse(max_msg_size=0)
         await socket.prepare(request)
 
@@ -137,79 +198,57 @@ async def front(peer: str, url: str) -> None:
         under_way: set[asyncio.Task[None]] = set()
 
         async def store(push: dict[str, Any]) -> None:
-            await push_one(push["text"].encode())
+            await client.push(push["text"].encode())
             room.release()
             outbox.put({"live": push["live"], "n": push["n"]})
 
         async for message in socket:
-            for push in msgspec.json.decode(message.data):
+            for each in msgspec.json.decode(message.data):
                 await room.acquire()
-                task = asyncio.create_task(store(push))
+                task = asyncio.create_task(store(each))
                 under_way.add(task)
                 task.add_done_callback(under_way.discard)
         sending.cancel()
         return socket
 
+    async def pull(request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse(max_msg_size=0)
+        await socket.prepare(request)
+
+        async def pass_on() -> None:
+            while True:
+                if found := await client.fetch():
+                    await socket.send_bytes(msgspec.msgpack.encode(found))
+
+        passing = asyncio.create_task(pass_on())
+        async for message in socket:
+            await client.ack(msgspec.msgpack.decode(message.data))
+        passing.cancel()
+        return socket
+
     app = web.Application()
-    app.router.add_get("/", take)
+    app.router.add_get("/", push)
+    app.router.add_get("/pull", pull)
     await serve(app, host="127.0.0.1", port=0, say=lambda at: print(f"front listens on {at}", flush=True))
 
 
-async def redispy_push(url: str) -> PushOne:
-    import redis.asyncio as redis
-
-    pool = redis.BlockingConnectionPool.from_url(url, max_connections=CONNECTIONS, timeout=None)
-    client = redis.Redis(connection_pool=pool)
-    return lambda item: client.xadd(STREAM, {"i": item})
-
-
-async def nats_push(url: str) -> PushOne:
-    import nats
-
-    stream = (await nats.connect(url)).jetstream()
-    return lambda item: stream.publish(SUBJECT, item)
-
-
-# -- the consumers
-
-
-async def consume_redispy(url: str, counter: Counter) -> None:
-    import redis.asyncio as redis
-
-    client = redis.Redis.from_url(url)
-    print("ready", flush=True)
-    while True:
-        found: Any = await client.xreadgroup(GROUP, "c1", {STREAM: ">"}, count=BATCH, block=1000)
-        for _, entries in found or []:
-            for _, fields in entries:
-                counter.took(fields[b"i"])
-            await client.xack(STREAM, GROUP, *(entry for entry, _ in entries))
-        if counter.late_ms and (not found or len(found[0][1]) < BATCH):
-            counter.tell()
-
-
-async def consume_nats(url: str, counter: Counter) -> None:
-    import nats
-
-    client = await nats.connect(url)
-    subscription = await client.jetstream().pull_subscribe(SUBJECT, durable=GROUP)
-    print("ready", flush=True)
-    while True:
-        try:
-            messages = await subscription.fetch(BATCH, timeout=1)
-        except TimeoutError:
-            continue
-        for message in messages:
-            counter.took(message.data)
-            await message.ack()
-        if len(messages) < BATCH:
-            counter.tell()
+async def worker(url: str) -> None:
+    """Consume and ack what the front passes on."""
+    counter = Counter()
+    async with aiohttp.ClientSession() as http, http.ws_connect(f"{url}/pull", max_msg_size=0) as socket:
+        print("ready", flush=True)
+        async for message in socket:
+            found = msgspec.msgpack.decode(message.data)
+            for _, item in found:
+                counter.took(item)
+            await socket.send_bytes(msgspec.msgpack.encode([entry for entry, _ in found]))
+            if len(found) < BATCH:
+                counter.tell()
 
 
 def main(role: str, peer: str, url: str) -> None:
-    consume = {"redispy": consume_redispy, "nats": consume_nats}[peer]
     with asyncio.Runner(loop_factory=product_loop()) as runner:
-        runner.run(front(peer, url) if role == "front" else consume(url, Counter()))
+        runner.run(front(peer, url) if role == "front" else worker(url))
 
 
 if __name__ == "__main__":

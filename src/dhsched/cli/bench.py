@@ -70,14 +70,16 @@ def store(
 def input_path(
     json: Json = False,
     lives: Annotated[int, typer.Option(min=1, help="Lives on the one Worker.")] = 2_000,
-    items: Annotated[int, typer.Option(min=10, help="Items, as fast as they go.")] = 40_000,
+    items: Annotated[int, typer.Option(min=10, help="Items per round, as fast as they go.")] = 20_000,
     rate: Annotated[int, typer.Option(min=1, help="Items per second where lateness is measured.")] = 2_000,
+    rounds: Annotated[int, typer.Option(min=1, help="Alternating rounds; the median counts.")] = 3,
     peers: Annotated[bool, typer.Option(help="Also redis-py and NATS.")] = True,
 ) -> None:
     """From push to runtime to ack through the fence, against redis-py streams and NATS JetStream."""
     from dhsched.bench.input import Size, bench_input
 
-    run_bench(lambda report: bench_input(Size(lives=lives, items=items, rate=rate, peers=peers), report), json)
+    size = Size(lives=lives, items=items, rate=rate, rounds=rounds, peers=peers)
+    run_bench(lambda report: bench_input(size, report), json)
 
 
 def run_bench(bench: Callable[[Callable[[str], None]], Coroutine[Any, Any, dict[str, Any]]], json: bool) -> None:

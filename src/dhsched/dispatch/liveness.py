@@ -100,9 +100,10 @@ class Liveness:
             log.warning("many Workers are silent together", braked=self._braked, silent=verdict.braked, of=len(beats))
         for worker, beat in verdict.expire:
             outcome = await context.store.expire_worker(worker=worker, beat=beat)
-            context.hung_up.pop(worker, None)
             if isinstance(outcome, o.Expired):
                 context.metrics.lost.inc()
                 log.warning("Worker lost", worker=worker, beat=beat, lives=outcome.lives)
-        for worker in [worker for worker in context.hung_up if worker not in beats]:
-            del context.hung_up[worker]
+        for worker, at in list(context.hung_up.items()):
+            known = self._watch.silent.get(worker)
+            if known is None or known.since > at:
+                del context.hung_up[worker]  # It has reported since, through another replica, or it is gone.

@@ -85,6 +85,9 @@ class WorkerLinks:
             with contextlib.suppress(TimeoutError, ConnectionError):
                 await asyncio.wait_for(sending, GOODBYE_S)
         finally:
+            if link.boot is not None and not link.over and not self.context.service.stopping:
+                # The Worker's side closed it, without a word: liveness gives it less time to report elsewhere.
+                self.context.hung_up[link.boot.worker] = self.context.loop_time()
             self.forget(link)
             await hang_up(socket, sending, request.transport)
         return socket

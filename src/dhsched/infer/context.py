@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import msgspec
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from dhsched.errors import StoreUnavailable
 from dhsched.infer.held import Holder
@@ -30,24 +34,35 @@ TENANT = "default"
 RETRY_S = 0.1  # Between two tries of an append whose outcome is unknown.
 
 
-class Metrics:
-    """What a controller counts beside its requests."""
+class Metrics(Collector):
+    """What a controller counts beside its requests. Items are counted here and read when somebody asks: the library's
+    own counters cost a tenth of an item's way through the controller."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.push_seconds = Histogram(
-            "dhsched_push_seconds", "Items, from decoded to stored.", buckets=SECONDS_BUCKETS, registry=registry
-        )
-        self._pushes = Counter("dhsched_pushes", "Items pushed, by outcome.", ["outcome"], registry=registry)
-        self._by_outcome: dict[type, Counter] = {}
+        self._outcomes: dict[type, int] = {}
+        self._buckets = [0] * (len(SECONDS_BUCKETS) + 1)
+        self._seconds = 0.0
         self._registry = registry
+        registry.register(self)
 
     def pushed(self, outcome: o.AppendOutcome, began: float) -> None:
         """Count one item that came at `began`."""
-        counter = self._by_outcome.get(type(outcome))
-        if counter is None:  # Looking a label up costs more than counting it.
-            counter = self._by_outcome[type(outcome)] = self._pushes.labels(type(outcome).__name__)
-        counter.inc()
-        self.push_seconds.observe(time.perf_counter() - began)
+        seconds = time.perf_counter() - began
+        kind = type(outcome)
+        self._outcomes[kind] = self._outcomes.get(kind, 0) + 1
+        self._buckets[bisect_left(SECONDS_BUCKETS, seconds)] += 1
+        self._seconds += seconds
+
+    def collect(self) -> Iterator[Metric]:
+        pushes = CounterMetricFamily("dhsched_pushes", "Items pushed, by outcome.", labels=["outcome"])
+        for kind, count in self._outcomes.items():
+            pushes.add_metric([kind.__name__], count)
+        yield pushes
+        edges = [*(f"{edge:g}" for edge in SECONDS_BUCKETS), "+Inf"]
+        buckets = [*zip(edges, accumulate(self._buckets), strict=True)]
+        yield HistogramMetricFamily(
+            "dhsched_push_seconds", "Items, from decoded to stored.", buckets=buckets, sum_value=self._seconds
+        )
 
     def watch(self, holder: Holder) -> None:
         """Figures that are read when they are asked for. The two refusals are the fence at work."""
@@ -105,8 +120,7 @@ class InferContext:
         give_up = loop.time() + self.settings.deadline_s
         unknown = False
         while True:
-            item = {"live": live, "kind": kind, "payload": payload, "boundary": boundary, "request": request}
-            stored = self.store.begin("append_input", {**item, "producer": "", "n": 0})
+            stored = self.store.append_soon(live, kind, payload, boundary, request=request)
             held = self.holder.push_begins(live)
             outcome: o.AppendOutcome | None = None
             try:

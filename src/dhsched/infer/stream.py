@@ -34,11 +34,12 @@ from dhsched.ownership import outcomes as o
 from dhsched.store.redis import RedisStore
 from dhsched.types import Kind, check_id
 from dhsched.web import Id, Problem, problem_from
-from dhsched.wire import FRAME_BYTES_MAX, HEARTBEAT_S
+from dhsched.wire import FRAME_BYTES_MAX
 
 log = structlog.get_logger(__name__)
 
 LINES_MAX = 10_000  # Lives of one socket.
+STREAM_HEARTBEAT_S = 20.0  # Clients that read their replies only now and then answer late.
 UNSET = msgspec.UNSET
 
 
@@ -127,7 +128,7 @@ class StreamPeer:
         self._outbox: Outbox
 
     async def serve(self, request: web.Request) -> web.WebSocketResponse:
-        socket = web.WebSocketResponse(heartbeat=HEARTBEAT_S, max_msg_size=FRAME_BYTES_MAX)
+        socket = web.WebSocketResponse(heartbeat=STREAM_HEARTBEAT_S, max_msg_size=FRAME_BYTES_MAX)
         await socket.prepare(request)
 
         async def send(frame: bytes) -> None:
@@ -200,17 +201,8 @@ class StreamPeer:
             return
         entry = self._owe(line, Answer(line.live_id, n=push.n))
         # The hot path: one future and one callback per item, no task.
-        stored = context.store.begin(
-            "append_input",
-            {
-                "live": line.live,
-                "kind": push.kind,
-                "payload": payload,
-                "boundary": push.boundary,
-                "producer": self._producer,
-                "n": push.n,
-                "request": "",
-            },
+        stored = context.store.append_soon(
+            line.live, push.kind, payload, push.boundary, producer=self._producer, n=push.n
         )
         held = context.holder.push_begins(line.live)
         stored.add_done_callback(lambda future: self._stored(line, entry, held, future))

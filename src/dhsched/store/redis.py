@@ -17,10 +17,14 @@ from dhsched.store.keys import SCHEMA, Keys
 from dhsched.store.link import Link, LinkSettings
 from dhsched.store.replies import outcome, text
 from dhsched.store.scripts import Argument, Script, default_scripts, limit_values, plain
+from dhsched.types import Kind
 
 NO_CREATE = Create(digital_id="", fingerprint="")
 IN_LUA = {"worker": "worker_id", "number": "num", "rev": "rev_seen"}
 """Arguments that a script calls otherwise, because the plain word names a function of its library."""
+
+APPEND = ("live", "kind", "item", "payload", "producer", "n", "request")
+"""The arguments of append_input before its limits, in their order."""
 
 
 class Release(NamedTuple):
@@ -53,6 +57,11 @@ class RedisStore(Store):
         self.limits = limits
         self._scripts = scripts
         self._limit_values = limit_values(limits)
+        self._key = [self.keys.cell]
+        append = scripts["append_input"].argv
+        if append[: len(APPEND)] != APPEND:
+            raise ValueError(f"append_input.lua takes {append}, and append_soon gives {APPEND} first")
+        self._append_limits = [self._limit_values[name] for name in append[len(APPEND) :]]
 
     @classmethod
     async def open(
@@ -96,13 +105,25 @@ class RedisStore(Store):
         self.now_ms = reply[1] or self.now_ms  # 0 where the step did not read the clock.
         return outcome(reply[0], reply[2:])
 
-    def begin(self, name: str, arguments: Mapping[str, Any]) -> asyncio.Future[Any]:
-        """A step of one row on its way, with arguments that have been checked; `outcome_of` reads what it answers.
+    def append_soon(
+        self,
+        live: str,
+        kind: Kind,
+        payload: bytes,
+        boundary: bool,
+        *,
+        producer: str = "",
+        n: int = 0,
+        request: str = "",
+    ) -> asyncio.Future[Any]:
+        """append_input on its way, with arguments that have been checked; `outcome_of` reads what it answers.
 
-        For whoever has many in flight and gives each a callback: a task for each would cost more than the step.
+        For whoever has many in flight and gives each a callback: a task for each, and binding each argument by its
+        name, would cost more than the step.
         """
-        script = self._scripts[name]
-        return self.link.run(script.name, [self.keys.cell], script.bind(self._limit_values, encode(name, arguments)))
+        item = items.MARKS[kind, boundary] + payload
+        argv = (live, kind, item, payload, producer, n, request, *self._append_limits)
+        return self.link.run("append_input", self._key, argv)
 
     @staticmethod
     def outcome_of(reply: Any) -> Any:
