@@ -63,7 +63,8 @@ CHECKS = (
     Check("LongMoves", "DHSched", "moves, modes, losses, stalls, ends, waiting", compare=False, long=True),
     Check("LongAgents", "DHSched", "agents, boots, moves, late tables", compare=False, long=True),
     Check("LongTwo", "DHSched", "two lives, agents, losses, moves", compare=False, long=True),
-    Check("LongInput", "Input", "three items, three generations, three pulls", compare=False, long=True),
+    Check("LongInput", "Input", "three items, three generations, planned moves, looks", compare=False, long=True),
+    Check("LongGhosts", "Input", "three items, three generations, three pulls, ghosts", compare=False, long=True),
 )
 
 

@@ -248,7 +248,9 @@ class Input:
     def looking(self, node: Node, live: Live) -> Iterator[Effect]:
         for expired in (False, True) if live.move else (False,):
             for ripe in (False, True) if live.note else (False,):
-                state, _ = STEPS["look"](aged(node.state, LIVE, expired=expired, ripe=ripe), NOW, self.limits, live=LIVE)
+                state, _ = STEPS["look"](
+                    aged(node.state, LIVE, expired=expired, ripe=ripe), NOW, self.limits, live=LIVE
+                )
                 yield from self.effect(node, f"look{', move expired' * expired}{', note ripe' * ripe}", state)
         said = {"worker": live.selected, "boot": node.state.workers[live.selected].boot}
         yield from self.step(node, "report busy", "report", busy=[slot_tag(LIVE, live.epoch)], **said)

@@ -56,9 +56,7 @@ class Proven:
 class Tokens:
     """The cell's secrets. Made by `open_tokens`."""
 
-    def __init__(
-        self, link: Link, keys: Keys, *, ttl_s: float = TTL_S, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, link: Link, keys: Keys, *, ttl_s: float = TTL_S, clock: Callable[[], float] = time.time) -> None:
         self._link = link
         self._key = keys.of("keys")
         self._ttl_s = ttl_s

@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from spec import configuration, tlc
 from spec.checks import CHECKS, HERE, module_of, read_counts, text_of, world
 from spec.explore import explore

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 import pytest
+
 from spec.checks import HERE, module_of, text_of, world
 from spec.explore import explore
 from spec.mutants import MUTANTS, Mutant

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 import uvloop
-from tests.servers import SERVERS, running_server, server_binary
 
 from dhsched.store.address import Address
+from tests.servers import SERVERS, running_server, server_binary
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:

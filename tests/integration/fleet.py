@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
-from tests.servers import running_server
 
 from dhsched.dispatch.app import dispatch_app, open_context
 from dhsched.infer.app import Infer, open_infer
@@ -27,6 +26,7 @@ from dhsched.web import serve
 from dhsched.worker.run import WorkerSettings, run_worker
 from dhsched.worker.runtime import Runtime
 from dhsched.worker.session import Session
+from tests.servers import running_server
 
 
 class Consumed(NamedTuple):

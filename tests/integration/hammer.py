@@ -21,13 +21,12 @@ from pathlib import Path
 from random import Random
 from typing import Any, TextIO
 
-from tests.conformance.operations import LIMITS, Operation, draw
-
 from dhsched.ownership.placing import Create
 from dhsched.ownership.state import State
 from dhsched.store.raw import decode
 from dhsched.store.redis import RedisStore
 from dhsched.store.scripts import Script, load
+from tests.conformance.operations import LIMITS, Operation, draw
 
 FRAME = """{shebang}
 local tick = redis.call('INCR', KEYS[1] .. '_ticks')

@@ -16,9 +16,6 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple
 
-from tests.integration.fleet import Consumed
-from tests.integration.sockets import Network
-
 from dhsched.infer.context import InferContext, Metrics
 from dhsched.infer.held import Holder
 from dhsched.infer.pull_text import PullText
@@ -36,6 +33,8 @@ from dhsched.web import Service
 from dhsched.worker.agent import SessionAgent
 from dhsched.worker.pulling import PullClient
 from dhsched.worker.session import Session
+from tests.integration.fleet import Consumed
+from tests.integration.sockets import Network
 
 LIMITS = Limits(pending_max=50, boots_max=1_000, starts_create_max=1_000, starts_recover_max=1_000)
 LIVES = ("t/a", "t/b")

@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp.test_utils import TestClient, TestServer
-from tests.integration.replicas import register
 
 from dhsched.dispatch.app import dispatch_app, open_context
 from dhsched.dispatch.context import DispatchContext
 from dhsched.settings import DispatchSettings
 from dhsched.store.address import Address
+from tests.integration.replicas import register
 
 
 class Api:

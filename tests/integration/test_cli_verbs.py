@@ -5,12 +5,12 @@ import json
 from typing import Any
 
 import pytest
-from tests.integration.serving import serving
-from tests.servers import running_server
 from typer.testing import CliRunner
 
 from dhsched import cli
 from dhsched.errors import DhschedError
+from tests.integration.serving import serving
+from tests.servers import running_server
 
 
 async def test_every_verb() -> None:

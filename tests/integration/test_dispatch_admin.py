@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from urllib.parse import quote
 
 import pytest
+
 from tests.integration.serving import Api, serving
 from tests.servers import running_server
 

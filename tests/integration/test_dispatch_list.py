@@ -5,14 +5,14 @@ from collections import Counter
 from random import Random
 
 import pytest
-from tests.integration.replicas import register
-from tests.integration.serving import Api, serving
-from tests.servers import running_server
 
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.placing import Create
 from dhsched.store.link import LinkSettings
 from dhsched.store.redis import RedisStore
+from tests.integration.replicas import register
+from tests.integration.serving import Api, serving
+from tests.servers import running_server
 
 ROOMY = Limits(starts_create_max=10**6)
 PATIENT = LinkSettings(deadline_s=30)  # 100,000 lives on a busy machine.

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 from urllib.parse import quote
 
 import pytest
-from tests.integration.serving import Api, serving
-from tests.servers import running_server
 
 from dhsched.store.address import Address
 from dhsched.store.redis import RedisStore
+from tests.integration.serving import Api, serving
+from tests.servers import running_server
 
 
 @pytest.fixture

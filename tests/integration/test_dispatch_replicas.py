@@ -8,14 +8,14 @@ from typing import Any
 import aiohttp
 import pytest
 import pytest_asyncio
-from tests.integration.replicas import Replica, register, replicas
-from tests.servers import running_server
 
 from dhsched import failpoints
 from dhsched.ownership import items
 from dhsched.ownership.invariants import of_state
 from dhsched.store.raw import read_state
 from dhsched.store.redis import RedisStore
+from tests.integration.replicas import Replica, register, replicas
+from tests.servers import running_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

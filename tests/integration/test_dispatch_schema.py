@@ -11,10 +11,10 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from tests.integration.replicas import register, replicas
-from tests.servers import running_server
 
 from dhsched.store.redis import RedisStore
+from tests.integration.replicas import register, replicas
+from tests.servers import running_server
 
 CONFIG = """
 [checks]

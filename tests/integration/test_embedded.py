@@ -9,11 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.servers import running_server, server_binary
 
 from dhsched.errors import ServerNotStarted
 from dhsched.store.embedded import STOP_S, Embedded, choose_server_binary, find_server_binaries, given_or_embedded
 from dhsched.store.link import Link
+from tests.servers import running_server, server_binary
 
 # A process that runs a server, says where, and waits to be killed. With `fork` it has a child, which keeps the pipe to
 # the guardian open; with `exec` it becomes another program under the same pid.

@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.integration.replicas import register
-from tests.servers import running_server
 
 from dhsched.dispatch.config import DIGITAL_IDS, POOLS, DigitalIdConfig, PoolConfig, PoolTier
 from dhsched.dispatch.fleet_view import Fleet
@@ -16,6 +14,8 @@ from dhsched.settings import DispatchSettings
 from dhsched.store.address import Address
 from dhsched.store.reads import Reads
 from dhsched.store.redis import RedisStore
+from tests.integration.replicas import register
+from tests.servers import running_server
 
 QUIET = DispatchSettings(refresh_min_s=50, refresh_max_s=60)
 

@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conformance.operations import LIMITS
-from tests.integration.hammer import open_store, read_arguments, said
-from tests.servers import running_server
 
 from dhsched.ownership import invariants
 from dhsched.ownership.model import STEPS
 from dhsched.ownership.state import EMPTY, State
 from dhsched.store.raw import read_state
+from tests.conformance.operations import LIMITS
+from tests.integration.hammer import open_store, read_arguments, said
+from tests.servers import running_server
 
 SEED = int(os.environ.get("DHSCHED_SEED", "1"))
 PROCESSES = 4

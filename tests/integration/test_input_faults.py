@@ -13,13 +13,13 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.integration.fleet import Fleet, Record, fleet, until
-from tests.integration.test_input_path import until_acked, until_slots
 
 from dhsched import wire
 from dhsched.outbox import OUTBOX_BYTES_FULL
 from dhsched.tokens import Boot
 from dhsched.worker.session import Session
+from tests.integration.fleet import Fleet, Record, fleet, until
+from tests.integration.test_input_path import until_acked, until_slots
 
 
 async def test_workers_change_over_when_a_controller_dies(tmp_path: Path) -> None:

@@ -6,10 +6,9 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from tests.integration.fleet import Consumed, Fleet, Record, fleet, until
-
 from dhsched.store.raw import hash_of
 from dhsched.worker.session import Session
+from tests.integration.fleet import Consumed, Fleet, Record, fleet, until
 
 
 async def test_pushed_text_reaches_the_runtime_in_order(tmp_path: Path, kind: str) -> None:

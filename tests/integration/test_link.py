@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.servers import free_port, running_server
 
 from dhsched.errors import StoreError, StoreRefused, StoreUnavailable
 from dhsched.store.address import Address
 from dhsched.store.embedded import Embedded
 from dhsched.store.link import Link, LinkSettings
+from tests.servers import free_port, running_server
 
 SCRIPTS = {
     "count": b"return redis.call('INCR', KEYS[1])",

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.servers import free_port, running_server
 
 from dhsched.errors import StoreRefused
 from dhsched.store.cluster import SLOTS, key_slot
 from dhsched.store.embedded import Embedded
 from dhsched.store.link import Link, LinkSettings
+from tests.servers import free_port, running_server
 
 CELL = "dh:{main}:cell"
 SLOT = key_slot(CELL)

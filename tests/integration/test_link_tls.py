@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.servers import free_port, running_server
 
 from dhsched.errors import BadAddress, ServerNotStarted, StoreError, StoreIncompatible
 from dhsched.store.address import Address
 from dhsched.store.link import Link, LinkSettings
+from tests.servers import free_port, running_server
 
 SHORT = LinkSettings(connect_s=0.5)
 

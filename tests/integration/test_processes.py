@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+
 from tests.integration.fleet import Fleet, Record, fleet, until
 from tests.integration.processes import Process, Processes, processes, start, until_consumed
 from tests.integration.test_input_path import until_acked

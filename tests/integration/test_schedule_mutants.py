@@ -6,9 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from tests.integration import schedule
-from tests.integration.test_schedules import quiet, run_all
-from tests.servers import running_server
 
 from dhsched.infer.held import Held, Holder
 from dhsched.ownership import agent as rules
@@ -17,6 +14,9 @@ from dhsched.ownership.state import frozen
 from dhsched.wire import Pulling
 from dhsched.worker.pulling import Connection, PullClient
 from dhsched.worker.session import Item, Session
+from tests.integration import schedule
+from tests.integration.test_schedules import quiet, run_all
+from tests.servers import running_server
 
 __all__ = ["quiet"]
 

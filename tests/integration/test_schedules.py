@@ -15,9 +15,6 @@ from itertools import pairwise
 
 import pytest
 import structlog
-from tests.integration.hammer import ordered_scripts
-from tests.integration.schedule import CAPACITY, LIMITS, LIVES, Cell, Step, run_schedule
-from tests.servers import running_server
 
 from dhsched.ownership import invariants
 from dhsched.ownership import outcomes as o
@@ -26,6 +23,9 @@ from dhsched.ownership.state import EMPTY, State
 from dhsched.store.address import Address
 from dhsched.store.link import Link
 from dhsched.store.raw import read_state
+from tests.integration.hammer import ordered_scripts
+from tests.integration.schedule import CAPACITY, LIMITS, LIVES, Cell, Step, run_schedule
+from tests.servers import running_server
 
 SCHEDULES = 300
 SCHEDULES_LONG = 10_000

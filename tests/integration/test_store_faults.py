@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.cutting import Cutter, cutting
-from tests.servers import free_port, running_server
 
 from dhsched.errors import StoreIncompatible, StoreRefused, StoreUnavailable
 from dhsched.ownership import invariants
@@ -25,6 +23,8 @@ from dhsched.store.link import Link, LinkSettings
 from dhsched.store.raw import read_keys, read_state
 from dhsched.store.redis import RedisStore
 from dhsched.types import Generation
+from tests.integration.cutting import Cutter, cutting
+from tests.servers import free_port, running_server
 
 PATIENT = LinkSettings(deadline_s=20)
 ANNA = Create(digital_id="anna", fingerprint="f")

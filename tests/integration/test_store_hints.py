@@ -8,11 +8,6 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
-from tests.conformance.lockstep import run
-from tests.conformance.operations import LIMITS
-from tests.conformance.real import TEST_CLOCK, StoreSubject
-from tests.servers import free_port, running_server
-
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.placing import Create
@@ -21,6 +16,10 @@ from dhsched.store.cluster import SLOTS
 from dhsched.store.link import Link
 from dhsched.store.redis import RedisStore
 from dhsched.store.scripts import load
+from tests.conformance.lockstep import run
+from tests.conformance.operations import LIMITS
+from tests.conformance.real import TEST_CLOCK, StoreSubject
+from tests.servers import free_port, running_server
 
 CHANNELS = ("infer:c1", "infer:c2", "dispatch:d1", "dispatch:d2")
 LIVE = "t/live"

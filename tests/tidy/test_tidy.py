@@ -15,8 +15,6 @@ from pathlib import Path
 
 import pytest
 import typer.main
-from tests.scenarios.language import answers, outcome_word
-from tests.tidy import lua
 
 import dhsched
 from dhsched import cli
@@ -25,6 +23,8 @@ from dhsched.ownership.model import STEPS
 from dhsched.store import keys, replies, scripts
 from dhsched.store.api import Store
 from dhsched.store.connect import LinkSettings
+from tests.scenarios.language import answers, outcome_word
+from tests.tidy import lua
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "dhsched"

@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.conformance.scenario import Runner
-from tests.conformance.subjects import ModelSubject
-from tests.scenarios.language import read
 
 from dhsched.ownership import invariants
 from dhsched.ownership.agent import Agent, Start, begun
 from dhsched.ownership.limits import DEFAULT_LIMITS
 from dhsched.ownership.state import State, frozen
+from tests.conformance.scenario import Runner
+from tests.conformance.subjects import ModelSubject
+from tests.scenarios.language import read
 
 SCHEDULE = """# A state with something of everything.
 worker A capacity=2

@@ -9,13 +9,12 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, NamedTuple
 
-from tests.unit.test_model_walk import LIMITS, Walk
-
 from dhsched.ownership import outcomes
 from dhsched.ownership.model import STEPS, Create
 from dhsched.ownership.outcomes import Outcome
 from dhsched.ownership.state import Live, State
 from dhsched.types import split_tag
+from tests.unit.test_model_walk import LIMITS, Walk
 
 
 class Moment(NamedTuple):

@@ -7,6 +7,7 @@ Each row below is a cell: how things stand, the step, and how they stand after i
 from __future__ import annotations
 
 import pytest
+
 from tests.conformance.scenario import run
 from tests.conformance.subjects import model
 from tests.scenarios.language import read

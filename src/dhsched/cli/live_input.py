@@ -104,7 +104,7 @@ async def watched(url: str, live_id: str) -> AsyncIterator[tuple[str, dict[str, 
 async def answered(response: aiohttp.ClientResponse) -> Any:
     body = await response.json(content_type=None)
     if response.status >= 400:
-        raise DhschedError(f"{body.get('code', response.status)}: {body.get('detail', 'refused')}")
+        raise DhschedError(f"{body.get('detail', 'refused')} ({body.get('code', response.status)})")
     return body
 
 

@@ -23,7 +23,7 @@ NO_CREATE = Create(digital_id="", fingerprint="")
 IN_LUA = {"worker": "worker_id", "number": "num", "rev": "rev_seen"}
 """Arguments that a script calls otherwise, because the plain word names a function of its library."""
 
-APPEND = ("live", "kind", "item", "payload", "producer", "n", "request")
+APPEND = ("live", "kind", "item", "producer", "n", "request")
 """The arguments of append_input before its limits, in their order."""
 
 
@@ -122,7 +122,7 @@ class RedisStore(Store):
         name, would cost more than the step.
         """
         item = items.MARKS[kind, boundary] + payload
-        argv = (live, kind, item, payload, producer, n, request, *self._append_limits)
+        argv: list[Argument] = [live, kind, item, producer, n, request, *self._append_limits]
         return self.link.run("append_input", self._key, argv)
 
     @staticmethod
