@@ -14,8 +14,8 @@ What becomes what:
     agenda      who is on it, at time 0: due. A look that comes too early changes nothing.
     waiting     who waits, all since the same time: who of them is woken first matters only to lives below the floor
     blame       empty: a boot that is cordoned at once is a boot and a cordon
-`same` says whether two states are equal after that, field by field, and the tests use it to show that the projection
-to the specification's variables loses nothing.
+Where two states have the same projection to the specification's variables, they must be equal after this in full:
+`strict` worlds raise if not, so the projection loses nothing that could matter.
 """
 
 from __future__ import annotations

@@ -280,7 +280,7 @@ class Input:
                 yield from self.release(node, live, after, got, credit)
 
     def pulls(self, node: Node, live: Live, after: int, got: int) -> Iterator[Effect]:
-        """The runtime pulls; or a pull arrives that nobody waits for: delayed, or sent twice, with a cursor of any age."""
+        """The runtime pulls; or a pull arrives that nobody waits for, late or sent twice, with a cursor of any age."""
         if live.pull_no >= self.c["MaxPull"]:
             return
         ghosts = range(live.appended + 1) if "ghosts" in self.on else ()

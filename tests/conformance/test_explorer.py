@@ -23,7 +23,7 @@ COUNTS = read_counts()
 @pytest.mark.parametrize("name", QUICK)
 def test_every_reachable_state_is_right_and_known_to_the_specification(name: str) -> None:
     """`strict` also raises if two states have the same projection and are not equal as a whole; it costs a little."""
-    made = world(name, strict=name in ("Terms", "Poison"))
+    made = world(name, strict=name in ("Agents", "Poison"))
     explored = explore(made)
     assert explored.violation is None, str(explored.violation)
     assert explored.complete

@@ -90,10 +90,11 @@ def dispatch_app(context: DispatchContext) -> web.Application:
 def loops(context: DispatchContext) -> dict[str, tuple[Round, float]]:
     """What this replica does by itself, and how often."""
     settings = context.settings
+    recovery = Recovery(context)
     return {
         "liveness": (Liveness(context).round, settings.liveness_s),
-        "recovery": (Recovery(context).round, settings.recover_s),
-        "reconciliation": (Reconciliation(context).round, settings.reconcile_s),
+        "recovery": (recovery.round, settings.recover_s),
+        "reconciliation": (Reconciliation(context, recovery).round, settings.reconcile_s),
     }
 
 

@@ -56,6 +56,8 @@ class Fleet:
         self.digital_ids: dict[str, DigitalIdConfig] = {}
         self.memory_share = 0.0
         self.refreshes = 0
+        self.lost_term: int | None = None
+        """The latest term seen, once the store has been found older than it was; reconciliation begins a new one."""
         self.on_refresh: list[Callable[[], None]] = []
         self._requests: dict[str, PlacementRequest] = {}
         self._reads = reads
@@ -146,6 +148,8 @@ class Fleet:
             if self._term not in (0, rows.term) or rows.rev < self.view.rev:
                 # The store's history is another one now: what the view was made from may never have happened.
                 log.warning("the store's history changed", term=rows.term, rev=rows.rev, seen_rev=self.view.rev)
+                if (rows.term, rows.rev) < (self._term, self.view.rev):
+                    self.lost_term = max(self._term, rows.term)  # It went back: this replica has seen the proof.
                 self._renew()
                 full, rows = True, await self._reads.snapshot(None)
             self._term = rows.term

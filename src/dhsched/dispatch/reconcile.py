@@ -9,6 +9,7 @@ from __future__ import annotations
 import structlog
 
 from dhsched.dispatch.context import DispatchContext
+from dhsched.dispatch.recover import Recovery
 from dhsched.ownership import outcomes as o
 
 log = structlog.get_logger(__name__)
@@ -21,16 +22,28 @@ PAGE = 500  # Lives looked at between two pauses of a walk.
 class Reconciliation:
     """The loop of one replica."""
 
-    def __init__(self, context: DispatchContext) -> None:
+    def __init__(self, context: DispatchContext, recovery: Recovery) -> None:
         self._context = context
+        self._recovery = recovery
         self._walked_term = 1
         """Every live was looked at in this term. In the first one there is no floor to be below."""
 
     async def round(self) -> None:
+        await self._begin_term()
         await self._reap()
         await self._recount()
         if self._context.fleet.term > self._walked_term:
             await self._walk(self._context.fleet.term)
+
+    async def _begin_term(self) -> None:
+        """The store was found older than it was: fence all that its lost past may have issued."""
+        fleet = self._context.fleet
+        if fleet.lost_term is None:
+            return
+        outcome = await self._context.store.new_term(term=fleet.term, seen_term=fleet.lost_term)
+        log.error("the store has lost history", outcome=outcome)
+        fleet.lost_term = None
+        await fleet.refresh()
 
     async def _reap(self) -> None:
         """A Worker that has been lost for long, with nothing left on it, is forgotten: the store says which."""
@@ -54,7 +67,7 @@ class Reconciliation:
         after, looked = "", 0
         while names := await self._context.reads.all_names(after, PAGE):
             for live in names:
-                await self._context.store.look(live=live)
+                await self._recovery.look(live)
             after, looked = names[-1], looked + len(names)
         self._walked_term = term
         log.warning("looked at every live for a new term", term=term, lives=looked)

@@ -35,9 +35,10 @@ class Recovery:
         lives = await self._context.reads.due(DUE_MAX)
         # Every replica reads the same list; in an order of its own, each meets others' leases less often.
         self._context.rng.shuffle(lives)
-        await asyncio.gather(*(self._look(live) for live in lives))
+        await asyncio.gather(*(self.look(live) for live in lives))
 
-    async def _look(self, live: str) -> None:
+    async def look(self, live: str) -> None:
+        """Look at one live, and do what it needs."""
         async with self._turns:
             outcome = await self._context.store.look(live=live)
             self._context.metrics.looks.labels(type(outcome).__name__).inc()

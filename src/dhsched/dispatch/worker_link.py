@@ -22,6 +22,7 @@ from dhsched.dispatch.context import DispatchContext
 from dhsched.errors import DhschedError, StoreError
 from dhsched.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
+from dhsched.store.api import TERMS_LOST_MAX
 from dhsched.store.controllers import list_controllers
 from dhsched.tokens import BadToken, Boot, Tokens, open_tokens
 from dhsched.web.problems import problem_from
@@ -52,6 +53,7 @@ PATH = "/v1/workers/link"
 LOOK_S = 0.1  # Between two looks whether this replica is stopping.
 CONTROLLERS_S = 1.0  # Between two readings of where the controllers are.
 GOODBYE_S = 1.0  # For the last message to a Worker.
+CLAIMS_S = 10.0  # For which a Worker's word about lost history counts.
 RENEW_S = 6 * 3600.0  # A link that lasts gets a new token this often: it must be able to resume elsewhere.
 
 
@@ -67,6 +69,8 @@ class WorkerLinks:
         self.context = context
         self.tokens: Tokens | None = None
         self.controllers: list[str] = []
+        self.claims: dict[str, float] = {}
+        """Workers that hold a later table than the store's, and when they said so."""
         self._links: dict[str, WorkerLink] = {}
         self._starting = asyncio.Lock()
         self._minder: asyncio.Task[None] | None = None
@@ -263,10 +267,26 @@ class WorkerLink:
             case o.Gone():
                 self._end(Gone())
             case o.RolledBack():
-                # The Worker holds a table that the store never wrote: that proves lost history (docs/protocol.md).
-                log.error("the store has lost history: beginning a new term", worker=boot.worker, store=outcome)
-                await store.new_term(term=outcome.term, seen_term=said.term)
-                self.outbox.put(Problem("ROLLED_BACK", "the store has lost history; report again"))
+                await self._rolled_back(boot, said, outcome)
+
+    async def _rolled_back(self, boot: Boot, said: Report, found: o.RolledBack) -> None:
+        """The Worker holds a table that the store never wrote, or says so. A new term restarts every runtime.
+
+        So one Worker's word is not enough: this replica must have seen a later state itself, or another Worker must
+        say the same; unless there is no other.
+        """
+        context = self._context
+        now = context.loop_time()
+        claims = self._links.claims
+        claims[boot.worker] = now
+        for worker in [worker for worker, at in claims.items() if now - at > CLAIMS_S]:
+            del claims[worker]
+        if context.fleet.lost_term is not None or len(claims) >= min(2, len(context.fleet.view.workers)):
+            log.error("the store has lost history: beginning a new term", worker=boot.worker, store=found)
+            await context.store.new_term(term=found.term, seen_term=min(said.term, found.term + TERMS_LOST_MAX))
+        else:
+            log.error("a Worker says that the store has lost history", worker=boot.worker, store=found)
+        self.outbox.put(Problem("ROLLED_BACK", "the store may have lost history; report again"))
 
     def _reported(self, boot: Boot, outcome: o.Reported) -> Reported:
         controllers = self._links.controllers

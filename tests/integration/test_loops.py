@@ -1,0 +1,110 @@
+"""The loops of a replica on a real store: lost Workers, recovery, waiting for room, a store that went back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from dhsched.dispatch.app import open_context
+from dhsched.dispatch.config import DIGITAL_IDS, POOLS, DigitalIdConfig, PoolConfig, PoolTier
+from dhsched.dispatch.context import DispatchContext
+from dhsched.dispatch.reconcile import Reconciliation
+from dhsched.dispatch.recover import Recovery
+from dhsched.ownership import invariants
+from dhsched.ownership import outcomes as o
+from dhsched.ownership.placing import Create
+from dhsched.settings import DispatchSettings
+from dhsched.store.address import Address
+from dhsched.store.raw import read_state
+from tests.integration.replicas import register
+
+QUIET = DispatchSettings(refresh_min_s=50, refresh_max_s=60)
+
+
+@pytest.fixture
+async def replica(server: Address) -> AsyncIterator[DispatchContext]:
+    """A replica whose loops run only when the test says so."""
+    async with open_context(server, QUIET) as context:
+        await context.store.link.call("FLUSHALL")
+        await context.reads.configure(POOLS, "gpu", PoolConfig())
+        await context.reads.configure(DIGITAL_IDS, "anna", DigitalIdConfig(pools=[PoolTier(pool="gpu")]))
+        await context.fleet.refresh(full=True)
+        yield context
+        assert invariants.of_state(await read_state(context.store.link, "main")) == []
+
+
+async def create(replica: DispatchContext, live: str, worker: str) -> None:
+    made = await replica.store.place(
+        live=f"default/{live}",
+        operation=f"op-{live}",
+        because="create",
+        create=Create(digital_id="anna", fingerprint="f"),
+        candidates=[worker],
+    )
+    assert isinstance(made, o.Committed)
+
+
+async def owner(replica: DispatchContext, live: str) -> tuple[str, int]:
+    record: Any = await replica.reads.live(f"default/{live}")
+    return record.selected, record.epoch
+
+
+async def test_the_lives_of_a_lost_worker_are_placed_anew_and_only_once(replica: DispatchContext) -> None:
+    a, b = await register(replica.store, 2, capacity=4)
+    await replica.fleet.refresh(full=True)
+    for live in ("L1", "L2", "L3"):
+        await create(replica, live, a)
+    beat = (await replica.reads.beats())[a].beat
+    assert await replica.store.expire_worker(worker=a, beat=beat) == o.Expired(3)
+    recovery = Recovery(replica)
+    await recovery.round()
+    await recovery.round()
+    for live in ("L1", "L2", "L3"):
+        assert await owner(replica, live) == (b, 2)
+
+
+async def test_without_room_they_wait_and_a_new_worker_takes_them(replica: DispatchContext) -> None:
+    (a,) = await register(replica.store, 1, capacity=2)
+    await create(replica, "L1", a)
+    await create(replica, "L2", a)
+    await replica.store.expire_worker(worker=a, beat=(await replica.reads.beats())[a].beat)
+    await Recovery(replica).round()
+    waiting = (await read_state(replica.store.link, "main")).waiting
+    assert set(waiting["gpu"]) == {"default/L1", "default/L2"}
+    (b,) = await register(replica.store, 1, capacity=4, name="new")
+    await Recovery(replica).round()
+    assert {await owner(replica, live) for live in ("L1", "L2")} == {(b, 2)}
+    assert (await read_state(replica.store.link, "main")).waiting == {}
+
+
+async def test_a_live_whose_runtime_died_comes_back_to_the_same_worker_even_when_it_is_full(
+    replica: DispatchContext,
+) -> None:
+    (a,) = await register(replica.store, 1, capacity=1)
+    await create(replica, "L1", a)
+    await replica.store.depart(worker=a, live="default/L1", number=1)
+    await Recovery(replica).round()
+    assert await owner(replica, "L1") == (a, 2)
+
+
+async def test_a_store_that_went_back_begins_a_new_term_and_every_live_gets_a_generation_above_it(
+    replica: DispatchContext,
+) -> None:
+    (a,) = await register(replica.store, 1, capacity=4)
+    await create(replica, "L1", a)
+    await replica.store.pull(live="default/L1", worker=a, epoch=1, after=0, controller="c1")
+    await replica.fleet.refresh()
+    await replica.store.link.call("HINCRBY", replica.store.keys.cell, "rev", -1)
+    await replica.fleet.refresh()
+    assert replica.fleet.lost_term == 1
+    reconciliation = Reconciliation(replica, Recovery(replica))
+    await reconciliation.round()
+    assert replica.fleet.term == 2
+    assert isinstance(await replica.store.look(live="default/L1"), o.Later), "it was placed in the same round"
+    stale = await replica.store.release_input(live="default/L1", worker=a, epoch=1, pull_no=1, after=0, credit=1)
+    assert isinstance(stale, o.Stale)
+    worker, epoch = await owner(replica, "L1")
+    floor = (await read_state(replica.store.link, "main")).cell.epoch_floor
+    assert worker == a and epoch > floor > 0
