@@ -36,7 +36,9 @@ def look(state: State, now: int, limits: Limits, *, live: str) -> tuple[State, L
     at = s.agenda.get(record.priority, {}).get(live)
     if at is None and needs(s, live) is None:
         return state, Nothing()  # Without an entry only a new term makes a live need anything.
-    if at is not None and at > now:
+    # A new term does not wait for the time that an old one set; only for a lease on the recovery itself.
+    fenced = record.tries == 0 and needs(s, live) == "floor"
+    if at is not None and at > now and not fenced:
         return state, Later(at)
     if record.state == "ended":
         return look_ended(s, live)

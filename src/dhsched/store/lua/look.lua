@@ -19,9 +19,11 @@ if not r then
 end
 local class = r.priority
 local at = number(call('ZSCORE', prefix .. 'agenda:' .. class, live) or nil)
-if not at and not needs(live, r) then
+local needed = (not at or (at > now and not r.tries)) and needs(live, r)
+if not at and not needed then
   return { 'NOTHING', now } -- Without an entry only a new term makes a live need anything.
-elseif at and at > now then
+elseif at and at > now and needed ~= 'floor' then
+  -- A new term does not wait for the time that an old one set; only for a lease on the recovery itself.
   return { 'LATER', now, at }
 end
 
