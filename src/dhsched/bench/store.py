@@ -22,10 +22,11 @@ from typing import Any, TypeVar
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.placing import Create
 from dhsched.store.embedded import Embedded
-from dhsched.store.redis import RedisStore
+from dhsched.store.redis import RedisStore, Release
 
 ITEM = b"x" * 60
 PIPELINE = 50
+SHARED = 16  # Lives that share a call of release_input, as the lives of one tick do in the Infer-Controller.
 T = TypeVar("T")
 
 
@@ -36,7 +37,7 @@ class Size:
     lives: int = 50_000
     workers: int = 256
     rounds: int = 7
-    per_round: int = 400
+    per_round: int = 416
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +142,10 @@ class Bench:
             live=p.live, worker=p.worker, epoch=p.epoch, pull_no=pull_no, after=after, credit=10
         )
 
+    async def release_many(self, lives: Sequence[Placed]) -> None:
+        """As the Infer-Controller does it: the lives of one tick share a call."""
+        await self.store.release_many([Release(p.live, p.worker, p.epoch, 1, 10, 10) for p in lives])
+
     async def move(self, p: Placed, worker: str) -> Placed:
         placed: Any = await self.store.place(
             live=p.live, operation=f"mv-{p.live[2:]}", because="reassign", expected=p.epoch, candidates=[worker]
@@ -167,11 +172,13 @@ class Bench:
             for name, work in (
                 ("append", appends),
                 ("xadd", adds),
-                ("release10", [partial(self.release, p, pull_no=1, after=10) for p in lives]),
+                ("release10", [partial(self.release, p, pull_no=1, after=10) for p in lives[k // 2 :]]),
                 ("xrange10", [partial(self.xrange, s) for s in streams]),
+                ("release10_shared", [partial(self.release_many, part) for part in shares(lives[: k // 2])]),
                 ("ack", [partial(self.ack, p, 20) for p in lives]),
             ):
-                costs.setdefault(name, []).append((await self.timed(work))[1])
+                lives_per_call = SHARED if name == "release10_shared" else 1
+                costs.setdefault(name, []).append((await self.timed(work))[1] / lives_per_call)
             await self.store.link.call("DEL", *streams)
         cost = {name: statistics.median(rounds) for name, rounds in costs.items()}
         return {
@@ -179,6 +186,7 @@ class Bench:
             "append_over_xadd": round(cost["append"] / cost["xadd"], 2),
             "release10_server_us": round(cost["release10"], 1),
             "release10_over_xrange10": round(cost["release10"] / cost["xrange10"], 2),
+            "release10_shared_over_xrange10": round(cost["release10_shared"] / cost["xrange10"], 2),
             "ack_server_us": round(cost["ack"], 1),
         }
 
@@ -223,6 +231,10 @@ class Bench:
 
     async def used_memory(self) -> int:
         return int(next(line for line in await self.info("memory") if line.startswith("used_memory:"))[12:])
+
+
+def shares(lives: Sequence[Placed]) -> list[Sequence[Placed]]:
+    return [lives[i : i + SHARED] for i in range(0, len(lives), SHARED)]
 
 
 async def pipelined(work: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
