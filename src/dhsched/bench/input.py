@@ -14,6 +14,7 @@ import contextlib
 import statistics
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -118,16 +119,16 @@ def described(rounds: dict[str, list[Figures]]) -> dict[str, Any]:
     return result
 
 
-class Path:
+class Path(ABC):
     """One way from a pusher to a runtime. `middle` are the processes between them, beside the store."""
 
     end: Child
     store_pid: int
     middle: tuple[int, ...]
 
+    @abstractmethod
     async def push(self, count: int, rate: int | None) -> list[float]:
         """Push so many items, as fast as they go or at a rate; how long each took to be accepted, in ms."""
-        raise NotImplementedError
 
     async def memory(self) -> dict[str, Any]:
         return {}
