@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml requirements/dev.lock
 
 lock: setup  ## resolve pyproject.toml anew into requirements/dev.lock
 	$(BIN)/pip install -q uv
-	$(BIN)/uv pip compile pyproject.toml --extra dev --generate-hashes --universal --no-emit-index-url --no-header \
+	$(BIN)/uv pip compile pyproject.toml --extra dev --extra avatar --extra evaluation --generate-hashes --universal --no-emit-index-url --no-header \
 	  --python-version 3.11 --upgrade -o requirements/dev.lock
 
 lint: setup  ## ruff, check only
@@ -34,7 +34,7 @@ up: setup  ## a whole deployment on this machine, with Workers that print what t
 	$(BIN)/dhsched up
 
 test: setup  ## the whole suite that fits in 5 minutes on 2 cores
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist worksteal
 
 test-long: setup  ## what takes minutes: larger schedules, more seeds
 	$(BIN)/pytest -m long --timeout 3600
