@@ -17,6 +17,7 @@ from dhsched.dispatch.liveness import Liveness
 from dhsched.dispatch.lives import Lives
 from dhsched.dispatch.loops import Round, running
 from dhsched.dispatch.moving import Moving
+from dhsched.dispatch.publishing import PublishTokens
 from dhsched.dispatch.reconcile import Reconciliation
 from dhsched.dispatch.recover import Recovery
 from dhsched.dispatch.room_line import RoomLine
@@ -100,7 +101,10 @@ def loops(context: DispatchContext) -> dict[str, tuple[Round, float]]:
 
 def endpoints(context: DispatchContext) -> list[Endpoint]:
     """The whole API, as it is served and as /openapi.json has it."""
-    parts = (Lives(context), Moving(context), Explaining(context), Workers(context), Configuration(context))
+    parts = (
+        *(Lives(context), Moving(context), Explaining(context), Workers(context), Configuration(context)),
+        PublishTokens(context),
+    )
     return [endpoint for part in parts for endpoint in part.endpoints()]
 
 
