@@ -45,9 +45,8 @@ def points(*pairs: tuple[float, float]) -> Points:
 
 def mirrored(half: Points, axis: float = DESIGN / 2) -> Points:
     """A closed outline from its right half, which runs from top to bottom and is given as distances from the axis."""
-    right = half + (axis, 0)
-    left = half[-2:0:-1] * (-1, 1) + (axis, 0)
-    return np.concatenate([right, left]).astype(np.float32)
+    at = points((axis, 0))
+    return np.concatenate([at + half, at + half[-2:0:-1] * points((-1, 1))])
 
 
 def smooth(outline: Points, *, closed: bool = True, steps: int = 8) -> Points:
@@ -149,7 +148,7 @@ class Layer:
         """Where the outline is; `soft` blurs its edge, in units of the design."""
         drawn = np.zeros((self.side, self.side), np.uint8)
         fill(drawn, outline * self._scale, 255)
-        return self.blurred(drawn.astype(np.float32) / 255, soft)
+        return self.blurred(drawn.astype(np.float32) / np.float32(255), soft)
 
     def blurred(self, mask: Mask, soft: float) -> Mask:
         if soft <= 0:

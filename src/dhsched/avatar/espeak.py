@@ -106,9 +106,7 @@ class Engine:
         """Sound at `rate`, and (type, milliseconds, phoneme, position, length) of each event."""
         self._chunks, self._events = [], []
         encoded = text.encode()
-        status = self._library.espeak_Synth(
-            encoded, len(encoded) + 1, 0, _POSITION_CHARACTER, 0, _UTF8, None, None
-        )
+        status = self._library.espeak_Synth(encoded, len(encoded) + 1, 0, _POSITION_CHARACTER, 0, _UTF8, None, None)
         if status != 0:
             raise SpeechFailed(f"espeak-ng could not speak {len(text)} characters (status {status})")
         chunks, events = self._chunks, self._events

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 import cv2
 import numpy as np
@@ -86,7 +87,7 @@ class Feature:
         cv2.resize(image, (width, height), dst=patch, interpolation=cv2.INTER_AREA)
 
 
-def _fill_all(image: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], moved: NDArray[np.int32], parts: list[tuple[slice, Colour]]) -> None:
+def _fill_all(image: Any, moved: NDArray[np.int32], parts: list[tuple[slice, Colour]]) -> None:
     for corners, colour in parts:
         cv2.fillPoly(image, [moved[corners]], colour, cv2.LINE_AA, SUBPIXEL_BITS)
 
@@ -110,7 +111,9 @@ def _eye(look: Look, side: int, blink_n: int, gaze_x_n: int, gaze_y_n: int, brow
     blink, brow = blink_n / STEPS, brow_n / STEPS
     x, y = MIDDLE + side * EYE_X, EYE_Y
     outside = side * (38.0 if look.glasses else 23.0)
-    eye = Feature(points((x - side * 26.5, y - 36), (x + outside, y - 36), (x + outside, y + 20), (x - side * 26.5, y + 20)))
+    eye = Feature(
+        points((x - side * 26.5, y - 36), (x + outside, y - 36), (x + outside, y + 20), (x - side * 26.5, y + 20))
+    )
     inner, outer = x - side * 15, x + side * 16
     low = points((inner, y + 2.6), (x - side * 6, y + 7.4), (x + side * 5.5, y + 7.8), (outer, y - 0.4))
     high = points((inner, y + 2.6), (x - side * 7.5, y - 7.0), (x + side * 4.5, y - 9.2), (outer, y - 0.4))
@@ -167,7 +170,9 @@ def _glasses(eye: Feature, side: int, x: float) -> None:
     arm = points((x + side * 21.5, EYE_Y - 3), (MIDDLE + side * 64, EYE_Y - 1))
     eye.add(eye.over, ribbon(arm, 2.2), dark)
     # Each side draws its half of the bridge.
-    bridge = smooth(points((MIDDLE, EYE_Y - 3), (MIDDLE + side * 3, EYE_Y - 2.6), (MIDDLE + side * 6.5, EYE_Y)), closed=False)
+    bridge = smooth(
+        points((MIDDLE, EYE_Y - 3), (MIDDLE + side * 3, EYE_Y - 2.6), (MIDDLE + side * 6.5, EYE_Y)), closed=False
+    )
     eye.add(eye.over, ribbon(bridge, 2.0), dark)
 
 
@@ -191,19 +196,30 @@ def _mouth(look: Look, open_n: int, wide_n: int, teeth_n: int, tongue_n: int) ->
     rise, drop = 3.0 * shape.open, 15.5 * shape.open
     corner = MOUTH_Y - 3.6 * (1 - shape.open) * (0.4 + shape.wide) + 3.0 * shape.open
     inner = half * (0.87 - 0.17 * rounded)
-    outer_up = _edge(half, corner, (0.56, -4.6 * full - rise * 0.75), (0.17, -7.6 * full - rise), (0, -6.2 * full - rise))
-    outer_low = _edge(half, corner, (0.7, 4.6 * full + drop * 0.7), (0.34, 8.9 * full + drop * 0.96), (0, 9.8 * full + drop))
+    outer_up = _edge(
+        half, corner, (0.56, -4.6 * full - rise * 0.75), (0.17, -7.6 * full - rise), (0, -6.2 * full - rise)
+    )
+    outer_low = _edge(
+        half, corner, (0.7, 4.6 * full + drop * 0.7), (0.34, 8.9 * full + drop * 0.96), (0, 9.8 * full + drop)
+    )
     inner_up = _edge(inner, corner + 0.2, (0.55, -0.7 - rise * 0.8), (0.18, -0.5 - rise), (0, 0.1 - rise))
     inner_low = _edge(inner, corner + 0.2, (0.72, 0.1 + drop * 0.66), (0.36, 0.6 + drop * 0.94), (0, 0.7 + drop))
-    mouth = Feature(points((MIDDLE - 34, MOUTH_Y - 16), (MIDDLE + 34, MOUTH_Y - 16), (MIDDLE + 34, MOUTH_Y + 32), (MIDDLE - 34, MOUTH_Y + 32)))
+    mouth = Feature(
+        points(
+            (MIDDLE - 34, MOUTH_Y - 16),
+            (MIDDLE + 34, MOUTH_Y - 16),
+            (MIDDLE + 34, MOUTH_Y + 32),
+            (MIDDLE - 34, MOUTH_Y + 32),
+        )
+    )
     mouth.add(mouth.under, np.concatenate([outer_up, inner_low[::-1]]), mix(look.lips, BLACK, 0.14))
     mouth.add(mouth.under, np.concatenate([inner_up, outer_low[::-1]]), look.lips)
     if open_n > 0:
         mouth.clip_by(np.concatenate([inner_up, inner_low[::-1]]))
         _inside(mouth, shape, half, inner_up, drop)
     else:
-        mouth.add(mouth.over, ribbon((inner_up + inner_low) / 2, 1.7, taper=0.8), mix(look.lips, BLACK, 0.55))
-    gloss = (inner_low * 0.45 + outer_low * 0.55)[16:-16]
+        mouth.add(mouth.over, ribbon(_between(inner_up, inner_low, 0.5), 1.7, taper=0.8), mix(look.lips, BLACK, 0.55))
+    gloss = _between(inner_low, outer_low, 0.55)[16:-16]
     mouth.add(mouth.over, ribbon(gloss, 2.0 * full, taper=0.95), mix(look.lips, WHITE, 0.26))
     return mouth.finished()
 
@@ -215,17 +231,24 @@ def _edge(half: float, corner: float, *right: tuple[float, float]) -> Points:
     return smooth(points((MIDDLE - half, corner), *left, *mirror, (MIDDLE + half, corner)), closed=False)
 
 
+def _between(first: Points, second: Points, share: float) -> Points:
+    return first + (second - first) * np.float32(share)
+
+
 def _inside(mouth: Feature, shape: Mouth, half: float, inner_up: Points, drop: float) -> None:
     mouth.add(mouth.inside, _CIRCLE * 50 + (MIDDLE, MOUTH_Y), _CAVITY)
     height = drop + 3
     at = MOUTH_Y + drop + height * (0.16 - 0.22 * shape.tongue)
     mouth.add(mouth.inside, _CIRCLE * (half * 0.64, height * 0.44) + (MIDDLE, at), _TONGUE)
-    mouth.add(mouth.inside, _CIRCLE * (half * 0.3, height * 0.2) + (MIDDLE, at - height * 0.1), mix(_TONGUE, WHITE, 0.1))
+    mouth.add(
+        mouth.inside, _CIRCLE * (half * 0.3, height * 0.2) + (MIDDLE, at - height * 0.1), mix(_TONGUE, WHITE, 0.1)
+    )
     if shape.teeth > 0.05:
         flat = inner_up * (0.93, 0.5) + np.array((MIDDLE * 0.07, inner_up[:, 1].min() * 0.5), np.float32)
-        teeth = np.concatenate([inner_up - (0, 3), (flat + (0, 1.4 + 4.4 * shape.teeth))[::-1]])
+        bottom = flat + points((0, 1.4 + 4.4 * shape.teeth))
+        teeth = np.concatenate([inner_up - points((0, 3)), bottom[::-1]])
         mouth.add(mouth.inside, teeth.astype(np.float32), _TEETH)
-    shadow = np.concatenate([inner_up - (0, 2), (inner_up + (0, 0.9))[::-1]]).astype(np.float32)
+    shadow = np.concatenate([inner_up - points((0, 2)), (inner_up + points((0, 0.9)))[::-1]])
     mouth.add(mouth.inside, shadow, mix(_TEETH, _CAVITY, 0.5))
 
 

@@ -25,6 +25,7 @@ from dhsched.avatar.canvas import (
     ribbon,
     smooth,
 )
+from dhsched.avatar.hair import BEHIND, FRONT, STRANDS
 from dhsched.avatar.looks import BACKGROUNDS, FACES, Backdrop, Look
 
 KEPT_MAX = 64  # Portraits: about a megabyte each at 320.
@@ -71,13 +72,7 @@ def _vignette(sheet: Layer) -> None:
 
 def _hair_behind(sheet: Layer, look: Look) -> None:
     """The part of the hair that falls behind the neck."""
-    halves = {
-        "long": points((0, 40), (54, 50), (80, 96), (86, 150), (88, 210), (96, 262), (70, 286), (0, 290)),
-        "bob": points((0, 40), (52, 50), (80, 96), (86, 150), (88, 196), (76, 222), (44, 226), (0, 226)),
-        "curls": points((0, 26), (58, 36), (96, 82), (106, 138), (100, 190), (78, 222), (30, 226), (0, 226)),
-        "bun": points((0, 44), (50, 52), (72, 96), (70, 150), (60, 190), (0, 196)),
-    }
-    half = halves.get(look.hair_style)
+    half = BEHIND.get(look.hair_style)
     if half is None:
         return
     outline = smooth(mirrored(half))
@@ -110,17 +105,24 @@ def _body(sheet: Layer, look: Look) -> None:
     shirt = sheet.mask(shoulders)
     sheet.paint(shirt, sheet.gradient(mix(look.shirt, WHITE, 0.12), mix(look.shirt, BLACK, 0.3), (90, 258), (240, 330)))
     for side in (-1, 1):
-        fold = smooth(points((MIDDLE + side * 44, 270), (MIDDLE + side * 62, 292), (MIDDLE + side * 66, 324)), closed=False)
+        fold = smooth(
+            points((MIDDLE + side * 44, 270), (MIDDLE + side * 62, 292), (MIDDLE + side * 66, 324)), closed=False
+        )
         sheet.paint(sheet.mask(ribbon(fold, 9), soft=4) * shirt, BLACK, 0.16)
     opening = smooth(mirrored(points((0, 250), (34 + wide, 250), (37 + wide, 262), (20, 282), (0, 288))))
     collar = sheet.mask(smooth(mirrored(points((0, 250), (40 + wide, 250), (43 + wide, 264), (24, 288), (0, 295)))))
     sheet.paint(collar * shirt, mix(look.shirt, BLACK, 0.28))
     skin = sheet.mask(neck) * np.maximum(1 - shirt, sheet.mask(opening))
-    sheet.paint(skin, sheet.gradient(mix(look.skin, look.shadow, 0.3), mix(look.skin, look.shadow, 0.62), (130, 200), (196, 280)))
+    sheet.paint(
+        skin,
+        sheet.gradient(mix(look.skin, look.shadow, 0.3), mix(look.skin, look.shadow, 0.62), (130, 200), (196, 280)),
+    )
     # The shadow of the chin.
     sheet.paint(sheet.mask(ellipse(MIDDLE + 4, 226, 46, 25), soft=6) * skin, mix(look.shadow, BLACK, 0.2), 0.62)
     for side in (-1, 1):
-        bone = smooth(points((MIDDLE + side * 8, 281), (MIDDLE + side * 20, 273), (MIDDLE + side * 33, 268)), closed=False)
+        bone = smooth(
+            points((MIDDLE + side * 8, 281), (MIDDLE + side * 20, 273), (MIDDLE + side * 33, 268)), closed=False
+        )
         sheet.paint(sheet.mask(ribbon(bone, 3), soft=1.6) * skin, look.shadow, 0.4)
 
 
@@ -130,7 +132,8 @@ def _body(sheet: Layer, look: Look) -> None:
 def face_outline(look: Look) -> Points:
     jaw = look.jaw
     half = points(
-        (0, 54), (34, 57), (56, 78), (64, 112), (64, 146), (60 + 2 * jaw, 170), (49 * jaw, 200), (25 * jaw, 225), (0, 233)
+        (0, 54), (34, 57), (56, 78), (64, 112), (64, 146),
+        (60 + 2 * jaw, 170), (49 * jaw, 200), (25 * jaw, 225), (0, 233),
     )  # fmt: skip
     return smooth(mirrored(half))
 
@@ -175,7 +178,9 @@ def _model(sheet: Layer, look: Look, face: Mask) -> None:
 
 
 def _nose(sheet: Layer, look: Look) -> None:
-    side = smooth(points((MIDDLE + 7, 142), (MIDDLE + 6, 158), (MIDDLE + 11, 173), (MIDDLE + 7, 179), (MIDDLE + 3, 164)))
+    side = smooth(
+        points((MIDDLE + 7, 142), (MIDDLE + 6, 158), (MIDDLE + 11, 173), (MIDDLE + 7, 179), (MIDDLE + 3, 164))
+    )
     sheet.fill(side, look.shadow, soft=3.2, opacity=0.5)
     ridge = smooth(points((MIDDLE - 1, 138), (MIDDLE - 1.5, 156), (MIDDLE - 1, 170)), closed=False)
     sheet.fill(ribbon(ridge, 5), WHITE, soft=2.6, opacity=0.3)
@@ -189,8 +194,15 @@ def _nose(sheet: Layer, look: Look) -> None:
     )  # fmt: skip
     sheet.fill(ribbon(under, 2.3, taper=0.7), mix(look.shadow, BLACK, 0.22), soft=0.35, opacity=0.8)
     for at in (-1, 1):
-        sheet.fill(ellipse(MIDDLE + at * 6.2, 179.6, 3.0, 1.5, tilt=-at * 14), mix(look.shadow, BLACK, 0.5), soft=0.4, opacity=0.75)
-        wing = smooth(points((MIDDLE + at * 11, 169), (MIDDLE + at * 14, 174.5), (MIDDLE + at * 11.6, 178.5)), closed=False)
+        sheet.fill(
+            ellipse(MIDDLE + at * 6.2, 179.6, 3.0, 1.5, tilt=-at * 14),
+            mix(look.shadow, BLACK, 0.5),
+            soft=0.4,
+            opacity=0.75,
+        )
+        wing = smooth(
+            points((MIDDLE + at * 11, 169), (MIDDLE + at * 14, 174.5), (MIDDLE + at * 11.6, 178.5)), closed=False
+        )
         sheet.fill(ribbon(wing, 1.7), look.shadow, soft=0.5, opacity=0.75)
     sheet.fill(ellipse(MIDDLE, 189, 2.6, 4.5), look.shadow, soft=1.6, opacity=0.3)
 
@@ -203,7 +215,7 @@ def _beard(sheet: Layer, look: Look, face: Mask) -> None:
 
 def _hair(sheet: Layer, look: Look) -> Mask:
     """The hair in front; returns where it is."""
-    outline = smooth(_HAIR[look.hair_style])
+    outline = smooth(FRONT[look.hair_style])
     if look.hair_style == "curls":
         outline = _curly(outline, 4.0)
     hair = sheet.mask(outline)
@@ -211,65 +223,12 @@ def _hair(sheet: Layer, look: Look) -> Mask:
         knot = sheet.mask(ellipse(MIDDLE + 2, 36, 27, 22))
         sheet.paint(knot, sheet.gradient(look.hair, mix(look.hair, BLACK, 0.4), (140, 18), (186, 56)))
         sheet.paint(sheet.mask(ellipse(MIDDLE - 6, 28, 10, 5, tilt=-24), soft=3) * knot, look.hair_light, 0.6)
-    sheet.paint(hair, sheet.gradient(mix(look.hair, look.hair_light, 0.22), mix(look.hair, BLACK, 0.3), (104, 44), (232, 140)))
+    sheet.paint(
+        hair, sheet.gradient(mix(look.hair, look.hair_light, 0.22), mix(look.hair, BLACK, 0.3), (104, 44), (232, 140))
+    )
     shine = smooth(points((98, 92), (112, 70), (140, 59), (172, 60)), closed=False)
     sheet.paint(sheet.mask(ribbon(shine, 11, taper=0.9), soft=4.5) * hair, look.hair_light, 0.62)
-    for start, bend, end in _STRANDS[look.hair_style]:
+    for start, bend, end in STRANDS[look.hair_style]:
         strand = smooth(points(start, bend, end), closed=False)
         sheet.paint(sheet.mask(ribbon(strand, 1.8, taper=0.95), soft=0.4) * hair, mix(look.hair, BLACK, 0.5), 0.5)
     return hair
-
-
-_HAIR: dict[str, Points] = {
-    "long": points(
-        (160, 38), (206, 46), (234, 78), (240, 124), (240, 176), (233, 196), (226, 160), (220, 122), (206, 98), (176, 84),
-        (142, 78), (122, 94), (106, 112), (98, 140), (93, 172), (86, 196), (79, 176), (80, 124), (87, 76), (116, 45),
-    ),
-    "bob": points(
-        (160, 38), (208, 46), (236, 80), (241, 130), (242, 190), (234, 214), (224, 206), (222, 160), (219, 116), (200, 112),
-        (160, 113), (120, 112), (101, 116), (98, 160), (96, 206), (86, 214), (78, 190), (79, 130), (84, 80), (112, 46),
-    ),
-    "short": points(
-        (160, 46), (198, 50), (222, 72), (229, 108), (228, 136), (222, 132), (219, 110), (210, 91), (186, 84), (160, 83),
-        (134, 84), (110, 91), (101, 110), (98, 132), (92, 136), (91, 108), (98, 72), (122, 50),
-    ),
-    "swept": points(
-        (156, 32), (196, 34), (226, 60), (233, 104), (229, 140), (222, 136), (219, 112), (211, 92), (192, 86), (160, 88),
-        (128, 80), (112, 90), (102, 112), (98, 136), (91, 140), (86, 104), (92, 66), (116, 42),
-    ),
-    "curls": points(
-        (160, 28), (204, 34), (236, 62), (248, 108), (246, 158), (233, 172), (225, 140), (218, 108), (196, 90), (160, 86),
-        (124, 90), (102, 108), (95, 140), (87, 172), (74, 158), (72, 108), (84, 62), (116, 34),
-    ),
-    "bun": points(
-        (160, 42), (200, 48), (226, 74), (232, 112), (229, 150), (223, 146), (220, 118), (208, 92), (176, 74), (160, 71),
-        (144, 74), (112, 92), (100, 118), (97, 146), (91, 150), (88, 112), (94, 74), (120, 48),
-    ),
-}  # fmt: skip
-"""Outlines of the hair in front, through the parting or the fringe."""
-
-_Strand = tuple[tuple[float, float], tuple[float, float], tuple[float, float]]
-_STRANDS: dict[str, tuple[_Strand, ...]] = {
-    "long": (
-        ((146, 52), (192, 66), (226, 118)), ((144, 60), (186, 78), (222, 140)), ((140, 54), (106, 72), (92, 124)),
-        ((138, 62), (112, 84), (95, 148)), ((150, 46), (204, 58), (236, 134)),
-    ),
-    "bob": (
-        ((160, 48), (140, 76), (134, 112)), ((164, 48), (180, 76), (184, 112)), ((150, 48), (116, 70), (108, 114)),
-        ((172, 48), (206, 74), (212, 116)), ((106, 70), (90, 120), (88, 190)), ((216, 72), (231, 124), (232, 192)),
-    ),
-    "short": (((130, 56), (152, 62), (168, 82)), ((158, 52), (182, 60), (200, 86)), ((112, 66), (128, 68), (140, 84))),
-    "swept": (
-        ((110, 76), (150, 50), (204, 62)), ((118, 86), (156, 62), (214, 84)), ((104, 88), (118, 62), (150, 44)),
-        ((138, 82), (176, 68), (218, 102)),
-    ),
-    "curls": (
-        ((96, 70), (112, 60), (120, 76)), ((130, 50), (146, 44), (150, 60)), ((170, 46), (188, 46), (188, 62)),
-        ((206, 62), (222, 66), (218, 84)), ((84, 112), (96, 106), (94, 124)), ((226, 108), (238, 112), (230, 126)),
-        ((112, 88), (126, 78), (132, 90)), ((186, 78), (202, 76), (204, 92)),
-    ),
-    "bun": (
-        ((160, 50), (130, 64), (104, 104)), ((160, 50), (190, 64), (216, 104)), ((160, 48), (116, 60), (96, 112)),
-        ((160, 48), (204, 60), (224, 112)),
-    ),
-}  # fmt: skip
