@@ -236,7 +236,7 @@ def _between(first: Points, second: Points, share: float) -> Points:
 
 
 def _inside(mouth: Feature, shape: Mouth, half: float, inner_up: Points, drop: float) -> None:
-    mouth.add(mouth.inside, _CIRCLE * 50 + (MIDDLE, MOUTH_Y), _CAVITY)
+    mouth.add(mouth.inside, _CIRCLE * 50 + (MIDDLE, MOUTH_Y), CAVITY)
     height = drop + 3
     at = MOUTH_Y + drop + height * (0.16 - 0.22 * shape.tongue)
     mouth.add(mouth.inside, _CIRCLE * (half * 0.64, height * 0.44) + (MIDDLE, at), _TONGUE)
@@ -249,9 +249,9 @@ def _inside(mouth: Feature, shape: Mouth, half: float, inner_up: Points, drop: f
         teeth = np.concatenate([inner_up - points((0, 3)), bottom[::-1]])
         mouth.add(mouth.inside, teeth.astype(np.float32), _TEETH)
     shadow = np.concatenate([inner_up - points((0, 2)), (inner_up + points((0, 0.9)))[::-1]])
-    mouth.add(mouth.inside, shadow, mix(_TEETH, _CAVITY, 0.5))
+    mouth.add(mouth.inside, shadow, mix(_TEETH, CAVITY, 0.5))
 
 
-_CAVITY = (34, 22, 72)
+CAVITY = (34, 22, 72)
 _TONGUE = (112, 104, 208)
 _TEETH = (236, 244, 248)

@@ -82,6 +82,23 @@ def input_path(
     run_bench(lambda report: bench_input(size, report), json)
 
 
+@app.command()
+def avatar(
+    json: Json = False,
+    seconds: Annotated[
+        float, typer.Option(min=1.0, max=600.0, help="Media time of each live that is measured.")
+    ] = 20.0,
+    rounds: Annotated[int, typer.Option(min=1, help="Alternating rounds; the median counts.")] = 5,
+) -> None:
+    """What a talking and an idle face cost."""
+    from dhsched.worker.runtime import AVATAR, load_runtime
+
+    load_runtime(AVATAR)  # Says what is missing.
+    from dhsched.bench.avatar import Size, bench_avatar
+
+    print_result(bench_avatar(Size(seconds=seconds, rounds=rounds), _silent if json else typer.echo))
+
+
 def run_bench(bench: Callable[[Callable[[str], None]], Coroutine[Any, Any, dict[str, Any]]], json: bool) -> None:
     """Run a benchmark on the event loop that the product uses, and print its result last."""
     with asyncio.Runner(loop_factory=_product_loop()) as runner:
