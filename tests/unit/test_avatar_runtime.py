@@ -186,6 +186,24 @@ async def test_a_configuration_changes_voice_and_face_in_its_turn(session: Sessi
     assert max(heard_before) >= 1, "the face changed after what was said before"
 
 
+async def test_a_configuration_outlives_an_interrupt_that_comes_before_its_turn(session: Session, port: Port) -> None:
+    stage = await Stage.ready(session, SMALL)
+    session.on_interrupt = stage.interrupt
+    reading = asyncio.create_task(stage.read())
+    try:
+        await until(session.claimed.is_set)
+        config = b'{"avatar": {"face": "ben"}}'
+        session.accept(text(1, LONG))
+        session.accept(Item(2, "config", config, False, config=config))
+        # Nobody plays: the first one is not spoken, and the configuration has to wait behind it.
+        await asyncio.sleep(0.3)
+        assert port.acks == []
+        session.accept(Item(3, "interrupt", b"", True))
+        await until(lambda: port.acks == [(3, None)] and stage.face_name == "ben")
+    finally:
+        reading.cancel()
+
+
 async def test_without_a_room_it_speaks_at_its_pace_and_stops_when_told(session: Session, port: Port) -> None:
     session.accept(text(1, "Hello."))
     running_ = asyncio.create_task(avatar(session))

@@ -27,7 +27,7 @@ class Face:
     """One face at one size. Drawing reuses one buffer: what `draw` returned is valid until the next call."""
 
     def __init__(self, face: str, background: str, size: int) -> None:
-        self.size = size
+        self.name, self.background, self.size = face, background, size
         self._scale = size / DESIGN
         self._still = portrait(face, background, size)
         self._frame = self._still.backdrop.copy()

@@ -196,14 +196,16 @@ def _mouth(look: Look, open_n: int, wide_n: int, teeth_n: int, tongue_n: int) ->
     rise, drop = 3.0 * shape.open, 15.5 * shape.open
     corner = MOUTH_Y - 3.6 * (1 - shape.open) * (0.4 + shape.wide) + 3.0 * shape.open
     inner = half * (0.87 - 0.17 * rounded)
-    outer_up = _edge(
-        half, corner, (0.56, -4.6 * full - rise * 0.75), (0.17, -7.6 * full - rise), (0, -6.2 * full - rise)
-    )
+    # Round lips have no corners: their edges leave the ends steeply.
+    out, bulge = 0.18 * rounded, 1 + 0.2 * rounded
+    top, low = 4.6 * full + 0.75 * rise, 4.6 * full + 0.7 * drop
+    outer_up = _edge(half, corner, (0.56 + out, -top * bulge), (0.17, -7.6 * full - rise), (0, -6.4 * full - rise))
     outer_low = _edge(
-        half, corner, (0.7, 4.6 * full + drop * 0.7), (0.34, 8.9 * full + drop * 0.96), (0, 9.8 * full + drop)
+        half, corner, (0.7 + out / 2, low * bulge), (0.34, 8.9 * full + 0.96 * drop), (0, 9.8 * full + drop)
     )
-    inner_up = _edge(inner, corner + 0.2, (0.55, -0.7 - rise * 0.8), (0.18, -0.5 - rise), (0, 0.1 - rise))
-    inner_low = _edge(inner, corner + 0.2, (0.72, 0.1 + drop * 0.66), (0.36, 0.6 + drop * 0.94), (0, 0.7 + drop))
+    top, low = 0.7 + 0.8 * rise, 0.1 + 0.66 * drop
+    inner_up = _edge(inner, corner + 0.2, (0.55 + out, -top * bulge), (0.18, -0.5 - rise), (0, 0.1 - rise))
+    inner_low = _edge(inner, corner + 0.2, (0.72 + out / 2, low * bulge), (0.36, 0.6 + 0.94 * drop), (0, 0.7 + drop))
     mouth = Feature(
         points(
             (MIDDLE - 34, MOUTH_Y - 16),

@@ -72,10 +72,9 @@ async def avatar(session: Session) -> None:
 class Stage:
     """One live being performed."""
 
-    def __init__(self, session: Session, persona: Persona, studio: Studio) -> None:
+    def __init__(self, session: Session, studio: Studio) -> None:
         self.session = session
         self.performance = Performance(seed=zlib.crc32(session.live.encode()), fps=studio.settings.fps)
-        self._persona = persona
         self._studio = studio
         self._memory = remembered(session.state)
         self._interrupts = 0
@@ -95,7 +94,7 @@ class Stage:
 
         studio = await asyncio.get_running_loop().run_in_executor(threads(), build)
         await say(EspeakVoice(persona.voice), "a")
-        return cls(session, persona, studio)
+        return cls(session, studio)
 
     # -- input
 
@@ -108,7 +107,9 @@ class Stage:
             elif item.kind == "config":
                 await self._take_config(item)
             else:
-                session.ack(item)  # The voice has stopped already.
+                # The voice has stopped already. A configuration that waited in line is still the live's own.
+                session.ack(item)
+                self._wear(await self._face())
 
     def interrupt(self) -> None:
         """Called the moment an interrupt arrives, whatever the reader is doing."""
@@ -120,7 +121,7 @@ class Stage:
     async def _say(self, item: Item) -> None:
         """All pieces of one item. An interrupt drops the rest of it."""
         interrupts, sentences = self._interrupts, 0
-        voice = EspeakVoice(self._persona.voice)
+        voice = EspeakVoice(self._persona().voice)
         for piece in pieces(item.text):
             await self._until_hungry()
             utterance = await say(voice, piece)
@@ -148,7 +149,7 @@ class Stage:
 
     async def _take_config(self, item: Item) -> None:
         """The next item has the new voice; the face changes when what was said before has been heard."""
-        face = await self._other_face()
+        face = await self._face()
 
         def apply() -> None:
             self._wear(face)
@@ -157,17 +158,22 @@ class Stage:
         self.performance.mark(apply)
         self._wake.set()
 
-    async def _other_face(self) -> Face | None:
-        """Take the persona of the configuration as it is now. None: it has the same face."""
-        session, before = self.session, self._persona
-        self._persona = now = persona_of(session.digital_id, session.metadata, session.config)
-        if (now.face, now.background) == (before.face, before.background):
-            return None
-        size = self._studio.settings.size
-        return await asyncio.get_running_loop().run_in_executor(threads(), Face, now.face, now.background, size)
+    def _persona(self) -> Persona:
+        session = self.session
+        return persona_of(session.digital_id, session.metadata, session.config)
 
-    def _wear(self, face: Face | None) -> None:
-        if face is not None:
+    async def _face(self) -> Face:
+        """The face of the configuration as it is now; painting one that is new here takes a while."""
+        persona, size = self._persona(), self._studio.settings.size
+        return await asyncio.get_running_loop().run_in_executor(threads(), Face, persona.face, persona.background, size)
+
+    @property
+    def face_name(self) -> str:
+        return self._studio.face.name
+
+    def _wear(self, face: Face) -> None:
+        worn = self._studio.face
+        if (face.name, face.background) != (worn.name, worn.background):
             self._studio.face = face
             self.want_keyframe()
 
@@ -179,7 +185,7 @@ class Stage:
         await session.claimed.wait()
         # What was claimed may be newer than what was prepared.
         self._memory = remembered(session.state)
-        self._wear(await self._other_face())
+        self._wear(await self._face())
         if session.publish is None:
             await self.play(Nowhere())
             return
