@@ -71,8 +71,8 @@ class Session:
 
     `config` is the current configuration, `state` what an earlier generation saved. Setting `state` saves it with the
     next ack: at most STATE_BYTES_MAX bytes, small and often rather than whole and late. `on_interrupt`, where set, is
-    called the moment an interrupt arrives. `publish` is known once the generation is claimed (`claimed`), and stays None
-    where no room is configured: one that is only prepared has nothing to show.
+    called the moment an interrupt arrives. `publish` is known once the generation is claimed (`claimed`), and stays
+    None where no room is configured: one that is only prepared has nothing to show.
     """
 
     __slots__ = (
