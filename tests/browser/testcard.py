@@ -9,6 +9,7 @@ The picture is one colour per epoch with a moving bar, so that a screenshot show
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import math
 from dataclasses import dataclass, field
@@ -94,10 +95,8 @@ class Show:
     async def publish(self, publish: Publish) -> None:
         async with aiohttp.ClientSession() as http:
             while not self.stale.is_set():
-                try:
+                with contextlib.suppress(aiohttp.ClientError, OSError):
                     await self._connection(http, publish)
-                except (aiohttp.ClientError, OSError):
-                    pass
                 await asyncio.sleep(0.1)
 
     async def _connection(self, http: aiohttp.ClientSession, publish: Publish) -> None:
@@ -155,6 +154,8 @@ async def show(session: Session) -> None:
 
 async def sound(session: Session, card: Card, item: Item) -> None:
     card.tone_slots = 0 if item.kind == "interrupt" else max(1, len(item.text) * 50 // 20)
-    while card.tone_slots and not session.interrupted.is_set() and not session.stopping.is_set():
+    for _ in range(card.tone_slots + 50):
+        if not card.tone_slots or session.interrupted.is_set() or session.stopping.is_set():
+            break
         await asyncio.sleep(0.02)
     card.tone_slots = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -32,6 +33,8 @@ class Room:
 @asynccontextmanager
 async def open_room(settings: RoomSettings) -> AsyncIterator[Room]:
     use_addresses(settings.media_addresses)
+    for library in ("aioice", "aiortc"):
+        logging.getLogger(library).setLevel(logging.WARNING)  # They tell every candidate of every viewer.
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=64)) as http:
         rooms = Rooms(settings, Upstream(http, settings))
 

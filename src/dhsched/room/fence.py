@@ -6,6 +6,7 @@ before, and may go on speaking, or thaw in the middle of a word. The rules:
     admit   A publisher shows a token. Dispatch says which generation the token is for and which one is current.
             Equal: it may publish. Lower: it is superseded. Higher, or another Worker's: it was never issued.
             Asked for every connection, so a room that has just started and remembers nothing is no way around it.
+    join    The connection begins, once what it says first fits its token.
     hear    The first packet of a generation makes it the highest that has published. From then on lower ones are
             dropped for good. The highest is on air from its first keyframe: before, it has no picture to show.
     silence A publisher that was silent for SILENCE_MAX_S may have been frozen while the live moved on. It is asked
@@ -58,17 +59,20 @@ class Verdict(Enum):
     FORWARD = "forward"
 
 
-def admit(fence: Fence, asking: Generation, current: Generation) -> tuple[Fence, Admitted | Superseded | NeverIssued]:
+def admit(fence: Fence, asking: Generation, current: Generation) -> Admitted | Superseded | NeverIssued:
     if asking.epoch > current.epoch:
-        return fence, NeverIssued(f"epoch {asking.epoch} was never issued, the current one is {current.epoch}")
+        return NeverIssued(f"epoch {asking.epoch} was never issued, the current one is {current.epoch}")
     if asking.epoch < max(current.epoch, fence.highest):
-        return fence, Superseded(max(current.epoch, fence.highest))
+        return Superseded(max(current.epoch, fence.highest))
     if asking.worker != current.worker:
-        return fence, NeverIssued(f"epoch {asking.epoch} is {current.worker}'s, not {asking.worker}'s")
-    if fence.on_air == asking.epoch:
-        # A new connection of the generation on air: what was lost between the two leaves its picture without a base.
-        fence = replace(fence, on_air=0)
-    return fence, Admitted()
+        return NeverIssued(f"epoch {asking.epoch} is {current.worker}'s, not {asking.worker}'s")
+    return Admitted()
+
+
+def join(fence: Fence, epoch: int) -> Fence:
+    """A new connection begins. Where its generation is on air already, what was lost between the two connections leaves
+    the picture without a base: it takes over from itself, at a keyframe."""
+    return replace(fence, on_air=0) if fence.on_air == epoch else fence
 
 
 def hear(fence: Fence, epoch: int, *, keyframe: bool) -> tuple[Fence, Verdict]:

@@ -92,18 +92,15 @@ class LiveRoom:
     # -- publishers
 
     def admit(self, publishing: Publishing) -> Admitted | Superseded | NeverIssued:
-        """May a new connection of this generation publish?"""
-        self._fence, answer = fence.admit(self._fence, publishing.generation, current_of(publishing))
-        return answer
-
-    def still(self, publishing: Publishing) -> Admitted | Superseded | NeverIssued:
-        """May a connection that was admitted go on? The picture goes on where it was."""
-        return fence.admit(self._fence, publishing.generation, current_of(publishing))[1]
+        """May a connection of this generation begin to publish, or go on?"""
+        current = Generation(publishing.current.worker, publishing.current.epoch)
+        return fence.admit(self._fence, publishing.generation, current)
 
     def join(self, publisher: Publisher) -> None:
         """The latest connection of a generation is the one that counts."""
         before = self._publishers.get(publisher.epoch)
         self._publishers[publisher.epoch] = publisher
+        self._fence = fence.join(self._fence, publisher.epoch)
         if before is not None:
             before.replaced()
         self._keyframe_asked = float("-inf")
@@ -221,10 +218,6 @@ class Counts:
         yield "dhsched_room_keyframes_asked", "Keyframes asked of publishers.", lambda: self.keyframes_asked
         yield "dhsched_room_publishers_refused", "Publishers that the fence refused.", lambda: self.refused
         yield "dhsched_room_publishers_malformed", "Publishers cut off for what they sent.", lambda: self.malformed
-
-
-def current_of(publishing: Publishing) -> Generation:
-    return Generation(publishing.current.worker, publishing.current.epoch)
 
 
 def wall_ms() -> int:

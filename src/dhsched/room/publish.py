@@ -136,7 +136,10 @@ class PublisherConnection:
 
     async def _receive(self, wait_s: float | None = None) -> WSMessage | None:
         """The next message; None when this connection is over, from either side."""
-        message = await self._socket.receive(wait_s)
+        try:
+            message = await self._socket.receive(wait_s)
+        except ConnectionError:  # A ping could not be answered any more.
+            return None
         if message.type is WSMsgType.ERROR:
             raise BadValue(f"a message cannot be read: {message.data}")
         return message if message.type in (WSMsgType.TEXT, WSMsgType.BINARY) else None
@@ -144,7 +147,7 @@ class PublisherConnection:
     async def _may_go_on(self) -> bool:
         """It was silent so long that it may have been frozen: ask again before a packet of it passes."""
         try:
-            still = self._room.still(await self._rooms.upstream.publishing(self._token))
+            still = self._room.admit(await self._rooms.upstream.publishing(self._token))
         except DhschedError as error:
             self._end(WSCloseCode.TRY_AGAIN_LATER, str(error))
             return False

@@ -164,6 +164,9 @@ class DispatchLink:
                         return served
         except BadValue as error:
             log.error("Dispatch said what we cannot read", replica=url, why=str(error))
+        except OSError as error:
+            # A Worker that was frozen finds a ping to answer on a connection that was given up meanwhile.
+            log.warning("link to Dispatch lost", replica=url, why=str(error) or type(error).__name__)
         finally:
             self._outbox = None
             sending.cancel()
