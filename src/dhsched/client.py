@@ -62,6 +62,13 @@ class Client:
             raise Refused(status, document if isinstance(document, dict) else {})
         return document
 
+    def text(self, path: str) -> str:
+        """What is served at `path` outside the API, as it is: metrics, health."""
+        status, raw = self._exchange("GET", self._parts.path.rstrip("/") + path, None, {}, self._timeout_s)
+        if status >= 400:
+            raise Refused(status, {"detail": f"{self._url}{path} answered {status}"})
+        return raw.decode(errors="replace")
+
     def _exchange(
         self, method: str, target: str, body: Any, headers: Mapping[str, str], timeout_s: float
     ) -> tuple[int, bytes]:
