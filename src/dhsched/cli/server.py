@@ -27,7 +27,7 @@ class Refused(DhschedError):
         super().__init__(f"{detail} ({self.code})")
 
 
-class Client:
+class Server:
     """One server. `timeout_s` bounds each call."""
 
     def __init__(self, url: str = DEFAULT_URL, *, timeout_s: float = 30.0) -> None:
