@@ -66,8 +66,8 @@ async def test_top_shows_pools_workers_and_rates() -> None:
 
 def test_rates_are_sums_over_the_series_that_count() -> None:
     page = """# HELP dhsched_places_total Placements
-dhsched_places_total{because="create",outcome="COMMITTED"} 7.0
-dhsched_places_total{because="create",outcome="FULL"} 5.0
+dhsched_places_total{because="create",outcome="Committed"} 7.0
+dhsched_places_total{because="create",outcome="Full"} 5.0
 dhsched_refusals_total{why="FULL"} 2.0
 dhsched_refusals_total{why="a \\"b\\" {c}"} 3.0
 """

@@ -22,8 +22,8 @@ WORKERS_SHOWN = 20
 RECOVERIES_SHOWN = 10
 BAR = 20  # Columns of a waterline.
 RATES = {
-    "creates/s": ("dhsched_places_total", {"because": "create", "outcome": "COMMITTED"}),
-    "recoveries/s": ("dhsched_places_total", {"because": "recover", "outcome": "COMMITTED"}),
+    "creates/s": ("dhsched_places_total", {"because": "create", "outcome": "Committed"}),
+    "recoveries/s": ("dhsched_places_total", {"because": "recover", "outcome": "Committed"}),
     "refusals/s": ("dhsched_refusals_total", {}),
     "requests/s": ("dhsched_requests_total", {}),
     "Workers lost": ("dhsched_workers_lost_total", {}),

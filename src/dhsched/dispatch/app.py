@@ -12,7 +12,9 @@ from aiohttp import web
 from dhsched.dispatch import worker_link
 from dhsched.dispatch.admin import Configuration, Workers
 from dhsched.dispatch.context import DispatchContext, Metrics
+from dhsched.dispatch.fleet_metrics import FleetMetrics
 from dhsched.dispatch.fleet_view import Fleet
+from dhsched.dispatch.handoffs import Handoffs
 from dhsched.dispatch.liveness import Liveness
 from dhsched.dispatch.lives import Lives
 from dhsched.dispatch.loops import Round, running
@@ -31,6 +33,7 @@ from dhsched.store.redis import RedisStore
 from dhsched.types import check_id
 from dhsched.web import Endpoint, Service, make_app, serve
 
+HANDOFFS_S = 1.0  # Between two looks at how far new generations have come.
 PING_S = 1.0  # For the store to answer /readyz.
 TRY_MAX_S = 2.0  # For the store to answer one step.
 
@@ -78,7 +81,9 @@ def make_context(store: RedisStore, reads: Reads, fleet: Fleet, settings: Dispat
         service=service,
         metrics=Metrics(service.registry),
         line=line,
+        handoffs=Handoffs(reads, service.registry),
     )
+    service.registry.register(FleetMetrics(fleet))
     context.metrics.watch(context)
     return context
 
@@ -94,6 +99,7 @@ def loops(context: DispatchContext) -> dict[str, tuple[Round, float]]:
     return {
         "liveness": (Liveness(context).round, settings.liveness_s),
         "recovery": (recovery.round, settings.recover_s),
+        "handoffs": (context.handoffs.round, HANDOFFS_S),
         "reconciliation": (Reconciliation(context, recovery).round, settings.reconcile_s),
     }
 

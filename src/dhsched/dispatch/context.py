@@ -14,6 +14,7 @@ from typing import TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from dhsched.dispatch.fleet_view import Fleet
+from dhsched.dispatch.handoffs import Handoffs
 from dhsched.dispatch.room_line import RoomLine
 from dhsched.errors import StoreUnavailable
 from dhsched.failpoints import reach
@@ -53,6 +54,14 @@ class Metrics:
             "dhsched_looks", "Looks at lives that were due, by outcome.", ["outcome"], registry=registry
         )
         self.drift = Counter("dhsched_drift", "Workers whose load was not what their slots say.", registry=registry)
+        self.overshoots = Counter(
+            "dhsched_overshoots", "Slots found beyond a capacity: must stay 0.", registry=registry
+        )
+        self.dual_owners = Counter(
+            "dhsched_dual_owners",
+            "Slots found owned by a generation that is not current: must stay 0.",
+            registry=registry,
+        )
         self.lost = Counter("dhsched_workers_lost", "Workers that this replica called lost.", registry=registry)
         self.refusals = Counter("dhsched_refusals", "Candidates that were passed over.", ["why"], registry=registry)
         self._registry = registry
@@ -100,6 +109,7 @@ class DispatchContext:
     service: Service
     metrics: Metrics
     line: RoomLine
+    handoffs: Handoffs
     rng: Random = field(default_factory=Random)
     hung_up: dict[str, float] = field(default_factory=dict)
     """Workers that closed their link to this replica, and when: they are given less time to report."""

@@ -10,6 +10,7 @@ import structlog
 
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.recover import Recovery
+from dhsched.dispatch.safety import violations
 from dhsched.ownership import outcomes as o
 
 log = structlog.get_logger(__name__)
@@ -61,6 +62,14 @@ class Reconciliation:
             if drift is not None:
                 self._context.metrics.drift.inc()
                 log.error("a Worker's load is not what its slots say", worker=worker, load=drift[0], slots=drift[1])
+            await self._check(worker)
+
+    async def _check(self, worker: str) -> None:
+        found = await violations(self._context.reads, worker)
+        self._context.metrics.overshoots.inc(found.overshoot)
+        self._context.metrics.dual_owners.inc(len(found.dual_owners))
+        if found:
+            log.error("a Worker holds what it must not", worker=worker, beyond=found.overshoot, tags=found.dual_owners)
 
     async def _walk(self, term: int) -> None:
         """Look at every live once: after a new term all are below the floor, and none is on the agenda for it."""
