@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import dhsched
-from dhsched.cli import bench, digital_id, live, live_input, pool, processes, run, up, worker
+from dhsched.cli import bench, digital_id, events, live, live_input, pool, processes, run, up, worker
 from dhsched.errors import DhschedError
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ app.add_typer(digital_id.app, name="digital-id")
 processes.add_to(run.app)
 live_input.add_to(live.app)
 app.command("up")(up.up)
+app.command("events")(events.events)
 
 
 def _print_version(asked: bool) -> None:

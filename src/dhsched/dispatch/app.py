@@ -12,6 +12,8 @@ from aiohttp import web
 from dhsched.dispatch import worker_link
 from dhsched.dispatch.admin import Configuration, Workers
 from dhsched.dispatch.context import DispatchContext, Metrics
+from dhsched.dispatch.event_feed import EventFeed
+from dhsched.dispatch.events import Events
 from dhsched.dispatch.fleet_view import Fleet
 from dhsched.dispatch.liveness import Liveness
 from dhsched.dispatch.lives import Lives
@@ -57,7 +59,9 @@ async def open_context(address: Address, settings: DispatchSettings) -> AsyncIte
         fleet = Fleet(reads, settings)
         await fleet.start()
         stack.push_async_callback(fleet.stop)
-        yield make_context(store, reads, fleet, settings)
+        context = make_context(store, reads, fleet, settings)
+        stack.push_async_callback(context.events.written)
+        yield context
 
 
 def make_context(store: RedisStore, reads: Reads, fleet: Fleet, settings: DispatchSettings) -> DispatchContext:
@@ -78,6 +82,7 @@ def make_context(store: RedisStore, reads: Reads, fleet: Fleet, settings: Dispat
         service=service,
         metrics=Metrics(service.registry),
         line=line,
+        events=Events(reads.link, reads.keys, by=name, registry=service.registry),
     )
     context.metrics.watch(context)
     return context
@@ -100,7 +105,14 @@ def loops(context: DispatchContext) -> dict[str, tuple[Round, float]]:
 
 def endpoints(context: DispatchContext) -> list[Endpoint]:
     """The whole API, as it is served and as /openapi.json has it."""
-    parts = (Lives(context), Moving(context), Explaining(context), Workers(context), Configuration(context))
+    parts = (
+        Lives(context),
+        Moving(context),
+        Explaining(context),
+        Workers(context),
+        Configuration(context),
+        EventFeed(context),
+    )
     return [endpoint for part in parts for endpoint in part.endpoints()]
 
 

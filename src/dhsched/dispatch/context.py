@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from dhsched.dispatch.events import Events
 from dhsched.dispatch.fleet_view import Fleet
 from dhsched.dispatch.room_line import RoomLine
 from dhsched.errors import StoreUnavailable
@@ -100,6 +101,7 @@ class DispatchContext:
     service: Service
     metrics: Metrics
     line: RoomLine
+    events: Events
     rng: Random = field(default_factory=Random)
     hung_up: dict[str, float] = field(default_factory=dict)
     """Workers that closed their link to this replica, and when: they are given less time to report."""
