@@ -10,7 +10,20 @@ from typing import Annotated
 import typer
 
 import dhsched
-from dhsched.cli import bench, digital_id, events, live, live_input, pool, processes, run, up, worker
+from dhsched.cli import (
+    bench,
+    dead_letters,
+    digital_id,
+    events,
+    live,
+    live_input,
+    pool,
+    processes,
+    recoveries,
+    run,
+    up,
+    worker,
+)
 from dhsched.errors import DhschedError
 
 app = typer.Typer(
@@ -30,6 +43,8 @@ processes.add_to(run.app)
 live_input.add_to(live.app)
 app.command("up")(up.up)
 app.command("events")(events.events)
+app.command("recoveries")(recoveries.recoveries)
+app.command("dead-letters")(dead_letters.dead_letters)
 
 
 def _print_version(asked: bool) -> None:

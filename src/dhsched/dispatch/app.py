@@ -21,6 +21,7 @@ from dhsched.dispatch.loops import Round, running
 from dhsched.dispatch.moving import Moving
 from dhsched.dispatch.reconcile import Reconciliation
 from dhsched.dispatch.recover import Recovery
+from dhsched.dispatch.recoveries import Recoveries
 from dhsched.dispatch.room_line import RoomLine
 from dhsched.dispatch.why import Explaining
 from dhsched.errors import StoreError
@@ -111,6 +112,7 @@ def endpoints(context: DispatchContext) -> list[Endpoint]:
         Explaining(context),
         Workers(context),
         Configuration(context),
+        Recoveries(context),
         EventFeed(context),
     )
     return [endpoint for part in parts for endpoint in part.endpoints()]

@@ -55,6 +55,9 @@ class Metrics:
         )
         self.drift = Counter("dhsched_drift", "Workers whose load was not what their slots say.", registry=registry)
         self.lost = Counter("dhsched_workers_lost", "Workers that this replica called lost.", registry=registry)
+        self.braked = Gauge(
+            "dhsched_workers_braked", "Workers that are silent while the brake is on.", registry=registry
+        )
         self.refusals = Counter("dhsched_refusals", "Candidates that were passed over.", ["why"], registry=registry)
         self._registry = registry
         self._places: dict[tuple[str, str], Counter] = {}
