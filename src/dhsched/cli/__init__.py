@@ -10,7 +10,23 @@ from typing import Annotated
 import typer
 
 import dhsched
-from dhsched.cli import bench, digital_id, doctor, live, live_input, pool, processes, run, simulate, top, up, worker
+from dhsched.cli import (
+    bench,
+    dead_letters,
+    digital_id,
+    doctor,
+    events,
+    live,
+    live_input,
+    pool,
+    processes,
+    recoveries,
+    run,
+    simulate,
+    top,
+    up,
+    worker,
+)
 from dhsched.errors import DhschedError
 
 app = typer.Typer(
@@ -31,6 +47,9 @@ app.command("up")(up.up)
 app.command("doctor")(doctor.doctor)
 app.command("top")(top.top)
 app.command("simulate")(simulate.simulate_policies)
+app.command("events")(events.events)
+app.command("recoveries")(recoveries.recoveries)
+app.command("dead-letters")(dead_letters.dead_letters)
 
 
 def _print_version(asked: bool) -> None:

@@ -12,6 +12,8 @@ from aiohttp import web
 from dhsched.dispatch import worker_link
 from dhsched.dispatch.admin import Configuration, Workers
 from dhsched.dispatch.context import DispatchContext, Metrics
+from dhsched.dispatch.event_feed import EventFeed
+from dhsched.dispatch.events import Events
 from dhsched.dispatch.fleet_metrics import FleetMetrics
 from dhsched.dispatch.fleet_view import Fleet
 from dhsched.dispatch.handoffs import Handoffs
@@ -21,6 +23,7 @@ from dhsched.dispatch.loops import Round, running
 from dhsched.dispatch.moving import Moving
 from dhsched.dispatch.reconcile import Reconciliation
 from dhsched.dispatch.recover import Recovery
+from dhsched.dispatch.recoveries import Recoveries
 from dhsched.dispatch.room_line import RoomLine
 from dhsched.dispatch.why import Explaining
 from dhsched.errors import StoreError
@@ -60,7 +63,9 @@ async def open_context(address: Address, settings: DispatchSettings) -> AsyncIte
         fleet = Fleet(reads, settings)
         await fleet.start()
         stack.push_async_callback(fleet.stop)
-        yield make_context(store, reads, fleet, settings)
+        context = make_context(store, reads, fleet, settings)
+        stack.push_async_callback(context.events.written)
+        yield context
 
 
 def make_context(store: RedisStore, reads: Reads, fleet: Fleet, settings: DispatchSettings) -> DispatchContext:
@@ -82,6 +87,7 @@ def make_context(store: RedisStore, reads: Reads, fleet: Fleet, settings: Dispat
         metrics=Metrics(service.registry),
         line=line,
         handoffs=Handoffs(reads, service.registry),
+        events=Events(reads.link, reads.keys, by=name, registry=service.registry),
     )
     service.registry.register(FleetMetrics(fleet))
     context.metrics.watch(context)
@@ -106,7 +112,15 @@ def loops(context: DispatchContext) -> dict[str, tuple[Round, float]]:
 
 def endpoints(context: DispatchContext) -> list[Endpoint]:
     """The whole API, as it is served and as /openapi.json has it."""
-    parts = (Lives(context), Moving(context), Explaining(context), Workers(context), Configuration(context))
+    parts = (
+        Lives(context),
+        Moving(context),
+        Explaining(context),
+        Workers(context),
+        Configuration(context),
+        Recoveries(context),
+        EventFeed(context),
+    )
     return [endpoint for part in parts for endpoint in part.endpoints()]
 
 

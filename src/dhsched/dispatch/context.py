@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from dhsched.dispatch.events import Events
 from dhsched.dispatch.fleet_view import Fleet
 from dhsched.dispatch.handoffs import Handoffs
 from dhsched.dispatch.room_line import RoomLine
@@ -63,6 +64,9 @@ class Metrics:
             registry=registry,
         )
         self.lost = Counter("dhsched_workers_lost", "Workers that this replica called lost.", registry=registry)
+        self.braked = Gauge(
+            "dhsched_workers_braked", "Workers that are silent while the brake is on.", registry=registry
+        )
         self.refusals = Counter("dhsched_refusals", "Candidates that were passed over.", ["why"], registry=registry)
         self._registry = registry
         self._places: dict[tuple[str, str], Counter] = {}
@@ -110,6 +114,7 @@ class DispatchContext:
     metrics: Metrics
     line: RoomLine
     handoffs: Handoffs
+    events: Events
     rng: Random = field(default_factory=Random)
     hung_up: dict[str, float] = field(default_factory=dict)
     """Workers that closed their link to this replica, and when: they are given less time to report."""
