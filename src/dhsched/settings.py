@@ -108,6 +108,11 @@ class DispatchSettings:
     liveness_s: float = bounded(0.5, 0.05, 0.6, "Between two readings of all beats.")
     reconcile_s: float = bounded(10, 0.1, 3600, "Between two rounds of reconciliation.")
     recover_s: float = bounded(0.2, 0.02, 60, "Between two readings of the agenda.")
+    drain_s: float = bounded(0.5, 0.05, 60, "Between two looks at draining Workers.")
+    cut_over_s: float = bounded(0.02, 0.005, 1, "Between two tries to cut over a live whose target is prepared.")
+    boundary_wait_s: float = bounded(
+        60, 0, 100, "A drained live that finds no boundary for so long is cut over anyway."
+    )
     policy: str = free("bottom-tier", "The placement policy; placement/policies.py lists them.")
     stop_s: float = bounded(10, 0, 600, "For requests in flight when the replica stops.")
     log_level: str = one_of("info", ("debug", "info", "warning", "error"), "What is logged.")

@@ -12,6 +12,9 @@ from aiohttp import web
 from dhsched.dispatch import worker_link
 from dhsched.dispatch.admin import Configuration, Workers
 from dhsched.dispatch.context import DispatchContext, Metrics
+from dhsched.dispatch.cutover import Cutovers
+from dhsched.dispatch.drain_api import Drains
+from dhsched.dispatch.draining import Draining
 from dhsched.dispatch.fleet_view import Fleet
 from dhsched.dispatch.liveness import Liveness
 from dhsched.dispatch.lives import Lives
@@ -91,7 +94,13 @@ def loops(context: DispatchContext) -> dict[str, tuple[Round, float]]:
     """What this replica does by itself, and how often."""
     settings = context.settings
     recovery = Recovery(context)
+    cutovers = Cutovers(context)
+    draining = Draining(context, cutovers)
+    context.on_prepared.append(cutovers.prepared)
     return {
+        "drain": (draining.round, settings.drain_s),
+        "drain, next": (draining.follow, 0.0),
+        "cutovers": (cutovers.round, settings.cut_over_s),
         "liveness": (Liveness(context).round, settings.liveness_s),
         "recovery": (recovery.round, settings.recover_s),
         "reconciliation": (Reconciliation(context, recovery).round, settings.reconcile_s),
@@ -100,7 +109,10 @@ def loops(context: DispatchContext) -> dict[str, tuple[Round, float]]:
 
 def endpoints(context: DispatchContext) -> list[Endpoint]:
     """The whole API, as it is served and as /openapi.json has it."""
-    parts = (Lives(context), Moving(context), Explaining(context), Workers(context), Configuration(context))
+    parts = (
+        *(Lives(context), Moving(context), Explaining(context)),
+        *(Workers(context), Drains(context), Configuration(context)),
+    )
     return [endpoint for part in parts for endpoint in part.endpoints()]
 
 

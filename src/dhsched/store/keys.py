@@ -12,7 +12,7 @@ from dhsched.types import check_id
 
 SCHEMA = 1
 
-SINGLE = ("cell", "lives", "workers", "boots", "pools", "digital_ids", "keys", "controllers")
+SINGLE = ("cell", "lives", "workers", "boots", "pools", "digital_ids", "keys", "controllers", "drains")
 """Keys of which a cell has one."""
 PER_LIVE = ("live", "data", "input", "recent", "dead", "history")
 PER_WORKER = ("worker", "slots")
