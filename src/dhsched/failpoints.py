@@ -14,7 +14,10 @@ import signal
 from dhsched.errors import BadSetting
 
 VARIABLE = "DHSCHED_FAILPOINT"
-CALLS = ("create", "reassign", "end", "set_worker", "configure", "push_again", "drop_dead")
+CALLS = (
+    *("create", "reassign", "end", "set_worker", "configure", "push_again", "drop_dead"),
+    *("drain_wish", "reserve", "hold", "cut_over", "force"),
+)
 """The store calls of dispatch that change something."""
 POINTS = tuple(f"{call}.{when}" for call in CALLS for when in ("before", "after"))
 

@@ -12,6 +12,9 @@ from aiohttp import web
 from dhsched.dispatch import worker_link
 from dhsched.dispatch.admin import Configuration, Workers
 from dhsched.dispatch.context import DispatchContext, Metrics
+from dhsched.dispatch.cutover import Cutovers
+from dhsched.dispatch.drain_api import Drains
+from dhsched.dispatch.draining import Draining
 from dhsched.dispatch.event_feed import EventFeed
 from dhsched.dispatch.events import Events
 from dhsched.dispatch.fleet_metrics import FleetMetrics
@@ -102,7 +105,13 @@ def loops(context: DispatchContext) -> dict[str, tuple[Round, float]]:
     """What this replica does by itself, and how often."""
     settings = context.settings
     recovery = Recovery(context)
+    cutovers = Cutovers(context)
+    draining = Draining(context, cutovers)
+    context.on_prepared.append(cutovers.prepared)
     return {
+        "drain": (draining.round, settings.drain_s),
+        "drain, next": (draining.follow, 0.0),
+        "cutovers": (cutovers.round, settings.cut_over_s),
         "liveness": (Liveness(context).round, settings.liveness_s),
         "recovery": (recovery.round, settings.recover_s),
         "handoffs": (context.handoffs.round, HANDOFFS_S),
@@ -113,13 +122,9 @@ def loops(context: DispatchContext) -> dict[str, tuple[Round, float]]:
 def endpoints(context: DispatchContext) -> list[Endpoint]:
     """The whole API, as it is served and as /openapi.json has it."""
     parts = (
-        Lives(context),
-        Moving(context),
-        Explaining(context),
-        Workers(context),
-        Configuration(context),
-        Recoveries(context),
-        EventFeed(context),
+        *(Lives(context), Moving(context), Explaining(context)),
+        *(Workers(context), Drains(context), Configuration(context)),
+        *(Recoveries(context), EventFeed(context)),
     )
     return [endpoint for part in parts for endpoint in part.endpoints()]
 

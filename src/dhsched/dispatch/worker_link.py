@@ -21,6 +21,7 @@ from aiohttp import WSMsgType, web
 
 from dhsched.dispatch.blaming import HOW_TO_UNDO, blame_of_name
 from dhsched.dispatch.context import DispatchContext
+from dhsched.dispatch.draining import ask_for_drain
 from dhsched.errors import DhschedError, StoreError
 from dhsched.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
@@ -222,8 +223,8 @@ class WorkerLink:
             case Depart():
                 await self._context.store.depart(worker=self.boot.worker, live=said.live, number=said.number)
                 self.outbox.put(Departed(said.live, said.number))
-            case Drain():
-                await self._context.store.set_worker(worker=self.boot.worker, verb="drain")
+            case Drain(deadline_s):
+                await ask_for_drain(self._context, self.boot.worker, deadline_s=deadline_s or None, sooner_only=True)
                 self.wake()
             case Exit():
                 outcome = await self._context.store.set_worker(worker=self.boot.worker, verb="exit")
@@ -302,6 +303,9 @@ class WorkerLink:
                 if was_lost is not None and await was_lost == b"1":
                     self._context.events.say("worker_revived", worker=boot.worker, beat=outcome.beat)
                 self.outbox.put(self._reported(boot, outcome), 64 * len(outcome.table or ()))
+                if said.prepared:
+                    for tell in self._context.on_prepared:
+                        tell(boot.worker, said.prepared)
             case o.Gone():
                 self._end(Gone())
             case o.RolledBack():
