@@ -14,12 +14,11 @@ import signal
 from dhsched.errors import BadSetting
 
 VARIABLE = "DHSCHED_FAILPOINT"
-CALLS = (
-    *("create", "reassign", "end", "set_worker", "configure", "push_again", "drop_dead"),
-    *("drain_wish", "reserve", "hold", "cut_over", "force"),
-)
-"""The store calls of dispatch that change something."""
-POINTS = tuple(f"{call}.{when}" for call in CALLS for when in ("before", "after"))
+CALLS = ("create", "reassign", "end", "set_worker", "configure", "push_again", "drop_dead", "drain_wish")
+"""The store calls of dispatch that change something because of a request."""
+LOOP_CALLS = ("recover", "reserve", "hold", "cut_over", "force")
+"""Those that a loop makes by itself."""
+POINTS = tuple(f"{call}.{when}" for call in (*CALLS, *LOOP_CALLS) for when in ("before", "after"))
 
 
 def armed(environment: dict[str, str] | None = None) -> str | None:
