@@ -45,7 +45,7 @@ async def test_watch_talk_and_kill(theatre: Stage) -> None:
     await page.page.keyboard.press("Enter")
     await until_sound(page)
     await page.page.keyboard.press("Escape")
-    await page.page.wait_for_function("document.getElementById('note').textContent === 'interrupted'")
+    await page.page.locator("#note", has_text="interrupted").wait_for()
     await asyncio.sleep(1.0)
     assert await page.energy(0.4) < QUIET, "the interrupt has ended the sentence"
 

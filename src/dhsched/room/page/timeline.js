@@ -50,7 +50,7 @@ function row(shown, n, state) {
   const since = new Date(shown.began_ms).toLocaleTimeString();
   const lasted = span_((going ? state.now_ms : shown.last_ms) - shown.began_ms);
   const gap = shown.gap_ms ? span_(shown.gap_ms) : "none";
-  for (const text of [shown.epoch, shown.worker, shown.cause, since, lasted, gap]) {
+  for (const text of [shown.epoch, shown.worker, lasted, gap, shown.cause, since]) {
     made.insertCell().textContent = text;
   }
   return made;
@@ -59,6 +59,7 @@ function row(shown, n, state) {
 export function span_(ms) {
   if (ms < 1000) return `${Math.round(ms)} ms`;
   if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`;
-  const minutes = Math.floor(ms / 60_000);
-  return `${minutes} min ${Math.round((ms % 60_000) / 1000)} s`;
+  const seconds = Math.round(ms / 1000);
+  const rest = seconds % 60 ? ` ${seconds % 60} s` : "";
+  return `${Math.floor(seconds / 60)} min${rest}`;
 }
