@@ -21,6 +21,7 @@ from dhsched.cli import (
     processes,
     recoveries,
     run,
+    simulate,
     up,
     worker,
 )
@@ -45,6 +46,7 @@ app.command("up")(up.up)
 app.command("events")(events.events)
 app.command("recoveries")(recoveries.recoveries)
 app.command("dead-letters")(dead_letters.dead_letters)
+app.command("simulate")(simulate.simulate_policies)
 
 
 def _print_version(asked: bool) -> None:
