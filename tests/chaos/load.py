@@ -129,7 +129,10 @@ class Load:
 
     async def _drain(self, r: Random) -> None:
         if worker := await self._some_worker(r):
-            self._count("drain", await self._once(r, "dispatch", "POST", f"/v1/workers/{worker}/drain", {}))
+            body: dict[str, float] = {"boundary_wait_s": r.uniform(0.5, 4.0)} | (
+                {"deadline_s": r.uniform(0, 4)} if r.random() < 0.3 else {}
+            )
+            self._count("drain", await self._once(r, "dispatch", "POST", f"/v1/workers/{worker}/drain", body))
 
     async def _some_worker(self, r: Random) -> str | None:
         _, answer = await self._once(r, "dispatch", "GET", "/v1/workers?status=ready")
@@ -139,16 +142,17 @@ class Load:
     async def _uncordon(self) -> None:
         """What was cordoned or drained, by hand or for too many boots, is taken back after a while."""
         while not self.closing:
-            await asyncio.sleep(3.0)
+            await asyncio.sleep(6.0)
             with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
                 await self.uncordon_all()
 
     async def uncordon_all(self) -> None:
-        for status, verb in (("cordoned", "uncordon"), ("draining", "undrain")):
+        for status, method, verb in (("cordoned", "POST", "uncordon"), ("draining", "DELETE", "drain")):
             _, answer = await self._once(self._rng, "dispatch", "GET", f"/v1/workers?status={status}")
             for each in answer.get("workers", []):
                 path = f"/v1/workers/{each['worker']}/{verb}"
-                self._count(verb, await self._once(self._rng, "dispatch", "POST", path, {}))
+                body: dict[str, Any] | None = {} if method == "POST" else None
+                self._count(f"{method} {verb}", await self._once(self._rng, "dispatch", method, path, body))
 
     # -- calls
 

@@ -129,9 +129,10 @@ class Replay:
 
     def _placed(self, taken: Taken, account: Account, record: Live) -> None:
         because = taken.arguments["because"]
-        planned = because == "drain" and taken.arguments["at_boundary"]
+        planned = because in ("drain", "rebalance") and taken.arguments["at_boundary"]
         account.generations[record.epoch] = Generation(record.selected, because, record.acked, planned)
-        self.moved[because] += because != "create"
+        if because != "create":
+            self.moved[f"{because}, planned" if planned else because] += 1
 
     def _wrong(self, judge: str, what: str) -> None:
         self.violations.append(f"{judge}: tick {self.tick}: {what}")

@@ -283,8 +283,11 @@ class Storm:
         if self.replay.tick != tick:
             # Somebody reported in between: the picture is of an earlier moment than the model.
             return late
+        # `blame` expires by itself in the store.
         fields = [
-            name for name in State.__dataclass_fields__ if getattr(found, name) != getattr(self.replay.state, name)
+            name
+            for name in State.__dataclass_fields__
+            if name != "blame" and getattr(found, name) != getattr(self.replay.state, name)
         ]
         return late + [f"the store and the model that followed it differ in {name}" for name in fields]
 
