@@ -18,6 +18,8 @@ NAMED_MUTANTS = {
 }
 """The three that every storm must see, and what they are called in tests/conformance/lua_mutants."""
 
+OPERATORS = {"move", "cordon", "uncordon", "drain", "undrain"}
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
@@ -75,6 +77,7 @@ def print_report(report: Report, given: argparse.Namespace) -> None:
         f"lives        {report.lives}, items accepted {report.accepted}, dropped {counted(report.dropped) or 'none'}",
         f"consumed     {report.consumed}, of these again {report.consumed_twice}",
         f"processes    ended: {counted(report.exits) or 'none'}",
+        f"operators    {counted({name: n for name, n in report.answers.items() if name.split()[0] in OPERATORS})}",
         f"calm         {report.calm_s:g} s after the storm",
         *(f"logged       {line}" for line in report.logged[:20]),
         f"violations   {len(report.violations)}",

@@ -33,9 +33,10 @@ POOL, DIGITAL_ID = "gpu", "demo"
 MARK = "DHSCHED_CHAOS_RUN"
 """In the environment of every process of a run: how one that was left behind is found."""
 START_S = 60.0
+WORKER_TTL_S = 1.5
 DISPATCH_SETTINGS = {
-    "DHSCHED_DISPATCH_WORKER_TTL_S": "1.5",
-    "DHSCHED_DISPATCH_LIVENESS_S": "0.3",
+    "DHSCHED_DISPATCH_WORKER_TTL_S": str(WORKER_TTL_S),
+    "DHSCHED_DISPATCH_LIVENESS_S": "0.2",
     "DHSCHED_DISPATCH_RECONCILE_S": "1",
     "DHSCHED_DISPATCH_FULL_EVERY_S": "5",
 }

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from random import Random
 
 from dhsched.errors import StoreError
-from tests.chaos.deployment import Deployment, Size
+from tests.chaos.deployment import WORKER_TTL_S, Deployment, Size
 
 KINDS: dict[str, int] = {
     "kill": 10,
     "pause": 9,
+    "late": 5,
     "leave": 2,
     "cut": 5,
     "drop": 5,
@@ -31,7 +32,8 @@ KINDS: dict[str, int] = {
     "store-pause": 2,
     "disk-full": 1,
 }
-"""Each kind and how often it comes. `leave` is SIGTERM to a Worker: it asks to be drained, and exits."""
+"""Each kind and how often it comes. `leave` is SIGTERM to a Worker: it asks to be drained, and exits. `late` is one
+that is silent for about as long as it may be, while a replica that judges it is slow to reach the store."""
 GAP_MEAN_S = 0.7
 
 
@@ -70,6 +72,8 @@ def target_of(kind: str, r: Random, size: Size) -> str:
     match kind:
         case "kill" | "pause":
             return r.choice(r.choice([dispatch, infer, workers, workers]))
+        case "late":
+            return f"{r.choice(dispatch)} {r.choice(workers)}"
         case "clock" | "leave":
             return r.choice(workers)
         case "cut" | "drop" | "delay" | "half-open" | "refuse":
@@ -86,6 +90,8 @@ def extent_of(kind: str, r: Random) -> tuple[float, float]:
         case "pause":
             # Around the time after which a silent Worker is called lost: that is where races are.
             return r.choice([r.uniform(0.2, 1.0), r.uniform(1.2, 2.4), r.uniform(2.0, 6.0)]), 0.0
+        case "late":
+            return WORKER_TTL_S + r.uniform(-0.2, 1.2), r.uniform(0.06, 0.18)
         case "delay":
             return r.uniform(1.0, 4.0), r.uniform(0.02, 0.5)
         case "drop" | "half-open" | "refuse":
@@ -146,6 +152,12 @@ class Injector:
             if deployment.roles[fault.target].pid == pid:
                 deployment.signal(fault.target, signal.SIGCONT)
 
+        async def late(fault: Fault) -> None:
+            replica, worker = fault.target.split()
+            silent = Fault(fault.at_s, "pause", worker, fault.seconds, 0.0)
+            slow = proxies[f"{replica}-to-store"].delay(fault.seconds + 2.0, fault.size)
+            await asyncio.gather(pause(silent), slow)
+
         async def leave(fault: Fault) -> None:
             deployment.signal(fault.target, signal.SIGTERM)
 
@@ -158,6 +170,7 @@ class Injector:
         return {
             "kill": kill,
             "pause": pause,
+            "late": late,
             "leave": leave,
             "clock": clock,
             "cut": cut,

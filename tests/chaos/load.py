@@ -14,9 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 import msgspec
+from yarl import URL
 
 from tests.chaos.deployment import DIGITAL_ID, POOL, Deployment
 from tests.chaos.runtime import CRASH, POISON
@@ -125,14 +127,14 @@ class Load:
 
     async def _cordon(self, r: Random) -> None:
         if worker := await self._some_worker(r):
-            self._count("cordon", await self._once(r, "dispatch", "POST", f"/v1/workers/{worker}/cordon", {}))
+            self._count("cordon", await self._once(r, "dispatch", "POST", path_of(worker, "cordon"), {}))
 
     async def _drain(self, r: Random) -> None:
         if worker := await self._some_worker(r):
             body: dict[str, float] = {"boundary_wait_s": r.uniform(0.5, 4.0)} | (
                 {"deadline_s": r.uniform(0, 4)} if r.random() < 0.3 else {}
             )
-            self._count("drain", await self._once(r, "dispatch", "POST", f"/v1/workers/{worker}/drain", body))
+            self._count("drain", await self._once(r, "dispatch", "POST", path_of(worker, "drain"), body))
 
     async def _some_worker(self, r: Random) -> str | None:
         _, answer = await self._once(r, "dispatch", "GET", "/v1/workers?status=ready")
@@ -150,9 +152,12 @@ class Load:
         for status, method, verb in (("cordoned", "POST", "uncordon"), ("draining", "DELETE", "drain")):
             _, answer = await self._once(self._rng, "dispatch", "GET", f"/v1/workers?status={status}")
             for each in answer.get("workers", []):
-                path = f"/v1/workers/{each['worker']}/{verb}"
+                path = path_of(each["worker"], verb)
                 body: dict[str, Any] | None = {} if method == "POST" else None
-                self._count(f"{method} {verb}", await self._once(self._rng, "dispatch", method, path, body))
+                self._count(
+                    "uncordon" if method == "POST" else "undrain",
+                    await self._once(self._rng, "dispatch", method, path, body),
+                )
 
     # -- calls
 
@@ -162,7 +167,8 @@ class Load:
     async def _once(self, r: Random, role: str, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         urls: Sequence[str] = self._deployment.dispatch if role == "dispatch" else self._deployment.infer
         timeout = aiohttp.ClientTimeout(total=REQUEST_S)
-        async with self._http.request(method, r.choice(urls) + path, json=body, timeout=timeout) as response:
+        url = URL(r.choice(urls) + path, encoded=True)
+        async with self._http.request(method, url, json=body, timeout=timeout) as response:
             return response.status, await response.json(content_type=None)
 
     async def _until_known(
@@ -195,6 +201,11 @@ class Load:
             if give_up and self.closing:
                 return 0, None
             await asyncio.sleep(AGAIN_S * r.uniform(0.5, 2.0))
+
+
+def path_of(worker: str, verb: str) -> str:
+    """A WorkerID has a `#` in it."""
+    return f"/v1/workers/{quote(worker, safe='')}/{verb}"
 
 
 def item(r: Random, name: str) -> dict[str, Any]:

@@ -221,11 +221,10 @@ class Storm:
         """What is not yet as it should be in the end, from the model's state."""
         state, left = self.replay.state, []
         names = {worker.name for worker in state.workers.values() if worker.placeable}
-        left += [
-            f"{name} is not back"
-            for name in sorted(self.deployment.roles)
-            if name.startswith("worker") and name not in names
-        ]
+        for name in sorted(name for name in self.deployment.roles if name.startswith("worker")):
+            if name not in names:
+                boots = {each: record for each, record in state.workers.items() if record.name == name}
+                left.append(f"{name} (pid {self.deployment.roles[name].pid}) is not back: {boots or 'no boot of it'}")
         for live, record in state.lives.items():
             if record.state == "ended":
                 continue

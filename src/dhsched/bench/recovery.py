@@ -25,9 +25,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import aiohttp
 import msgspec
+from yarl import URL
 
 from dhsched.bench.processes import Child, percentile, start
 from dhsched.bench.recovery_end import RECORDS
@@ -292,7 +294,9 @@ class Cell:
         return min(tries)[1]
 
     async def drain(self, worker: str) -> None:
-        async with self._http.post(f"{self.dispatch[0].url}/v1/workers/{worker}/drain", json={}) as response:
+        # A WorkerID has a `#` in it.
+        url = URL(f"{self.dispatch[0].url}/v1/workers/{quote(worker, safe='')}/drain", encoded=True)
+        async with self._http.post(url, json={}) as response:
             response.raise_for_status()
 
     async def forced(self) -> int:
