@@ -94,7 +94,7 @@ class WorkerLinks:
         finally:
             if link.boot is not None and not link.over and not self.context.service.stopping:
                 # The Worker's side closed it, without a word: liveness gives it less time to report elsewhere.
-                self.context.hung_up[link.boot.worker] = self.context.loop_time()
+                self.context.hung_up[link.boot.worker] = link.beat
             self.forget(link)
             await hang_up(socket, sending, request.transport)
         return socket
@@ -177,6 +177,7 @@ class WorkerLink:
         self.left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._links = links
         self._context = links.context
+        self.beat = 0  # As of the last report on this link.
         self._told: Sequence[str] | None = None  # The controllers that the Worker knows of.
         self._woken = False
         self._reported_at = float("-inf")
@@ -300,6 +301,7 @@ class WorkerLink:
         )
         match outcome:
             case o.Reported():
+                self.beat = outcome.beat
                 if was_lost is not None and await was_lost == b"1":
                     self._context.events.say("worker_revived", worker=boot.worker, beat=outcome.beat)
                 self.outbox.put(self._reported(boot, outcome), 64 * len(outcome.table or ()))
