@@ -5,8 +5,8 @@ with a secret of the cell that only Dispatch and Infer replicas can read: it lie
 first process that needs one puts it. `kid` names the secret. To change it, add `boot:2` to `keys` and remove `boot:1`
 once the tokens signed with it have been renewed, which happens when half of their life is over.
 
-A publish token is for one generation, `(live, Worker, epoch)`, and comes with its claim. It says that the generation was
-issued, not that it is still the current one: whoever is shown it asks for that (dispatch/publishing.py).
+A publish token is for one generation, `(live, Worker, epoch)`, and comes with its claim. It says that the generation
+was issued, not that it is still the current one: whoever is shown it asks for that (dispatch/publishing.py).
 """
 
 from __future__ import annotations

@@ -71,8 +71,8 @@ class Session:
 
     `config` is the current configuration, `state` what an earlier generation saved. Setting `state` saves it with the
     next ack: at most STATE_BYTES_MAX bytes, small and often rather than whole and late. `on_interrupt`, where set, is
-    called the moment an interrupt arrives. `publish` is known once the generation is claimed (`claimed`), and stays None
-    where no room is configured: one that is only prepared has nothing to show.
+    called the moment an interrupt arrives. `publish` is known once the generation is claimed (`claimed`), and stays
+    None where no room is configured: one that is only prepared has nothing to show.
     """
 
     __slots__ = (
@@ -98,6 +98,7 @@ class Session:
         "live",
         "metadata",
         "on_interrupt",
+        "on_prepared",
         "publish",
         "room",
     )
@@ -110,6 +111,7 @@ class Session:
         self.metadata = b""
         self.config = b""
         self.on_interrupt: Callable[[], None] | None = None
+        self.on_prepared: Callable[[], None] | None = None  # For the agent.
         self.publish: Publish | None = None
         self._port = port
         self._state = b""
@@ -227,6 +229,13 @@ class Session:
         self._claimed = True
         if self._may_claim:
             self._port.claim(self)
+        elif self.on_prepared is not None:
+            self.on_prepared()
+
+    @property
+    def prepared(self) -> bool:
+        """The runtime is built and asks for input, and its generation is not committed yet."""
+        return self._claimed and not self._may_claim and not self._closed
 
     def begins_after(self, after: int, config: bytes, saved: bytes) -> None:
         """The first pull of this session was granted: input begins after `after`.
