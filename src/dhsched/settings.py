@@ -116,6 +116,11 @@ class DispatchSettings:
     departing_max_s: float = bounded(
         600, 1, 86_400, "A runtime that was told to stop and has not after this long cordons its Worker."
     )
+    drain_s: float = bounded(0.5, 0.05, 60, "Between two looks at draining Workers.")
+    cut_over_s: float = bounded(0.02, 0.005, 1, "Between two tries to cut over a live whose target is prepared.")
+    boundary_wait_s: float = bounded(
+        60, 0, 100, "A drained live that finds no boundary for so long is cut over anyway."
+    )
     policy: str = free("bottom-tier", "The placement policy; placement/policies.py lists them.")
     stop_s: float = bounded(10, 0, 600, "For requests in flight when the replica stops.")
     log_level: str = one_of("info", ("debug", "info", "warning", "error"), "What is logged.")

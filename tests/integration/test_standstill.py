@@ -26,7 +26,7 @@ from tests.servers import free_port, server_binary
 class Standing(Fleet):
     """A fleet whose Dispatch replicas are processes, and whose store can be restarted where it is."""
 
-    replicas: list[Replica]
+    processes: list[Replica]
     record: Record
 
     @property
@@ -60,8 +60,8 @@ async def standing(folder: Path, *, workers: int, lives: int, ttl_s: float) -> A
         f = Standing(server, folder, stack)
         stack.push_async_callback(lambda: f.server.stop())
         started = replicas(f.address, "d1", "d2", DHSCHED_DISPATCH_WORKER_TTL_S=str(ttl_s))
-        f.replicas = await stack.enter_async_context(started)
-        f.dispatch = [replica.url for replica in f.replicas]
+        f.processes = await stack.enter_async_context(started)
+        f.dispatch = [replica.url for replica in f.processes]
         f.http = await stack.enter_async_context(aiohttp.ClientSession())
         f.record = Record()
         await f.start_infer()
@@ -140,7 +140,7 @@ async def test_a_store_that_is_paused_and_restarted(tmp_path: Path) -> None:
 async def test_a_replica_that_stands_still(tmp_path: Path) -> None:
     async with standing(tmp_path, workers=3, lives=12, ttl_s=3) as f:
         f.dispatch.reverse()  # The test asks the one that goes on.
-        await nobody_noticed(f, paused(f.replicas[0].pid, 4), ttl_s=3)
+        await nobody_noticed(f, paused(f.processes[0].pid, 4), ttl_s=3)
 
 
 @pytest.mark.long
@@ -149,4 +149,4 @@ async def test_ten_seconds_under_eight_workers_and_400_lives(tmp_path: Path) -> 
         await nobody_noticed(f, paused(f.server.pid, 10), ttl_s=3)
         await nobody_noticed(f, f.restart_store, ttl_s=3)
         f.dispatch.reverse()
-        await nobody_noticed(f, paused(f.replicas[0].pid, 10), ttl_s=3)
+        await nobody_noticed(f, paused(f.processes[0].pid, 10), ttl_s=3)

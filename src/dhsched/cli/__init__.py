@@ -13,7 +13,9 @@ import dhsched
 from dhsched.cli import (
     bench,
     dead_letters,
+    demo,
     digital_id,
+    doctor,
     events,
     live,
     live_input,
@@ -22,6 +24,7 @@ from dhsched.cli import (
     recoveries,
     run,
     simulate,
+    top,
     up,
     worker,
 )
@@ -31,7 +34,6 @@ app = typer.Typer(
     name="dhsched",
     help="Control plane for long-lived, stateful, real-time sessions on GPU machines.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.add_typer(bench.app, name="bench")
@@ -43,10 +45,14 @@ app.add_typer(digital_id.app, name="digital-id")
 processes.add_to(run.app)
 live_input.add_to(live.app)
 app.command("up")(up.up)
+app.command("demo")(demo.demo)
+app.command("why")(live.why)
+app.command("doctor")(doctor.doctor)
+app.command("top")(top.top)
+app.command("simulate")(simulate.simulate_policies)
 app.command("events")(events.events)
 app.command("recoveries")(recoveries.recoveries)
 app.command("dead-letters")(dead_letters.dead_letters)
-app.command("simulate")(simulate.simulate_policies)
 
 
 def _print_version(asked: bool) -> None:

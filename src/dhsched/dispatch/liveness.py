@@ -52,9 +52,10 @@ class Verdict:
 
 
 def judge(
-    watch: Watch, beats: Mapping[str, Beat], *, now: float, ttl_s: float, hung_up: Mapping[str, float] | None = None
+    watch: Watch, beats: Mapping[str, Beat], *, now: float, ttl_s: float, hung_up: Mapping[str, int] | None = None
 ) -> tuple[Watch, Verdict]:
-    """Take one reading of all beats; who has been silent for too long?"""
+    """Take one reading of all beats; who has been silent for too long? `hung_up` has the beat at which they did."""
+    away = hung_up or {}
     gap = watch.read_at is None or now - watch.read_at > GAP_S
     silent = {
         worker: known if known is not None and known.beat == seen.beat and not gap else Silence(seen.beat, now)
@@ -66,7 +67,7 @@ def judge(
     overdue = sorted(
         (worker, silence.beat)
         for worker, silence in silent.items()
-        if now - silence.since >= (min(ttl_s, HUNG_UP_S) if hung_up and worker in hung_up else ttl_s)
+        if now - silence.since >= (min(ttl_s, HUNG_UP_S) if silence.beat <= away.get(worker, -1) else ttl_s)
     )
     few = max(1, int(len(silent) * TOGETHER_SHARE))
     if len(overdue) <= few:
@@ -101,9 +102,9 @@ class Liveness:
                 silent_s = round(now - self._watch.silent[worker].since, 3)
                 context.events.say("worker_lost", worker=worker, beat=beat, silent_s=silent_s, lives=outcome.lives)
                 await blame(context, worker, "loss", f"{worker} {beat}")
-        for worker, at in list(context.hung_up.items()):
+        for worker, beat in list(context.hung_up.items()):
             known = self._watch.silent.get(worker)
-            if known is None or known.since > at:
+            if known is None or known.beat > beat:
                 del context.hung_up[worker]  # It has reported since, through another replica, or it is gone.
 
     async def _brake(self, silent: int, workers: int) -> None:

@@ -13,6 +13,7 @@ import structlog
 from dhsched.dispatch.blaming import cordon
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.recover import Recovery
+from dhsched.dispatch.safety import violations
 from dhsched.ownership import outcomes as o
 
 log = structlog.get_logger(__name__)
@@ -75,6 +76,14 @@ class Reconciliation:
                     self._drift[worker] = drift
                     log.error("a Worker's load is not what its slots say", worker=worker, load=drift[0], slots=drift[1])
                     self._context.events.say("drift", worker=worker, load=drift[0], slots=drift[1])
+            await self._check(worker)
+
+    async def _check(self, worker: str) -> None:
+        found = await violations(self._context.reads, worker)
+        self._context.metrics.overshoots.inc(found.overshoot)
+        self._context.metrics.dual_owners.inc(len(found.dual_owners))
+        if found:
+            log.error("a Worker holds what it must not", worker=worker, beyond=found.overshoot, tags=found.dual_owners)
 
     async def _find_old_departing(self, workers: Sequence[str]) -> None:
         """A runtime that does not stop keeps its slot: time never frees it, but the Worker gets nothing new.

@@ -21,6 +21,7 @@ from aiohttp import WSMsgType, web
 
 from dhsched.dispatch.blaming import HOW_TO_UNDO, blame_of_name
 from dhsched.dispatch.context import DispatchContext
+from dhsched.dispatch.draining import ask_for_drain
 from dhsched.errors import DhschedError, StoreError
 from dhsched.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
@@ -93,7 +94,7 @@ class WorkerLinks:
         finally:
             if link.boot is not None and not link.over and not self.context.service.stopping:
                 # The Worker's side closed it, without a word: liveness gives it less time to report elsewhere.
-                self.context.hung_up[link.boot.worker] = self.context.loop_time()
+                self.context.hung_up[link.boot.worker] = link.beat
             self.forget(link)
             await hang_up(socket, sending, request.transport)
         return socket
@@ -176,6 +177,7 @@ class WorkerLink:
         self.left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._links = links
         self._context = links.context
+        self.beat = 0  # As of the last report on this link.
         self._told: Sequence[str] | None = None  # The controllers that the Worker knows of.
         self._woken = False
         self._reported_at = float("-inf")
@@ -222,8 +224,8 @@ class WorkerLink:
             case Depart():
                 await self._context.store.depart(worker=self.boot.worker, live=said.live, number=said.number)
                 self.outbox.put(Departed(said.live, said.number))
-            case Drain():
-                await self._context.store.set_worker(worker=self.boot.worker, verb="drain")
+            case Drain(deadline_s):
+                await ask_for_drain(self._context, self.boot.worker, deadline_s=deadline_s or None, sooner_only=True)
                 self.wake()
             case Exit():
                 outcome = await self._context.store.set_worker(worker=self.boot.worker, verb="exit")
@@ -299,9 +301,13 @@ class WorkerLink:
         )
         match outcome:
             case o.Reported():
+                self.beat = outcome.beat
                 if was_lost is not None and await was_lost == b"1":
                     self._context.events.say("worker_revived", worker=boot.worker, beat=outcome.beat)
                 self.outbox.put(self._reported(boot, outcome), 64 * len(outcome.table or ()))
+                if said.prepared:
+                    for tell in self._context.on_prepared:
+                        tell(boot.worker, said.prepared)
             case o.Gone():
                 self._end(Gone())
             case o.RolledBack():

@@ -12,7 +12,19 @@ from dhsched.types import check_id
 
 SCHEMA = 1
 
-SINGLE = ("cell", "lives", "workers", "boots", "pools", "digital_ids", "keys", "controllers", "events", "brake")
+SINGLE = (
+    "cell",
+    "lives",
+    "workers",
+    "boots",
+    "pools",
+    "digital_ids",
+    "keys",
+    "controllers",
+    "events",
+    "brake",
+    "drains",
+)
 """Keys of which a cell has one."""
 PER_LIVE = ("live", "data", "input", "recent", "dead", "history")
 PER_WORKER = ("worker", "slots")

@@ -93,6 +93,15 @@ class LiveRow(NamedTuple):
     waiting: bool
 
 
+class Times(NamedTuple):
+    """When the current generation was committed, claimed and first acked, by the store's clock; 0 is not yet."""
+
+    epoch: int
+    committed_at: int
+    claimed_at: int
+    first_ack_at: int
+
+
 LIVE_FIELDS = (
     *("digital_id", "state", "selected", "epoch", "active", "priority", "room", "appended", "acked"),
     *("cause", "committed_at", "move_target", "waits"),
@@ -210,6 +219,13 @@ class Reads:
         calls = [self.link.call("HMGET", self.keys.of("live", live), *LIVE_FIELDS) for live in lives]
         replies = await asyncio.gather(*calls)
         return [live_row(live, reply) for live, reply in zip(lives, replies, strict=True) if reply[3]]
+
+    async def times(self, lives: Sequence[str]) -> list[Times | None]:
+        """How far the current generation of each live has come; None for one that is gone."""
+        replies = await asyncio.gather(
+            *(self.link.call("HMGET", self.keys.of("live", live), *Times._fields) for live in lives)
+        )
+        return [Times(*(int(value or 0) for value in reply)) if reply[0] else None for reply in replies]
 
     async def names(self, tenant: str, after: str, limit: int) -> list[str]:
         """Lives of a tenant by name, after the id `after`. Names do not move, so a walk meets each live once."""
