@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,8 +12,10 @@ import pytest
 from dhsched.dispatch.app import open_context
 from dhsched.dispatch.config import DIGITAL_IDS, POOLS, DigitalIdConfig, PoolConfig, PoolTier
 from dhsched.dispatch.context import DispatchContext
+from dhsched.dispatch.liveness import Liveness
 from dhsched.dispatch.reconcile import Reconciliation
 from dhsched.dispatch.recover import Recovery
+from dhsched.errors import StoreRefused
 from dhsched.ownership import invariants
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.placing import Create
@@ -44,6 +48,26 @@ async def create(replica: DispatchContext, live: str, worker: str) -> None:
         candidates=[worker],
     )
     assert isinstance(made, o.Committed)
+
+
+async def test_a_store_that_refuses_to_write_costs_no_worker(server: Address) -> None:
+    """It answers our reads and takes nobody's report: when it writes again, the Workers need a moment, too."""
+    settings = DispatchSettings(refresh_min_s=50, refresh_max_s=60, worker_ttl_s=0.5)
+    async with open_context(server, settings) as replica:
+        await replica.store.link.call("FLUSHALL")
+        [worker] = await register(replica.store, 1, capacity=4)
+        liveness, refused = Liveness(replica), 0
+        await replica.store.link.call("CONFIG", "SET", "min-replicas-to-write", "1")
+        for _ in range(8):
+            with contextlib.suppress(StoreRefused):
+                await liveness.round()
+                await asyncio.sleep(0.1)
+                continue
+            refused += 1
+        await replica.store.link.call("CONFIG", "SET", "min-replicas-to-write", "0")
+        await liveness.round()
+        assert refused == 1, "after one refusal every wait starts anew"
+        assert not (await replica.reads.beats())[worker].lost
 
 
 async def owner(replica: DispatchContext, live: str) -> tuple[str, int]:

@@ -3,7 +3,8 @@
 Every report of a Worker moves its beat. A replica that has read the same beat for `worker_ttl_s` of its own monotonic
 clock, through reads without a gap, says so to the store, which refuses if the beat has moved since. No clock of the
 store or of another machine is compared, so a store that was paused, a clock that was set and a replica that stood
-still kill nobody: after a gap, every wait starts anew.
+still kill nobody: after a gap, every wait starts anew. The same holds while the store refuses to write, with a full
+disk for instance: it answers our reads, and takes nobody's report.
 
 When many Workers fall silent together it is more likely that something between us and them broke. Then the brake is
 on: one more `worker_ttl_s`, and after that a few at a time.
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from dhsched.dispatch.blaming import blame
 from dhsched.dispatch.context import DispatchContext
+from dhsched.errors import StoreRefused
 from dhsched.ownership import outcomes as o
 from dhsched.store.reads import Beat
 
@@ -52,7 +54,7 @@ class Verdict:
 
 
 def judge(
-    watch: Watch, beats: Mapping[str, Beat], *, now: float, ttl_s: float, hung_up: Mapping[str, float] | None = None
+    watch: Watch, beats: Mapping[str, Beat], *, now: float, ttl_s: float, hung_up: Mapping[str, int] | None = None
 ) -> tuple[Watch, Verdict]:
     """Take one reading of all beats; who has been silent for too long?"""
     gap = watch.read_at is None or now - watch.read_at > GAP_S
@@ -78,6 +80,14 @@ def judge(
     return replace(watch, last_expired=now), Verdict(tuple(overdue[:few]), braked=len(overdue))
 
 
+def is_back(seen: Beat | None, beat: int) -> bool:
+    """A Worker that hung up has reported since, through another replica, or it is lost or gone.
+
+    By its beat, not by when we read it: what we read after the hang-up may have been reported before.
+    """
+    return seen is None or seen.lost or seen.beat > beat
+
+
 class Liveness:
     """The loop: read, judge, say so."""
 
@@ -90,21 +100,25 @@ class Liveness:
         context = self._context
         beats = await context.reads.beats()
         now = context.loop_time()
+        if context.refused_at > (self._watch.read_at or now):
+            self._watch = Watch()
         self._watch, verdict = judge(
             self._watch, beats, now=now, ttl_s=context.settings.worker_ttl_s, hung_up=context.hung_up
         )
         await self._brake(verdict.braked, len(beats))
         for worker, beat in verdict.expire:
-            outcome = await context.store.expire_worker(worker=worker, beat=beat)
+            try:
+                outcome = await context.store.expire_worker(worker=worker, beat=beat)
+            except StoreRefused:
+                self._watch = Watch()
+                raise
             if isinstance(outcome, o.Expired):
                 context.metrics.lost.inc()
                 silent_s = round(now - self._watch.silent[worker].since, 3)
                 context.events.say("worker_lost", worker=worker, beat=beat, silent_s=silent_s, lives=outcome.lives)
                 await blame(context, worker, "loss", f"{worker} {beat}")
-        for worker, at in list(context.hung_up.items()):
-            known = self._watch.silent.get(worker)
-            if known is None or known.since > at:
-                del context.hung_up[worker]  # It has reported since, through another replica, or it is gone.
+        for worker in [worker for worker, beat in context.hung_up.items() if is_back(beats.get(worker), beat)]:
+            del context.hung_up[worker]
 
     async def _brake(self, silent: int, workers: int) -> None:
         """Say once that the brake is on, and once that it is off, although every replica has a brake of its own."""
