@@ -12,6 +12,8 @@ import pytest
 from dhsched.dispatch.app import open_context
 from dhsched.dispatch.config import DIGITAL_IDS, POOLS, DigitalIdConfig, PoolConfig, PoolTier
 from dhsched.dispatch.context import DispatchContext
+from dhsched.dispatch.cutover import Cutovers
+from dhsched.dispatch.draining import Draining
 from dhsched.dispatch.liveness import Liveness
 from dhsched.dispatch.reconcile import Reconciliation
 from dhsched.dispatch.recover import Recovery
@@ -68,6 +70,20 @@ async def test_a_store_that_refuses_to_write_costs_no_worker(server: Address) ->
         await liveness.round()
         assert refused == 1, "after one refusal every wait starts anew"
         assert not (await replica.reads.beats())[worker].lost
+
+
+async def test_a_replica_that_has_not_heard_of_a_drain_s_end_moves_nothing(replica: DispatchContext) -> None:
+    a, _ = await register(replica.store, 2, capacity=4)
+    for live in ("L1", "L2"):
+        await create(replica, live, a)
+    await replica.store.set_worker(worker=a, verb="drain")
+    await replica.fleet.refresh(full=True)
+    await replica.store.set_worker(worker=a, verb="undrain")
+    draining = Draining(replica, Cutovers(replica))
+    await draining.round()
+    records = [await replica.reads.live(f"default/{live}") for live in ("L1", "L2")]
+    assert [(record.selected, record.move) for record in records if record] == [(a, None)] * 2
+    assert replica.drain_notes.queue.get(a, []) == []
 
 
 async def owner(replica: DispatchContext, live: str) -> tuple[str, int]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dhsched.dispatch.liveness import GAP_S, Verdict, Watch, is_back, judge
+from dhsched.dispatch.liveness import GAP_S, Verdict, Watch, judge
 from dhsched.store.reads import Beat
 
 TTL_S = 3.0
@@ -25,10 +25,11 @@ class Replica:
         self.watch = Watch()
         self.now = 100.0
 
-    def read(self, seen: Mapping[str, Beat], *, after_s: float = STEP_S, hung_up: tuple[str, ...] = ()) -> Verdict:
+    def read(
+        self, seen: Mapping[str, Beat], *, after_s: float = STEP_S, hung_up: Mapping[str, int] | None = None
+    ) -> Verdict:
         self.now += after_s
-        away = {worker: seen[worker].beat for worker in hung_up}
-        self.watch, verdict = judge(self.watch, seen, now=self.now, ttl_s=TTL_S, hung_up=away)
+        self.watch, verdict = judge(self.watch, seen, now=self.now, ttl_s=TTL_S, hung_up=hung_up)
         return verdict
 
     def read_for(self, seconds: float, seen: Mapping[str, Beat]) -> list[str]:
@@ -64,13 +65,14 @@ def test_one_that_hung_up_is_given_less_time() -> None:
     replica = Replica()
     replica.read(beats(a=7, b=7))
     replica.read(beats(a=7, b=7))
-    assert replica.read(beats(a=7, b=7), hung_up=("a",)).expire == (("a", 7),)
+    assert replica.read(beats(a=7, b=7), hung_up={"a": 7}).expire == (("a", 7),)
 
 
-def test_one_that_hung_up_is_back_when_its_beat_moves_and_not_when_an_old_one_is_read() -> None:
-    [seen] = beats(a=7).values()
-    assert not is_back(seen, 7), "reported before it hung up, read after"
-    assert is_back(seen, 6) and is_back(None, 7) and is_back(seen._replace(lost=True), 7)
+def test_one_that_hung_up_and_reported_elsewhere_is_given_all_its_time() -> None:
+    replica = Replica()
+    for _ in range(3):
+        verdict = replica.read(beats(a=8), hung_up={"a": 7})
+    assert verdict.expire == ()
 
 
 def test_one_that_is_lost_already_is_left_alone() -> None:

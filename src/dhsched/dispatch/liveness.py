@@ -56,7 +56,8 @@ class Verdict:
 def judge(
     watch: Watch, beats: Mapping[str, Beat], *, now: float, ttl_s: float, hung_up: Mapping[str, int] | None = None
 ) -> tuple[Watch, Verdict]:
-    """Take one reading of all beats; who has been silent for too long?"""
+    """Take one reading of all beats; who has been silent for too long? `hung_up` has the beat at which they did."""
+    away = hung_up or {}
     gap = watch.read_at is None or now - watch.read_at > GAP_S
     silent = {
         worker: known if known is not None and known.beat == seen.beat and not gap else Silence(seen.beat, now)
@@ -68,7 +69,7 @@ def judge(
     overdue = sorted(
         (worker, silence.beat)
         for worker, silence in silent.items()
-        if now - silence.since >= (min(ttl_s, HUNG_UP_S) if hung_up and worker in hung_up else ttl_s)
+        if now - silence.since >= (min(ttl_s, HUNG_UP_S) if silence.beat <= away.get(worker, -1) else ttl_s)
     )
     few = max(1, int(len(silent) * TOGETHER_SHARE))
     if len(overdue) <= few:
@@ -78,14 +79,6 @@ def judge(
     if now - since < ttl_s or now - watch.last_expired < 1.0:
         return watch, Verdict((), braked=len(overdue))
     return replace(watch, last_expired=now), Verdict(tuple(overdue[:few]), braked=len(overdue))
-
-
-def is_back(seen: Beat | None, beat: int) -> bool:
-    """A Worker that hung up has reported since, through another replica, or it is lost or gone.
-
-    By its beat, not by when we read it: what we read after the hang-up may have been reported before.
-    """
-    return seen is None or seen.lost or seen.beat > beat
 
 
 class Liveness:
@@ -117,8 +110,10 @@ class Liveness:
                 silent_s = round(now - self._watch.silent[worker].since, 3)
                 context.events.say("worker_lost", worker=worker, beat=beat, silent_s=silent_s, lives=outcome.lives)
                 await blame(context, worker, "loss", f"{worker} {beat}")
-        for worker in [worker for worker, beat in context.hung_up.items() if is_back(beats.get(worker), beat)]:
-            del context.hung_up[worker]
+        for worker, beat in list(context.hung_up.items()):
+            known = self._watch.silent.get(worker)
+            if known is None or known.beat > beat:
+                del context.hung_up[worker]  # It has reported since, through another replica, or it is gone.
 
     async def _brake(self, silent: int, workers: int) -> None:
         """Say once that the brake is on, and once that it is off, although every replica has a brake of its own."""

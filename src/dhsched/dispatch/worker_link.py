@@ -179,7 +179,7 @@ class WorkerLink:
         self.left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._links = links
         self._context = links.context
-        self.beat = 0  # The last one that was reported through this link.
+        self.beat = 0  # As of the last report on this link.
         self._told: Sequence[str] | None = None  # The controllers that the Worker knows of.
         self._woken = False
         self._reported_at = float("-inf")
