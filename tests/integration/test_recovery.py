@@ -60,7 +60,7 @@ async def recovering(
             given = DispatchSettings(name=f"d{n}", refresh_min_s=0.05, refresh_max_s=0.1, recover_s=0.05, **settings)
             context = await stack.enter_async_context(open_context(f.address, given, limits=limits))
             f.contexts.append(context)
-            await f._serve(dispatch_app(context), f.dispatch)
+            await f.serve(dispatch_app(context), f.dispatch)
             await stack.enter_async_context(running(loops(context), rng=context.rng))
         await f.start_infer()
         await f.configure()
