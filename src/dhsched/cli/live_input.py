@@ -84,21 +84,29 @@ async def watched(url: str, live_id: str) -> AsyncIterator[tuple[str, dict[str, 
     import aiohttp
 
     try:
-        async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as http,
-            http.get(f"{url}/v1/lives/{live_id}/events") as response,
-        ):
-            if response.status != 200:
-                await answered(response)
-            event = ""
-            async for line in response.content:
-                name, _, value = line.decode().rstrip("\n").partition(": ")
-                if name == "event":
-                    event = value
-                elif name == "data":
-                    yield event, json.loads(value)
+        async for event, data in server_sent(f"{url}/v1/lives/{live_id}/events"):
+            yield event, data
     except aiohttp.ClientError as error:
         raise unreachable(url, error) from error
+
+
+async def server_sent(url: str, query: dict[str, str] | None = None) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    """Server-sent events as they come: name and data."""
+    import aiohttp
+
+    async with (
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as http,
+        http.get(url, params=query or {}, headers={"Accept": "text/event-stream"}) as response,
+    ):
+        if response.status != 200:
+            await answered(response)
+        event = ""
+        async for line in response.content:
+            name, _, value = line.decode().rstrip("\n").partition(": ")
+            if name == "event":
+                event = value
+            elif name == "data":
+                yield event, json.loads(value)
 
 
 async def answered(response: aiohttp.ClientResponse) -> Any:

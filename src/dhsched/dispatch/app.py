@@ -15,13 +15,18 @@ from dhsched.dispatch.context import DispatchContext, Metrics
 from dhsched.dispatch.cutover import Cutovers
 from dhsched.dispatch.drain_api import Drains
 from dhsched.dispatch.draining import Draining
+from dhsched.dispatch.event_feed import EventFeed
+from dhsched.dispatch.events import Events
+from dhsched.dispatch.fleet_metrics import FleetMetrics
 from dhsched.dispatch.fleet_view import Fleet
+from dhsched.dispatch.handoffs import Handoffs
 from dhsched.dispatch.liveness import Liveness
 from dhsched.dispatch.lives import Lives
 from dhsched.dispatch.loops import Round, running
 from dhsched.dispatch.moving import Moving
 from dhsched.dispatch.reconcile import Reconciliation
 from dhsched.dispatch.recover import Recovery
+from dhsched.dispatch.recoveries import Recoveries
 from dhsched.dispatch.room_line import RoomLine
 from dhsched.dispatch.why import Explaining
 from dhsched.errors import StoreError
@@ -34,6 +39,7 @@ from dhsched.store.redis import RedisStore
 from dhsched.types import check_id
 from dhsched.web import Endpoint, Service, make_app, serve
 
+HANDOFFS_S = 1.0  # Between two looks at how far new generations have come.
 PING_S = 1.0  # For the store to answer /readyz.
 TRY_MAX_S = 2.0  # For the store to answer one step.
 
@@ -60,7 +66,9 @@ async def open_context(address: Address, settings: DispatchSettings) -> AsyncIte
         fleet = Fleet(reads, settings)
         await fleet.start()
         stack.push_async_callback(fleet.stop)
-        yield make_context(store, reads, fleet, settings)
+        context = make_context(store, reads, fleet, settings)
+        stack.push_async_callback(context.events.written)
+        yield context
 
 
 def make_context(store: RedisStore, reads: Reads, fleet: Fleet, settings: DispatchSettings) -> DispatchContext:
@@ -81,7 +89,10 @@ def make_context(store: RedisStore, reads: Reads, fleet: Fleet, settings: Dispat
         service=service,
         metrics=Metrics(service.registry),
         line=line,
+        handoffs=Handoffs(reads, service.registry),
+        events=Events(reads.link, reads.keys, by=name, registry=service.registry),
     )
+    service.registry.register(FleetMetrics(fleet))
     context.metrics.watch(context)
     return context
 
@@ -103,6 +114,7 @@ def loops(context: DispatchContext) -> dict[str, tuple[Round, float]]:
         "cutovers": (cutovers.round, settings.cut_over_s),
         "liveness": (Liveness(context).round, settings.liveness_s),
         "recovery": (recovery.round, settings.recover_s),
+        "handoffs": (context.handoffs.round, HANDOFFS_S),
         "reconciliation": (Reconciliation(context, recovery).round, settings.reconcile_s),
     }
 
@@ -112,6 +124,7 @@ def endpoints(context: DispatchContext) -> list[Endpoint]:
     parts = (
         *(Lives(context), Moving(context), Explaining(context)),
         *(Workers(context), Drains(context), Configuration(context)),
+        *(Recoveries(context), EventFeed(context)),
     )
     return [endpoint for part in parts for endpoint in part.endpoints()]
 

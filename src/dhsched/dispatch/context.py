@@ -14,7 +14,9 @@ from typing import TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from dhsched.dispatch.drain import DrainNotes
+from dhsched.dispatch.events import Events
 from dhsched.dispatch.fleet_view import Fleet
+from dhsched.dispatch.handoffs import Handoffs
 from dhsched.dispatch.room_line import RoomLine
 from dhsched.errors import StoreUnavailable
 from dhsched.failpoints import reach
@@ -54,7 +56,18 @@ class Metrics:
             "dhsched_looks", "Looks at lives that were due, by outcome.", ["outcome"], registry=registry
         )
         self.drift = Counter("dhsched_drift", "Workers whose load was not what their slots say.", registry=registry)
+        self.overshoots = Counter(
+            "dhsched_overshoots", "Slots found beyond a capacity: must stay 0.", registry=registry
+        )
+        self.dual_owners = Counter(
+            "dhsched_dual_owners",
+            "Slots found owned by a generation that is not current: must stay 0.",
+            registry=registry,
+        )
         self.lost = Counter("dhsched_workers_lost", "Workers that this replica called lost.", registry=registry)
+        self.braked = Gauge(
+            "dhsched_workers_braked", "Workers that are silent while the brake is on.", registry=registry
+        )
         self.refusals = Counter("dhsched_refusals", "Candidates that were passed over.", ["why"], registry=registry)
         self.drain_moves = Counter(
             "dhsched_drain_moves",
@@ -115,6 +128,8 @@ class DispatchContext:
     service: Service
     metrics: Metrics
     line: RoomLine
+    handoffs: Handoffs
+    events: Events
     rng: Random = field(default_factory=Random)
     hung_up: dict[str, float] = field(default_factory=dict)
     """Workers that closed their link to this replica, and when: they are given less time to report."""
