@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -18,6 +18,9 @@ from dhsched.store.link import Link
 from dhsched.store.raw import hash_of
 from dhsched.store.replies import text
 from dhsched.types import split_tag
+
+Said = Literal["blocked", "done"]
+SAID: tuple[str, ...] = get_args(Said)
 
 
 class Wish(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -65,7 +68,7 @@ async def store_now_ms(link: Link) -> int:
 async def wishes(link: Link, keys: Keys) -> dict[str, Wish]:
     """Every wish, by WorkerID; one that cannot be read counts as not there."""
     found = hash_of(await link.call("HGETALL", keys.of("drains")))
-    return {worker: wish for worker, value in found.items() if (wish := _read(value)) is not None}
+    return {worker: wish for worker, value in found.items() if " " not in worker and (wish := _read(value)) is not None}
 
 
 async def wish_of(link: Link, keys: Keys, worker: str) -> Wish | None:
@@ -77,10 +80,15 @@ async def put_wish(link: Link, keys: Keys, worker: str, wish: Wish) -> None:
     await link.call("HSET", keys.of("drains"), worker, msgspec.json.encode(wish))
 
 
-async def forget_wishes(link: Link, keys: Keys, workers: Iterable[str]) -> None:
-    gone = [*workers]
-    if gone:
-        await link.call("HDEL", keys.of("drains"), *gone)
+async def forget_wishes(link: Link, keys: Keys, workers: Iterable[str]) -> bool:
+    """Forget the wishes for these Workers, and what was said of their drains; whether there was anything."""
+    fields = [field for worker in workers for field in (worker, *(f"{worker} {what}" for what in SAID))]
+    return bool(fields) and bool(await link.call("HDEL", keys.of("drains"), *fields))
+
+
+async def first_to_say(link: Link, keys: Keys, worker: str, what: Said) -> bool:
+    """Whether nobody has said this yet of the Worker's drain: every replica sees the same, and one says it."""
+    return bool(await link.call("HSETNX", keys.of("drains"), f"{worker} {what}", 1))
 
 
 def _read(value: bytes) -> Wish | None:
@@ -110,6 +118,11 @@ async def live_with_move(link: Link, keys: Keys, live: str) -> tuple[str, OnWork
     """A live's Worker, and how it stands there; None where there is no such live."""
     fields = await _fields(link, keys, live)
     return None if fields[0] is None else (text(fields[1]), on_worker(live, "", fields))
+
+
+async def is_empty(link: Link, keys: Keys, worker: str) -> bool:
+    """No slot of any kind is left on the Worker."""
+    return not await link.call("HLEN", keys.of("slots", worker))
 
 
 async def mode_of(link: Link, keys: Keys, worker: str) -> str:
