@@ -183,6 +183,7 @@ async def ask_for_drain(
     before, now_ms = await asyncio.gather(wish_of(link, keys, worker), store_now_ms(link))
     new = before is None
     if before is None:
+        await forget_wishes(link, keys, [worker])  # What was said of an earlier drain, should any of it be left.
         lives = len(await lives_on(link, keys, worker))
         before = Wish(asked_at_ms=now_ms, lives=lives, boundary_wait_s=context.settings.boundary_wait_s)
     deadline_at_ms = before.deadline_at_ms

@@ -87,8 +87,12 @@ async def forget_wishes(link: Link, keys: Keys, workers: Iterable[str]) -> bool:
 
 
 async def first_to_say(link: Link, keys: Keys, worker: str, what: Said) -> bool:
-    """Whether nobody has said this yet of the Worker's drain: every replica sees the same, and one says it."""
-    return bool(await link.call("HSETNX", keys.of("drains"), f"{worker} {what}", 1))
+    """Whether nobody has said this yet of the Worker's drain: every replica sees the same, and one says it.
+
+    Of a drain that was cancelled nothing more is said: a replica may still see it for a moment.
+    """
+    there = await link.call("HEXISTS", keys.of("drains"), worker)
+    return bool(there) and bool(await link.call("HSETNX", keys.of("drains"), f"{worker} {what}", 1))
 
 
 def _read(value: bytes) -> Wish | None:
