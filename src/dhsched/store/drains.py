@@ -102,7 +102,29 @@ def _read(value: bytes) -> Wish | None:
         return None
 
 
+# -- turns
+
+
+async def take_turn(link: Link, keys: Keys, pool: str, replica: str, turn_ms: int) -> bool:
+    """Whether it is this replica's turn to even out the Pool. Nothing depends on there being one only."""
+    return await link.call("SET", keys.of("rebalanced", pool), replica, "NX", "PX", turn_ms) is not None
+
+
 # -- lives
+
+
+async def planned_load(link: Link, keys: Keys, worker: str) -> tuple[int, int]:
+    """What a Worker will hold once the moves under way are done, and the lives that run on it and have none.
+
+    A live with a move counts where it goes: its reserved slot is there, and its source counts it among its cutovers.
+    """
+    states, cutovers = await asyncio.gather(
+        link.call("HVALS", keys.of("slots", worker)), link.call("HGET", keys.of("worker", worker), "cutovers")
+    )
+    held = sum(1 for state in states if state != b"departing")
+    running = sum(1 for state in states if state == b"running")
+    leaving = int(cutovers or 0)
+    return held - leaving, max(0, running - leaving)
 
 
 async def lives_on(link: Link, keys: Keys, worker: str) -> list[OnWorker]:
