@@ -13,6 +13,7 @@ import dhsched
 from dhsched.cli import (
     bench,
     dead_letters,
+    demo,
     digital_id,
     doctor,
     events,
@@ -44,6 +45,8 @@ app.add_typer(digital_id.app, name="digital-id")
 processes.add_to(run.app)
 live_input.add_to(live.app)
 app.command("up")(up.up)
+app.command("demo")(demo.demo)
+app.command("why")(live.why)
 app.command("doctor")(doctor.doctor)
 app.command("top")(top.top)
 app.command("simulate")(simulate.simulate_policies)

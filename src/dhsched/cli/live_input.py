@@ -1,4 +1,4 @@
-"""`dhsched live push` and `dhsched live watch`: the input of a live, and what becomes of it."""
+"""`dhsched live push`, `interrupt` and `watch`: the input of a live, and what becomes of it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ InferUrl = Annotated[
 
 
 def add_to(family: typer.Typer) -> None:
-    """Both verbs, in the family `live`."""
+    """The verbs, in the family `live`."""
     family.command("push")(push)
+    family.command("interrupt")(interrupt)
     family.command("watch")(watch)
 
 
@@ -50,6 +51,16 @@ def push(
     if request_id:
         body["request_id"] = request_id
     typer.echo(json.dumps(asyncio.run(_push(infer_url(infer), live_id, body))))
+
+
+def interrupt(
+    live_id: str,
+    text: Annotated[str, typer.Argument(help="What to go on with; nothing by default.")] = "",
+    request_id: Annotated[str | None, typer.Option(help="The same id again is the same item.")] = None,
+    infer: InferUrl = None,
+) -> None:
+    """Drop what a live has not consumed yet, and stop what it is saying."""
+    push(live_id, text, kind="interrupt", boundary=False, request_id=request_id, infer=infer)
 
 
 def watch(live_id: str, infer: InferUrl = None) -> None:

@@ -14,11 +14,12 @@ its deadline: twice is once. What the server refuses is raised as `Refused`, wit
 
 from dhsched.client.calls import Refused, Unreachable
 from dhsched.client.lives import Client, Event
-from dhsched.client.models import Ended, Generation, History, Live, LiveSummary, Placed, Pushed, Worker
+from dhsched.client.models import Drain, Ended, Generation, History, Live, LiveSummary, Placed, Pushed, Worker
 from dhsched.client.stream import Stream
 
 __all__ = [
     "Client",
+    "Drain",
     "Ended",
     "Event",
     "Generation",

@@ -123,6 +123,19 @@ class Client:
         async for row in self._pages("workers", filters):
             yield msgspec.convert(row, m.Worker)
 
+    async def drain(self, worker: str, *, deadline_s: float | None = None) -> m.Drain:
+        """Move every live off a Worker, at boundaries; after `deadline_s` wherever their input stands."""
+        body = {} if deadline_s is None else {"deadline_s": deadline_s}
+        return _as(m.Drain, await self._dispatch.call("POST", "workers", worker, "drain", body=body))
+
+    async def drained(self, worker: str) -> m.Drain:
+        """How far a drain is."""
+        return _as(m.Drain, await self._dispatch.call("GET", "workers", worker, "drain"))
+
+    async def undrain(self, worker: str) -> None:
+        """Cancel a drain: the Worker takes lives again."""
+        await self._dispatch.call("DELETE", "workers", worker, "drain")
+
     async def _pages(self, what: str, filters: Mapping[str, str]) -> AsyncIterator[Any]:
         after = None
         while True:

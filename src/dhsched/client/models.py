@@ -100,6 +100,17 @@ class Worker(msgspec.Struct, frozen=True):
     starting: int
 
 
+class Drain(msgspec.Struct, frozen=True):
+    """How far a drain is: of `lives` at its beginning, so many `moved`; `reasons` says what holds up the others."""
+
+    worker: str
+    mode: str
+    lives: int
+    moved: int
+    done: bool
+    reasons: dict[str, int]
+
+
 class Pushed(msgspec.Struct, frozen=True):
     """The item is stored. `seq` is its number, None for a `duplicate`, which an earlier try had stored."""
 

@@ -31,6 +31,7 @@ from dhsched.dispatch.recoveries import Recoveries
 from dhsched.dispatch.room_line import RoomLine
 from dhsched.dispatch.why import Explaining
 from dhsched.errors import StoreError
+from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
 from dhsched.settings import DispatchSettings
 from dhsched.store.address import Address
 from dhsched.store.embedded import given_or_embedded
@@ -57,12 +58,15 @@ async def run_dispatch(settings: DispatchSettings, stop: asyncio.Event, say: Cal
 
 
 @asynccontextmanager
-async def open_context(address: Address, settings: DispatchSettings) -> AsyncIterator[DispatchContext]:
+async def open_context(
+    address: Address, settings: DispatchSettings, *, limits: Limits = DEFAULT_LIMITS
+) -> AsyncIterator[DispatchContext]:
     """Connect, take the first view, and close it all again."""
     async with AsyncExitStack() as stack:
         # Half the request's deadline for one try, so that a call whose outcome is unknown can be repeated within it.
         link = LinkSettings(deadline_s=min(TRY_MAX_S, settings.deadline_s / 2), client_name="dhsched-dispatch")
-        store = await stack.enter_async_context(await RedisStore.open(address, cell=settings.cell, settings=link))
+        opening = RedisStore.open(address, cell=settings.cell, settings=link, limits=limits)
+        store = await stack.enter_async_context(await opening)
         reads = await stack.enter_async_context(await Reads.open(address, cell=settings.cell))
         fleet = Fleet(reads, settings)
         await fleet.start()

@@ -3,7 +3,8 @@
 Every report of a Worker moves its beat. A replica that has read the same beat for `worker_ttl_s` of its own monotonic
 clock, through reads without a gap, says so to the store, which refuses if the beat has moved since. No clock of the
 store or of another machine is compared, so a store that was paused, a clock that was set and a replica that stood
-still kill nobody: after a gap, every wait starts anew.
+still kill nobody: after a gap, every wait starts anew. The same holds while the store refuses to write, with a full
+disk for instance: it answers our reads, and takes nobody's report.
 
 When many Workers fall silent together it is more likely that something between us and them broke. Then the brake is
 on: one more `worker_ttl_s`, and after that a few at a time.
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from dhsched.dispatch.blaming import blame
 from dhsched.dispatch.context import DispatchContext
+from dhsched.errors import StoreRefused
 from dhsched.ownership import outcomes as o
 from dhsched.store.reads import Beat
 
@@ -52,9 +54,10 @@ class Verdict:
 
 
 def judge(
-    watch: Watch, beats: Mapping[str, Beat], *, now: float, ttl_s: float, hung_up: Mapping[str, float] | None = None
+    watch: Watch, beats: Mapping[str, Beat], *, now: float, ttl_s: float, hung_up: Mapping[str, int] | None = None
 ) -> tuple[Watch, Verdict]:
-    """Take one reading of all beats; who has been silent for too long?"""
+    """Take one reading of all beats; who has been silent for too long? `hung_up` has the beat at which they did."""
+    away = hung_up or {}
     gap = watch.read_at is None or now - watch.read_at > GAP_S
     silent = {
         worker: known if known is not None and known.beat == seen.beat and not gap else Silence(seen.beat, now)
@@ -66,7 +69,7 @@ def judge(
     overdue = sorted(
         (worker, silence.beat)
         for worker, silence in silent.items()
-        if now - silence.since >= (min(ttl_s, HUNG_UP_S) if hung_up and worker in hung_up else ttl_s)
+        if now - silence.since >= (min(ttl_s, HUNG_UP_S) if silence.beat <= away.get(worker, -1) else ttl_s)
     )
     few = max(1, int(len(silent) * TOGETHER_SHARE))
     if len(overdue) <= few:
@@ -90,20 +93,26 @@ class Liveness:
         context = self._context
         beats = await context.reads.beats()
         now = context.loop_time()
+        if context.refused_at > (self._watch.read_at or now):
+            self._watch = Watch()
         self._watch, verdict = judge(
             self._watch, beats, now=now, ttl_s=context.settings.worker_ttl_s, hung_up=context.hung_up
         )
         await self._brake(verdict.braked, len(beats))
         for worker, beat in verdict.expire:
-            outcome = await context.store.expire_worker(worker=worker, beat=beat)
+            try:
+                outcome = await context.store.expire_worker(worker=worker, beat=beat)
+            except StoreRefused:
+                self._watch = Watch()
+                raise
             if isinstance(outcome, o.Expired):
                 context.metrics.lost.inc()
                 silent_s = round(now - self._watch.silent[worker].since, 3)
                 context.events.say("worker_lost", worker=worker, beat=beat, silent_s=silent_s, lives=outcome.lives)
                 await blame(context, worker, "loss", f"{worker} {beat}")
-        for worker, at in list(context.hung_up.items()):
+        for worker, beat in list(context.hung_up.items()):
             known = self._watch.silent.get(worker)
-            if known is None or known.since > at:
+            if known is None or known.beat > beat:
                 del context.hung_up[worker]  # It has reported since, through another replica, or it is gone.
 
     async def _brake(self, silent: int, workers: int) -> None:

@@ -22,12 +22,13 @@ from aiohttp import WSMsgType, web
 from dhsched.dispatch.blaming import HOW_TO_UNDO, blame_of_name
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.draining import ask_for_drain
-from dhsched.errors import DhschedError, StoreError
+from dhsched.errors import DhschedError, StoreError, StoreRefused
 from dhsched.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
 from dhsched.store.api import TERMS_LOST_MAX
 from dhsched.store.controllers import list_controllers
 from dhsched.tokens import BadToken, Boot, Tokens, open_tokens
+from dhsched.web import upgraded
 from dhsched.web.problems import problem_from
 from dhsched.wire import (
     FRAME_BYTES_MAX,
@@ -80,7 +81,8 @@ class WorkerLinks:
 
     async def serve(self, request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse(heartbeat=HEARTBEAT_S, max_msg_size=FRAME_BYTES_MAX)
-        await socket.prepare(request)
+        if not await upgraded(socket, request):
+            return socket
         outbox = Outbox(socket.send_bytes)
         sending = asyncio.create_task(outbox.run())
         abort_if_failed(sending, request.transport)
@@ -94,7 +96,7 @@ class WorkerLinks:
         finally:
             if link.boot is not None and not link.over and not self.context.service.stopping:
                 # The Worker's side closed it, without a word: liveness gives it less time to report elsewhere.
-                self.context.hung_up[link.boot.worker] = self.context.loop_time()
+                self.context.hung_up[link.boot.worker] = link.beat
             self.forget(link)
             await hang_up(socket, sending, request.transport)
         return socket
@@ -177,6 +179,7 @@ class WorkerLink:
         self.left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._links = links
         self._context = links.context
+        self.beat = 0  # As of the last report on this link.
         self._told: Sequence[str] | None = None  # The controllers that the Worker knows of.
         self._woken = False
         self._reported_at = float("-inf")
@@ -199,6 +202,8 @@ class WorkerLink:
             for said in read_from_worker(frame):
                 await self._hear(said)
         except StoreError as error:
+            if isinstance(error, StoreRefused):
+                self._context.refused_at = self._context.loop_time()
             self.outbox.put(said_of(error))
         except DhschedError as error:
             log.warning("ending a Worker's link", worker=self.boot.worker if self.boot else "", why=str(error))
@@ -300,6 +305,7 @@ class WorkerLink:
         )
         match outcome:
             case o.Reported():
+                self.beat = outcome.beat
                 if was_lost is not None and await was_lost == b"1":
                     self._context.events.say("worker_revived", worker=boot.worker, beat=outcome.beat)
                 self.outbox.put(self._reported(boot, outcome), 64 * len(outcome.table or ()))

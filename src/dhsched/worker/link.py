@@ -171,6 +171,9 @@ class DispatchLink:
                     served = self._hear(said) or served
                     if isinstance(said, Gone | Goodbye) or self._boot.gone.is_set():
                         return served
+        except (aiohttp.ClientError, OSError) as error:
+            # A process that was frozen wakes to a ping on a connection that is gone: the answer has nowhere to go.
+            log.warning("the link to Dispatch broke", replica=url, why=str(error) or type(error).__name__)
         except BadValue as error:
             log.error("Dispatch said what we cannot read", replica=url, why=str(error))
         finally:
