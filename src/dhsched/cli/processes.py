@@ -49,7 +49,7 @@ def infer(
 def worker(
     pool: Annotated[str, typer.Option(help="The Pool it belongs to.")],
     capacity: Annotated[int, typer.Option(min=1, max=100_000, help="Lives that it holds at once.")],
-    runtime: Annotated[str, typer.Option(help="echo, null, or package.module:function.")] = "",
+    runtime: Annotated[str, typer.Option(help="echo, null, avatar, or package.module:function.")] = "",
     exec_: Annotated[str, typer.Option("--exec", metavar="CMD", help="A command, run once per live.")] = "",
     dispatch: Annotated[str | None, typer.Option(metavar="URL,...", help="Dispatch (DHSCHED_DISPATCH).")] = None,
     name: Annotated[str | None, typer.Option(help="The machine's name; the host name.")] = None,
