@@ -29,7 +29,8 @@ async def test_every_verb() -> None:
         url = f"http://127.0.0.1:{api.client.port}"
 
         async def dhsched(*words: str) -> str:
-            result = await asyncio.to_thread(CliRunner().invoke, cli.app, [*words], env={"DHSCHED_URL": url})
+            env = {"DHSCHED_URL": url, "BROWSER": "true"}
+            result = await asyncio.to_thread(CliRunner().invoke, cli.app, [*words], env=env)
             if isinstance(result.exception, DhschedError):
                 raise result.exception
             assert result.exit_code == 0, result.output
@@ -45,6 +46,9 @@ async def test_every_verb() -> None:
         made = await document("live", "create", "anna", "--id", "L", "--metadata", '{"a": 1}', "--explain")
         assert made["worker"] in (a, b) and made["explanation"]["policy"] == "bottom-tier"
         assert (await document("live", "get", "L"))["metadata"] == {"a": 1}
+        opened = await dhsched("live", "create", "anna", "--id", "shown", "--open", "--room-url", "http://r:1/")
+        assert "http://r:1/live/shown" in opened
+        await dhsched("live", "end", "shown")
         moved = await document("live", "move", "L")
         assert moved["epoch"] == 2 and moved["worker"] != made["worker"]
         assert (await document("live", "move", "L", "--to", moved["worker"]))["epoch"] == 3
