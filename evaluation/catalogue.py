@@ -1,6 +1,14 @@
 """Every experiment, in the paper's order."""
 
-from evaluation import hierarchy, placement, sensitivity
+from evaluation import admission, authority, hierarchy, placement, recovery, sensitivity, validation
 from evaluation.experiment import Experiment
 
-EXPERIMENTS: tuple[Experiment, ...] = (placement.EXPERIMENT, hierarchy.EXPERIMENT, sensitivity.EXPERIMENT)
+EXPERIMENTS: tuple[Experiment, ...] = (
+    authority.EXPERIMENT,
+    validation.EXPERIMENT,
+    admission.EXPERIMENT,
+    recovery.EXPERIMENT,
+    placement.EXPERIMENT,
+    hierarchy.EXPERIMENT,
+    sensitivity.EXPERIMENT,
+)

@@ -62,6 +62,6 @@ class Experiment:
     draw: Callable[[Tables, Path], list[str]]  # The names of the figures that it drew.
     findings: Callable[[Tables], list[Finding]]
     remarks: Callable[[Tables], list[str]] = field(default=lambda _: [])  # What we chose, and what follows.
-    repeats: bool = True  # Same seed, same CSV to the byte: true where no clock and no network takes part.
+    measured: tuple[str, ...] = ()  # Tables that depend on a clock or a network; all others repeat to the byte.
     alone: bool = False  # Its parts use both cores themselves, or measure time.
     uses: tuple[str, ...] = ("ownership", "placement", "simulate", "store")  # A change there makes old parts void.

@@ -6,6 +6,7 @@ A part that was run before with the same arguments, by the same code, is not run
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import inspect
 import json
@@ -94,7 +95,7 @@ def _reached(function: Any, found: dict[str, str]) -> dict[str, str]:
     key = f"{function.__module__}.{function.__qualname__}"
     if key in found:
         return found
-    found[key] = inspect.getsource(function)
+    found[key] = ast.unparse(ast.parse(inspect.getsource(function)))  # Without comments and layout.
     module = vars(sys.modules[function.__module__])
     for name in sorted({*re.findall(r"[A-Za-z_]\w*", found[key])}):
         value = module.get(name)

@@ -170,7 +170,7 @@ def findings(tables: Tables) -> list[Finding]:
 
     strict, orleans, plus_one, ours = (at(name) for name in (*PAPER, "bottom-tier"))
     stalest = at("bottom-tier", 4_000)
-    found = [
+    return [
         Finding("Strict-Min, spread at 1,000", str(PAPER["strict-min"]), spread(strict)),
         Finding(
             "Strict-Min, rejected candidates",
@@ -202,7 +202,6 @@ def findings(tables: Tables) -> list[Finding]:
         ),
         Finding("`exact`, the store chooses", "not in the paper", spread(at("exact"))),
     ]
-    return found
 
 
 def _orleans_note(tables: Tables, usual: float) -> str:
@@ -215,8 +214,8 @@ def _orleans_note(tables: Tables, usual: float) -> str:
     same = {row["policy"]: row["spread"] for row in where(tables["placement_assumed"], assumed="same chance")}
     return (
         f"not reproduced as worded: a random pair with +1 gives {usual:.1f}, and uniform initial loads keep it within "
-        f"{min(uniform):.1f} to {max(uniform):.1f}. Two settings come near {paper}. Replicas that all draw the same random "
-        f"numbers, which is what one seed for all does: Orleans-AC {same['orleans-ac']:.1f}, +1 "
+        f"{min(uniform):.1f} to {max(uniform):.1f}. Two settings come near {paper}. Replicas that all draw the same "
+        f"random numbers, which is what one seed for all does: Orleans-AC {same['orleans-ac']:.1f}, +1 "
         f"{same['bottom-tier-paper']:.1f}, Strict-Min {same['strict-min']:.1f}. Workers that start almost full "
         f"({best['loads']}), which no policy can empty: Orleans-AC {uneven['orleans-ac']:.1f}, +1 "
         f"{uneven['bottom-tier-paper']:.1f}. The paper does not say which it had, so this stays a conjecture; it is no "

@@ -35,9 +35,7 @@ def run(policy: str, staleness: int, replicas: int, traffic: str, first: int, se
     rows = []
     for seed in range(first, first + seeds):
         workload = burst(seed, replicas=replicas, replica_weights=weights(traffic, replicas))
-        result = simulate(
-            workload, POLICIES[policy], placements_per_snapshot=staleness, seed=seed, fallback=False
-        )
+        result = simulate(workload, POLICIES[policy], placements_per_snapshot=staleness, seed=seed, fallback=False)
         row: Row = {"policy": policy, "staleness": staleness, "replicas": replicas, "traffic": traffic, "seed": seed}
         rows.append(row | {"spread": result.spread, "failed": result.failed_creates})
     return rows
@@ -132,8 +130,7 @@ def findings(tables: Tables) -> list[Finding]:
     rows = tables["sensitivity"]
 
     def at(policy: str, traffic: str, staleness: int, replicas: int) -> Row:
-        chosen = nearest(where(rows, policy=policy, traffic=traffic, replicas=replicas), "staleness", staleness)
-        return chosen
+        return nearest(where(rows, policy=policy, traffic=traffic, replicas=replicas), "staleness", staleness)
 
     most = max(row["replicas"] for row in rows)
     found = []

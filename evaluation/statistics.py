@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import sqrt
 from statistics import fmean, stdev
 from typing import Any
@@ -56,7 +56,7 @@ def where(rows: Iterable[Row], **wanted: Any) -> list[Row]:
     return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
 
 
-def the(rows: Iterable[Row], **wanted: Any) -> Mapping[str, Any]:
+def the(rows: Iterable[Row], **wanted: Any) -> Row:
     """The one row with these values."""
     found = where(rows, **wanted)
     if len(found) != 1:
