@@ -279,7 +279,14 @@ def draw(tables: Tables, folder: Path) -> list[str]:
     ]
     axes[0].barh(range(len(rows)), shares, xerr=np.clip(errors, 0, None), color="#c0392b")
     for place, (row, share) in enumerate(zip(rows, shares, strict=True)):
-        axes[0].text(min(share + 2, 70), place, f"{share:.2f} %  (paper {PAPER[row['protocol']]})", va="center", size=7)
+        axes[0].text(
+            min(share + 2, 30),
+            place,
+            f"{share:.2f} %  (paper {PAPER[row['protocol']]})",
+            va="center",
+            size=7,
+            color="white" if share > 50 else "black",
+        )
     axes[0].set_yticks(range(len(rows)), [row["protocol"] for row in rows])
     axes[0].invert_yaxis()
     axes[0].set(xlabel="runs that violate single ownership (%)", title="(a) violations", xlim=(0, 130))

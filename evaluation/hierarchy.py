@@ -39,7 +39,7 @@ OFF_TIER_COST, FAILED_COST = 1.0, 1_000.0
 def optimum(workload: Workload) -> tuple[float, int]:
     """The least share off-tier, and the failed creates, with everything known beforehand."""
     asked = Counter(digital_id for _, digital_id in workload.arrivals)
-    free: Counter[str] = Counter()
+    free = Counter({pool.name: 0 for pool in workload.pools})
     for worker in workload.workers:
         free[worker.pool] += worker.capacity - worker.load
     ways = [
