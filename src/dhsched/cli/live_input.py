@@ -1,4 +1,4 @@
-"""`dhsched live push` and `dhsched live watch`: the input of a live, and what becomes of it."""
+"""`dhsched live push`, `interrupt` and `watch`: the input of a live, and what becomes of it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ InferUrl = Annotated[
 
 
 def add_to(family: typer.Typer) -> None:
-    """Both verbs, in the family `live`."""
+    """The verbs, in the family `live`."""
     family.command("push")(push)
+    family.command("interrupt")(interrupt)
     family.command("watch")(watch)
 
 
@@ -50,6 +51,16 @@ def push(
     if request_id:
         body["request_id"] = request_id
     typer.echo(json.dumps(asyncio.run(_push(infer_url(infer), live_id, body))))
+
+
+def interrupt(
+    live_id: str,
+    text: Annotated[str, typer.Argument(help="What to go on with; nothing by default.")] = "",
+    request_id: Annotated[str | None, typer.Option(help="The same id again is the same item.")] = None,
+    infer: InferUrl = None,
+) -> None:
+    """Drop what a live has not consumed yet, and stop what it is saying."""
+    push(live_id, text, kind="interrupt", boundary=False, request_id=request_id, infer=infer)
 
 
 def watch(live_id: str, infer: InferUrl = None) -> None:
@@ -84,21 +95,29 @@ async def watched(url: str, live_id: str) -> AsyncIterator[tuple[str, dict[str, 
     import aiohttp
 
     try:
-        async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as http,
-            http.get(f"{url}/v1/lives/{live_id}/events") as response,
-        ):
-            if response.status != 200:
-                await answered(response)
-            event = ""
-            async for line in response.content:
-                name, _, value = line.decode().rstrip("\n").partition(": ")
-                if name == "event":
-                    event = value
-                elif name == "data":
-                    yield event, json.loads(value)
+        async for event, data in server_sent(f"{url}/v1/lives/{live_id}/events"):
+            yield event, data
     except aiohttp.ClientError as error:
         raise unreachable(url, error) from error
+
+
+async def server_sent(url: str, query: dict[str, str] | None = None) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    """Server-sent events as they come: name and data."""
+    import aiohttp
+
+    async with (
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as http,
+        http.get(url, params=query or {}, headers={"Accept": "text/event-stream"}) as response,
+    ):
+        if response.status != 200:
+            await answered(response)
+        event = ""
+        async for line in response.content:
+            name, _, value = line.decode().rstrip("\n").partition(": ")
+            if name == "event":
+                event = value
+            elif name == "data":
+                yield event, json.loads(value)
 
 
 async def answered(response: aiohttp.ClientResponse) -> Any:

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -86,13 +87,17 @@ class Child:
 class Children:
     """The processes, in the order in which they were started."""
 
-    def __init__(self, settings: UpSettings, store: str, locks: Path) -> None:
+    def __init__(
+        self, settings: UpSettings, store: str, locks: Path, hear: Callable[[str, bytes], None] | None = None
+    ) -> None:
+        """`hear` is given what the children print, line by line; without it, that goes to standard output."""
         self.all: list[Child] = []
         self.dispatch: list[str] = []
         self.infer = ""
         self._settings = settings
         self._store = store
         self._locks = locks
+        self._hear = hear or (lambda _name, line: os.write(sys.stdout.fileno(), line))
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
 
@@ -147,7 +152,7 @@ class Children:
             if not child.url.done() and b" listens on " in line:
                 child.url.set_result(line.decode().split()[-1])
             else:
-                os.write(sys.stdout.fileno(), line)
+                self._hear(child.name, line)
         status = await child.process.wait()
         if not child.url.done():
             child.url.set_exception(DhschedError(f"{child.name} ended with status {status} before it listened"))

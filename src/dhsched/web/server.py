@@ -116,12 +116,12 @@ def make_app(
 
 def _wrap(
     endpoint: Endpoint, service: Service, measures: Measures
-) -> Callable[[web.Request], Coroutine[Any, Any, web.Response]]:
+) -> Callable[[web.Request], Coroutine[Any, Any, web.StreamResponse]]:
     decode, handler = Decode(endpoint), endpoint.handler
     seconds = measures.seconds.labels(endpoint.name)
     statuses: dict[int, Counter] = {}
 
-    async def answer(request: web.Request) -> web.Response:
+    async def answer(request: web.Request) -> web.StreamResponse:
         began = time.perf_counter()
         request_id = service.request_id(request)
         service.in_flight += 1
@@ -129,7 +129,10 @@ def _wrap(
             if service.in_flight > service.in_flight_max:
                 raise busy(service)
             asked = await decode(request, request_id, service)
-            response = respond(await handler(asked), request_id)
+            answered = await handler(asked)
+            if isinstance(answered, web.StreamResponse):
+                return answered  # It was streamed, for as long as somebody listened: no duration to compare.
+            response = respond(answered, request_id)
         except Exception as error:
             response = refuse(error, request_id, endpoint.name)
         finally:

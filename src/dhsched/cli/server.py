@@ -27,7 +27,7 @@ class Refused(DhschedError):
         super().__init__(f"{detail} ({self.code})")
 
 
-class Client:
+class Server:
     """One server. `timeout_s` bounds each call."""
 
     def __init__(self, url: str = DEFAULT_URL, *, timeout_s: float = 30.0) -> None:
@@ -61,6 +61,13 @@ class Client:
         if status >= 400:
             raise Refused(status, document if isinstance(document, dict) else {})
         return document
+
+    def text(self, path: str) -> str:
+        """What is served at `path` outside the API, as it is: metrics, health."""
+        status, raw = self._exchange("GET", self._parts.path.rstrip("/") + path, None, {}, self._timeout_s)
+        if status >= 400:
+            raise Refused(status, {"detail": f"{self._url}{path} answered {status}"})
+        return raw.decode(errors="replace")
 
     def _exchange(
         self, method: str, target: str, body: Any, headers: Mapping[str, str], timeout_s: float
