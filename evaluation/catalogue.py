@@ -1,14 +1,29 @@
 """Every experiment, in the paper's order."""
 
-from evaluation import admission, authority, hierarchy, placement, recovery, sensitivity, validation
+from evaluation import (
+    admission,
+    authority,
+    hierarchy,
+    placement,
+    production,
+    recovery,
+    runtime,
+    sensitivity,
+    validation,
+)
 from evaluation.experiment import Experiment
 
-EXPERIMENTS: tuple[Experiment, ...] = (
-    authority.EXPERIMENT,
-    validation.EXPERIMENT,
-    admission.EXPERIMENT,
-    recovery.EXPERIMENT,
-    placement.EXPERIMENT,
-    hierarchy.EXPERIMENT,
-    sensitivity.EXPERIMENT,
+EXPERIMENTS: tuple[Experiment, ...] = tuple(
+    module.EXPERIMENT
+    for module in (
+        authority,
+        validation,
+        admission,
+        recovery,
+        placement,
+        hierarchy,
+        sensitivity,
+        runtime,
+        production,
+    )
 )

@@ -213,5 +213,5 @@ EXPERIMENT = Experiment(
     draw=draw,
     findings=findings,
     remarks=remarks,
-    uses=("placement", "simulate"),
+    uses=("placement", "simulate/fleet.py", "simulate/workloads.py"),
 )

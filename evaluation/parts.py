@@ -84,7 +84,8 @@ def code_digest(experiment: Experiment) -> str:
     for run in sorted({part.run for part in experiment.parts(Size(quick=True))}, key=lambda one: one.__qualname__):
         for made_of in _reached(run, {}).values():
             digest.update(made_of.encode())
-    product = [path for used in experiment.uses for path in (PRODUCT / used).rglob("*")]
+    used = [PRODUCT / one for one in experiment.uses]
+    product = [path for one in used for path in ([one] if one.is_file() else one.rglob("*"))]
     for path in sorted(path for path in product if path.suffix in (".py", ".lua")):
         digest.update(str(path.relative_to(PRODUCT)).encode() + path.read_bytes())
     return digest.hexdigest()
