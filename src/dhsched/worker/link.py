@@ -176,9 +176,6 @@ class DispatchLink:
             log.warning("the link to Dispatch broke", replica=url, why=str(error) or type(error).__name__)
         except BadValue as error:
             log.error("Dispatch said what we cannot read", replica=url, why=str(error))
-        except OSError as error:
-            # A Worker that was frozen finds a ping to answer on a connection that was given up meanwhile.
-            log.warning("link to Dispatch lost", replica=url, why=str(error) or type(error).__name__)
         finally:
             self._outbox = None
             sending.cancel()
