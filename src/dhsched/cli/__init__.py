@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import dhsched
-from dhsched.cli import bench, digital_id, live, live_input, pool, processes, run, up, worker
+from dhsched.cli import bench, config, digital_id, live, live_input, pool, processes, run, token, up, worker
 from dhsched.errors import DhschedError
 
 app = typer.Typer(
@@ -26,9 +26,11 @@ app.add_typer(live.app, name="live")
 app.add_typer(worker.app, name="worker")
 app.add_typer(pool.app, name="pool")
 app.add_typer(digital_id.app, name="digital-id")
+app.add_typer(token.app, name="token")
 processes.add_to(run.app)
 live_input.add_to(live.app)
 app.command("up")(up.up)
+app.command("config")(config.config)
 
 
 def _print_version(asked: bool) -> None:

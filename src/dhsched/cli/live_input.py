@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dhsched.access.minting import TENANT, TLS_CA, Minter, client_tls, find_key
 from dhsched.errors import DhschedError
 
 if TYPE_CHECKING:
@@ -71,8 +72,8 @@ async def _push(url: str, live_id: str, body: dict[str, Any]) -> Any:
 
     try:
         async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=PUSH_S)) as http,
-            http.post(f"{url}/v1/lives/{live_id}/text", json=body) as response,
+            session(url, PUSH_S) as http,
+            http.post(f"{url}/v1/lives/{live_id}/text", json=body, headers=await access(http, url)) as response,
         ):
             return await answered(response)
     except (aiohttp.ClientError, TimeoutError) as error:
@@ -85,8 +86,8 @@ async def watched(url: str, live_id: str) -> AsyncIterator[tuple[str, dict[str, 
 
     try:
         async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as http,
-            http.get(f"{url}/v1/lives/{live_id}/events") as response,
+            session(url, None) as http,
+            http.get(f"{url}/v1/lives/{live_id}/events", headers=await access(http, url)) as response,
         ):
             if response.status != 200:
                 await answered(response)
@@ -99,6 +100,20 @@ async def watched(url: str, live_id: str) -> AsyncIterator[tuple[str, dict[str, 
                     yield event, json.loads(value)
     except aiohttp.ClientError as error:
         raise unreachable(url, error) from error
+
+
+def session(url: str, total_s: float | None) -> aiohttp.ClientSession:
+    import aiohttp
+
+    tls = client_tls(os.environ.get(TLS_CA, "")) if url.startswith("https:") else True
+    timeout = aiohttp.ClientTimeout(total=total_s)
+    return aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(ssl=tls))
+
+
+async def access(http: aiohttp.ClientSession, url: str) -> dict[str, str]:
+    """The headers that say who we are, and for which tenant."""
+    tenant = os.environ.get(TENANT)
+    return {**await Minter(http, url, find_key(url)).headers(), **({"X-Tenant": tenant} if tenant else {})}
 
 
 async def answered(response: aiohttp.ClientResponse) -> Any:

@@ -2,7 +2,9 @@
 
 A store, two Dispatch replicas, an Infer-Controller and three Workers that print what they are given, each a process of
 its own that can be killed. Ctrl-C stops all of it. Nothing is left behind, not even after kill -9 of this process:
-each child watches a pipe from here (child.py), and the store's guardian does the same.
+each child watches a pipe from here (child.py), and the store's guardian does the same. Access is by keys, as it would
+be anywhere else: an admin's key is made for the verbs of this user and written down where they look
+(access/minting.py), and one for the Workers.
 """
 
 from __future__ import annotations
@@ -14,15 +16,17 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
+from dhsched.access.minting import KeyFile, Minter
 from dhsched.errors import DhschedError
 from dhsched.store.embedded import Embedded
 
 READY_S = 60.0
 POOL, DIGITAL_ID = "gpu", "demo"
+NOTE = "made by dhsched up"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +39,7 @@ class UpSettings:
     infer_port: int = 7401
     data: Path | None = None
     log_level: str = "warning"
+    access: str = "keys"
 
 
 def up(
@@ -42,6 +47,7 @@ def up(
     capacity: Annotated[int, typer.Option(min=1, max=10_000, help="Lives per Worker.")] = 4,
     any_port: Annotated[bool, typer.Option("--any-port", help="Free ports instead of 7400, 7410 and 7401.")] = False,
     data: Annotated[Path | None, typer.Option(help="Keep the store's data here; without it, it is forgotten.")] = None,
+    access: Annotated[str, typer.Option(help="keys: with a development key of its own; open: without.")] = "keys",
     log_level: Annotated[str, typer.Option(help="Of all processes: debug, info, warning or error.")] = "warning",
 ) -> None:
     """Run a whole deployment on this machine, with Workers that print what they are given."""
@@ -52,6 +58,7 @@ def up(
         infer_port=0 if any_port else 7401,
         data=data,
         log_level=log_level,
+        access=access,
     )
     asyncio.run(run_up(settings))
 
@@ -63,15 +70,44 @@ async def run_up(settings: UpSettings) -> None:
         asyncio.get_running_loop().add_signal_handler(each, stop.set)
     with tempfile.TemporaryDirectory(prefix="dhsched-up-") as locks:
         async with Embedded(settings.data) as store:
-            children = Children(settings, store.address.url(), Path(locks))
+            keys = await development_keys(store.address.url()) if settings.access == "keys" else NO_KEYS
+            children = Children(settings, store.address.url(), Path(locks), keys)
+            noted: dict[str, str] = {}
             try:
                 await asyncio.wait_for(children.start(), READY_S)
+                noted = {url: keys.admin for url in (*children.dispatch, children.infer) if keys.admin}
+                KeyFile().put(noted)
                 print_what_runs(children, store.pid)
                 await stop.wait()
             except TimeoutError:
                 raise DhschedError(f"not everything was up after {READY_S:g} s; try --log-level info") from None
             finally:
+                KeyFile().drop(noted)
                 await children.stop()
+
+
+class DevelopmentKeys(NamedTuple):
+    """For the verbs of this user, and for the Workers."""
+
+    admin: str
+    worker: str
+
+
+NO_KEYS = DevelopmentKeys("", "")
+
+
+async def development_keys(store_url: str) -> DevelopmentKeys:
+    """New keys; those of an earlier run on the same data are revoked, because nobody has them any more."""
+    from dhsched.access.ring import open_ring
+    from dhsched.store.redis import RedisStore
+
+    async with await RedisStore.open(store_url) as store:
+        ring = await open_ring(store.link, store.keys)
+        for old in [key.id for key in ring.api_keys.values() if key.note == NOTE]:
+            await ring.revoke(old)
+        admin, _ = await ring.create(role="admin", note=NOTE)
+        worker, _ = await ring.create(role="worker", names="worker-*", pool=POOL, note=NOTE)
+    return DevelopmentKeys(admin, worker)
 
 
 @dataclass(slots=True)
@@ -86,25 +122,26 @@ class Child:
 class Children:
     """The processes, in the order in which they were started."""
 
-    def __init__(self, settings: UpSettings, store: str, locks: Path) -> None:
+    def __init__(self, settings: UpSettings, store: str, locks: Path, keys: DevelopmentKeys = NO_KEYS) -> None:
         self.all: list[Child] = []
         self.dispatch: list[str] = []
         self.infer = ""
+        self.access = settings.access
         self._settings = settings
         self._store = store
         self._locks = locks
+        self._keys = keys
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
 
     async def start(self) -> None:
         settings = self._settings
+        shared = ("--store", self._store, "--access", settings.access)
         servers = [
-            await self._spawn(f"dispatch-{i}", "dispatch", "--store", self._store, "--port", str(port))
+            await self._spawn(f"dispatch-{i}", "dispatch", *shared, "--port", str(port))
             for i, port in enumerate(settings.dispatch_ports, 1)
         ]
-        servers.append(
-            await self._spawn("infer-1", "infer", "--store", self._store, "--port", str(settings.infer_port))
-        )
+        servers.append(await self._spawn("infer-1", "infer", *shared, "--port", str(settings.infer_port)))
         *self.dispatch, self.infer = await asyncio.gather(*(each.url for each in servers))
         await self._configure()
         for i in range(1, settings.workers + 1):
@@ -134,6 +171,7 @@ class Children:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for us; they follow.
+            env={**os.environ, **({"DHSCHED_WORKER_KEY": self._keys.worker} if role == "worker" else {})},
         )
         child = Child(name, process, asyncio.get_running_loop().create_future())
         self.all.append(child)
@@ -160,17 +198,19 @@ class Children:
 
         pool, digital_id = f"/v1/pools/{POOL}", f"/v1/digital-ids/{DIGITAL_ID}"
         async with aiohttp.ClientSession(self.dispatch[0], raise_for_status=True) as http:
-            async with http.put(pool, json={}):
+            headers = await Minter(http, self.dispatch[0], self._keys.admin).headers()
+            async with http.put(pool, json={}, headers=headers):
                 pass
-            async with http.put(digital_id, json={"pools": [{"pool": POOL}]}):
+            async with http.put(digital_id, json={"pools": [{"pool": POOL}]}, headers=headers):
                 pass
 
     async def _workers_ready(self) -> None:
         import aiohttp
 
         async with aiohttp.ClientSession(self.dispatch[0], raise_for_status=True) as http:
+            headers = await Minter(http, self.dispatch[0], self._keys.admin).headers()
             while True:
-                async with http.get("/v1/workers") as response:
+                async with http.get("/v1/workers", headers=headers) as response:
                     found = (await response.json())["workers"]
                 if len(found) >= self._settings.workers:
                     return
@@ -183,12 +223,16 @@ def print_what_runs(children: Children, store_pid: int) -> None:
         where = child.url.result() if child.url.done() else "prints what it is given below"
         lines.append(f"  {child.name:<11} pid {child.process.pid:<8} {where}")
     dispatch, infer = children.dispatch[0], children.infer
+    mint_hint = []
+    if children.access == "keys":
+        mint_hint = [f'  curl -H "Authorization: Bearer $(dhsched token mint --url {dispatch})" {dispatch}/v1/lives']
     lines += [
         "",
         "Try, in another terminal:",
         f"  dhsched live create demo --id hello --url {dispatch}",
         f'  dhsched live push hello "Hello, world." --boundary --infer {infer}',
         f"  dhsched live watch hello --infer {infer}",
+        *mint_hint,
         "",
     ]
     os.write(sys.stdout.fileno(), ("\n".join(lines) + "\n").encode())

@@ -9,10 +9,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from aiohttp import web
 
+from dhsched.access.ring import KeyRing, open_ring
 from dhsched.dispatch import worker_link
 from dhsched.dispatch.admin import Configuration, Workers
 from dhsched.dispatch.context import DispatchContext, Metrics
 from dhsched.dispatch.fleet_view import Fleet
+from dhsched.dispatch.keys import KeyEndpoints
 from dhsched.dispatch.liveness import Liveness
 from dhsched.dispatch.lives import Lives
 from dhsched.dispatch.loops import Round, running
@@ -29,7 +31,7 @@ from dhsched.store.link import LinkSettings
 from dhsched.store.reads import Reads
 from dhsched.store.redis import RedisStore
 from dhsched.types import check_id
-from dhsched.web import Endpoint, Service, make_app, serve
+from dhsched.web import MINT, Endpoint, Service, listener_tls, make_app, open_gate, serve
 
 PING_S = 1.0  # For the store to answer /readyz.
 TRY_MAX_S = 2.0  # For the store to answer one step.
@@ -43,7 +45,15 @@ async def run_dispatch(settings: DispatchSettings, stop: asyncio.Event, say: Cal
         running(loops(context), rng=context.rng),
     ):
         app = dispatch_app(context)
-        await serve(app, host=settings.host, port=settings.port, stop_s=settings.stop_s, say=say, stop=stop)
+        await serve(
+            app,
+            host=settings.host,
+            port=settings.port,
+            stop_s=settings.stop_s,
+            say=say,
+            stop=stop,
+            tls=listener_tls(settings),
+        )
 
 
 @asynccontextmanager
@@ -57,10 +67,15 @@ async def open_context(address: Address, settings: DispatchSettings) -> AsyncIte
         fleet = Fleet(reads, settings)
         await fleet.start()
         stack.push_async_callback(fleet.stop)
-        yield make_context(store, reads, fleet, settings)
+        ring = await open_ring(store.link, store.keys)
+        context = make_context(store, reads, ring, fleet, settings)
+        context.service.gate = await stack.enter_async_context(open_gate(settings, ring))
+        yield context
 
 
-def make_context(store: RedisStore, reads: Reads, fleet: Fleet, settings: DispatchSettings) -> DispatchContext:
+def make_context(
+    store: RedisStore, reads: Reads, ring: KeyRing, fleet: Fleet, settings: DispatchSettings
+) -> DispatchContext:
     """The context over what was opened."""
 
     async def ready() -> Sequence[str]:
@@ -73,6 +88,7 @@ def make_context(store: RedisStore, reads: Reads, fleet: Fleet, settings: Dispat
     context = DispatchContext(
         store=store,
         reads=reads,
+        ring=ring,
         fleet=fleet,
         settings=settings,
         service=service,
@@ -101,7 +117,7 @@ def loops(context: DispatchContext) -> dict[str, tuple[Round, float]]:
 def endpoints(context: DispatchContext) -> list[Endpoint]:
     """The whole API, as it is served and as /openapi.json has it."""
     parts = (Lives(context), Moving(context), Explaining(context), Workers(context), Configuration(context))
-    return [endpoint for part in parts for endpoint in part.endpoints()]
+    return [*(endpoint for part in parts for endpoint in part.endpoints()), MINT, *KeyEndpoints(context).endpoints()]
 
 
 async def missing(context: DispatchContext) -> list[str]:

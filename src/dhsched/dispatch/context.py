@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from dhsched.access.ring import KeyRing
 from dhsched.dispatch.fleet_view import Fleet
 from dhsched.dispatch.room_line import RoomLine
 from dhsched.errors import StoreUnavailable
@@ -26,8 +27,6 @@ from dhsched.types import live_key
 from dhsched.web import Asked, Service
 from dhsched.web.server import SECONDS_BUCKETS
 
-TENANT = "default"
-"""Everybody's tenant, until access control tells callers apart. Nothing else names it."""
 REMEMBERED_MAX = 4_096  # Choices kept for `why`.
 RETRY_S = 0.1  # Between two tries of a store call whose outcome is unknown.
 T = TypeVar("T")
@@ -95,6 +94,7 @@ class DispatchContext:
 
     store: RedisStore
     reads: Reads
+    ring: KeyRing
     fleet: Fleet
     settings: DispatchSettings
     service: Service
@@ -121,7 +121,7 @@ class DispatchContext:
 
     def tenant(self, asked: Asked) -> str:
         """Whose lives a request is about."""
-        return TENANT
+        return asked.caller.tenant
 
     def live(self, asked: Asked, live_id: str) -> str:
         return live_key(self.tenant(asked), live_id)

@@ -6,8 +6,8 @@ import asyncio
 import secrets
 import time
 from bisect import bisect_left
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from dhsched.access.callers import Caller
 from dhsched.errors import StoreUnavailable
 from dhsched.infer.held import Holder
 from dhsched.infer.settings import InferSettings
@@ -29,8 +30,6 @@ from dhsched.types import Kind, live_key
 from dhsched.web import Problem, Service
 from dhsched.web.server import SECONDS_BUCKETS
 
-TENANT = "default"
-"""As in dispatch/context.py: everybody's tenant, until access control tells callers apart."""
 RETRY_S = 0.1  # Between two tries of an append whose outcome is unknown.
 
 
@@ -89,8 +88,13 @@ class InferContext:
     streams: int = 0
     sockets: dict[web.WebSocketResponse, asyncio.Transport | None] = field(default_factory=dict)
 
-    def live(self, live_id: str) -> str:
-        return live_key(TENANT, live_id)
+    def live(self, caller: Caller, live_id: str) -> str:
+        return live_key(caller.tenant, live_id)
+
+    def open_while(self, caller: Caller, close: Callable[[], None]) -> AbstractContextManager[None]:
+        """A connection of this caller: it is closed when the caller's key is revoked."""
+        gate = self.service.gate
+        return nullcontext() if gate is None else gate.open_while(caller, close)
 
     def check_room(self) -> None:
         """A full store must keep room for what frees it: acks, departs, ends."""
@@ -135,6 +139,12 @@ class InferContext:
                 self.holder.push_ended(held, outcome)
             assert outcome is not None
             return outcome
+
+
+def abort(request: web.Request) -> None:
+    """End a connection whose caller may not be here any more."""
+    if request.transport is not None:
+        request.transport.abort()
 
 
 def new_request() -> str:
