@@ -23,7 +23,7 @@ Store = Annotated[
     typer.Option(envvar="DHSCHED_STORE", metavar="URL", help="Go to the store itself: for the first admin key."),
 ]
 Cell = Annotated[str, typer.Option(envvar="DHSCHED_CELL", help="The cell, with --store.")]
-COLUMNS = ("key_id", "role", "tenant", "names", "pool", "capacity_max", "rate_per_s", "created", "note")
+COLUMNS = ("key_id", "role", "tenant", "names", "pool", "created", "note")
 ROLES = ", ".join(get_args(Role))
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ def create(
 def ls(json: Json = False, url: Url = URL, store: Store = None, cell: Cell = "main") -> None:
     """Every API key, without its secret."""
     found = at_store(store, cell, _list) if store else client(url).call("GET", "keys")
-    rows = [{**row, "created": moment(row["created_at_ms"])} for row in found["keys"]]
+    rows = [{**row, "created": moment(row["created_at_ms"])[:10]} for row in found["keys"]]
     show(found, json, COLUMNS, rows)
 
 
