@@ -100,14 +100,14 @@ Interrupt ==
 
 \* `ghost': a delayed or repeated pull that nobody waits for any more; it may carry any cursor.
 Pull(a, ghost) ==
-  LET to == IF active THEN Min(Max(acked, a), released) ELSE acked IN
+  LET to == IF Broken("pull-after-released") THEN released ELSE Min(Max(acked, a), released) IN
   /\ st # "ended" /\ slot \in {"starting", "running"} /\ pull < MaxPull
   /\ IF ghost THEN Has("ghosts") ELSE a = got
   /\ active' = TRUE /\ pull' = pull + 1 /\ slot' = "running"
-  /\ released' = IF Broken("pull-keeps-released") THEN released ELSE to
+  /\ released' = IF Broken("pull-lowers-released") THEN to ELSE released
   /\ boundary' = (boundary /\ released' = released)
-  /\ after' = IF ghost THEN None ELSE released'
-  /\ got' = IF ghost THEN got ELSE Max(got, released')
+  /\ after' = IF ghost THEN None ELSE to
+  /\ got' = IF ghost THEN got ELSE Max(got, to)
   /\ UNCHANGED <<epoch, issued, sel, st, appended, acked, marks, suspect, planned, sent, fate, bad>>
 
 \* What `release_input' would hand out now.
@@ -222,7 +222,7 @@ Cancel ==
 \* At the boundary nothing is in the runtime's hands, so nothing is repeated; forced, the next generation repeats it.
 PlaceMove(forced) ==
   /\ moving # 0 /\ st # "ended"
-  /\ forced \/ (hold >= 0 /\ released >= hold /\ acked = released)
+  /\ forced \/ (hold >= 0 /\ released >= hold /\ (acked = released \/ Broken("move-before-the-ack")))
   /\ Begin(Other(sel), acked) /\ UNCHANGED suspect /\ Keep
   /\ Flag("Repeat", ~forced /\ \E x \in Range : x > acked /\ taken[x])
 
@@ -289,7 +289,9 @@ Spec == Init /\ [][Next]_vars
 
 ----------------------------------------------------------------------------
 \* Nothing accepted is lost: what is settled was had by the runtime that acked it, or dropped and counted.
+\* Until the claim nothing is released, so the first pull of a generation goes on after what is acked.
 I6 == /\ acked <= released /\ released <= appended
+      /\ slot = "starting" => released = acked
       /\ Len(marks) = appended - acked
       /\ \A x \in Range : x <= acked => taken[x] \/ dropped[x]
       /\ \A x \in Range : dropped[x] => x <= acked

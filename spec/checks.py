@@ -49,6 +49,7 @@ CHECKS = (
     Check("TwoLives", "DHSched", "two lives compete for two slots", quick=True),
     Check("Input", "Input", "lost replies, repeats, interrupts, crashes, closing", quick=True),
     Check("InputMoves", "Input", "boundaries, holds, planned and forced moves", quick=True),
+    Check("InputGhosts", "Input", "late and repeated pulls before a planned move", quick=True),
     Check("InputLooks", "Input", "stalls, holds that end, what is due", quick=True),
     Check("Poison", "Input", "input that kills its generations", quick=True),
     Check("MovesLosses", "DHSched", "planned moves while Workers are lost and come back"),
@@ -63,7 +64,7 @@ CHECKS = (
     Check("LongMoves", "DHSched", "moves, modes, losses, stalls, ends, waiting", compare=False, long=True),
     Check("LongAgents", "DHSched", "agents, boots, moves, late tables", compare=False, long=True),
     Check("LongTwo", "DHSched", "two lives, agents, losses, moves", compare=False, long=True),
-    Check("LongInput", "Input", "three items, three generations, planned moves, looks", compare=False, long=True),
+    Check("LongInput", "Input", "three items, three generations, moves, looks, ghosts", compare=False, long=True),
     Check("LongGhosts", "Input", "three items, three generations, three pulls, ghosts", compare=False, long=True),
 )
 

@@ -83,6 +83,11 @@ def place_from_anywhere(real: Any, s: Draft, live: str, operation: str, because:
     return real(s, live, operation, because, s.lives[live].epoch, rest)
 
 
+def place_before_the_ack(real: Any, s: Draft, live: str, *rest: Any) -> Any:
+    *same, at_boundary = rest
+    return real(s, live, *same, at_boundary and not s.lives[live].held)
+
+
 def commit_keeping_active(real: Any, s: Draft, live: str, *rest: Any) -> None:
     active = s.lives[live].active
     real(s, live, *rest)
@@ -128,11 +133,17 @@ def release_from_released(real: Any, state: State, *rest: Any, live: str, after:
     return real(state, *rest, live=live, after=record.released if record else after, **named)
 
 
-def pull_keeping_released(real: Any, state: State, *rest: Any, live: str, **named: Any) -> Any:
+def pull_after_released(real: Any, state: State, *rest: Any, live: str, **named: Any) -> Any:
     after, outcome = real(state, *rest, live=live, **named)
     if isinstance(outcome, Pulling):
-        released = state.lives[live].released
-        return set_live(after, live, released=released), replace(outcome, after=released)
+        outcome = replace(outcome, after=state.lives[live].released)
+    return after, outcome
+
+
+def pull_lowering_released(real: Any, state: State, *rest: Any, live: str, **named: Any) -> Any:
+    after, outcome = real(state, *rest, live=live, **named)
+    if isinstance(outcome, Pulling) and outcome.after < state.lives[live].released:
+        return set_live(after, live, released=outcome.after, at_boundary=False), outcome
     return after, outcome
 
 
@@ -313,6 +324,13 @@ MUTANTS = (
         patch=lambda: function(Draft, "clear_move", clear_keeping_hold),
     ),
     Mutant(
+        "move-before-the-ack",
+        "a planned move waits for the boundary to be released, not for it to be acked",
+        tlc=("InputMoves", "Repeat"),
+        explorer=("InputMoves", "Repeat"),
+        patch=lambda: function(placing, "check", place_before_the_ack),
+    ),
+    Mutant(
         "producer-repeat-accepted",
         "a producer's n <= last is stored once more",
         tlc=("Input", "Once"),
@@ -348,11 +366,18 @@ MUTANTS = (
         patch=lambda: step("pull", pull_vacant),
     ),
     Mutant(
-        "pull-keeps-released",
+        "pull-after-released",
         "a pull goes on after what was released, not after what its runtime has",
         tlc=("Input", "I6"),
         explorer=("Input", "I6"),
-        patch=lambda: step("pull", pull_keeping_released),
+        patch=lambda: step("pull", pull_after_released),
+    ),
+    Mutant(
+        "pull-lowers-released",
+        "a pull takes back what was released and its sender has not named: a late one makes a move repeat an item",
+        tlc=("InputGhosts", "Repeat"),
+        explorer=("InputGhosts", "I6"),
+        patch=lambda: step("pull", pull_lowering_released),
     ),
     Mutant(
         "agent-over-capacity",

@@ -15,8 +15,12 @@ from dhsched.errors import BadSetting
 
 VARIABLE = "DHSCHED_FAILPOINT"
 CALLS = ("create", "reassign", "end", "set_worker", "configure", "push_again", "drop_dead")
-"""The store calls of dispatch that change something."""
-POINTS = tuple(f"{call}.{when}" for call in CALLS for when in ("before", "after"))
+"""The store calls of dispatch that change something because of a request."""
+LOOP_CALLS = ("recover",)
+"""Those that the recovery loop makes by itself."""
+DRAIN_CALLS = ("drain_wish", "reserve", "hold", "cut_over", "force")
+"""Those of a drain, from the request to the last live."""
+POINTS = tuple(f"{call}.{when}" for call in (*CALLS, *LOOP_CALLS, *DRAIN_CALLS) for when in ("before", "after"))
 
 
 def armed(environment: dict[str, str] | None = None) -> str | None:

@@ -274,6 +274,19 @@ class DispatchSettings:
     liveness_s: float = bounded(0.5, 0.05, 0.6, "Between two readings of all beats.")
     reconcile_s: float = bounded(10, 0.1, 3600, "Between two rounds of reconciliation.")
     recover_s: float = bounded(0.2, 0.02, 60, "Between two readings of the agenda.")
+    blame_window_s: float = bounded(600, 1, 86_400, "Troubles of a Worker's name count for this long.")
+    losses_max: int = bounded(3, 1, 64, "Times that a name may be lost within it before its Worker is cordoned.")
+    stalls_max: int = bounded(8, 1, 64, "Lives that may stall on a name within it, likewise.")
+    crashes_max: int = bounded(8, 1, 64, "Lives whose runtime may end on a name within it, likewise.")
+    cordon_share: float = bounded(0.25, 0, 1, "Of a Pool that may be out before Workers are not cordoned for blame.")
+    departing_max_s: float = bounded(
+        600, 1, 86_400, "A runtime that was told to stop and has not after this long cordons its Worker."
+    )
+    drain_s: float = bounded(0.5, 0.05, 60, "Between two looks at draining Workers.")
+    cut_over_s: float = bounded(0.02, 0.005, 1, "Between two tries to cut over a live whose target is prepared.")
+    boundary_wait_s: float = bounded(
+        60, 0, 100, "A drained live that finds no boundary for so long is cut over anyway."
+    )
     policy: str = free("bottom-tier", "The placement policy; placement/policies.py lists them.")
     stop_s: float = bounded(10, 0, 600, "For requests in flight when the replica stops.")
     access: str = ACCESS

@@ -67,11 +67,16 @@ class Resume(Message):
 
 
 class Report(Message):
-    """The sign of life. `term` and `rev` are of the slot table it has, `busy` the slots that need time."""
+    """The sign of life. `term` and `rev` are of the slot table it has, `busy` the slots that need time.
+
+    `prepared` are the reserved slots whose runtime is built and waits for the commit. Every report names all of them:
+    whichever replica hears it can go on with their moves.
+    """
 
     term: Number
     rev: Number
     busy: Annotated[list[Tag], msgspec.Meta(max_length=100_000)] = []
+    prepared: Annotated[list[Tag], msgspec.Meta(max_length=100_000)] = []
 
 
 class Depart(Message):
@@ -82,7 +87,9 @@ class Depart(Message):
 
 
 class Drain(Message):
-    """Move my lives elsewhere: I want to exit."""
+    """Move my lives elsewhere: I want to exit, and shall in `deadline_s` from now at the latest, if that is not 0."""
+
+    deadline_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
 
 
 class Exit(Message):

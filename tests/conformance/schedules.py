@@ -82,7 +82,7 @@ wait 500ms
 look L                                    => WAKE
 check agenda L in=500ms
 """,
-    "held_twice": """# A hold that was fixed stays where it is, wherever input stands now.
+    "held_twice": """# A hold that was fixed stays where it is, wherever input stands now: an interrupt took it along.
 worker A
 worker B
 place L on A                              => COMMITTED A@1
@@ -93,9 +93,10 @@ reserve L from 1 on B                     => RESERVED B@2
 hold L 2                                  => HELD next
 append L text "b" boundary                => APPENDED 2
 release L A@1                             => ITEMS 2..2
-pull L A@1 after 0                        => PULLING 2 after 0
-check live L at_boundary=no
 hold L 2                                  => HELD 2
+interrupt L "stop"                        => APPENDED 3
+check live L released=2
+hold L 2                                  => HELD 3
 """,
     "interrupted_before_the_boundary": """# A hold that waits for the next boundary goes on waiting.
 worker A

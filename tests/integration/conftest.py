@@ -6,14 +6,19 @@ Here the event loop is uvloop, as in the product; the unit tests run on asyncio'
 import asyncio
 import shutil
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+import structlog
 import uvloop
 
 from dhsched.store.address import Address
 from tests.servers import SERVERS, running_server, server_binary
+
+# Replicas that run in the test's own process must not write into what a command prints.
+structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:

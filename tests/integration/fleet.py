@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +16,9 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
-from dhsched.dispatch.app import dispatch_app, open_context
+from dhsched.dispatch.app import dispatch_app, loops, open_context
+from dhsched.dispatch.context import DispatchContext
+from dhsched.dispatch.loops import running
 from dhsched.infer.app import Infer, open_infer
 from dhsched.infer.settings import InferSettings
 from dhsched.settings import DispatchSettings
@@ -73,6 +75,7 @@ class Fleet:
         self.folder = folder
         self.dispatch: list[str] = []
         self.infer: list[str] = []
+        self.replicas: list[DispatchContext] = []
         self.controllers: list[Infer] = []
         self.http: aiohttp.ClientSession
         self._stack = stack
@@ -85,10 +88,13 @@ class Fleet:
     def store_url(self) -> str:
         return self.address.url()
 
-    async def start_dispatch(self) -> asyncio.Event:
-        """One more replica; set the event to stop it."""
-        settings = DispatchSettings(port=0, refresh_min_s=0.05, refresh_max_s=0.1)
+    async def start_dispatch(self, *, with_loops: bool = False, **given: Any) -> asyncio.Event:
+        """One more replica; set the event to stop it. Without its loops it does nothing by itself."""
+        settings = DispatchSettings(port=0, refresh_min_s=0.05, refresh_max_s=0.1, **given)
         context = await self._stack.enter_async_context(open_context(self.address, settings))
+        self.replicas.append(context)
+        if with_loops:
+            await self._stack.enter_async_context(running(loops(context), rng=context.rng))
         return await self._serve(dispatch_app(context), self.dispatch)
 
     async def start_infer(self, **given: Any) -> asyncio.Event:
@@ -173,14 +179,21 @@ async def ended(task: asyncio.Task[Any]) -> None:
 
 @asynccontextmanager
 async def fleet(
-    folder: Path, kind: str = "valkey", *, dispatch: int = 1, infer: int = 1, **infer_settings: Any
+    folder: Path,
+    kind: str = "valkey",
+    *,
+    dispatch: int = 1,
+    infer: int = 1,
+    with_loops: bool = False,
+    replica: Mapping[str, Any] | None = None,
+    **infer_settings: Any,
 ) -> AsyncIterator[Fleet]:
     async with contextlib.AsyncExitStack() as stack:
         server = await stack.enter_async_context(running_server(kind))
         made = Fleet(server, folder, stack)
         made.http = await stack.enter_async_context(aiohttp.ClientSession())
         for _ in range(dispatch):
-            await made.start_dispatch()
+            await made.start_dispatch(with_loops=with_loops, **(replica or {}))
         for _ in range(infer):
             await made.start_infer(**infer_settings)
         await made.configure()

@@ -215,7 +215,7 @@ class Cell:
         self.healing = False
         self._boots = 0
         self._operations = 0
-        self._requests = 0
+        self._pushed: list[tuple[str, Kind, str, bool]] = []
         self._minders: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -267,15 +267,17 @@ class Cell:
     # -- what may happen
 
     async def push(self) -> None:
-        kind: Kind = self.r.choices(KINDS, [12, 1, 1])[0]
-        self._requests += 1
+        if not self._pushed or self.r.random() > 0.2:
+            kind: Kind = self.r.choices(KINDS, [12, 1, 1])[0]
+            request = f"r{len(self._pushed) + 1}"
+            self._pushed.append((self.r.choice(LIVES), kind, request, self.r.random() < 0.3))
+            live, kind, request, boundary = self._pushed[-1]
+        else:
+            # An application that did not hear the answer says it again: stored once, and published once.
+            live, kind, request, boundary = self.r.choice(self._pushed)
         # Through one of the controllers, which may hold the live's pull or not.
         await self.r.choice([*self.network.controllers.values()]).context.append(
-            live=self.r.choice(LIVES),
-            kind=kind,
-            payload=str(self._requests).encode(),
-            boundary=self.r.random() < 0.3,
-            request=f"r{self._requests}",
+            live=live, kind=kind, payload=request[1:].encode(), boundary=boundary, request=request
         )
 
     async def push_many(self) -> None:

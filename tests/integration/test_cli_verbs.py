@@ -2,15 +2,26 @@
 
 import asyncio
 import json
+import logging
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import structlog
 from typer.testing import CliRunner
 
 from dhsched import cli
 from dhsched.errors import DhschedError
 from tests.integration.serving import serving
 from tests.servers import running_server
+
+
+@pytest.fixture(autouse=True)
+def logs_elsewhere() -> Iterator[None]:
+    """The replica logs in this process, and its lines are not what a verb prints."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    yield
+    structlog.reset_defaults()
 
 
 async def test_every_verb() -> None:
@@ -42,6 +53,17 @@ async def test_every_verb() -> None:
         assert (await document("worker", "cordon", a))["mode"] == "cordoned"
         assert [row["worker"] for row in await document("worker", "ls", "--status", "cordoned")] == [a]
         assert (await document("worker", "uncordon", a))["mode"] == "ready"
+        assert [each["kind"] for each in (await document("events"))["events"]] == [
+            "worker_cordoned",
+            "worker_uncordoned",
+        ]
+        assert await document("recoveries") == []
+        await api.context.store.link.call("RPUSH", api.context.store.keys.of("dead", "default/L"), b"tone", b"ttwo")
+        letters = (await document("dead-letters", "L"))["items"]
+        assert [letter["text"] for letter in letters] == ["one", "two"]
+        assert (await document("dead-letters", "L", "--push", letters[0]["id"]))["seq"] == 1
+        await dhsched("dead-letters", "L", "--drop", letters[1]["id"])
+        assert (await document("dead-letters", "L"))["items"] == []
         for words in (
             *(("live", "ls"), ("live", "get", "L"), ("live", "why", "L"), ("live", "history", "L")),
             *(("worker", "ls"), ("worker", "get", a), ("pool", "ls"), ("pool", "get", "gpu")),

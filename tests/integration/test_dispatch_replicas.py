@@ -10,8 +10,13 @@ import pytest
 import pytest_asyncio
 
 from dhsched import failpoints
+from dhsched.dispatch.app import open_context
+from dhsched.dispatch.config import DIGITAL_IDS, DigitalIdConfig, PoolTier
+from dhsched.dispatch.recover import Recovery
 from dhsched.ownership import items
 from dhsched.ownership.invariants import of_state
+from dhsched.ownership.placing import Create
+from dhsched.settings import DispatchSettings
 from dhsched.store.raw import read_state
 from dhsched.store.redis import RedisStore
 from tests.integration.replicas import Replica, register, replicas
@@ -147,9 +152,10 @@ async def test_killed_at_every_point_and_retried_elsewhere(store: RedisStore, ht
     await register(store, 8, capacity=50, pool="points")
     helper = four[0]
     await configure(http, helper, "points")
-    names = [f"r{n}={point}" for n, point in enumerate(failpoints.POINTS)]
+    points = [point for point in failpoints.POINTS if point.partition(".")[0] in failpoints.CALLS]
+    names = [f"r{n}={point}" for n, point in enumerate(points)]
     async with replicas(store.link.address, *names, DHSCHED_DISPATCH_RECOVER_S="60") as doomed:
-        for replica, point in zip(doomed, failpoints.POINTS, strict=True):
+        for replica, point in zip(doomed, points, strict=True):
             method, path, body = await prepare_point(store, http, helper, point)
             headers = {"Idempotency-Key": point}
             with pytest.raises(aiohttp.ClientError):
@@ -157,3 +163,38 @@ async def test_killed_at_every_point_and_retried_elsewhere(store: RedisStore, ht
             answers = [await http(method, helper.url + path, body, headers=headers) for _ in range(2)]
             await check_point(store, point, answers)
     await consistent(store)
+
+
+@pytest.mark.parametrize("point", [p for p in failpoints.POINTS if p.partition(".")[0] in failpoints.LOOP_CALLS])
+async def test_a_loop_killed_at_every_point_is_carried_on_by_another_replica(http: Http, point: str) -> None:
+    async with running_server("valkey") as server, open_context(server.address, DispatchSettings()) as other:
+        store = other.store
+        a, b = await register(store, 2, capacity=4, pool="loop")
+        await other.reads.configure(DIGITAL_IDS, "anna", DigitalIdConfig(pools=[PoolTier(pool="loop")]))
+        for n in range(3):
+            create = Create(digital_id="anna", fingerprint="f")
+            await store.place(
+                live=f"default/L{n}", operation=f"op-{n}", because="create", create=create, candidates=[a]
+            )
+        async with replicas(server.address, f"doomed={point}", DHSCHED_DISPATCH_RECOVER_S="0.05") as [doomed]:
+            await store.expire_worker(worker=a, beat=1)
+            await until_down(http, doomed)
+        recovery = Recovery(other)
+        for _ in range(100):
+            await recovery.round()
+            lives = (await read_state(store.link, "main")).lives.values()
+            if all(live.selected == b for live in lives):
+                break
+            await asyncio.sleep(0.05)
+        assert [(live.selected, live.epoch) for live in lives] == [(b, 2)] * 3, "each was moved, and once"
+        await consistent(store)
+
+
+async def until_down(http: Http, replica: Replica) -> None:
+    for _ in range(400):
+        try:
+            await http("GET", f"{replica.url}/healthz")
+        except aiohttp.ClientError:
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"{replica.name} is still there")

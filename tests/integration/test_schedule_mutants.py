@@ -69,10 +69,45 @@ def say_no_ack_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PullClient, "_pulling", mutant)
 
 
+def push_and_leave_it_to_the_hint(patch: pytest.MonkeyPatch) -> None:
+    """The hint counts as answered, and nothing was released for it."""
+
+    def push_begins(self: Holder, live: str) -> Held | None:
+        held = self._held.get(live)
+        if held is not None:
+            held.pushing += 1
+            held.hints_owed += 1
+        return held
+
+    patch.setattr(Holder, "push_begins", push_begins)
+    patch.setattr(Holder, "_check", lambda self, held: None)
+
+
+def owe_a_hint_that_was_never_published(patch: pytest.MonkeyPatch) -> None:
+    """A push that stored nothing publishes nothing: the next hint, of another push, is taken for its own."""
+    push_ended = Holder.push_ended
+
+    def mutant(self: Holder, held: Held | None, outcome: o.AppendOutcome | None) -> None:
+        owed = held.hints_owed if held is not None else 0
+        push_ended(self, held, outcome)
+        if held is not None:
+            held.hints_owed = owed
+
+    patch.setattr(Holder, "push_ended", mutant)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     "mutate",
-    [accept_any_number, ack_what_only_arrived, start_a_generation_twice, forget_a_full_window, say_no_ack_again],
+    [
+        accept_any_number,
+        ack_what_only_arrived,
+        start_a_generation_twice,
+        forget_a_full_window,
+        say_no_ack_again,
+        push_and_leave_it_to_the_hint,
+        owe_a_hint_that_was_never_published,
+    ],
 )
 async def test_schedules_catch(mutate: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
     mutate(monkeypatch)

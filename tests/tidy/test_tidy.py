@@ -331,7 +331,10 @@ MACHINE = re.compile(r"(?<![\w.~}>-])/(?:home|Users|root|work|workspace|mnt|buil
 
 
 def texts() -> Iterator[Path]:
-    yield from (path for path in sorted(ROOT.iterdir()) if path.is_file() and path.suffix in TEXT)
+    # `.git` is a file in a work tree that stands beside another one.
+    yield from (
+        path for path in sorted(ROOT.iterdir()) if path.is_file() and path.suffix in TEXT and path.name != ".git"
+    )
     for place in PLACES:
         for path in sorted((ROOT / place).rglob("*")):
             if path.is_file() and path.suffix in TEXT and "__pycache__" not in path.parts:

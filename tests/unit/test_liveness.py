@@ -25,10 +25,11 @@ class Replica:
         self.watch = Watch()
         self.now = 100.0
 
-    def read(self, seen: Mapping[str, Beat], *, after_s: float = STEP_S, hung_up: tuple[str, ...] = ()) -> Verdict:
+    def read(
+        self, seen: Mapping[str, Beat], *, after_s: float = STEP_S, hung_up: Mapping[str, int] | None = None
+    ) -> Verdict:
         self.now += after_s
-        away = dict.fromkeys(hung_up, self.now)
-        self.watch, verdict = judge(self.watch, seen, now=self.now, ttl_s=TTL_S, hung_up=away)
+        self.watch, verdict = judge(self.watch, seen, now=self.now, ttl_s=TTL_S, hung_up=hung_up)
         return verdict
 
     def read_for(self, seconds: float, seen: Mapping[str, Beat]) -> list[str]:
@@ -64,7 +65,14 @@ def test_one_that_hung_up_is_given_less_time() -> None:
     replica = Replica()
     replica.read(beats(a=7, b=7))
     replica.read(beats(a=7, b=7))
-    assert replica.read(beats(a=7, b=7), hung_up=("a",)).expire == (("a", 7),)
+    assert replica.read(beats(a=7, b=7), hung_up={"a": 7}).expire == (("a", 7),)
+
+
+def test_one_that_hung_up_and_reported_elsewhere_is_given_all_its_time() -> None:
+    replica = Replica()
+    for _ in range(3):
+        verdict = replica.read(beats(a=8), hung_up={"a": 7})
+    assert verdict.expire == ()
 
 
 def test_one_that_is_lost_already_is_left_alone() -> None:

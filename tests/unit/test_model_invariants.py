@@ -68,6 +68,8 @@ WRONG: list[tuple[str, Callable[[State], State]]] = [
     ("I2: t/L is active on B#2, selected A#1", lambda s: with_live(s, "t/L", active="B#2")),
     ("I6: t/L acked 0, released 3, appended 2", lambda s: with_live(s, "t/L", released=3)),
     ("I6: t/L acked 2, released 1, appended 2", lambda s: with_live(s, "t/L", acked=2, pending=())),
+    ("I6: t/M is unclaimed, acked 0 and released 1",
+     lambda s: with_live(s, "t/M", appended=1, released=1, pending=(b"tx",))),
     ("I6: t/L has 0 pending, 2 - 0 expected", lambda s: with_live(s, "t/L", pending=())),
     ("I6: t/L dropped 1 of 0 settled", lambda s: with_live(s, "t/L", dropped_poison=1)),
     ("I7: t/M is unclaimed and is on no agenda", without_agenda),
@@ -114,6 +116,7 @@ def test_pending_input_keeps_a_claimed_live_on_the_agenda(good: State) -> None:
         ("I0: t/L went from 1/2 to 1/1", lambda s: with_live(s, "t/L", issued=1)),
         ("I0: t/L went from 1/2 to 3/2", lambda s: with_live(s, "t/L", epoch=3)),
         ("I1: t/L epoch 1 is of A#1 and B#2", lambda s: with_live(s, "t/L", selected="B#2")),
+        ("I6: t/L epoch 1 went back from (1, 0) to (0, 0)", lambda s: with_live(s, "t/L", released=0)),
         (
             "I0: t/N was swept at 1, base 0",
             lambda s: replace(s, lives=frozen({k: v for k, v in s.lives.items() if k != "t/N"})),

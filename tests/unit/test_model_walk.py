@@ -400,7 +400,9 @@ SIGHTS: dict[str, Callable[[Live, Live], bool]] = {
     "an interrupt moving a hold": lambda old, new: (
         bool(old.move and new.move) and new.dropped_interrupt > old.dropped_interrupt
     ),
-    "a pull lowering released": lambda old, new: new.epoch == old.epoch and new.released < old.released,
+    "a pull in the middle of what was released": lambda old, new: (
+        new.epoch == old.epoch and new.pull_no > old.pull_no and new.active is not None and new.released > new.acked
+    ),
     "a waiting live placed": lambda old, new: bool(old.waits) and not new.waits and new.epoch > old.epoch,
     "a waiting live revived": lambda old, new: bool(old.waits) and not new.waits and new.epoch == old.epoch,
     "a live placed above a new floor": lambda old, new: new.epoch > old.epoch + 500,

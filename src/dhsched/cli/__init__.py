@@ -10,14 +10,32 @@ from typing import Annotated
 import typer
 
 import dhsched
-from dhsched.cli import bench, config, digital_id, live, live_input, pool, processes, run, token, up, worker
+from dhsched.cli import (
+    bench,
+    config,
+    dead_letters,
+    demo,
+    digital_id,
+    doctor,
+    events,
+    live,
+    live_input,
+    pool,
+    processes,
+    recoveries,
+    run,
+    simulate,
+    token,
+    top,
+    up,
+    worker,
+)
 from dhsched.errors import DhschedError
 
 app = typer.Typer(
     name="dhsched",
     help="Control plane for long-lived, stateful, real-time sessions on GPU machines.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.add_typer(bench.app, name="bench")
@@ -31,6 +49,14 @@ processes.add_to(run.app)
 live_input.add_to(live.app)
 app.command("up")(up.up)
 app.command("config")(config.config)
+app.command("demo")(demo.demo)
+app.command("why")(live.why)
+app.command("doctor")(doctor.doctor)
+app.command("top")(top.top)
+app.command("simulate")(simulate.simulate_policies)
+app.command("events")(events.events)
+app.command("recoveries")(recoveries.recoveries)
+app.command("dead-letters")(dead_letters.dead_letters)
 
 
 def _print_version(asked: bool) -> None:

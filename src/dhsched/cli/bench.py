@@ -82,6 +82,19 @@ def input_path(
     run_bench(lambda report: bench_input(size, report), json)
 
 
+@app.command()
+def recovery(
+    json: Json = False,
+    lives: Annotated[int, typer.Option(min=8, max=100_000, help="Lives on all Workers together.")] = 4_000,
+    workers: Annotated[int, typer.Option(min=3, max=64, help="Workers; one is killed, another one drained.")] = 8,
+    rate: Annotated[int, typer.Option(min=1, help="Items per second over all lives.")] = 500,
+) -> None:
+    """A Worker killed and another one drained while input flows: how long it takes, and what becomes of every item."""
+    from dhsched.bench.recovery import Size, bench_recovery
+
+    run_bench(lambda report: bench_recovery(Size(lives=lives, workers=workers, rate=rate), report), json)
+
+
 def run_bench(bench: Callable[[Callable[[str], None]], Coroutine[Any, Any, dict[str, Any]]], json: bool) -> None:
     """Run a benchmark on the event loop that the product uses, and print its result last."""
     with asyncio.Runner(loop_factory=_product_loop()) as runner:

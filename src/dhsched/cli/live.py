@@ -95,9 +95,9 @@ def end(
 def history(live_id: LiveId, json: Json = False, url: Url = URL) -> None:
     """Its generations, the current one first."""
     document = client(url).call("GET", "lives", live_id, "history")
-    times = ("committed", "claimed", "first_ack")
-    rows = [{**row, **{time: moment(row[f"{time}_at_ms"]) for time in times}} for row in document["generations"]]
-    show(document, json, ("epoch", "worker", "cause", *times), rows)
+    rows = [{**row, "committed": moment(row["committed_at_ms"])} for row in document["generations"]]
+    phases = ("detect_ms", "place_ms", "wait_ms", "claim_ms", "first_ack_ms")
+    show(document, json, ("epoch", "worker", "source", "cause", "why", "committed", *phases), rows)
 
 
 @app.command()

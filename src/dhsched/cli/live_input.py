@@ -1,4 +1,4 @@
-"""`dhsched live push` and `dhsched live watch`: the input of a live, and what becomes of it."""
+"""`dhsched live push`, `interrupt` and `watch`: the input of a live, and what becomes of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dhsched.access.minting import TENANT, TLS_CA, Minter, client_tls, find_key
+from dhsched.access.minting import TENANT, TLS_CA, Minter, client_tls, find_key, origin
 from dhsched.errors import DhschedError
 
 if TYPE_CHECKING:
@@ -26,8 +26,9 @@ InferUrl = Annotated[
 
 
 def add_to(family: typer.Typer) -> None:
-    """Both verbs, in the family `live`."""
+    """The verbs, in the family `live`."""
     family.command("push")(push)
+    family.command("interrupt")(interrupt)
     family.command("watch")(watch)
 
 
@@ -51,6 +52,16 @@ def push(
     if request_id:
         body["request_id"] = request_id
     typer.echo(json.dumps(asyncio.run(_push(infer_url(infer), live_id, body))))
+
+
+def interrupt(
+    live_id: str,
+    text: Annotated[str, typer.Argument(help="What to go on with; nothing by default.")] = "",
+    request_id: Annotated[str | None, typer.Option(help="The same id again is the same item.")] = None,
+    infer: InferUrl = None,
+) -> None:
+    """Drop what a live has not consumed yet, and stop what it is saying."""
+    push(live_id, text, kind="interrupt", boundary=False, request_id=request_id, infer=infer)
 
 
 def watch(live_id: str, infer: InferUrl = None) -> None:
@@ -85,21 +96,29 @@ async def watched(url: str, live_id: str) -> AsyncIterator[tuple[str, dict[str, 
     import aiohttp
 
     try:
-        async with (
-            session(url, None) as http,
-            http.get(f"{url}/v1/lives/{live_id}/events", headers=await access(http, url)) as response,
-        ):
-            if response.status != 200:
-                await answered(response)
-            event = ""
-            async for line in response.content:
-                name, _, value = line.decode().rstrip("\n").partition(": ")
-                if name == "event":
-                    event = value
-                elif name == "data":
-                    yield event, json.loads(value)
+        async for event, data in server_sent(f"{url}/v1/lives/{live_id}/events"):
+            yield event, data
     except aiohttp.ClientError as error:
         raise unreachable(url, error) from error
+
+
+async def server_sent(url: str, query: dict[str, str] | None = None) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    """Server-sent events as they come: name and data."""
+    async with (
+        session(url, None) as http,
+        http.get(
+            url, params=query or {}, headers={"Accept": "text/event-stream", **await access(http, url)}
+        ) as response,
+    ):
+        if response.status != 200:
+            await answered(response)
+        event = ""
+        async for line in response.content:
+            name, _, value = line.decode().rstrip("\n").partition(": ")
+            if name == "event":
+                event = value
+            elif name == "data":
+                yield event, json.loads(value)
 
 
 def session(url: str, total_s: float | None) -> aiohttp.ClientSession:
@@ -111,9 +130,10 @@ def session(url: str, total_s: float | None) -> aiohttp.ClientSession:
 
 
 async def access(http: aiohttp.ClientSession, url: str) -> dict[str, str]:
-    """The headers that say who we are, and for which tenant."""
+    """The headers that say who we are at this server, and for which tenant."""
     tenant = os.environ.get(TENANT)
-    return {**await Minter(http, url, find_key(url)).headers(), **({"X-Tenant": tenant} if tenant else {})}
+    server = origin(url)
+    return {**await Minter(http, server, find_key(server)).headers(), **({"X-Tenant": tenant} if tenant else {})}
 
 
 async def answered(response: aiohttp.ClientResponse) -> Any:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dhsched.client import DEFAULT_URL, Client
+from dhsched.cli.server import DEFAULT_URL, Server
 from dhsched.errors import BadValue
 
 Url = Annotated[
@@ -24,8 +24,8 @@ URL = DEFAULT_URL
 PAGES_MAX = 10_000
 
 
-def client(url: str) -> Client:
-    return Client(url)
+def client(url: str) -> Server:
+    return Server(url)
 
 
 def show(document: Any, as_json: bool, columns: Sequence[str] = (), rows: Sequence[Mapping[str, Any]] = ()) -> None:

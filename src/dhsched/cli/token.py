@@ -14,6 +14,7 @@ import typer
 
 from dhsched.access.callers import ANY, TENANT, Role
 from dhsched.cli.remote import URL, Json, Url, client, moment, show
+from dhsched.cli.server import Server
 from dhsched.errors import BadValue, DhschedError
 
 app = typer.Typer(help="API keys and tokens: create, list, revoke, mint, rotate.", no_args_is_help=True)
@@ -89,7 +90,6 @@ def mint(
 ) -> None:
     """Print a short-lived token, for curl -H "Authorization: Bearer $(dhsched token mint)"."""
     from dhsched.access.minting import find_key
-    from dhsched.client import Client
 
     key = find_key(url)
     if not key:
@@ -97,7 +97,7 @@ def mint(
     body: dict[str, Any] = {"ttl_s": ttl, "role": role, "tenant": tenant, "scopes": scope}
     body = {name: value for name, value in body.items() if value is not None}
     headers = {"Authorization": f"Bearer {key}"}
-    made = Client(url, key="").call("POST", "tokens", body=body, headers=headers)
+    made = Server(url, key="").call("POST", "tokens", body=body, headers=headers)
     if json:
         show(made, True)
     else:

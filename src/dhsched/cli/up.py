@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -71,7 +72,7 @@ async def run_up(settings: UpSettings) -> None:
     with tempfile.TemporaryDirectory(prefix="dhsched-up-") as locks:
         async with Embedded(settings.data) as store:
             keys = await development_keys(store.address.url()) if settings.access == "keys" else NO_KEYS
-            children = Children(settings, store.address.url(), Path(locks), keys)
+            children = Children(settings, store.address.url(), Path(locks), keys=keys)
             noted: dict[str, str] = {}
             try:
                 await asyncio.wait_for(children.start(), READY_S)
@@ -122,7 +123,15 @@ class Child:
 class Children:
     """The processes, in the order in which they were started."""
 
-    def __init__(self, settings: UpSettings, store: str, locks: Path, keys: DevelopmentKeys = NO_KEYS) -> None:
+    def __init__(
+        self,
+        settings: UpSettings,
+        store: str,
+        locks: Path,
+        hear: Callable[[str, bytes], None] | None = None,
+        keys: DevelopmentKeys = NO_KEYS,
+    ) -> None:
+        """`hear` is given what the children print, line by line; without it, that goes to standard output."""
         self.all: list[Child] = []
         self.dispatch: list[str] = []
         self.infer = ""
@@ -131,6 +140,7 @@ class Children:
         self._store = store
         self._locks = locks
         self._keys = keys
+        self._hear = hear or (lambda _name, line: os.write(sys.stdout.fileno(), line))
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
 
@@ -185,7 +195,7 @@ class Children:
             if not child.url.done() and b" listens on " in line:
                 child.url.set_result(line.decode().split()[-1])
             else:
-                os.write(sys.stdout.fileno(), line)
+                self._hear(child.name, line)
         status = await child.process.wait()
         if not child.url.done():
             child.url.set_exception(DhschedError(f"{child.name} ended with status {status} before it listened"))

@@ -1,14 +1,18 @@
-"""`dhsched worker ...`: see Workers, and keep new lives away from one."""
+"""`dhsched worker ...`: see Workers, keep new lives away from one, empty one."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import time
+from typing import Annotated, Any
 
 import typer
 
 from dhsched.cli.remote import URL, Json, Url, all_pages, client, show
+from dhsched.client import Refused
 
-app = typer.Typer(help="Workers: list, look at, cordon.", no_args_is_help=True)
+app = typer.Typer(help="Workers: list, look at, cordon, drain.", no_args_is_help=True)
+LOOK_S = 0.5  # Between two looks at a drain that is waited for.
+SHOWN = ("live_id", "state", "code", "target", "why")
 
 WorkerId = Annotated[str, typer.Argument(help="The WorkerID, like gpu-a#7.")]
 COLUMNS = ("worker", "pool", "status", "load", "capacity", "starting", "labels")
@@ -46,3 +50,67 @@ def cordon(worker: WorkerId, json: Json = False, url: Url = URL) -> None:
 def uncordon(worker: WorkerId, json: Json = False, url: Url = URL) -> None:
     """Take new lives on this Worker again."""
     show(client(url).call("POST", "workers", worker, "uncordon"), json)
+
+
+@app.command()
+def drain(
+    worker: WorkerId,
+    deadline: Annotated[
+        float | None, typer.Option(help="Seconds after which what is left is cut over at once.")
+    ] = None,
+    boundary_wait: Annotated[
+        float | None, typer.Option(help="Seconds that a live may take to come to a boundary.")
+    ] = None,
+    wait: Annotated[bool, typer.Option(help="Until nothing is left on it.")] = False,
+    json: Json = False,
+    url: Url = URL,
+) -> None:
+    """Move every live off this Worker, at boundaries. Said again, it changes what is given."""
+    body = {"deadline_s": deadline, "boundary_wait_s": boundary_wait}
+    given = {name: value for name, value in body.items() if value is not None}
+    document = client(url).call("POST", "workers", worker, "drain", body=given)
+    if wait:
+        document = until_empty(url, worker, document, quiet=json)
+    show_drain(document, json)
+
+
+@app.command()
+def undrain(worker: WorkerId, json: Json = False, url: Url = URL) -> None:
+    """Cancel a drain: what has not moved stays, and new lives are taken again."""
+    show(client(url).call("DELETE", "workers", worker, "drain"), json)
+
+
+@app.command()
+def drained(worker: WorkerId, json: Json = False, url: Url = URL) -> None:
+    """How far a drain is, and what holds up each live that is left."""
+    show_drain(client(url).call("GET", "workers", worker, "drain"), json)
+
+
+def show_drain(document: dict[str, Any], json: bool) -> None:
+    if not json:
+        show({name: value for name, value in document.items() if name != "details"}, False)
+    if json or document["details"]:
+        show(document, json, SHOWN, document["details"])
+
+
+def until_empty(url: str, worker: str, document: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
+    """Look again and again until the Worker is empty, gone, or not draining any more. Ctrl-C leaves it draining."""
+    from rich.console import Console  # Late: rich takes longer to load than the call takes.
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"))
+    with Progress(*columns, console=Console(stderr=True), disable=quiet) as bar:
+        task = bar.add_task(f"draining {worker}", total=document["lives"], left="")
+        while not document["done"] and document["mode"] == "draining":
+            left = ", ".join(f"{count} {code}" for code, count in sorted(document["reasons"].items()))
+            bar.update(task, total=document["lives"], completed=document["moved"], left=left)
+            time.sleep(LOOK_S)
+            try:
+                document = client(url).call("GET", "workers", worker, "drain")
+            except Refused as refused:
+                if refused.code != "NOT_FOUND":
+                    raise
+                # It was empty and has exited, or it is gone and its lives are recovery's.
+                document = {**document, "status": "gone", "left": 0, "done": True, "reasons": {}, "details": []}
+        bar.update(task, total=document["lives"], completed=document["lives"] - document["left"], left="")
+    return document

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from dhsched.dispatch import models as m
+from dhsched.dispatch.blaming import forgive
 from dhsched.dispatch.config import (
     DIGITAL_IDS,
     POOLS,
@@ -121,6 +122,8 @@ class Workers:
 
     async def _set(self, asked: Asked, verb: Literal["cordon", "uncordon"], wanted: str) -> m.WorkerMode:
         worker = check_worker(asked.path.worker)
+        found = await self.context.reads.worker(worker)
+        was = found[0].mode if found is not None else ""
         outcome = await settle(
             "set_worker",
             lambda: self.context.store.set_worker(worker=worker, verb=verb),
@@ -128,6 +131,16 @@ class Workers:
         )
         if not isinstance(outcome, o.WorkerSet):
             raise no_worker(worker)
+        if outcome.mode == wanted and was != wanted:
+            by = f"request {asked.request_id}"
+            if verb == "cordon":
+                self.context.events.say(
+                    "worker_cordoned", worker=worker, cordoned_by=by, why="an operator asked for it"
+                )
+            else:
+                self.context.events.say("worker_uncordoned", worker=worker, uncordoned_by=by)
+        if verb == "uncordon":
+            await forgive(self.context, worker)
         if outcome.mode != wanted:
             detail = f"Worker {worker} is draining; cancel the drain before you {verb} it"
             raise Problem("DRAINING", detail, worker=worker, mode=outcome.mode)

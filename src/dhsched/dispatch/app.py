@@ -13,7 +13,14 @@ from dhsched.access.ring import KeyRing, open_ring
 from dhsched.dispatch import worker_link
 from dhsched.dispatch.admin import Configuration, Workers
 from dhsched.dispatch.context import DispatchContext, Metrics
+from dhsched.dispatch.cutover import Cutovers
+from dhsched.dispatch.drain_api import Drains
+from dhsched.dispatch.draining import Draining
+from dhsched.dispatch.event_feed import EventFeed
+from dhsched.dispatch.events import Events
+from dhsched.dispatch.fleet_metrics import FleetMetrics
 from dhsched.dispatch.fleet_view import Fleet
+from dhsched.dispatch.handoffs import Handoffs
 from dhsched.dispatch.keys import KeyEndpoints
 from dhsched.dispatch.liveness import Liveness
 from dhsched.dispatch.lives import Lives
@@ -21,9 +28,11 @@ from dhsched.dispatch.loops import Round, running
 from dhsched.dispatch.moving import Moving
 from dhsched.dispatch.reconcile import Reconciliation
 from dhsched.dispatch.recover import Recovery
+from dhsched.dispatch.recoveries import Recoveries
 from dhsched.dispatch.room_line import RoomLine
 from dhsched.dispatch.why import Explaining
 from dhsched.errors import StoreError
+from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
 from dhsched.settings import DispatchSettings
 from dhsched.store.address import Address
 from dhsched.store.embedded import given_or_embedded
@@ -33,6 +42,7 @@ from dhsched.store.redis import RedisStore
 from dhsched.types import check_id
 from dhsched.web import MINT, Endpoint, Service, listener_tls, make_app, open_gate, serve
 
+HANDOFFS_S = 1.0  # Between two looks at how far new generations have come.
 PING_S = 1.0  # For the store to answer /readyz.
 TRY_MAX_S = 2.0  # For the store to answer one step.
 
@@ -57,12 +67,15 @@ async def run_dispatch(settings: DispatchSettings, stop: asyncio.Event, say: Cal
 
 
 @asynccontextmanager
-async def open_context(address: Address, settings: DispatchSettings) -> AsyncIterator[DispatchContext]:
+async def open_context(
+    address: Address, settings: DispatchSettings, *, limits: Limits = DEFAULT_LIMITS
+) -> AsyncIterator[DispatchContext]:
     """Connect, take the first view, and close it all again."""
     async with AsyncExitStack() as stack:
         # Half the request's deadline for one try, so that a call whose outcome is unknown can be repeated within it.
         link = LinkSettings(deadline_s=min(TRY_MAX_S, settings.deadline_s / 2), client_name="dhsched-dispatch")
-        store = await stack.enter_async_context(await RedisStore.open(address, cell=settings.cell, settings=link))
+        opening = RedisStore.open(address, cell=settings.cell, settings=link, limits=limits)
+        store = await stack.enter_async_context(await opening)
         reads = await stack.enter_async_context(await Reads.open(address, cell=settings.cell))
         fleet = Fleet(reads, settings)
         await fleet.start()
@@ -70,6 +83,7 @@ async def open_context(address: Address, settings: DispatchSettings) -> AsyncIte
         ring = await open_ring(store.link, store.keys)
         context = make_context(store, reads, ring, fleet, settings)
         context.service.gate = await stack.enter_async_context(open_gate(settings, ring))
+        stack.push_async_callback(context.events.written)
         yield context
 
 
@@ -94,7 +108,10 @@ def make_context(
         service=service,
         metrics=Metrics(service.registry),
         line=line,
+        handoffs=Handoffs(reads, service.registry),
+        events=Events(reads.link, reads.keys, by=name, registry=service.registry),
     )
+    service.registry.register(FleetMetrics(fleet))
     context.metrics.watch(context)
     return context
 
@@ -107,16 +124,27 @@ def loops(context: DispatchContext) -> dict[str, tuple[Round, float]]:
     """What this replica does by itself, and how often."""
     settings = context.settings
     recovery = Recovery(context)
+    cutovers = Cutovers(context)
+    draining = Draining(context, cutovers)
+    context.on_prepared.append(cutovers.prepared)
     return {
+        "drain": (draining.round, settings.drain_s),
+        "drain, next": (draining.follow, 0.0),
+        "cutovers": (cutovers.round, settings.cut_over_s),
         "liveness": (Liveness(context).round, settings.liveness_s),
         "recovery": (recovery.round, settings.recover_s),
+        "handoffs": (context.handoffs.round, HANDOFFS_S),
         "reconciliation": (Reconciliation(context, recovery).round, settings.reconcile_s),
     }
 
 
 def endpoints(context: DispatchContext) -> list[Endpoint]:
     """The whole API, as it is served and as /openapi.json has it."""
-    parts = (Lives(context), Moving(context), Explaining(context), Workers(context), Configuration(context))
+    parts = (
+        *(Lives(context), Moving(context), Explaining(context)),
+        *(Workers(context), Drains(context), Configuration(context)),
+        *(Recoveries(context), EventFeed(context)),
+    )
     return [*(endpoint for part in parts for endpoint in part.endpoints()), MINT, *KeyEndpoints(context).endpoints()]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
@@ -14,7 +14,10 @@ from typing import TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from dhsched.access.ring import KeyRing
+from dhsched.dispatch.drain import DrainNotes
+from dhsched.dispatch.events import Events
 from dhsched.dispatch.fleet_view import Fleet
+from dhsched.dispatch.handoffs import Handoffs
 from dhsched.dispatch.room_line import RoomLine
 from dhsched.errors import StoreUnavailable
 from dhsched.failpoints import reach
@@ -52,8 +55,33 @@ class Metrics:
             "dhsched_looks", "Looks at lives that were due, by outcome.", ["outcome"], registry=registry
         )
         self.drift = Counter("dhsched_drift", "Workers whose load was not what their slots say.", registry=registry)
+        self.overshoots = Counter(
+            "dhsched_overshoots", "Slots found beyond a capacity: must stay 0.", registry=registry
+        )
+        self.dual_owners = Counter(
+            "dhsched_dual_owners",
+            "Slots found owned by a generation that is not current: must stay 0.",
+            registry=registry,
+        )
         self.lost = Counter("dhsched_workers_lost", "Workers that this replica called lost.", registry=registry)
+        self.braked = Gauge(
+            "dhsched_workers_braked", "Workers that are silent while the brake is on.", registry=registry
+        )
         self.refusals = Counter("dhsched_refusals", "Candidates that were passed over.", ["why"], registry=registry)
+        self.drain_moves = Counter(
+            "dhsched_drain_moves",
+            "Lives moved off draining Workers: planned, at a boundary, or forced.",
+            ["how"],
+            registry=registry,
+        )
+        self.rebalance_moves = Counter("dhsched_rebalance_moves", "Lives moved to even out a Pool.", registry=registry)
+        self.move_seconds = Histogram(
+            "dhsched_move_seconds",
+            "Planned moves, from the reservation to the commit.",
+            ["because"],
+            buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120),
+            registry=registry,
+        )
         self._registry = registry
         self._places: dict[tuple[str, str], Counter] = {}
 
@@ -100,9 +128,14 @@ class DispatchContext:
     service: Service
     metrics: Metrics
     line: RoomLine
+    handoffs: Handoffs
+    events: Events
     rng: Random = field(default_factory=Random)
-    hung_up: dict[str, float] = field(default_factory=dict)
-    """Workers that closed their link to this replica, and when: they are given less time to report."""
+    hung_up: dict[str, int] = field(default_factory=dict)
+    """Workers that closed their link to this replica, and their beat then: they are given less time for the next."""
+    on_prepared: list[Callable[[str, Sequence[str]], None]] = field(default_factory=list)
+    """Told the Worker and the tags of reserved slots that it has prepared, with each of its reports."""
+    drain_notes: DrainNotes = field(default_factory=DrainNotes)
     _remembered: OrderedDict[str, Remembered] = field(default_factory=OrderedDict)
     _operations: count[int] = field(default_factory=lambda: count(1))
     _boot: str = field(default_factory=lambda: secrets.token_hex(6))
@@ -112,9 +145,12 @@ class DispatchContext:
         """This replica's id: it is part of the ids of its operations and of its channel in the store."""
         return self.service.instance
 
-    def operation(self) -> str:
-        """An operation id that was never used. The boot is in it, because a replica may come back under its name."""
-        return f"op-{self._boot}-{next(self._operations)}"
+    def operation(self, kind: str = "op") -> str:
+        """An operation id that was never used. The boot is in it, because a replica may come back under its name.
+
+        A live's history shows it: a cutover that could not wait for its boundary is of the kind `forced`.
+        """
+        return f"{kind}-{self._boot}-{next(self._operations)}"
 
     def weight(self) -> float:
         return self.fleet.view.weight_milli() / 1000

@@ -14,16 +14,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-import structlog
-
+from dhsched.dispatch.blaming import blame
 from dhsched.dispatch.context import DispatchContext
 from dhsched.ownership import outcomes as o
 from dhsched.store.reads import Beat
 
-log = structlog.get_logger(__name__)
-
 GAP_S = 1.0  # Between two reads; past it nothing is known of the time in between.
 TOGETHER_SHARE = 0.1  # More than this share of the fleet, and more than one, at once: the brake.
+BRAKE_MARK_MS = 60_000  # For which the brake counts as on after the last word of a replica that has it on.
 HUNG_UP_S = 1.0  # A Worker that closed its link and says nothing is given this long.
 
 
@@ -54,9 +52,10 @@ class Verdict:
 
 
 def judge(
-    watch: Watch, beats: Mapping[str, Beat], *, now: float, ttl_s: float, hung_up: Mapping[str, float] | None = None
+    watch: Watch, beats: Mapping[str, Beat], *, now: float, ttl_s: float, hung_up: Mapping[str, int] | None = None
 ) -> tuple[Watch, Verdict]:
-    """Take one reading of all beats; who has been silent for too long?"""
+    """Take one reading of all beats; who has been silent for too long? `hung_up` has the beat at which they did."""
+    away = hung_up or {}
     gap = watch.read_at is None or now - watch.read_at > GAP_S
     silent = {
         worker: known if known is not None and known.beat == seen.beat and not gap else Silence(seen.beat, now)
@@ -68,7 +67,7 @@ def judge(
     overdue = sorted(
         (worker, silence.beat)
         for worker, silence in silent.items()
-        if now - silence.since >= (min(ttl_s, HUNG_UP_S) if hung_up and worker in hung_up else ttl_s)
+        if now - silence.since >= (min(ttl_s, HUNG_UP_S) if silence.beat <= away.get(worker, -1) else ttl_s)
     )
     few = max(1, int(len(silent) * TOGETHER_SHARE))
     if len(overdue) <= few:
@@ -95,15 +94,29 @@ class Liveness:
         self._watch, verdict = judge(
             self._watch, beats, now=now, ttl_s=context.settings.worker_ttl_s, hung_up=context.hung_up
         )
-        if bool(verdict.braked) != self._braked:
-            self._braked = bool(verdict.braked)
-            log.warning("many Workers are silent together", braked=self._braked, silent=verdict.braked, of=len(beats))
+        await self._brake(verdict.braked, len(beats))
         for worker, beat in verdict.expire:
             outcome = await context.store.expire_worker(worker=worker, beat=beat)
             if isinstance(outcome, o.Expired):
                 context.metrics.lost.inc()
-                log.warning("Worker lost", worker=worker, beat=beat, lives=outcome.lives)
-        for worker, at in list(context.hung_up.items()):
+                silent_s = round(now - self._watch.silent[worker].since, 3)
+                context.events.say("worker_lost", worker=worker, beat=beat, silent_s=silent_s, lives=outcome.lives)
+                await blame(context, worker, "loss", f"{worker} {beat}")
+        for worker, beat in list(context.hung_up.items()):
             known = self._watch.silent.get(worker)
-            if known is None or known.since > at:
+            if known is None or known.beat > beat:
                 del context.hung_up[worker]  # It has reported since, through another replica, or it is gone.
+
+    async def _brake(self, silent: int, workers: int) -> None:
+        """Say once that the brake is on, and once that it is off, although every replica has a brake of its own."""
+        context, key = self._context, self._context.reads.keys.of("brake")
+        link, before = context.reads.link, self._braked
+        self._braked = bool(silent)
+        context.metrics.braked.set(silent)
+        if silent and before:
+            await link.call("PEXPIRE", key, BRAKE_MARK_MS)
+        elif silent:
+            if await link.call("SET", key, context.replica, "NX", "PX", BRAKE_MARK_MS):
+                context.events.say("brake_on", silent=silent, workers=workers)
+        elif before and await link.call("DEL", key):
+            context.events.say("brake_off", workers=workers)

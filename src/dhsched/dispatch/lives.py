@@ -13,11 +13,12 @@ import msgspec
 from dhsched.access.gate import for_tenant
 from dhsched.dispatch import models as m
 from dhsched.dispatch.context import DispatchContext, settle
+from dhsched.dispatch.history import history_of
 from dhsched.dispatch.place import NoRoom, explanation_of, no_room, place_new
 from dhsched.errors import Forbidden
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.placing import Create
-from dhsched.ownership.state import Live, Row
+from dhsched.ownership.state import Live
 from dhsched.placement import PlacementRequest
 from dhsched.store.reads import LiveRow
 from dhsched.types import check_id, check_worker
@@ -198,8 +199,7 @@ class Lives:
     async def history(self, asked: Asked) -> m.History:
         live_id = asked.path.live_id
         record = await find_live(self.context, asked, live_id)
-        rows = (record.current, *reversed(record.history))
-        return m.History(live_id, [history_row(row) for row in rows])
+        return m.History(live_id, await history_of(self.context, self.context.live(asked, live_id), record))
 
 
 async def find_live(context: DispatchContext, asked: Asked, live_id: str) -> Live:
@@ -294,12 +294,6 @@ def summary(row: LiveRow) -> m.LiveSummary:
         committed_at_ms=row.committed_at,
         moving_to=row.moving_to,
         waiting=row.waiting,
-    )
-
-
-def history_row(row: Row) -> m.HistoryRow:
-    return m.HistoryRow(
-        row.epoch, row.worker, row.cause, row.operation, row.committed_at, row.claimed_at, row.first_ack_at
     )
 
 

@@ -173,15 +173,27 @@ class LiveOut(msgspec.Struct, frozen=True):
 
 
 class HistoryRow(msgspec.Struct, frozen=True):
-    """One generation. Times are the store's in milliseconds, 0 where it never happened."""
+    """One generation. Times are the store's in milliseconds, 0 where it never happened.
+
+    `source` is the Worker before. Phases are null where they did not happen or are not known any more: `detect_ms` the
+    source's silence until it was called lost, `place_ms` from there to the commit, `wait_ms` of that in line for room,
+    `claim_ms` from the commit to the claim, `first_ack_ms` from the claim to the first ack.
+    """
 
     epoch: int
     worker: str
+    source: str
     cause: str
+    why: str
     operation: str
     committed_at_ms: int
     claimed_at_ms: int
     first_ack_at_ms: int
+    detect_ms: int | None = None
+    place_ms: int | None = None
+    wait_ms: int | None = None
+    claim_ms: int | None = None
+    first_ack_ms: int | None = None
 
 
 class History(msgspec.Struct, frozen=True):

@@ -134,6 +134,8 @@ def note(context: DispatchContext, live: str, because: Because, choice: Choice, 
     if isinstance(outcome, (o.Full, o.Starting, o.Waiting)) or (isinstance(outcome, o.Committed) and not outcome.again):
         epoch = outcome.generation.epoch if isinstance(outcome, o.Committed) else 0
         context.remember(live, Remembered(choice, name, epoch, refusals))
+        if epoch:
+            context.handoffs.follow(live, epoch, because)
 
 
 def explanation_of(context: DispatchContext, choice: Choice, refusals: tuple[o.Refusal, ...]) -> Explanation:

@@ -6,10 +6,14 @@ The steps keep the counters exact, so drift is a defect: it is counted and said,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import structlog
 
+from dhsched.dispatch.blaming import cordon
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.recover import Recovery
+from dhsched.dispatch.safety import violations
 from dhsched.ownership import outcomes as o
 
 log = structlog.get_logger(__name__)
@@ -27,11 +31,18 @@ class Reconciliation:
         self._recovery = recovery
         self._walked_term = 1
         """Every live was looked at in this term. In the first one there is no floor to be below."""
+        self._drift: dict[str, tuple[int, int]] = {}
+        """Drift that this replica has said, by Worker: it is said again only when it changes."""
+        self._departing: dict[str, dict[str, float]] = {}
+        """Slots that were departing when they were last looked at, by Worker, and since when by our own clock."""
 
     async def round(self) -> None:
         await self._begin_term()
         await self._reap()
-        await self._recount()
+        workers = sorted(self._context.fleet.view.workers)
+        sampled = self._context.rng.sample(workers, min(RECOUNTS, len(workers)))
+        await self._recount(sampled)
+        await self._find_old_departing(sampled)
         if self._context.fleet.term > self._walked_term:
             await self._walk(self._context.fleet.term)
 
@@ -42,6 +53,8 @@ class Reconciliation:
             return
         outcome = await self._context.store.new_term(term=fleet.term, seen_term=fleet.lost_term)
         log.error("the store has lost history", outcome=outcome)
+        if isinstance(outcome, o.NewTerm):
+            self._context.events.say("new_term", term=outcome.term, floor=outcome.floor)
         fleet.lost_term = None
         await fleet.refresh()
 
@@ -52,15 +65,43 @@ class Reconciliation:
         for worker in lost[:REAPS_MAX]:
             outcome = await self._context.store.set_worker(worker=worker, verb="reap")
             if isinstance(outcome, o.WorkerSet):
-                log.info("Worker reaped", worker=worker)
+                self._context.events.say("worker_reaped", worker=worker)
 
-    async def _recount(self) -> None:
-        workers = sorted(self._context.fleet.view.workers)
-        for worker in self._context.rng.sample(workers, min(RECOUNTS, len(workers))):
+    async def _recount(self, workers: Sequence[str]) -> None:
+        for worker in workers:
             drift = await self._context.reads.drift(worker)
             if drift is not None:
                 self._context.metrics.drift.inc()
-                log.error("a Worker's load is not what its slots say", worker=worker, load=drift[0], slots=drift[1])
+                if self._drift.get(worker) != drift:
+                    self._drift[worker] = drift
+                    log.error("a Worker's load is not what its slots say", worker=worker, load=drift[0], slots=drift[1])
+                    self._context.events.say("drift", worker=worker, load=drift[0], slots=drift[1])
+            await self._check(worker)
+
+    async def _check(self, worker: str) -> None:
+        found = await violations(self._context.reads, worker)
+        self._context.metrics.overshoots.inc(found.overshoot)
+        self._context.metrics.dual_owners.inc(len(found.dual_owners))
+        if found:
+            log.error("a Worker holds what it must not", worker=worker, beyond=found.overshoot, tags=found.dual_owners)
+
+    async def _find_old_departing(self, workers: Sequence[str]) -> None:
+        """A runtime that does not stop keeps its slot: time never frees it, but the Worker gets nothing new.
+
+        Which slots are how old nobody writes down. A tag departs once, so seen twice it was departing in between.
+        """
+        context, now = self._context, self._context.loop_time()
+        known = context.fleet.view.workers
+        self._departing = {worker: seen for worker, seen in self._departing.items() if worker in known}
+        for worker in workers:
+            before = self._departing.get(worker, {})
+            seen = {tag: before.get(tag, now) for tag in await context.reads.departing(worker)}
+            self._departing[worker] = seen
+            old = sorted(tag for tag, since in seen.items() if now - since >= context.settings.departing_max_s)
+            if old and not known[worker].barred:
+                limit_s = context.settings.departing_max_s
+                why = f"{len(old)} runtimes were told to stop and have not for {limit_s:g} s, for one that of {old[0]}"
+                await cordon(context, worker, why, {"departing": len(old), "departing_max_s": limit_s})
 
     async def _walk(self, term: int) -> None:
         """Look at every live once: after a new term all are below the floor, and none is on the agenda for it."""

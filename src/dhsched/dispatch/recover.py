@@ -7,13 +7,20 @@ whose score is the lease: another one is told when it runs out. The live's Worke
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import structlog
 from msgspec import structs
 
+from dhsched.dispatch.blame import Trouble
+from dhsched.dispatch.blaming import blame
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.place import place_once
 from dhsched.ownership import outcomes as o
+from dhsched.store.event_log import Value
+from dhsched.store.recovering import waiting_since_ms
+from dhsched.types import Generation
 from dhsched.web import Problem
 
 log = structlog.get_logger(__name__)
@@ -22,6 +29,19 @@ DUE_MAX = 256  # Lives taken from the agenda in one round.
 AT_ONCE = 32  # Lives worked on at the same time.
 HERE_FIRST = ("vacant", "floor")
 """Reasons for which the Worker itself is well: it has what the live needs, so it is asked first."""
+BLAMES: Mapping[str, Trouble] = {"vacant": "crash", "stalled": "stall"}
+"""Reasons that speak against the Worker. A lost one was blamed when it was called lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What a live's record says before it is placed: what the commit changes is known by the difference."""
+
+    waited_in: tuple[str, ...]
+    waits_since_ms: int
+    suspect: bool
+    poisoned: int
+    lost_at_ms: int
 
 
 class Recovery:
@@ -50,9 +70,16 @@ class Recovery:
         context = self._context
         request = await context.fleet.request(work.digital_id)
         if request is None:
-            log.warning("a live's DigitalID is gone, and with it its Pools", live=live, digital_id=work.digital_id)
+            self._unplaceable(live, work, f"its DigitalID {work.digital_id} is gone, and with it its Pools")
             return None
+        before = await self._before(live, work)
         here_first = work.why in HERE_FIRST
+        trouble = BLAMES.get(work.why)
+        if trouble is not None and work.tries == 1:
+            # A live that ended here before within the window is tried elsewhere: it may be the machine.
+            again = await blame(context, work.worker, trouble, live)
+            here_first = here_first and not again
+        operation = context.operation()
         asking = structs.replace(
             request, first=work.worker if here_first else None, last=None if here_first else work.worker
         )
@@ -62,19 +89,67 @@ class Recovery:
                 point="recover",
                 live=live,
                 because="recover",
-                operation=context.operation(),
+                operation=operation,
                 request=asking,
                 expected=work.epoch,
                 also=work.worker,
             )
         except Problem as problem:
-            log.warning("no Pool may serve a live that lost its Worker", live=live, why=problem.detail)
+            self._unplaceable(live, work, problem.detail)
             return None
         match attempt.outcome:
-            case o.Committed(generation=generation):
-                log.info("live recovered", live=live, why=work.why, source=work.worker, generation=str(generation))
-            case o.Full() | o.Starting() if work.tries == 1:
-                log.warning("a live that lost its Worker waits for room", live=live, why=work.why, source=work.worker)
+            case o.Committed(generation=generation, again=False):
+                self._say_recovered(live, work, generation, operation, before)
+            case o.Full() | o.Starting() if not before.waited_in:
+                pools = list(attempt.choice.pools)
+                context.events.say("live_waiting", live=live, worker=work.worker, why=work.why, pools=pools)
             case _:
                 pass  # Somebody else was faster, or the reason is gone: the agenda has what is left to do.
+        if before.suspect and isinstance(attempt.outcome, o.Committed | o.Ended):
+            await self._say_poison(live, work, before)
         return attempt.outcome
+
+    # -- what is said of it
+
+    async def _before(self, live: str, work: o.Recover) -> Before:
+        reads = self._context.reads
+        record, lost_at = await asyncio.gather(
+            reads.link.call("HMGET", reads.keys.of("live", live), "waits", "suspect", "dropped_poison"),
+            reads.link.call("HGET", reads.keys.of("worker", work.worker), "lost_at"),
+        )
+        waits = tuple((record[0] or b"").decode().split())
+        since_ms = 0
+        if waits:
+            score = await reads.link.call("ZSCORE", reads.keys.of("waiting", waits[0]), live)
+            since_ms = waiting_since_ms(float(score or 0))
+        return Before(waits, since_ms, bool(record[1]), int(record[2] or 0), int(lost_at or 0))
+
+    def _say_recovered(
+        self, live: str, work: o.Recover, generation: Generation, operation: str, before: Before
+    ) -> None:
+        numbers: dict[str, Value] = {
+            "why": work.why,
+            "source": work.worker,
+            "epoch": generation.epoch,
+            "operation": operation,
+            "tries": work.tries,
+        }
+        if before.lost_at_ms and work.why == "lost":
+            numbers["lost_at_ms"] = before.lost_at_ms
+        if not before.waited_in:
+            self._context.events.say("live_recovered", live=live, worker=generation.worker, **numbers)
+            return
+        if before.waits_since_ms:
+            numbers["waiting_since_ms"] = before.waits_since_ms
+        self._context.events.say("live_recovered_after_waiting", live=live, worker=generation.worker, **numbers)
+
+    async def _say_poison(self, live: str, work: o.Recover, before: Before) -> None:
+        reads = self._context.reads
+        dropped = int(await reads.link.call("HGET", reads.keys.of("live", live), "dropped_poison") or 0)
+        if dropped > before.poisoned:
+            items = dropped - before.poisoned
+            self._context.events.say("poison_dropped", live=live, worker=work.worker, items=items, dropped=dropped)
+
+    def _unplaceable(self, live: str, work: o.Recover, why: str) -> None:
+        if work.tries == 1:
+            self._context.events.say("live_unplaceable", live=live, worker=work.worker, why=why)

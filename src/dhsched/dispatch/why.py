@@ -6,7 +6,8 @@ import hashlib
 
 from dhsched.dispatch import models as m
 from dhsched.dispatch.context import DispatchContext, settle
-from dhsched.dispatch.lives import find_digital_id, find_live, history_row, not_found
+from dhsched.dispatch.history import phases
+from dhsched.dispatch.lives import find_digital_id, find_live, not_found
 from dhsched.dispatch.place import choose_candidates, explanation_of
 from dhsched.ownership import items
 from dhsched.ownership import outcomes as o
@@ -75,7 +76,7 @@ class Explaining:
         record, kept = await context.reads.live(live), context.remembered(live)
         if record is None and kept is None:
             raise not_found(live_id)
-        row = None if record is None else history_row(record.current)
+        row = None if record is None else phases(record.current, record.history[-1].worker if record.history else "")
         if kept is not None and (record is None or kept.epoch == record.epoch):
             told = explanation_of(context, kept.choice, kept.refusals)
             return m.WhyOut(live_id, kept.outcome, row, "then", told)

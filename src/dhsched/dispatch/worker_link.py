@@ -14,12 +14,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from typing import Any
 
 import structlog
 from aiohttp import WSMsgType, web
 
 from dhsched.access.callers import Caller
+from dhsched.dispatch.blaming import HOW_TO_UNDO, blame_of_name
 from dhsched.dispatch.context import DispatchContext
+from dhsched.dispatch.draining import ask_for_drain
 from dhsched.errors import DhschedError, Forbidden, StoreError
 from dhsched.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
@@ -93,7 +96,7 @@ class WorkerLinks:
         finally:
             if link.boot is not None and not link.over and not self.context.service.stopping:
                 # The Worker's side closed it, without a word: liveness gives it less time to report elsewhere.
-                self.context.hung_up[link.boot.worker] = self.context.loop_time()
+                self.context.hung_up[link.boot.worker] = link.beat
             self.forget(link)
             await hang_up(socket, sending, request.transport)
         return socket
@@ -176,8 +179,10 @@ class WorkerLink:
         self.left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._links = links
         self._context = links.context
+        self.beat = 0  # As of the last report on this link.
         self._told: Sequence[str] | None = None  # The controllers that the Worker knows of.
         self._woken = False
+        self._reported_at = float("-inf")
         self._renew_at = asyncio.get_running_loop().time() + RENEW_S
 
     def wake(self) -> None:
@@ -223,15 +228,18 @@ class WorkerLink:
             case Depart():
                 await self._context.store.depart(worker=self.boot.worker, live=said.live, number=said.number)
                 self.outbox.put(Departed(said.live, said.number))
-            case Drain():
-                await self._context.store.set_worker(worker=self.boot.worker, verb="drain")
+            case Drain(deadline_s):
+                await ask_for_drain(self._context, self.boot.worker, deadline_s=deadline_s or None, sooner_only=True)
                 self.wake()
             case Exit():
-                await self._context.store.set_worker(worker=self.boot.worker, verb="exit")
+                outcome = await self._context.store.set_worker(worker=self.boot.worker, verb="exit")
+                if isinstance(outcome, o.WorkerSet):
+                    self._context.events.say("worker_gone", worker=self.boot.worker, why="it said that it exits")
                 self._end(Gone())
 
     async def _register(self, said: Register) -> None:
         self._check_bounds(said)
+        replaced = await self._is_there(said.replaces)
         outcome = await self._context.store.register_worker(
             name=said.name,
             boot=said.boot,
@@ -247,7 +255,36 @@ class WorkerLink:
         self._is(boot)
         self._told = controllers = self._links.controllers
         self.outbox.put(Registered(boot.worker, self._issue(boot), outcome.mode, [*controllers]))
-        log.info("Worker registered", worker=boot.worker, again=outcome.again, replaces=said.replaces)
+        if outcome.again:
+            return
+        if replaced:
+            self._context.events.say("worker_gone", worker=said.replaces, why=f"{boot.worker} replaced it")
+        self._context.events.say(
+            "worker_registered",
+            worker=boot.worker,
+            name=said.name,
+            pool=said.pool,
+            capacity=said.capacity,
+            replaces=said.replaces,
+        )
+        if outcome.mode == "cordoned":
+            limits = self._context.store.limits
+            self._context.events.say(
+                "crash_loop",
+                worker=boot.worker,
+                name=said.name,
+                boots_max=limits.boots_max,
+                window_s=limits.boots_window_ms / 1000,
+                undo=f"{HOW_TO_UNDO} {boot.worker}",
+            )
+        await blame_of_name(self._context, boot.worker)
+
+    async def _is_there(self, worker: str) -> bool:
+        if not worker:
+            return False
+        keys = self._context.reads.keys
+        name, gone = await self._context.reads.link.call("HMGET", keys.of("worker", worker), "name", "gone")
+        return name is not None and gone != b"1"
 
     def _check_bounds(self, said: Register) -> None:
         """Only what the key may register, where there are keys; a boot token registers nothing."""
@@ -270,6 +307,7 @@ class WorkerLink:
     async def _report(self, boot: Boot, said: Report) -> None:
         self._woken = False
         store = self._context.store
+        was_lost = self._was_lost(boot)
         outcome = await store.report(
             worker=boot.worker,
             boot=boot.boot,
@@ -280,11 +318,29 @@ class WorkerLink:
         )
         match outcome:
             case o.Reported():
+                self.beat = outcome.beat
+                if was_lost is not None and await was_lost == b"1":
+                    self._context.events.say("worker_revived", worker=boot.worker, beat=outcome.beat)
                 self.outbox.put(self._reported(boot, outcome), 64 * len(outcome.table or ()))
+                if said.prepared:
+                    for tell in self._context.on_prepared:
+                        tell(boot.worker, said.prepared)
             case o.Gone():
                 self._end(Gone())
             case o.RolledBack():
                 await self._rolled_back(boot, said, outcome)
+
+    def _was_lost(self, boot: Boot) -> asyncio.Future[Any] | None:
+        """Whether this report revives the Worker: read on the same connection, right before it.
+
+        Only where it can be: on a new link, or after a silence. A Worker that reports all the time is never lost.
+        """
+        now = self._context.loop_time()
+        silent_s, self._reported_at = now - self._reported_at, now
+        if silent_s < self._context.settings.worker_ttl_s / 2:
+            return None
+        store = self._context.store
+        return store.link.call("HGET", store.keys.of("worker", boot.worker), "lost")
 
     async def _rolled_back(self, boot: Boot, said: Report, found: o.RolledBack) -> None:
         """The Worker holds a table that the store never wrote, or says so. A new term restarts every runtime.
@@ -300,7 +356,10 @@ class WorkerLink:
             del claims[worker]
         if context.fleet.lost_term is not None or len(claims) >= min(2, len(context.fleet.view.workers)):
             log.error("the store has lost history: beginning a new term", worker=boot.worker, store=found)
-            await context.store.new_term(term=found.term, seen_term=min(said.term, found.term + TERMS_LOST_MAX))
+            seen_term = min(said.term, found.term + TERMS_LOST_MAX)
+            outcome = await context.store.new_term(term=found.term, seen_term=seen_term)
+            if isinstance(outcome, o.NewTerm):
+                context.events.say("new_term", worker=boot.worker, term=outcome.term, floor=outcome.floor)
         else:
             log.error("a Worker says that the store has lost history", worker=boot.worker, store=found)
         self.outbox.put(Problem("ROLLED_BACK", "the store may have lost history; report again"))

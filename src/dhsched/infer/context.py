@@ -6,8 +6,8 @@ import asyncio
 import secrets
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
@@ -91,11 +91,6 @@ class InferContext:
     def live(self, caller: Caller, live_id: str) -> str:
         return live_key(caller.tenant, live_id)
 
-    def open_while(self, caller: Caller, close: Callable[[], None]) -> AbstractContextManager[None]:
-        """A connection of this caller: it is closed when the caller's key is revoked."""
-        gate = self.service.gate
-        return nullcontext() if gate is None else gate.open_while(caller, close)
-
     def check_room(self) -> None:
         """A full store must keep room for what frees it: acks, departs, ends."""
         if self.memory_share >= self.settings.memory_max:
@@ -139,12 +134,6 @@ class InferContext:
                 self.holder.push_ended(held, outcome)
             assert outcome is not None
             return outcome
-
-
-def abort(request: web.Request) -> None:
-    """End a connection whose caller may not be here any more."""
-    if request.transport is not None:
-        request.transport.abort()
 
 
 def new_request() -> str:

@@ -19,7 +19,7 @@ import msgspec
 from aiohttp import web
 
 from dhsched.errors import DhschedError, StoreError
-from dhsched.infer.context import InferContext, abort
+from dhsched.infer.context import InferContext
 from dhsched.ownership.state import Row
 from dhsched.web import Problem, caller_of, problem_from
 
@@ -88,7 +88,7 @@ def routes(context: InferContext) -> list[web.RouteDef]:
             return (problem_from(error) or Problem("INTERNAL", str(error))).response()
         context.streams += 1
         try:
-            with context.open_while(caller_of(request), lambda: abort(request)):
+            with context.service.open_while(caller_of(request), request):
                 return await watch(context, request, live_id, live, first)
         finally:
             context.streams -= 1

@@ -27,7 +27,7 @@ from aiohttp import WSMsgType, web
 
 from dhsched.access.callers import Caller
 from dhsched.errors import DhschedError
-from dhsched.infer.context import InferContext, abort, payload_of, refusal
+from dhsched.infer.context import InferContext, payload_of, refusal
 from dhsched.infer.held import Held
 from dhsched.infer.joining import Joined, Joiner
 from dhsched.outbox import Outbox, abort_if_failed, hang_up
@@ -145,7 +145,7 @@ class StreamPeer:
         try:
             with (
                 self._context.open_socket(socket, request.transport),
-                self._context.open_while(self._caller, lambda: abort(request)),
+                self._context.service.open_while(self._caller, request),
             ):
                 async for message in socket:
                     if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):

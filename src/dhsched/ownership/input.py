@@ -162,22 +162,16 @@ def pull(
     slot = s.slot(worker, live, epoch)
     if slot not in ("starting", "running"):
         return state, Stale(record.generation, record.pull_no)
-    released = record.acked
     if record.active is None:
         s.write_slot(worker, live, epoch, "running")
         s.set_live(live, active=worker, starts=0, note=None, current=replace(record.current, claimed_at=now))
         s.leave_waiting(live)  # It was given up too early: it goes on where it is.
-    else:
-        released = min(max(record.acked, after), record.released)
-    record = s.set_live(
-        live,
-        pull_no=record.pull_no + 1,
-        controller=controller,
-        released=released,
-        at_boundary=record.at_boundary and released == record.released,
-    )
+    # No cursor moves. Lowering `released` to what this pull names would let a late one hide what the runtime has from
+    # a planned move, which then repeats it.
+    goes_on = min(max(record.acked, after), record.released)
+    record = s.set_live(live, pull_no=record.pull_no + 1, controller=controller)
     return s.done(), Pulling(
-        record.pull_no, released, record.digital_id, record.room, record.metadata, record.config, record.saved
+        record.pull_no, goes_on, record.digital_id, record.room, record.metadata, record.config, record.saved
     )
 
 

@@ -59,6 +59,9 @@ def cursors(state: State) -> Iterator[str]:
             yield f"I6: {live} acked {record.acked}, released {record.released}, appended {record.appended}"
         if len(record.pending) != record.appended - record.acked:
             yield f"I6: {live} has {len(record.pending)} pending, {record.appended} - {record.acked} expected"
+        slot = state.slots.get(record.selected, {}).get(slot_tag(live, record.epoch))
+        if slot == "starting" and record.released > record.acked:
+            yield f"I6: {live} is unclaimed, acked {record.acked} and released {record.released}"
         if record.dropped > record.acked:
             yield f"I6: {live} dropped {record.dropped} of {record.acked} settled"
 
@@ -122,7 +125,7 @@ def moves(state: State) -> Iterator[str]:
 
 
 def of_step(before: State, after: State) -> list[str]:
-    """I0 and I1 across one step: numbers only grow, an epoch has one Worker."""
+    """I0, I1 and I6 across one step: numbers only grow, an epoch has one Worker, its cursors never go back."""
     found = []
     for live, old in before.lives.items():
         new = after.lives.get(live)
@@ -134,6 +137,9 @@ def of_step(before: State, after: State) -> list[str]:
             found.append(f"I0: {live} went from {old.epoch}/{old.issued} to {new.epoch}/{new.issued}")
         if new.epoch == old.epoch and new.selected != old.selected:
             found.append(f"I1: {live} epoch {new.epoch} is of {old.selected} and {new.selected}")
+        if new.epoch == old.epoch and (new.released < old.released or new.acked < old.acked):
+            cursors_then, cursors_now = (old.released, old.acked), (new.released, new.acked)
+            found.append(f"I6: {live} epoch {new.epoch} went back from {cursors_then} to {cursors_now}")
     for live, new in after.lives.items():
         if live not in before.lives and new.epoch <= before.cell.epoch_base:
             found.append(f"I0: {live} was created at {new.epoch}, base {before.cell.epoch_base}")

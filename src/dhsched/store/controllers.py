@@ -49,10 +49,12 @@ async def withdraw(link: Link, keys: Keys, controller: Controller) -> None:
 
 async def list_controllers(link: Link, keys: Keys) -> list[Controller]:
     """Who has said within AGE_MAX_MS that it is there, in a stable order."""
-    time = link.call("TIME")
-    found = link.call("ZRANGE", keys.of("controllers"), 0, -1, "WITHSCORES")
-    now_ms = _ms(await time)
-    entries = [(member.decode(), float(score)) for member, score in await found]
+    # Together: when the first one fails, the other one's failure would be nobody's.
+    time, found = await asyncio.gather(
+        link.call("TIME"), link.call("ZRANGE", keys.of("controllers"), 0, -1, "WITHSCORES")
+    )
+    now_ms = _ms(time)
+    entries = [(member.decode(), float(score)) for member, score in found]
     fresh = sorted(entry for entry, at in entries if now_ms - at <= AGE_MAX_MS)
     return [Controller(*entry.split(" ", 1)) for entry in fresh[:CONTROLLERS_MAX]]
 

@@ -12,13 +12,25 @@ from dhsched.types import check_id
 
 SCHEMA = 1
 
-SINGLE = ("cell", "lives", "workers", "boots", "pools", "digital_ids", "keys", "controllers")
+SINGLE = (
+    "cell",
+    "lives",
+    "workers",
+    "boots",
+    "pools",
+    "digital_ids",
+    "keys",
+    "controllers",
+    "events",
+    "brake",
+    "drains",
+)
 """Keys of which a cell has one."""
 PER_LIVE = ("live", "data", "input", "recent", "dead", "history")
 PER_WORKER = ("worker", "slots")
 PER_POOL = ("room", "waiting")
-OTHER = ("agenda", "blame")
-"""By class and by Worker name."""
+OTHER = ("agenda", "blame", "trouble")
+"""By class and, twice, by Worker name."""
 CHANNELS = ("infer", "dispatch")
 """Where hints are published: to the controller that holds a pull, to the replica that holds a Worker's link."""
 

@@ -27,6 +27,7 @@ PAGES_MAX = 1_000
 BIG_READS = LinkSettings(deadline_s=5.0, client_name="dhsched-reads")
 CURRENT_SLOTS = (b"starting", b"running", b"vacant")
 ROW = 11
+TROUBLES_MAX = 256  # Of one Worker name, kept at once.
 T = TypeVar("T")
 
 
@@ -90,6 +91,15 @@ class LiveRow(NamedTuple):
     committed_at: int
     moving_to: str
     waiting: bool
+
+
+class Times(NamedTuple):
+    """When the current generation was committed, claimed and first acked, by the store's clock; 0 is not yet."""
+
+    epoch: int
+    committed_at: int
+    claimed_at: int
+    first_ack_at: int
 
 
 LIVE_FIELDS = (
@@ -171,6 +181,19 @@ class Reads:
                 return None
         return int(load), slots
 
+    async def trouble(self, name: str, member: str, window_ms: int) -> tuple[bool, list[str]]:
+        """Note a trouble of a Worker's name, or none; whether it is new, and all within the window."""
+        reply = await self.link.run("trouble", [self.keys.cell], [name, member, window_ms, TROUBLES_MAX])
+        return bool(reply[0]), [text(each) for each in reply[1:]]
+
+    async def forget_troubles(self, name: str) -> None:
+        await self.link.call("DEL", self.keys.of("trouble", name))
+
+    async def departing(self, worker: str) -> list[str]:
+        """Tags of a Worker's slots whose runtime it was told to stop."""
+        table = hash_of(await self.link.call("HGETALL", self.keys.of("slots", worker)))
+        return [tag for tag, state in table.items() if state == b"departing"]
+
     # -- lives
 
     async def due(self, limit: int) -> list[str]:
@@ -197,6 +220,13 @@ class Reads:
         replies = await asyncio.gather(*calls)
         return [live_row(live, reply) for live, reply in zip(lives, replies, strict=True) if reply[3]]
 
+    async def times(self, lives: Sequence[str]) -> list[Times | None]:
+        """How far the current generation of each live has come; None for one that is gone."""
+        replies = await asyncio.gather(
+            *(self.link.call("HMGET", self.keys.of("live", live), *Times._fields) for live in lives)
+        )
+        return [Times(*(int(value or 0) for value in reply)) if reply[0] else None for reply in replies]
+
     async def names(self, tenant: str, after: str, limit: int) -> list[str]:
         """Lives of a tenant by name, after the id `after`. Names do not move, so a walk meets each live once."""
         start = f"({tenant}/{after}" if after else f"[{tenant}/"
@@ -220,6 +250,9 @@ class Reads:
     async def drop_dead(self, live: str, item: bytes) -> bool:
         """Forget a dead letter and its equals, so that forgetting it twice is the same; whether it was there."""
         return bool(await self.link.call("LREM", self.keys.of("dead", live), 0, item))
+
+    async def epoch_floor(self) -> int:
+        return int(await self.link.call("HGET", self.keys.cell, "epoch_floor") or 0)
 
     # -- configuration
 

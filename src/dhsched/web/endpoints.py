@@ -111,7 +111,7 @@ class Endpoint:
     def all_problems(self) -> list[str]:
         """Its own problems and those that every endpoint can meet."""
         common = {"BAD_REQUEST", "BUSY", "STORE_UNAVAILABLE", "INTERNAL"}
-        access = {"UNAUTHORIZED", "FORBIDDEN", "TOO_MANY_REQUESTS"}
+        access = {"UNAUTHORIZED", "FORBIDDEN", "RATE_LIMITED"}
         return sorted({*self.problems, *common, *access, *(["TOO_LARGE"] if self.body is not None else [])})
 
 

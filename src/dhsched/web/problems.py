@@ -55,7 +55,7 @@ PROBLEMS: dict[str, Kind] = {
     "NO_SUCH_POOL": Kind(422, "The Pool does not exist"),
     "TOO_MANY_PENDING": Kind(429, "The live's queue is full", 1),
     "TOO_MANY_PRODUCERS": Kind(429, "The live has too many producers", 60),
-    "TOO_MANY_REQUESTS": Kind(429, "The key is used too often", 1),
+    "RATE_LIMITED": Kind(429, "The key is used too often", 1),
     "INTERNAL": Kind(500, "This is a bug"),
     "BUSY": Kind(503, "This replica has as much to do as it takes on", 1),
     "FULL": Kind(503, "No Worker has room", 5),
@@ -112,7 +112,7 @@ def problem_from(error: Exception) -> Problem | None:
         case Forbidden():
             return Problem("FORBIDDEN", str(error))
         case TooManyRequests():
-            return Problem("TOO_MANY_REQUESTS", str(error), retry_after_s=error.retry_after_s)
+            return Problem("RATE_LIMITED", str(error), retry_after_s=error.retry_after_s)
         case BadId() | BadValue() | BadSetting():
             return Problem("BAD_REQUEST", str(error))
         case StoreOverloaded():

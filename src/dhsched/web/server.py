@@ -14,6 +14,7 @@ import signal
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -71,6 +72,15 @@ class Service:
             return await self.gate.admit(request.headers, name)
         tenant = request.headers.get(TENANT_HEADER)
         return OPEN if tenant is None else for_tenant(OPEN, tenant)
+
+    def open_while(self, caller: Caller, request: web.Request) -> AbstractContextManager[None]:
+        """A connection that stays: it is cut when its caller's key is revoked."""
+
+        def cut() -> None:
+            if request.transport is not None:
+                request.transport.abort()
+
+        return contextlib.nullcontext() if self.gate is None else self.gate.open_while(caller, cut)
 
     @contextlib.contextmanager
     def parked(self) -> Iterator[None]:
@@ -160,12 +170,12 @@ def caller_of(request: web.Request) -> Caller:
 
 def _wrap(
     endpoint: Endpoint, service: Service, measures: Measures
-) -> Callable[[web.Request], Coroutine[Any, Any, web.Response]]:
+) -> Callable[[web.Request], Coroutine[Any, Any, web.StreamResponse]]:
     decode, handler = Decode(endpoint), endpoint.handler
     seconds = measures.seconds.labels(endpoint.name)
     statuses: dict[int, Counter] = {}
 
-    async def answer(request: web.Request) -> web.Response:
+    async def answer(request: web.Request) -> web.StreamResponse:
         began = time.perf_counter()
         request_id = service.request_id(request)
         try:
@@ -175,7 +185,10 @@ def _wrap(
             try:
                 if service.in_flight > service.in_flight_max:
                     raise busy(service)
-                response = respond(await handler(await decode(request, request_id, service, caller)), request_id)
+                answered = await handler(await decode(request, request_id, service, caller))
+                if isinstance(answered, web.StreamResponse):
+                    return answered  # It was streamed, for as long as somebody listened: no duration to compare.
+                response = respond(answered, request_id)
             finally:
                 service.in_flight -= 1
         except Exception as error:

@@ -43,7 +43,7 @@ class RunningSession:
 
 
 class SessionAgent:
-    """The runtimes of one boot. `say_depart(live, number)` tells Dispatch."""
+    """The runtimes of one boot. `say_depart(live, number)` tells Dispatch; `say_prepared()` makes it report."""
 
     def __init__(
         self,
@@ -53,6 +53,7 @@ class SessionAgent:
         capacity: int,
         pulls: PullClient,
         say_depart: Callable[[str, int], None],
+        say_prepared: Callable[[], None] | None = None,
         teardown_s: float = TEARDOWN_S,
     ) -> None:
         self.rules = Agent(capacity)
@@ -61,6 +62,7 @@ class SessionAgent:
         self._worker = worker
         self._pulls = pulls
         self._say_depart = say_depart
+        self._say_prepared = say_prepared
         self._teardown_s = teardown_s
         self._running: dict[str, RunningSession] = {}
         self._departs: dict[str, float] = {}  # When each was last said.
@@ -99,6 +101,10 @@ class SessionAgent:
         now = asyncio.get_running_loop().time()
         return [tag for tag, each in self._running.items() if each.opening or each.session.busy(now)]
 
+    def prepared(self) -> list[str]:
+        """The reserved slots whose runtime waits for nothing but the commit."""
+        return [tag for tag, each in self._running.items() if each.session.prepared]
+
     # -- what it does
 
     def act_soon(self) -> None:
@@ -126,6 +132,7 @@ class SessionAgent:
         if running is None:
             live, number = split_tag(tag)
             running = RunningSession(Session(live, Generation(self._worker, number), self._pulls))
+            running.session.on_prepared = self._say_prepared
             self._running[tag] = running
             self._empty.clear()
             running.task = asyncio.create_task(self._run(tag, running), name=tag)

@@ -1,7 +1,8 @@
 r"""`--exec CMD`: a runtime in any language. One child process per live, JSON lines on its standard input and output.
 
 To the child: {"open": {"live", "worker", "epoch", "digital_id", "room", "metadata", "config", "state"}}, then
-{"input": {"seq", "kind", "text", "boundary", "config"?}}, {"interrupt": {"seq"}} the moment one arrives (its input
+{"input": {"seq", "kind", "text", "boundary", "config"?}}, {"resume": {"config", "state"}} before the first input if
+another generation went on after the child was prepared, {"interrupt": {"seq"}} the moment one arrives (its input
 follows in order), {"close": {}} when it has to go. From the child: {"ack": 7} for everything up to item 7, or
 {"ack": 7, "state": "..."} to save its state with it; {"extend": 30} to ask for time. Other lines are logged.
 
@@ -128,7 +129,13 @@ class ChildSession:
     async def _feed(self) -> None:
         """Input to the child, as fast as it reads."""
         assert self._child.stdin is not None
-        async for item in self._session.inputs(auto_ack=False):
+        session, first = self._session, True
+        config, state = session.config, session.state  # As the child was told when it was made.
+        async for item in session.inputs(auto_ack=False):
+            if first and (session.state != state or (item.config is None and session.config != config)):
+                now = self._opening()
+                self._tell("resume", {"config": now["config"], "state": now["state"]})
+            first = False
             if item.kind == "interrupt":
                 self._out.clear()
             self._out[item.seq] = item

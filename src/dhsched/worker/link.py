@@ -46,6 +46,7 @@ log = structlog.get_logger(__name__)
 
 LINK_PATH = "/v1/workers/link"
 CONNECT_S = 2.0
+DRAIN_MAX_S = 86_400.0
 CLOSE_S = 0.5  # For a replica to say goodbye; one that is frozen will not.
 BACKOFF_S = 0.2  # Between two replicas; doubled after each round of them, up to:
 BACKOFF_MAX_S = 2.0
@@ -68,6 +69,8 @@ class Listener(Protocol):
     def position(self) -> tuple[int, int]: ...
 
     def busy(self) -> list[str]: ...
+
+    def prepared(self) -> list[str]: ...
 
 
 @dataclass(slots=True)
@@ -95,8 +98,9 @@ class DispatchLink:
         self._outbox: Outbox | None = None
         self._asked_at: float | None = None  # When the report in flight was sent.
         self._again = False  # Something changed while it was.
-        self._drain = False
+        self._drain_by: float | None = None  # Asked to be drained, and until when; infinity for no deadline.
         self._exit = False
+        self._heard_at = asyncio.get_running_loop().time()
 
     # -- for the agent
 
@@ -104,11 +108,16 @@ class DispatchLink:
         if self._outbox is not None:
             self._outbox.put(Depart(live, number))
 
-    def drain(self) -> None:
-        """Ask to be drained, now and on every new connection."""
-        self._drain = True
-        if self._outbox is not None:
-            self._outbox.put(Drain())
+    def drain(self, deadline_s: float = 0.0) -> None:
+        """Ask to be drained, now and on every new connection; by the deadline, where one is given."""
+        self._drain_by = asyncio.get_running_loop().time() + (deadline_s or float("inf"))
+        if self._outbox is not None and self._boot.worker:
+            self._ask_for_drain(self._outbox, self._drain_by)
+
+    @property
+    def silent_s(self) -> float:
+        """How long no replica has answered a report."""
+        return asyncio.get_running_loop().time() - self._heard_at
 
     def exit(self) -> None:
         """Every runtime is gone: say so. `boot.exited` is set when the store knows."""
@@ -125,7 +134,7 @@ class DispatchLink:
             return
         term, rev = self._listener.position()
         self._asked_at = asyncio.get_running_loop().time()
-        self._outbox.put(Report(term, rev, self._listener.busy()))
+        self._outbox.put(Report(term, rev, self._listener.busy(), self._listener.prepared()))
 
     # -- the connection
 
@@ -173,6 +182,9 @@ class DispatchLink:
                     served = self._hear(said) or served
                     if isinstance(said, Gone | Goodbye) or self._boot.gone.is_set():
                         return served
+        except (aiohttp.ClientError, OSError) as error:
+            # A process that was frozen wakes to a ping on a connection that is gone: the answer has nowhere to go.
+            log.warning("the link to Dispatch broke", replica=url, why=str(error) or type(error).__name__)
         except BadValue as error:
             log.error("Dispatch said what we cannot read", replica=url, why=str(error))
         finally:
@@ -199,11 +211,16 @@ class DispatchLink:
             self._begin(outbox)
 
     def _begin(self, outbox: Outbox) -> None:
-        if self._drain:
-            outbox.put(Drain())
+        if self._drain_by is not None:
+            self._ask_for_drain(outbox, self._drain_by)
         if self._exit:
             outbox.put(Exit())
         self.report_soon()
+
+    def _ask_for_drain(self, outbox: Outbox, by: float) -> None:
+        # What is left of it: another machine's clock would not know when "by" is.
+        left_s = by - asyncio.get_running_loop().time()
+        outbox.put(Drain(0.0 if left_s == float("inf") else min(max(left_s, 0.001), DRAIN_MAX_S)))
 
     async def _report_every_second(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         """On the loop that runs the sessions: a Worker whose loop is blocked must look dead."""
@@ -254,6 +271,7 @@ class DispatchLink:
     def _reported(self, said: Reported) -> None:
         listener = self._listener
         self._asked_at = None
+        self._heard_at = asyncio.get_running_loop().time()
         if said.token:
             self._boot.token = said.token
             listener.registered(self._boot.worker, said.token)

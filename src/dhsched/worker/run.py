@@ -36,6 +36,8 @@ from dhsched.worker.settings import WorkerSettings
 
 log = structlog.get_logger(__name__)
 
+ALONE_S = 3.0  # A Worker that runs nothing waits this long for a replica to answer before it goes without a word.
+CUT_OVER_SHARE = 0.8  # Of `drain_s`: what has not moved by then is cut over, while this Worker still runs it.
 EXIT_S = 2.0  # For Dispatch to hear that we are gone; it finds out by itself otherwise.
 LOOK_S = 0.1  # Between two looks whether a draining Worker is empty.
 
@@ -147,7 +149,7 @@ class OneBoot:
         """Ask for it, and wait until everything has moved away or `drain_s` is over."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + self._settings.drain_s
-        self._link.drain()
+        self._link.drain(self._settings.drain_s * CUT_OVER_SHARE)
         while self._boot.worker and not self._drained() and not linked.done():
             if loop.time() >= give_up:
                 left = self._agent.runtimes if self._agent else 0
@@ -156,8 +158,12 @@ class OneBoot:
             await asyncio.sleep(LOOK_S)
 
     def _drained(self) -> bool:
+        """Nothing runs here, and nothing is on its way: as Dispatch says, or nobody is there to send anything."""
         agent = self._agent
-        return self._mode == "draining" and (agent is None or not (agent.runtimes or agent.rules.table))
+        if agent is not None and agent.runtimes:
+            return False
+        told = self._mode == "draining" and (agent is None or not agent.rules.table)
+        return told or self._link.silent_s >= ALONE_S
 
     async def _stop(self) -> None:
         if self._agent is not None:
@@ -178,6 +184,7 @@ class OneBoot:
             capacity=self._settings.capacity,
             pulls=self._pulls,
             say_depart=self._link.depart,
+            say_prepared=self._link.report_soon,
             teardown_s=self._settings.teardown_s,
         )
         log.info("registered", worker=worker, pool=self._settings.pool, capacity=self._settings.capacity)
@@ -203,6 +210,9 @@ class OneBoot:
 
     def busy(self) -> list[str]:
         return self._agent.busy() if self._agent is not None else []
+
+    def prepared(self) -> list[str]:
+        return self._agent.prepared() if self._agent is not None else []
 
     def _over(self, session: Session) -> None:
         if self._agent is not None:

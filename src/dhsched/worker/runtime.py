@@ -22,13 +22,17 @@ Runtime = Callable[[Session], Awaitable[None]]
 
 async def echo(session: Session) -> None:
     """Print what is consumed. The state it saves is how many items this live has seen, over all generations."""
-    seen = int(session.state) if session.state.isdigit() else 0
-    say(session, "open", seen=seen, config=session.config.decode(errors="replace"))
+    say(session, "open", seen=seen_by(session), config=session.config.decode(errors="replace"))
     async for item in session.inputs():
-        seen += 1
+        # Read here, not above: between being prepared and the first item another generation may have gone on.
+        seen = seen_by(session) + 1
         say(session, item.kind, seq=item.seq, text=item.text, boundary=item.boundary, seen=seen)
         session.state = str(seen).encode()
-    say(session, "close", seen=seen)
+    say(session, "close", seen=seen_by(session))
+
+
+def seen_by(session: Session) -> int:
+    return int(session.state) if session.state.isdigit() else 0
 
 
 def say(session: Session, event: str, **fields: Any) -> None:

@@ -87,6 +87,7 @@ class Session:
         "live",
         "metadata",
         "on_interrupt",
+        "on_prepared",
         "room",
     )
 
@@ -98,6 +99,7 @@ class Session:
         self.metadata = b""
         self.config = b""
         self.on_interrupt: Callable[[], None] | None = None
+        self.on_prepared: Callable[[], None] | None = None  # For the agent.
         self._port = port
         self._state = b""
         self._state_changed = False
@@ -203,6 +205,13 @@ class Session:
         self._claimed = True
         if self._may_claim:
             self._port.claim(self)
+        elif self.on_prepared is not None:
+            self.on_prepared()
+
+    @property
+    def prepared(self) -> bool:
+        """The runtime is built and asks for input, and its generation is not committed yet."""
+        return self._claimed and not self._may_claim and not self._closed
 
     def begins_after(self, after: int, config: bytes, saved: bytes) -> None:
         """The first pull of this session was granted: input begins after `after`.

@@ -28,19 +28,14 @@ if f[1] ~= epoch or f[3] ~= worker_id or number(epoch) <= floor or (slot ~= 'sta
   return { 'STALE', now, f[3], number(f[1]), number(f[6]) }
 end
 
-local acked, released = number(f[7]), number(f[8])
-local from = acked
-if f[4] ~= '' then
-  from = math.min(math.max(acked, number(after)), released)
-else
+if f[4] == '' then
   write_slot(worker_id, live, epoch, 'running')
   call('HDEL', key, 'starts', 'note')
   call('HSET', key, 'active', worker_id, 'claimed_at', now)
   leave_waiting(live, { waits = f[11] ~= '' and f[11] or nil }) -- Given up too early, it goes on where it is.
 end
-if from ~= released then
-  call('HSET', key, 'released', from, 'at_boundary', '')
-end
+-- No cursor moves: what was released stays so, or a late pull would let a planned move repeat it.
+local from = math.min(math.max(number(f[7]), number(after)), number(f[8]))
 call('HSET', key, 'controller', controller)
 local pull_no = call('HINCRBY', key, 'pull_no', 1)
 local data = call('HMGET', prefix .. 'data:' .. live, 'metadata', 'config', 'saved')

@@ -30,7 +30,7 @@ class Refused(DhschedError):
         super().__init__(f"{detail} ({self.code})")
 
 
-class Client:
+class Server:
     """One server. `timeout_s` bounds each call; without a `key`, one is looked for."""
 
     def __init__(self, url: str = DEFAULT_URL, *, timeout_s: float = 30.0, key: str | None = None) -> None:
@@ -82,6 +82,14 @@ class Client:
                 raise key_refused(self._url, str(status))
             ready = self._minted.take(json.loads(raw))
         return {**ready, **chosen}
+
+    def text(self, path: str) -> str:
+        """What is served at `path` outside the API, as it is: metrics, health."""
+        target = self._parts.path.rstrip("/") + path
+        status, raw = self._exchange("GET", target, None, self._access(), self._timeout_s)
+        if status >= 400:
+            raise Refused(status, {"detail": f"{self._url}{path} answered {status}"})
+        return raw.decode(errors="replace")
 
     def _exchange(
         self, method: str, target: str, body: Any, headers: Mapping[str, str], timeout_s: float

@@ -1,0 +1,376 @@
+"""A Worker dies, and another one is drained, under 4,000 lives with input flowing. Everything is a process of its own.
+
+Killed: how long until it is called lost (`detect_ms`), until each of its lives is claimed elsewhere (`reclaimed_*`),
+whether all of them are (`recovered_fraction`), and what became of every item (`lost_items`, `consumed_twice`).
+
+Drained: the same books, in which a planned move loses and repeats nothing (`dropped`, `drain_consumed_twice`), and how
+long a live is silent: from the last item that the source consumed to the first one on the target. To see that, some of
+its lives are given an item every `dense_ms`: the blackout is measured to that grain, and includes it.
+
+Claims are timed by the store, everything else by the monotonic clock that all processes of one machine share; how the
+two clocks stand to each other is read once, right before the kill.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from dhsched.bench.processes import Child, percentile, start
+from dhsched.bench.recovery_end import RECORDS
+from dhsched.errors import DhschedError
+from dhsched.ownership import outcomes as o
+from dhsched.ownership.limits import Limits
+from dhsched.ownership.placing import Create
+from dhsched.store.embedded import Embedded
+from dhsched.store.redis import RedisStore
+
+POOL, DIGITAL_ID = "bench", "bench"
+CLAIM_S = 120.0  # For all lives to be claimed at the start.
+RECOVER_S = 120.0  # For all lives of the dead Worker to be claimed elsewhere.
+DRAIN_S = 600.0
+FLOW_S = 60.0  # For everything pushed to be consumed, once pushing has stopped.
+PUSH_S = 0.02  # Between two frames of a pusher.
+LOOK_S = 0.02
+STEADY_S = 3.0  # Input flows this long before anything is done to it.
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much of what. Capacity leaves room for one Worker's lives on the others."""
+
+    workers: int = 8
+    lives: int = 4_000
+    dispatch: int = 2
+    infer: int = 2
+    rate: int = 500
+    dense: int = 16
+    dense_ms: int = 20
+
+    @property
+    def capacity(self) -> int:
+        return -(-self.lives * 5 // (4 * (self.workers - 1)))
+
+
+class Consumed(NamedTuple):
+    """One item, as a runtime was given it."""
+
+    at: float
+    live: str
+    epoch: int
+    seq: int
+
+
+async def bench_recovery(size: Size, say: Callable[[str], None]) -> dict[str, Any]:
+    """One Worker killed, then another one drained."""
+    async with running(size, say) as cell:
+        result: dict[str, Any] = {"workers": size.workers, "lives": size.lives, "items_per_s": size.rate}
+        async with cell.flowing(size.rate):
+            await asyncio.sleep(STEADY_S)
+            result |= await killed(cell, say)
+        result |= await cell.books(prefix="")
+        say(f"killed: {result}")
+        async with cell.flowing(size.rate):
+            await asyncio.sleep(STEADY_S)
+            drained = await drain(cell, size, say)
+        books = await cell.books(prefix="drain_")
+        return result | drained | {"dropped": books["drain_lost_items"]} | books
+
+
+# -- the two accidents
+
+
+async def killed(cell: Cell, say: Callable[[str], None]) -> dict[str, Any]:
+    victim = cell.workers[0]
+    worker, lives = await cell.lives_of(victim.name)
+    offset_s = await cell.store_minus_monotonic_s()
+    began = time.monotonic()
+    os.kill(victim.pid, signal.SIGKILL)
+    detected = await cell.until_lost(worker)
+    say(f"called lost after {(detected - began) * 1000:.0f} ms, with {len(lives)} lives")
+    claimed: dict[str, float] = {}
+    while len(claimed) < len(lives) and time.monotonic() < began + RECOVER_S:
+        await asyncio.sleep(LOOK_S * 5)
+        for live, at_ms in await cell.claimed_elsewhere([live for live in lives if live not in claimed], worker):
+            claimed[live] = at_ms / 1000 - offset_s - began
+    times = [seconds * 1000 for seconds in claimed.values()]
+    return {
+        "lives_of_the_dead_worker": len(lives),
+        "recovered_fraction": round(len(claimed) / max(1, len(lives)), 4),
+        "detect_ms": round((detected - began) * 1000),
+        "reclaimed_p50_ms": round(percentile(times, 0.5)),
+        "reclaimed_p99_ms": round(percentile(times, 0.99)),
+        "reclaimed_max_ms": round(max(times, default=0)),
+    }
+
+
+async def drain(cell: Cell, size: Size, say: Callable[[str], None]) -> dict[str, Any]:
+    worker, lives = await cell.lives_of(cell.workers[1].name)
+    dense = lives[: size.dense]
+    async with cell.flowing(len(dense) * 1000 // size.dense_ms, dense):
+        await asyncio.sleep(STEADY_S)
+        began = time.monotonic()
+        await cell.drain(worker)
+        left = await cell.until_empty(worker, DRAIN_S)
+        took_s = time.monotonic() - began
+        say(f"drained of {len(lives)} lives in {took_s:.1f} s, {left} left")
+        await asyncio.sleep(1.0)
+    silences = blackouts([one for one in cell.consumed() if one.at >= began - STEADY_S], {*dense})
+    return {
+        "drained_lives": len(lives) - left,
+        "drain_s": round(took_s, 1),
+        "drain_forced": await cell.forced(),
+        "blackouts": len(silences),
+        "blackout_p50_ms": percentile(silences, 0.5),
+        "blackout_p99_ms": percentile(silences, 0.99),
+        "blackout_grain_ms": size.dense_ms,
+    }
+
+
+def blackouts(consumed: Sequence[Consumed], lives: set[str]) -> list[float]:
+    """For each of these lives that changed its generation once: from its last item before to its first one after."""
+    by_live: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for one in consumed:
+        if one.live in lives:
+            by_live[one.live][one.epoch].append(one.at)
+    found = []
+    for epochs in by_live.values():
+        if len(epochs) == 2:
+            before, after = (epochs[epoch] for epoch in sorted(epochs))
+            found.append((min(after) - max(before)) * 1000)
+    return found
+
+
+# -- the deployment
+
+
+class Cell:
+    """The deployment under measurement, and what is asked of it."""
+
+    def __init__(self, store: RedisStore, http: aiohttp.ClientSession, records: Path) -> None:
+        self.store = store
+        self.records = records
+        self.dispatch: list[Child] = []
+        self.infer: list[Child] = []
+        self.workers: list[Child] = []
+        self.lives: list[str] = []
+        self._http = http
+        self._numbers: Counter[str] = Counter()
+        self._seen: dict[tuple[str, int], int] = {}
+
+    # -- input
+
+    @asynccontextmanager
+    async def flowing(self, rate: int, lives: Sequence[str] | None = None) -> AsyncIterator[None]:
+        """Input for these lives in turn, at a rate, until the block is left."""
+        # A producer of its own: two streams of one would make gaps in each other's numbers.
+        producer = "all" if lives is None else "dense"
+        chosen = [live.partition("/")[2] for live in (self.lives if lives is None else lives)]
+        url = f"{self.infer[-1].url}/v1/stream?producer={producer}"
+        async with self._http.ws_connect(url, max_msg_size=0) as socket:
+            pushing = asyncio.create_task(self._push(socket, producer, chosen, rate))
+            hearing = asyncio.create_task(self._hear(socket))
+            try:
+                yield
+            finally:
+                pushing.cancel()
+                await asyncio.gather(pushing, return_exceptions=True)
+                await asyncio.sleep(0.5)  # For what is in flight to be answered.
+                hearing.cancel()
+                [heard] = await asyncio.gather(hearing, return_exceptions=True)
+        if isinstance(heard, DhschedError):
+            raise heard
+
+    async def _push(self, socket: aiohttp.ClientWebSocketResponse, producer: str, lives: list[str], rate: int) -> None:
+        began, sent = time.monotonic(), 0
+        while True:
+            due = int((time.monotonic() - began) * rate) - sent
+            pushes = []
+            for _ in range(due):
+                live = lives[sent % len(lives)]
+                sent += 1
+                self._numbers[f"{producer} {live}"] += 1
+                pushes.append({"live": live, "n": self._numbers[f"{producer} {live}"], "text": "Hi.", "boundary": True})
+            if pushes:
+                await socket.send_str(msgspec.json.encode(pushes).decode())
+            await asyncio.sleep(PUSH_S)
+
+    async def _hear(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        async for message in socket:
+            for answer in msgspec.json.decode(message.data):
+                if "problem" in answer:
+                    raise DhschedError(f"a push was refused: {answer['problem']}")
+
+    # -- what became of it
+
+    def consumed(self) -> list[Consumed]:
+        found = []
+        for file in self.records.glob("*.txt"):
+            for line in file.read_text().splitlines():
+                at, live, epoch, seq = line.split()
+                found.append(Consumed(float(at), live, int(epoch), int(seq)))
+        return sorted(found)
+
+    async def books(self, *, prefix: str) -> dict[str, Any]:
+        """Once all is consumed: items that nobody consumed, and those consumed more than once, since the last books."""
+        give_up = time.monotonic() + FLOW_S
+        while unacked := sum(appended - acked for appended, acked in (await self._cursors()).values()):
+            if time.monotonic() > give_up:
+                raise DhschedError(f"{unacked} items were not acked {FLOW_S:g} s after the last one was pushed")
+            await asyncio.sleep(0.2)
+        times = Counter((one.live, one.seq) for one in self.consumed())
+        appended = {(live, seq) for live, (last, _) in (await self._cursors()).items() for seq in range(1, last + 1)}
+        lost = sum(1 for item in appended if item not in self._seen and not times[item])
+        twice = sum(count - max(1, self._seen.get(item, 1)) for item, count in times.items() if count > 1)
+        items = len(appended) - len(self._seen)
+        self._seen = dict(times)
+        return {f"{prefix}items": items, f"{prefix}lost_items": lost, f"{prefix}consumed_twice": twice}
+
+    async def _cursors(self) -> dict[str, tuple[int, int]]:
+        link, keys = self.store.link, self.store.keys
+        calls = [link.call("HMGET", keys.of("live", live), "appended", "acked") for live in self.lives]
+        rows = await asyncio.gather(*calls)
+        return {live: (int(row[0]), int(row[1])) for live, row in zip(self.lives, rows, strict=True)}
+
+    # -- Workers and their lives
+
+    async def lives_of(self, name: str) -> tuple[str, list[str]]:
+        """A Worker's id, and the lives that it runs."""
+        link, keys = self.store.link, self.store.keys
+        for worker in await link.call("ZRANGE", keys.of("workers"), 0, -1):
+            if worker.decode().rpartition("#")[0] == name:
+                table = await link.call("HGETALL", keys.of("slots", worker.decode()))
+                tags = [tag.decode() for tag in (table if isinstance(table, dict) else table[::2])]
+                return worker.decode(), [tag.rpartition("@")[0] for tag in tags]
+        raise DhschedError(f"Worker {name} is not there")
+
+    async def until_empty(self, worker: str, wait_s: float) -> int:
+        """Wait until the Worker has nothing left; how many slots it has all the same."""
+        give_up = time.monotonic() + wait_s
+        while True:
+            left = int(await self.store.link.call("HLEN", self.store.keys.of("slots", worker)))
+            if not left or time.monotonic() > give_up:
+                return left
+            await asyncio.sleep(LOOK_S * 5)
+
+    async def until_lost(self, worker: str) -> float:
+        give_up = time.monotonic() + RECOVER_S
+        while await self.store.link.call("HGET", self.store.keys.of("worker", worker), "lost") != b"1":
+            if time.monotonic() > give_up:
+                raise DhschedError(f"Worker {worker} was not called lost within {RECOVER_S:g} s")
+            await asyncio.sleep(LOOK_S)
+        return time.monotonic()
+
+    async def claimed_elsewhere(self, lives: Sequence[str], worker: str) -> list[tuple[str, int]]:
+        """Those that another Worker has claimed, and when by the store's clock."""
+        link, keys = self.store.link, self.store.keys
+        calls = [link.call("HMGET", keys.of("live", live), "active", "claimed_at") for live in lives]
+        rows = zip(lives, await asyncio.gather(*calls), strict=True)
+        return [(live, int(at)) for live, (active, at) in rows if active and active.decode() != worker and at]
+
+    async def store_minus_monotonic_s(self) -> float:
+        """Between the store's clock and ours, from the quickest of a few answers."""
+        tries = []
+        for _ in range(20):
+            before = time.monotonic()
+            seconds, micros = await self.store.link.call("TIME")
+            after = time.monotonic()
+            tries.append((after - before, int(seconds) + int(micros) / 1e6 - (before + after) / 2))
+        return min(tries)[1]
+
+    async def drain(self, worker: str) -> None:
+        # A WorkerID has a `#` in it.
+        url = URL(f"{self.dispatch[0].url}/v1/workers/{quote(worker, safe='')}/drain", encoded=True)
+        async with self._http.post(url, json={}) as response:
+            response.raise_for_status()
+
+    async def forced(self) -> int:
+        """Cutovers that did not wait for a boundary, by the replicas' own count."""
+        forced = 0
+        for replica in self.dispatch:
+            async with self._http.get(f"{replica.url}/metrics") as response:
+                for line in (await response.text()).splitlines():
+                    if line.startswith("dhsched_drain_moves_total") and 'how="forced"' in line:
+                        forced += int(float(line.split()[-1]))
+        return forced
+
+    # -- starting
+
+    async def configure(self) -> None:
+        url = self.dispatch[0].url
+        async with self._http.put(f"{url}/v1/pools/{POOL}", json={}) as response:
+            response.raise_for_status()
+        body = {"pools": [{"pool": POOL}]}
+        async with self._http.put(f"{url}/v1/digital-ids/{DIGITAL_ID}", json=body) as response:
+            response.raise_for_status()
+
+    async def place_all(self, count: int, workers: int) -> None:
+        """Create every live and wait until each is claimed. The Workers' start budgets are not what is measured."""
+        link, keys = self.store.link, self.store.keys
+        await self._until(lambda: link.call("ZCARD", keys.of("room", POOL)), workers, "Workers were there")
+        self.lives = [f"default/l{n}" for n in range(count)]
+        for live in self.lives:
+            create = Create(digital_id=DIGITAL_ID, fingerprint="f")
+            placed = await self.store.place(
+                live=live, operation=f"op-{live[8:]}", because="create", create=create, pools=[POOL]
+            )
+            if not isinstance(placed, o.Committed):
+                raise DhschedError(f"{live} was not placed: {placed}")
+
+        async def claimed() -> int:
+            return sum(1 for _ in await self.claimed_elsewhere(self.lives, ""))
+
+        await self._until(claimed, count, "lives were claimed")
+
+    async def _until(self, count: Callable[[], Any], wanted: int, what: str) -> None:
+        give_up = time.monotonic() + CLAIM_S
+        while (found := await count()) < wanted:
+            if time.monotonic() > give_up:
+                raise DhschedError(f"{found} of {wanted} {what} after {CLAIM_S:g} s")
+            await asyncio.sleep(0.2)
+
+
+@asynccontextmanager
+async def running(size: Size, say: Callable[[str], None]) -> AsyncIterator[Cell]:
+    """Every process, with every live claimed."""
+    async with contextlib.AsyncExitStack() as stack:
+        server = await stack.enter_async_context(Embedded(appendfsync="no"))
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dhsched-bench-"))
+        limits = Limits(starts_create_max=size.lives)
+        store = await stack.enter_async_context(await RedisStore.open(server.address, limits=limits))
+        http = await stack.enter_async_context(aiohttp.ClientSession())
+        cell = Cell(store, http, Path(folder))
+        quiet, verb = ("--log-level", "error"), ("-m", "dhsched.cli.child", "run")
+        where = ("--store", server.address.url(), "--port", "0")
+        for kind, count, children in (("dispatch", size.dispatch, cell.dispatch), ("infer", size.infer, cell.infer)):
+            for n in range(count):
+                child = await start(f"{kind}-{n}", *verb, kind, *where, *quiet)
+                stack.push_async_callback(child.stop)
+                children.append(child)
+        await asyncio.gather(*(child.until_ready() for child in [*cell.dispatch, *cell.infer]))
+        await cell.configure()
+        os.environ[RECORDS] = folder
+        runtime = ["--runtime", "dhsched.bench.recovery_end:measured", "--pool", POOL, "--locks", folder]
+        runtime += ["--capacity", str(size.capacity), "--dispatch", ",".join(child.url for child in cell.dispatch)]
+        for n in range(size.workers):
+            child = await start(f"bench-{n}", *verb, "worker", *runtime, "--name", f"bench-{n}", *quiet)
+            stack.push_async_callback(child.stop)
+            cell.workers.append(child)
+        say(f"placing {size.lives} lives on {size.workers} Workers")
+        await cell.place_all(size.lives, size.workers)
+        yield cell

@@ -1,0 +1,208 @@
+"""`dhsched demo`: the story by itself, on a deployment of its own: speak, kill, go on, drain, A to B to A.
+
+Everything is real: processes, a store, sockets, kill -9 and SIGSTOP. The times in the timeline are measured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dhsched.cli.up import DIGITAL_ID, READY_S, Children, UpSettings, development_keys
+from dhsched.client import Client
+from dhsched.errors import DhschedError
+from dhsched.store.embedded import Embedded
+
+LIVE = "anna"
+STEP_S = 30.0  # For any one thing to happen.
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """One line of a runtime: what it consumed, and as which generation."""
+
+    at: float
+    worker: str
+    epoch: int
+    event: str
+    text: str
+
+
+@dataclass(slots=True)
+class Story:
+    """What was done and what was heard, by one clock."""
+
+    began: float = field(default_factory=time.monotonic)
+    heard: list[Heard] = field(default_factory=list)
+    rows: list[tuple[float, str]] = field(default_factory=list)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def tell(self, what: str) -> float:
+        """A line of the timeline."""
+        now = time.monotonic()
+        self.rows.append((now, what))
+        typer.echo(f"{now - self.began:8.3f} s  {what}")
+        return now
+
+    def hear(self, _name: str, line: bytes) -> None:
+        try:
+            said: dict[str, Any] = json.loads(line)
+        except ValueError:
+            return
+        if said.get("event") in ("text", "open", "interrupt"):
+            event, text = str(said["event"]), str(said.get("text", ""))
+            self.heard.append(Heard(time.monotonic(), said["worker"], said["epoch"], event, text))
+            self.changed.set()
+
+    async def until(self, wanted: Callable[[Heard], bool], what: str) -> Heard:
+        """The first line like this, or an error that says what did not come."""
+        give_up = time.monotonic() + STEP_S
+        while True:
+            for each in self.heard:
+                if wanted(each):
+                    return each
+            self.changed.clear()
+            try:
+                await asyncio.wait_for(self.changed.wait(), give_up - time.monotonic())
+            except TimeoutError:
+                raise DhschedError(f"the demo waited {STEP_S:g} s for {what}; try it with --log-level info") from None
+
+
+def demo(
+    log_level: Annotated[str, typer.Option(help="Of all processes: debug, info, warning or error.")] = "error",
+) -> None:
+    """Watch a live survive: kill -9 of its Worker, a drain, and a zombie that wakes up."""
+    asyncio.run(run_demo(log_level))
+
+
+async def run_demo(log_level: str) -> None:
+    settings = UpSettings(workers=3, capacity=4, dispatch_ports=(0, 0), infer_port=0, log_level=log_level)
+    story = Story()
+    with tempfile.TemporaryDirectory(prefix="dhsched-demo-") as locks:
+        async with Embedded(None) as store:
+            keys = await development_keys(store.address.url())
+            children = Children(settings, store.address.url(), Path(locks), hear=story.hear, keys=keys)
+            try:
+                typer.echo("starting a store, two Dispatch replicas, an Infer-Controller and three Workers ...")
+                await asyncio.wait_for(children.start(), READY_S)
+                async with Client(children.dispatch, children.infer, key=keys.admin) as client:
+                    await Tour(story, children, client).walk()
+            except TimeoutError:
+                raise DhschedError(f"not everything was up after {READY_S:g} s; try --log-level info") from None
+            finally:
+                await children.stop()
+
+
+class Tour:
+    """The story, told step by step."""
+
+    def __init__(self, story: Story, children: Children, client: Client) -> None:
+        self.story = story
+        self.children = children
+        self.client = client
+
+    async def walk(self) -> None:
+        await self.speak()
+        await self.kill()
+        await self.drain()
+        await self.zombie()
+        generations = (await self.client.history(LIVE)).generations
+        typer.echo(f"\n{len(generations)} generations, one owner at a time:")
+        for row in reversed(generations):
+            typer.echo(f"  epoch {row.epoch}  {row.worker:<12} because of {row.cause}")
+
+    async def speak(self) -> None:
+        placed = await self.client.create(DIGITAL_ID, live_id=LIVE, wait_s=10)
+        self.story.tell(f"created: live {LIVE} is on {placed.worker}, epoch {placed.epoch}")
+        await self.say("Good evening.")
+
+    async def kill(self) -> None:
+        owner = await self.client.get(LIVE)
+        began = self.story.tell(f"kill -9 of {owner.worker}, which is speaking; nobody asks it for help")
+        os.kill(self.pid(owner.worker), signal.SIGKILL)
+        await self.client.push(LIVE, "Did you miss me?", boundary=True)
+        found = await self.story.until(lambda h: h.text == "Did you miss me?", "the next Worker to go on")
+        self.after(began, f"{found.worker} goes on in epoch {found.epoch}, where the last ack stood")
+
+    async def drain(self) -> None:
+        owner = await self.client.get(LIVE)
+        began = self.story.tell(
+            f"drain of {owner.worker}: another Worker prepares, the live moves at the end of a sentence"
+        )
+        await self.client.drain(owner.worker)
+        await self.client.push(LIVE, "This sentence is said once.", boundary=True)
+        await self.moved(owner.epoch)
+        await self.say("And here we go on.")
+        said = [h for h in self.story.heard if h.text == "This sentence is said once."]
+        self.after(began, f"moved; the sentence was consumed {len(said)} time{'s' if len(said) != 1 else ''}")
+        await self.client.undrain(owner.worker)
+
+    async def zombie(self) -> None:
+        """A is frozen, the live goes to B; A wakes and the live comes back to A: two epochs of it on one Worker."""
+        first = await self.client.get(LIVE)
+        began = self.story.tell(f"SIGSTOP of {first.worker}: it is frozen, not dead")
+        os.kill(self.pid(first.worker), signal.SIGSTOP)
+        try:
+            await self.client.push(LIVE, "Said while A is frozen.", boundary=True)
+            second = await self.story.until(
+                lambda h: h.text == "Said while A is frozen." and h.epoch > first.epoch, "another Worker to go on"
+            )
+            self.after(began, f"{second.worker} has taken over in epoch {second.epoch}")
+            superseded = time.monotonic()
+        finally:
+            os.kill(self.pid(first.worker), signal.SIGCONT)
+        self.story.tell(f"SIGCONT: {first.worker} wakes up and still believes in epoch {first.epoch}")
+        await self.ready(first.worker)
+        back = await self.client.move(LIVE, to=first.worker)
+        self.story.tell(f"moved back to {back.worker} in epoch {back.epoch}: A, B, A")
+        await self.say("Only the latest epoch hears this.")
+        zombie = [h for h in self.story.heard if h.epoch == first.epoch and h.at > superseded and h.event == "text"]
+        given = sum(h.text.startswith("Only") for h in zombie)
+        self.story.tell(
+            f"the zombie of epoch {first.epoch} played {len(zombie) - given} items that it had been granted before it "
+            f"was superseded (their acks were refused), and was given {given} since"
+        )
+
+    # -- helpers
+
+    async def say(self, text: str) -> None:
+        began = time.monotonic()
+        await self.client.push(LIVE, text, boundary=True)
+        found = await self.story.until(lambda h: h.text == text, f"the words {text!r}")
+        self.story.tell(f"{found.worker} (epoch {found.epoch}) says: {text}  [{(found.at - began) * 1000:.0f} ms]")
+
+    def after(self, began: float, what: str) -> None:
+        self.story.tell(f"{what}  [{time.monotonic() - began:.2f} s after]")
+
+    async def moved(self, epoch: int) -> None:
+        await self._wait(lambda live: live.epoch > epoch and live.active, f"live {LIVE} to leave epoch {epoch}")
+
+    async def ready(self, worker: str) -> None:
+        give_up = time.monotonic() + STEP_S
+        while time.monotonic() < give_up:
+            if [w async for w in self.client.workers(status="ready") if w.worker == worker]:
+                return
+            await asyncio.sleep(0.1)
+        raise DhschedError(f"{worker} did not report again within {STEP_S:g} s")
+
+    async def _wait(self, wanted: Callable[[Any], bool], what: str) -> None:
+        give_up = time.monotonic() + STEP_S
+        while time.monotonic() < give_up:
+            if wanted(await self.client.get(LIVE)):
+                return
+            await asyncio.sleep(0.05)
+        raise DhschedError(f"the demo waited {STEP_S:g} s for {what}")
+
+    def pid(self, worker: str) -> int:
+        name = worker.partition("#")[0]
+        return next(child.process.pid for child in self.children.all if child.name == name)

@@ -1,0 +1,255 @@
+"""`dhsched doctor`: what would keep a deployment from working here, each finding with what to do about it.
+
+It changes nothing: it connects, asks and closes. Exit code 1 if something is broken; a warning alone is 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json as json_
+import os
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+import typer
+
+from dhsched.cli.live_input import INFER, INFER_DEFAULT
+from dhsched.cli.remote import URL, Json, Url, table
+from dhsched.errors import DhschedError
+
+CLOCK_WARN_S = 1.0
+STORE_SLOW_MS = 5.0
+FILES_MIN = 4_096
+MEMORY_WARN = 0.8
+ASK_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check. `remedy` is what to do, where there is something to do."""
+
+    check: str
+    state: Literal["ok", "warning", "broken"]
+    found: str
+    remedy: str = ""
+
+
+def doctor(
+    store: Annotated[
+        str | None, typer.Option(envvar="DHSCHED_STORE", help="Also look at this store.", metavar="URL")
+    ] = None,
+    infer: Annotated[
+        str | None, typer.Option(envvar=INFER, metavar="URL", help=f"An Infer-Controller; {INFER_DEFAULT}.")
+    ] = None,
+    json: Json = False,
+    url: Url = URL,
+) -> None:
+    """Check this machine, the store, the roles, their settings and the clocks."""
+    findings = asyncio.run(_examine(store, url, (infer or INFER_DEFAULT).rstrip("/")))
+    if json:
+        typer.echo(json_.dumps([asdict(finding) for finding in findings], indent=2))
+    else:
+        table(("check", "state", "found"), [[each.check, each.state, each.found] for each in findings])
+        for each in findings:
+            if each.remedy:
+                typer.echo(f"{each.check}: {each.remedy}")
+    if any(finding.state == "broken" for finding in findings):
+        raise typer.Exit(1)
+
+
+async def _examine(store: str | None, dispatch: str, infer: str) -> list[Finding]:
+    found = [*_machine(), *_settings()]
+    found += [each async for each in _store(store)]
+    for role, url in (("dispatch", dispatch), ("infer", infer)):
+        found += [each async for each in _role(role, url)]
+    return found
+
+
+# -- this machine
+
+
+def _machine() -> Iterator[Finding]:
+    import dhsched
+
+    version = ".".join(str(part) for part in sys.version_info[:3])
+    yield Finding("python", "ok", f"{version}, dhsched {dhsched.__version__}")
+    for extra, package, what in (
+        ("avatar", "aiortc", "the talking face and the room"),
+        ("evaluation", "matplotlib", "plots"),
+    ):
+        try:
+            yield Finding(f"extra {extra}", "ok", f"{package} {metadata.version(package)}")
+        except metadata.PackageNotFoundError:
+            yield Finding(f"extra {extra}", "ok", f"not installed: no {what}", f"pip install 'dhsched[{extra}]'")
+    yield from _files()
+
+
+def _files() -> Iterator[Finding]:
+    try:
+        import resource
+    except ImportError:  # Not on Windows.
+        return
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if files >= FILES_MIN:
+        yield Finding("open files", "ok", str(files))
+    else:
+        yield Finding(
+            "open files", "warning", f"at most {files}", f"raise it to {FILES_MIN} or more (ulimit -n, LimitNOFILE=)"
+        )
+
+
+def _settings() -> Iterator[Finding]:
+    """Every role's settings as this environment gives them."""
+    from dhsched.infer.settings import InferSettings
+    from dhsched.settings import DispatchSettings, settings_from
+
+    for kind in (DispatchSettings, InferSettings):
+        try:
+            settings_from(kind, {})
+        except DhschedError as error:
+            yield Finding(f"settings {kind.ROLE}", "broken", str(error), "correct or unset it")
+        else:
+            yield Finding(f"settings {kind.ROLE}", "ok", "every value is within its limits")
+
+
+# -- the store
+
+
+async def _store(url: str | None) -> AsyncIterator[Finding]:
+    from dhsched.store.address import parse_address
+    from dhsched.store.embedded import choose_server_binary
+    from dhsched.store.link import Link, LinkSettings
+
+    if url is None:
+        try:
+            yield Finding("store", "ok", f"none given; dhsched runs {choose_server_binary().name} itself")
+        except DhschedError as error:
+            yield Finding("store", "broken", str(error), "install one, or give --store URL")
+        return
+    try:
+        address = parse_address(url)
+        link = await Link.open(address, {}, LinkSettings(connect_s=ASK_S, client_name="dhsched-doctor"))
+    except DhschedError as error:
+        yield Finding("store", "broken", str(error), "start it, or correct --store / DHSCHED_STORE")
+        return
+    async with link:
+        async for finding in _store_answers(link, address.redacted()):
+            yield finding
+
+
+async def _store_answers(link: Any, shown: str) -> AsyncIterator[Finding]:
+    from dhsched.store.reads import parse_info
+
+    began = time.perf_counter()
+    for _ in range(20):
+        await link.call("PING")
+    each_ms = (time.perf_counter() - began) / 20 * 1000
+    info = parse_info(await link.call("INFO"))
+    name = info.get("server_name", "redis")
+    version = info.get("valkey_version") or info.get("redis_version", "?")
+    yield Finding("store", "ok", f"{name} {version} at {shown}")
+    if each_ms <= STORE_SLOW_MS:
+        yield Finding("store round trip", "ok", f"{each_ms:.2f} ms")
+    else:
+        yield Finding(
+            "store round trip", "warning", f"{each_ms:.1f} ms", "each placement waits for one: bring the store nearer"
+        )
+    if info.get("role") != "master":
+        yield Finding("store role", "broken", str(info.get("role")), "give the primary's address: a replica is behind")
+    if info.get("aof_enabled") == "1":
+        yield Finding("store durability", "ok", "append-only file is on")
+    else:
+        yield Finding(
+            "store durability",
+            "warning",
+            "no append-only file: a restart forgets every live",
+            "set appendonly yes (docs/faults.md says what each appendfsync can lose)",
+        )
+    async for finding in _store_memory(link, info):
+        yield finding
+    seconds, micros = await link.call("TIME")
+    off = abs(time.time() - (int(seconds) + int(micros) / 1e6))
+    if off <= CLOCK_WARN_S:
+        yield Finding("clocks", "ok", f"the store's differs from this machine's by {off:.2f} s")
+    else:
+        yield Finding(
+            "clocks",
+            "warning",
+            f"the store's differs from this machine's by {off:.1f} s",
+            "nothing decides by comparing them, but logs will not line up: run an NTP client",
+        )
+
+
+async def _store_memory(link: Any, info: Any) -> AsyncIterator[Finding]:
+    most, used = int(info.get("maxmemory", 0)), int(info.get("used_memory", 0))
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        yield Finding(
+            "store eviction",
+            "broken",
+            f"maxmemory-policy is {policy}: the store may delete lives",
+            "CONFIG SET maxmemory-policy noeviction, and in its configuration file",
+        )
+    if not most:
+        yield Finding("store memory", "ok", f"{used / 2**20:.0f} MiB used, no limit set")
+    elif used / most < MEMORY_WARN:
+        yield Finding("store memory", "ok", f"{used / most:.0%} of {most / 2**20:.0f} MiB")
+    else:
+        yield Finding(
+            "store memory",
+            "warning",
+            f"{used / most:.0%} of {most / 2**20:.0f} MiB",
+            "at 90 % creates and pushes are refused: raise maxmemory",
+        )
+
+
+# -- the roles
+
+
+async def _role(role: str, url: str) -> AsyncIterator[Finding]:
+    import aiohttp
+
+    timeout = aiohttp.ClientTimeout(total=ASK_S)
+    try:
+        async with aiohttp.ClientSession(timeout=timeout) as http, http.get(f"{url}/readyz") as response:
+            body = await response.json(content_type=None)
+    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+        yield _nobody(role, url, error)
+        return
+    answer = body if isinstance(body, dict) else {"not": "ours"}
+    if response.status == 200 and answer.get("role") == role:
+        yield Finding(role, "ok", f"{answer['instance']} is ready at {url}")
+    elif response.status == 200 and not answer:
+        yield Finding(role, "ok", f"ready at {url}, where access is by keys")
+    elif "code" in answer:
+        yield Finding(
+            role, "broken", str(answer.get("detail")), "its log says more; a replica without a store waits for it"
+        )
+    else:
+        yield Finding(
+            role, "broken", f"what answers at {url} is not {role}", f"give its address, or another --port for {role}"
+        )
+
+
+def _nobody(role: str, url: str, error: Exception) -> Finding:
+    """Nobody answers: is the port free, or does something else hold it?"""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        taken = probe.connect_ex((parts.hostname or "127.0.0.1", port)) == 0
+    if taken:
+        return Finding(
+            role,
+            "broken",
+            f"{url} is taken by something else ({type(error).__name__})",
+            f"choose another --port for {role}",
+        )
+    start = "dhsched up" if os.environ.get("DHSCHED_STORE") is None else f"dhsched run {role}"
+    return Finding(role, "warning", f"nobody answers at {url}; the port is free", f"start it: {start}")

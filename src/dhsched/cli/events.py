@@ -1,0 +1,51 @@
+"""`dhsched events`: what happened to the fleet, and what is happening."""
+
+from __future__ import annotations
+
+import asyncio
+import json as json_
+from typing import Annotated, Any
+
+import typer
+
+from dhsched.cli.live_input import server_sent
+from dhsched.cli.remote import URL, Json, Url, client, moment, show, text
+from dhsched.errors import DhschedError
+
+COLUMNS = ("time", "kind", "worker", "live", "numbers")
+
+
+def events(
+    limit: Annotated[int, typer.Option(min=1, max=1_000, help="The latest so many.")] = 100,
+    after: Annotated[str | None, typer.Option(help="Those after this event id.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what happens, until interrupted.")] = False,
+    json: Json = False,
+    url: Url = URL,
+) -> None:
+    """What happened to the fleet, the latest last."""
+    if follow:
+        asyncio.run(_follow(url, {"limit": str(limit), **({"after": after} if after else {})}, json))
+        return
+    document = client(url).call("GET", "events", query={"limit": limit, "after": after})
+    show(document, json, COLUMNS, [row(event) for event in document["events"]])
+
+
+async def _follow(url: str, query: dict[str, str], json: bool) -> None:
+    import aiohttp  # Late, as in all verbs.
+
+    try:
+        async for _kind, event in server_sent(f"{url.rstrip('/')}/v1/events", query):
+            typer.echo(json_.dumps(event) if json else line(event))
+    except aiohttp.ClientError as error:
+        raise DhschedError(f"the event stream of {url} broke off ({error}); ask again, with --after") from error
+
+
+def row(event: dict[str, Any]) -> dict[str, str]:
+    numbers = "  ".join(f"{name}={text(value)}" for name, value in event["numbers"].items())
+    live = event["live_id"]
+    return {**event, "time": moment(event["at_ms"]), "live": live, "numbers": numbers}
+
+
+def line(event: dict[str, Any]) -> str:
+    told = row(event)
+    return "  ".join(told[column] for column in COLUMNS if told[column])

@@ -1,0 +1,32 @@
+"""`dhsched recoveries`: lives that lost their Worker and have no other one yet."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from dhsched.cli.remote import URL, Json, Url, all_pages, moment, show
+
+COLUMNS = ("live_id", "why", "source", "epoch", "since", "tries", "next_look", "waiting_since", "waiting_for")
+
+
+def recoveries(
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 1_000,
+    json: Json = False,
+    url: Url = URL,
+) -> None:
+    """Lives that must be placed anew or wait for room: why, since when, and their place in line."""
+    rows = all_pages(url, "recoveries", "recoveries", {}, limit)
+    show(rows, json, COLUMNS, [row(each) for each in rows])
+
+
+def row(each: dict[str, Any]) -> dict[str, Any]:
+    lines = ", ".join(f"{line['pool']} ({line['place']} of {line['of']})" for line in each["waiting_for"])
+    return {
+        **each,
+        "since": moment(each["since_ms"]),
+        "next_look": moment(each["next_look_at_ms"]),
+        "waiting_since": moment(each["waiting_since_ms"]),
+        "waiting_for": lines,
+    }

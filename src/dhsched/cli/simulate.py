@@ -1,0 +1,175 @@
+"""`dhsched simulate`: the placement policies side by side on your fleet, without touching it."""
+
+from __future__ import annotations
+
+import json as json_
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Annotated, Any
+
+import typer
+
+from dhsched.cli.remote import URL, Json, Url, all_pages, client, table
+from dhsched.errors import BadValue
+from dhsched.placement import POLICIES
+from dhsched.simulate import Plan, Result, plan_of, read_plan, simulate, workload_of
+
+SIDE_BY_SIDE = ("bottom-tier", "bottom-tier-paper", "exact", "strict-min", "power-of-two", "orleans-ac")
+COLUMNS = ("policy", "per snapshot", "spread", "util. spread", "rejected", "failed", "off-tier", "fallback")
+
+
+def simulate_policies(
+    plan: Annotated[Path | None, typer.Argument(help="A YAML or JSON file: fleet and workload.")] = None,
+    running: Annotated[bool, typer.Option("--running", help="Take the fleet of the running deployment.")] = False,
+    policy: Annotated[list[str] | None, typer.Option(help="A policy to compare; may be repeated.")] = None,
+    creates: Annotated[int | None, typer.Option(min=1, max=1_000_000, help="Creates, in place of the plan's.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, max=1_000, help="Runs of each, over which is averaged.")] = 3,
+    plot: Annotated[Path | None, typer.Option(help="Also draw the spreads into this PNG or SVG.")] = None,
+    json: Json = False,
+    url: Url = URL,
+) -> None:
+    """Run the product's own policies on a fleet of yours: spread, rejections, failures.
+
+    Every policy sees the same fleet and the same creates. What `per snapshot` means: so many placements are made
+    between two looks of the replicas at the fleet; the more, the staler their view.
+    """
+    if (plan is None) == (not running):
+        raise BadValue("name a plan file, or take --running for the fleet of the running deployment")
+    chosen = read_plan(plan) if plan is not None else running_plan(url, creates)
+    if creates is not None:
+        chosen = plan_of({**_document(chosen), "creates": creates}, "--creates")
+    names = policy or list(SIDE_BY_SIDE)
+    for name in names:
+        if name not in POLICIES:
+            raise BadValue(f"there is no policy {name!r}; there are {', '.join(POLICIES)}")
+    if plot is not None:
+        _check_plot(plot)
+    rows = list(_progress(_rows(chosen, names, seeds), len(names) * len(chosen.placements_per_snapshot)))
+    if plot is not None:
+        draw(rows, plot)
+    if json:
+        typer.echo(json_.dumps({"seeds": seeds, "rows": rows}, indent=2))
+        return
+    table(COLUMNS, [_cells(row) for row in rows])
+    if plot is not None:
+        typer.echo(f"drawn into {plot}")
+
+
+def running_plan(url: str, creates: int | None) -> Plan:
+    """The fleet of the running deployment as it stands, and as many creates as it has room for."""
+    server = client(url)
+    workers = [row for row in all_pages(url, "workers", "workers", {}, 20_000) if row["status"] == "ready"]
+    digital_ids = server.call("GET", "digital-ids")["digital_ids"]
+    if not workers or not digital_ids:
+        raise BadValue(f"nothing to simulate: {len(workers)} ready Workers and {len(digital_ids)} DigitalIDs")
+    pools = server.call("GET", "pools")["pools"]
+    wanted = ("priority", "tier_workers_min", "tier_divisor", "tau_slots")
+    known = {row["pool"] for row in workers} | {pool["name"] for pool in pools}
+    free = sum(row["capacity"] - row["load"] for row in workers)
+    return plan_of(
+        {
+            "pools": [{"name": pool["name"], **{key: pool["config"][key] for key in wanted}} for pool in pools],
+            "workers": [{key: row[key] for key in ("pool", "capacity", "load")} for row in workers],
+            "digital_ids": [
+                {"name": each["name"], "pools": entries}
+                for each in digital_ids
+                if (entries := [entry for entry in each["config"]["pools"] if entry["pool"] in known])
+            ],
+            "creates": creates or max(1, free),
+        },
+        url,
+    )
+
+
+def _rows(plan: Plan, names: Sequence[str], seeds: int) -> Iterator[dict[str, Any]]:
+    workloads = [workload_of(plan, seed) for seed in range(1, seeds + 1)]
+    for every in plan.placements_per_snapshot:
+        for name in names:
+            results = [
+                simulate(workload, POLICIES[name], placements_per_snapshot=every, seed=seed)
+                for seed, workload in enumerate(workloads, 1)
+            ]
+            yield _row(name, every, results)
+
+
+def _row(name: str, every: int, results: Sequence[Result]) -> dict[str, Any]:
+    return {
+        "policy": name,
+        "placements_per_snapshot": every,
+        "spread": mean(result.spread for result in results),
+        "utilisation_spread": mean(result.utilisation_spread for result in results),
+        "rejected_candidates": mean(result.rejected_candidates for result in results),
+        "failed_creates": mean(result.failed_creates for result in results),
+        "off_tier_share": mean(result.off_tier_share for result in results),
+        "fallback_placements": mean(result.fallback_placements for result in results),
+    }
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    return [
+        row["policy"],
+        str(row["placements_per_snapshot"]),
+        f"{row['spread']:.1f}",
+        f"{row['utilisation_spread']:.3f}",
+        f"{row['rejected_candidates']:.1f}",
+        f"{row['failed_creates']:.1f}",
+        f"{row['off_tier_share']:.1%}",
+        f"{row['fallback_placements']:.1f}",
+    ]
+
+
+def _progress(rows: Iterator[dict[str, Any]], total: int) -> Iterator[dict[str, Any]]:
+    """Rows as they are made, with a bar on standard error when a person is looking."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("simulating", total=total)
+        for row in rows:
+            bar.advance(task)
+            yield row
+
+
+def _document(plan: Plan) -> dict[str, Any]:
+    import msgspec
+
+    made: dict[str, Any] = msgspec.to_builtins(plan)
+    return made
+
+
+def _check_plot(path: Path) -> None:
+    """Before the work, not after it."""
+    if path.suffix not in (".png", ".svg"):
+        raise BadValue(f"--plot {path}: the name must end in .png or .svg")
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise BadValue("--plot needs matplotlib: pip install 'dhsched[evaluation]'") from None
+
+
+def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """Spread against staleness, one line per policy."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4.2), constrained_layout=True)
+    for name in dict.fromkeys(row["policy"] for row in rows):
+        points = [row for row in rows if row["policy"] == name]
+        axes.plot(
+            [row["placements_per_snapshot"] for row in points],
+            [row["spread"] for row in points],
+            marker="o",
+            label=name,
+        )
+    axes.set_xscale("log")
+    axes.set_xlabel("placements per snapshot")
+    axes.set_ylabel("spread: highest minus lowest load")
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)

@@ -1,0 +1,173 @@
+"""`dhsched top`: the fleet as it is now, again every second: Pools' waterlines, Workers, rates, what waits."""
+
+from __future__ import annotations
+
+import json as json_
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dhsched.cli.remote import URL, Json, Url, client
+from dhsched.errors import DhschedError
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
+
+WORKERS_SHOWN = 20
+RECOVERIES_SHOWN = 10
+BAR = 20  # Columns of a waterline.
+RATES = {
+    "creates/s": ("dhsched_places_total", {"because": "create", "outcome": "Committed"}),
+    "recoveries/s": ("dhsched_places_total", {"because": "recover", "outcome": "Committed"}),
+    "refusals/s": ("dhsched_refusals_total", {}),
+    "requests/s": ("dhsched_requests_total", {}),
+    "Workers lost": ("dhsched_workers_lost_total", {}),
+}
+_SERIES = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+@dataclass(slots=True)
+class Look:
+    """What one look found, and when by our own clock."""
+
+    at: float
+    pools: list[dict[str, Any]]
+    workers: list[dict[str, Any]]
+    recoveries: list[dict[str, Any]]
+    counters: dict[str, float] = field(default_factory=dict)
+
+
+def top(
+    every: Annotated[float, typer.Option(min=0.2, max=60, help="Seconds between two looks.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="One look, then exit.")] = False,
+    json: Json = False,
+    url: Url = URL,
+) -> None:
+    """Pools, Workers, rates of this replica, and what waits for room. Ctrl-C ends it."""
+    first = look(url)
+    if json:
+        typer.echo(json_.dumps({name: getattr(first, name) for name in ("pools", "workers", "recoveries", "counters")}))
+        return
+    from rich.console import Console
+    from rich.live import Live as Screen
+
+    console = Console()
+    if once or not console.is_terminal:
+        console.print(shown(first, None))
+        return
+    before, trouble = first, ""
+    with Screen(shown(first, None), console=console, screen=True, auto_refresh=False) as screen:
+        try:
+            while True:
+                time.sleep(every)
+                try:
+                    now, trouble = look(url), ""
+                except DhschedError as error:
+                    now, trouble = before, str(error)  # It may come back: the last picture stays, with the reason.
+                screen.update(shown(now, before, trouble), refresh=True)
+                before = now
+        except KeyboardInterrupt:
+            return
+
+
+def look(url: str) -> Look:
+    server = client(url)
+    return Look(
+        at=time.monotonic(),
+        pools=server.call("GET", "pools")["pools"],
+        workers=server.call("GET", "workers", query={"limit": 1_000})["workers"],
+        recoveries=server.call("GET", "recoveries", query={"limit": 100})["recoveries"],
+        counters=rates_of(server.text("/metrics")),
+    )
+
+
+def rates_of(exposition: str) -> dict[str, float]:
+    """The sums of the counters that `RATES` names, from a page of metrics."""
+    sums = dict.fromkeys(RATES, 0.0)
+    for line in exposition.splitlines():
+        found = _SERIES.match(line)
+        if found is None:
+            continue
+        labels = dict(_LABEL.findall(found[2] or ""))
+        for name, (series, wanted) in RATES.items():
+            if found[1] == series and all(labels.get(key) == value for key, value in wanted.items()):
+                sums[name] += float(found[3])
+    return sums
+
+
+def shown(now: Look, before: Look | None, trouble: str = "") -> Group:
+    from rich.console import Group
+    from rich.text import Text
+
+    lines = Text(_rates(now, before))
+    if trouble:
+        lines.append(f"\n{trouble}", style="bold red")
+    return Group(lines, Text(), _pools(now.pools), Text(), _workers(now.workers), Text(), _recoveries(now.recoveries))
+
+
+def _rates(now: Look, before: Look | None) -> str:
+    parts = []
+    for name, total in now.counters.items():
+        if not name.endswith("/s"):
+            parts.append(f"{name} {total:.0f}")
+        elif before is None or now.at <= before.at:
+            parts.append(f"{name} -")
+        else:
+            # A replica that was replaced behind a load balancer counts from 0: no negative rates.
+            rate = max(0.0, total - before.counters.get(name, 0.0)) / (now.at - before.at)
+            parts.append(f"{name} {rate:.1f}")
+    return "   ".join(parts)
+
+
+def _table(title: str, *columns: str) -> Table:
+    from rich.table import Table
+
+    made = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for column in columns:
+        made.add_column(column.upper())
+    return made
+
+
+def _pools(pools: list[dict[str, Any]]) -> Table:
+    made = _table(f"{len(pools)} Pools", "pool", "waterline", "", "load", "capacity", "free", "workers", "placeable")
+    for pool in pools:
+        share = waterline(pool)
+        bar = "█" * round(share * BAR)
+        style = "red" if share >= 0.95 else "yellow" if share >= 0.8 else "green"
+        made.add_row(
+            pool["name"],
+            f"[{style}]{bar:<{BAR}}[/]",
+            f"{share:.0%}",
+            *(str(value) for value in (pool["load"], pool["capacity"], pool["capacity"] - pool["load"])),
+            *(str(pool[name]) for name in ("workers", "placeable")),
+        )
+    return made
+
+
+def waterline(pool: Mapping[str, Any]) -> float:
+    return min(1.0, pool["load"] / pool["capacity"]) if pool["capacity"] else 0.0
+
+
+def _workers(workers: list[dict[str, Any]]) -> Table:
+    """Those that are not well first, then the fullest."""
+    ranked = sorted(workers, key=lambda w: (w["status"] == "ready", -w["load"] / max(1, w["capacity"]), w["worker"]))
+    more = f", {len(ranked) - WORKERS_SHOWN} more not shown" if len(ranked) > WORKERS_SHOWN else ""
+    made = _table(f"{len(workers)} Workers{more}", "worker", "pool", "status", "load", "capacity", "starting")
+    for row in ranked[:WORKERS_SHOWN]:
+        style = "" if row["status"] == "ready" else "bold red"
+        cells = [str(row[name]) for name in ("worker", "pool", "status", "load", "capacity", "starting")]
+        made.add_row(*cells, style=style)
+    return made
+
+
+def _recoveries(rows: list[dict[str, Any]]) -> Table:
+    made = _table(f"{len(rows)}{'+' if len(rows) == 100 else ''} lives wait for a Worker", "live", "why", "tries")
+    for row in rows[:RECOVERIES_SHOWN]:
+        made.add_row(*(str(row.get(name, "-")) for name in ("live_id", "why", "tries")))
+    return made

@@ -1,0 +1,35 @@
+"""The Python client: create lives, push to them, follow them.
+
+    async with Client("http://127.0.0.1:7400", infer="http://127.0.0.1:7401") as client:
+        live = await client.create("anna", wait_s=10)
+        await client.push(live.live_id, "Hello.", boundary=True)
+        async with client.stream(live.live_id) as stream:
+            await stream.push("And many more.")
+        async for event in client.events(live.live_id):
+            print(event.name, event.data)
+
+Every call that changes something carries an id of its own, so the client repeats it, here or at another replica, until
+its deadline: twice is once. What the server refuses is raised as `Refused`, with its code.
+"""
+
+from dhsched.client.calls import Refused, Unreachable
+from dhsched.client.lives import Client, Event
+from dhsched.client.models import Drain, Ended, Generation, History, Live, LiveSummary, Placed, Pushed, Worker
+from dhsched.client.stream import Stream
+
+__all__ = [
+    "Client",
+    "Drain",
+    "Ended",
+    "Event",
+    "Generation",
+    "History",
+    "Live",
+    "LiveSummary",
+    "Placed",
+    "Pushed",
+    "Refused",
+    "Stream",
+    "Unreachable",
+    "Worker",
+]

@@ -1,0 +1,226 @@
+"""The client itself: lives, their input and what happens to them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+from collections.abc import AsyncIterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TypeVar
+
+import aiohttp
+import msgspec
+
+from dhsched.access.minting import TLS_CA, client_tls
+from dhsched.client import models as m
+from dhsched.client.calls import Refused, Replicas, Unreachable, refusal
+from dhsched.client.stream import Stream
+
+DISPATCH = "http://127.0.0.1:7400"
+INFER = "http://127.0.0.1:7401"
+SILENCE_S = 30.0  # Events come with a sign of life every ten seconds.
+T = TypeVar("T")
+
+
+class Event(NamedTuple):
+    """Something that happened to a live: committed, claimed, released, acked, dropped, stalled or ended."""
+
+    name: str
+    data: dict[str, Any]
+
+
+class Client:
+    """One deployment. Use it as a context, from one event loop.
+
+    `dispatch` and `infer` are addresses, one or many: when one does not answer, the next is asked. `key` is an API key,
+    whose tokens go along with every call and are renewed in time; without one it is looked for in DHSCHED_KEY and
+    DHSCHED_KEY_FILE. `token` is a token instead. `tenant` is for an admin's key: whose lives are meant. `deadline_s` is
+    for one call, all tries included.
+    """
+
+    def __init__(
+        self,
+        dispatch: str | Sequence[str] = DISPATCH,
+        infer: str | Sequence[str] = INFER,
+        *,
+        key: str | None = None,
+        token: str | None = None,
+        tenant: str | None = None,
+        deadline_s: float = 30.0,
+    ) -> None:
+        self._given = (dispatch, infer)
+        self._key = "" if token else key
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        if tenant:
+            self._headers["X-Tenant"] = tenant
+        self._deadline_s = deadline_s
+        self._http: aiohttp.ClientSession | None = None
+        self._dispatch: Replicas
+        self._infer: Replicas
+
+    async def __aenter__(self) -> Self:
+        connector = aiohttp.TCPConnector(ssl=client_tls(os.environ.get(TLS_CA, "")))
+        timeout = aiohttp.ClientTimeout(total=None)
+        http = aiohttp.ClientSession(headers=self._headers, timeout=timeout, connector=connector)
+        try:
+            self._dispatch = Replicas("dispatch", self._given[0], http, self._deadline_s, self._key)
+            self._infer = Replicas("infer", self._given[1], http, self._deadline_s, self._key)
+        except BaseException:
+            await http.close()
+            raise
+        self._http = http
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._http is not None
+        await self._http.close()
+
+    # -- lives
+
+    async def create(
+        self,
+        digital_id: str,
+        *,
+        live_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | None = None,
+        room: str | None = None,
+        priority: int | None = None,
+        immovable: bool = False,
+        wait_s: float = 0,
+    ) -> m.Placed:
+        """Place a new live. The id is made here when none is given, so that a repeated try makes no second live."""
+        body: dict[str, Any] = {"digital_id": digital_id, "live_id": live_id or f"lv-{secrets.token_hex(8)}"}
+        optional = {"metadata": metadata, "config": config, "room": room, "priority": priority}
+        body.update({name: value for name, value in optional.items() if value is not None})
+        if immovable:
+            body["immovable"] = True
+        query = {"wait_s": wait_s or None}
+        return _as(m.Placed, await self._dispatch.call("POST", "lives", body=body, query=query, wait_s=wait_s))
+
+    async def get(self, live_id: str) -> m.Live:
+        return _as(m.Live, await self._dispatch.call("GET", "lives", live_id))
+
+    async def lives(self, **filters: str) -> AsyncIterator[m.LiveSummary]:
+        """Lives by name; filters: state, worker, pool, digital_id."""
+        async for row in self._pages("lives", filters):
+            yield msgspec.convert(row, m.LiveSummary)
+
+    async def move(self, live_id: str, *, to: str | None = None, avoid: Sequence[str] = ()) -> m.Placed:
+        """Move a live off its Worker: to `to` or nowhere else, or wherever there is room."""
+        expected = (await self.get(live_id)).epoch
+        body: dict[str, Any] = {"expected_epoch": expected, "avoid": list(avoid)}
+        if to is not None:
+            body["target"] = to
+        headers = {"Idempotency-Key": secrets.token_hex(16)}
+        return _as(
+            m.Placed, await self._dispatch.call("POST", "lives", live_id, "reassign", body=body, headers=headers)
+        )
+
+    async def end(self, live_id: str, *, after_pending: bool = False) -> m.Ended:
+        body = {"after_pending": after_pending}
+        return _as(m.Ended, await self._dispatch.call("POST", "lives", live_id, "end", body=body))
+
+    async def history(self, live_id: str) -> m.History:
+        return _as(m.History, await self._dispatch.call("GET", "lives", live_id, "history"))
+
+    async def workers(self, **filters: str) -> AsyncIterator[m.Worker]:
+        """Workers by id; filters: pool, status."""
+        async for row in self._pages("workers", filters):
+            yield msgspec.convert(row, m.Worker)
+
+    async def drain(self, worker: str, *, deadline_s: float | None = None) -> m.Drain:
+        """Move every live off a Worker, at boundaries; after `deadline_s` wherever their input stands."""
+        body = {} if deadline_s is None else {"deadline_s": deadline_s}
+        return _as(m.Drain, await self._dispatch.call("POST", "workers", worker, "drain", body=body))
+
+    async def drained(self, worker: str) -> m.Drain:
+        """How far a drain is."""
+        return _as(m.Drain, await self._dispatch.call("GET", "workers", worker, "drain"))
+
+    async def undrain(self, worker: str) -> None:
+        """Cancel a drain: the Worker takes lives again."""
+        await self._dispatch.call("DELETE", "workers", worker, "drain")
+
+    async def _pages(self, what: str, filters: Mapping[str, str]) -> AsyncIterator[Any]:
+        after = None
+        while True:
+            query = {**filters, "after": after, "limit": 1_000}
+            page = msgspec.json.decode(await self._dispatch.call("GET", what, query=query))
+            for row in page[what]:
+                yield row
+            after = page["next"]
+            if after is None:
+                return
+
+    # -- input
+
+    async def push(self, live_id: str, text: str, *, boundary: bool = False, request_id: str | None = None) -> m.Pushed:
+        """Store one item of text. For many, a `stream` is faster and keeps their order."""
+        return await self._push(live_id, {"text": text, "boundary": boundary}, request_id)
+
+    async def interrupt(self, live_id: str, text: str = "", *, request_id: str | None = None) -> m.Pushed:
+        """Drop what is pending; the runtime stops and goes on with `text`, if there is any."""
+        return await self._push(live_id, {"kind": "interrupt", "text": text}, request_id)
+
+    async def configure(self, live_id: str, config: Mapping[str, Any], *, request_id: str | None = None) -> m.Pushed:
+        """Give the runtime its whole new configuration, in order with the text."""
+        return await self._push(live_id, {"kind": "config", "config": dict(config)}, request_id)
+
+    async def _push(self, live_id: str, body: dict[str, Any], request_id: str | None) -> m.Pushed:
+        body["request_id"] = request_id or secrets.token_hex(16)
+        return _as(m.Pushed, await self._infer.call("POST", "lives", live_id, "text", body=body))
+
+    def stream(self, live_id: str, *, in_flight_max: int = 256) -> Stream:
+        """A connection for many items: in order, each exactly once, also over lost connections."""
+        assert self._http is not None, "use the client as a context: async with Client(...) as client"
+        return Stream(self._infer, self._http, live_id, in_flight_max=in_flight_max, deadline_s=self._deadline_s)
+
+    # -- what happens
+
+    async def events(self, live_id: str) -> AsyncIterator[Event]:
+        """What happens to a live, until it ends. A lost connection is made anew: it tells where the live stands."""
+        assert self._http is not None, "use the client as a context: async with Client(...) as client"
+        loop = asyncio.get_running_loop()
+        tries, heard = 0, loop.time()
+        while True:
+            try:
+                async for event in self._connection(live_id):
+                    tries, heard = 0, loop.time()
+                    yield event
+                    if event.name == "ended":
+                        return
+            except Refused as refused:
+                if refused.status < 500:
+                    raise
+            except (aiohttp.ClientError, TimeoutError, OSError):
+                pass
+            self._infer.next()
+            pause_s = self._infer.backoff_s(tries)
+            tries += 1
+            if loop.time() + pause_s - heard > self._deadline_s + SILENCE_S:
+                raise Unreachable(f"events of live {live_id}: no infer answered for {loop.time() - heard:.0f} s")
+            await asyncio.sleep(pause_s)
+
+    async def _connection(self, live_id: str) -> AsyncIterator[Event]:
+        assert self._http is not None
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=SILENCE_S)
+        url = f"{self._infer.url}/v1/lives/{live_id}/events"
+        async with self._http.get(url, timeout=timeout, headers=await self._infer.access()) as response:
+            if response.status != 200:
+                raise refusal(response.status, await response.read(), response.headers.get("Retry-After"))
+            name = ""
+            async for line in response.content:
+                key, _, value = line.decode().rstrip("\n").partition(": ")
+                if key == "event":
+                    name = value
+                elif key == "data":
+                    yield Event(name, json.loads(value))
+
+
+def _as(kind: type[T], raw: bytes) -> T:
+    return msgspec.json.decode(raw, type=kind)

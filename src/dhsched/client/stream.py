@@ -1,0 +1,206 @@
+"""Pushing many items over one WebSocket, exactly once each and in order, whatever happens to the connection.
+
+The stream is a producer with a name of its own and numbers its items. What has no answer yet is kept; after a lost
+connection it is sent again, to another controller if need be, and the store knows each number: nothing is doubled,
+left out or reordered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections import deque
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+import msgspec
+
+from dhsched.client.calls import AGAIN, Refused, Replicas, Unreachable
+from dhsched.client.models import Pushed
+from dhsched.errors import DhschedError
+
+HEARTBEAT_S = 5.0
+PAUSES = AGAIN | {"GAP", "TOO_MANY_PENDING"}
+"""Not stored, and it may be yet: the connection is made anew, and everything from there on is sent again."""
+
+
+class _Item:
+    """One item that has no answer yet."""
+
+    __slots__ = ("frame", "n", "stored")
+
+    def __init__(self, n: int, frame: dict[str, Any], stored: asyncio.Future[Pushed]) -> None:
+        self.n = n
+        self.frame = frame
+        self.stored = stored
+
+
+class Stream:
+    """Items for one live. `push` waits until the item is stored; `send` does not wait, and `flush` waits for all.
+
+    An item that is refused for good (the live has ended, the text is too large) ends the stream: what was sent behind
+    it must not overtake it. A full queue is waited for, up to the client's deadline.
+    """
+
+    def __init__(
+        self, replicas: Replicas, http: aiohttp.ClientSession, live_id: str, *, in_flight_max: int, deadline_s: float
+    ) -> None:
+        self.live_id = live_id
+        self._replicas = replicas
+        self._http = http
+        self._deadline_s = deadline_s
+        self._in_flight_max = in_flight_max
+        self._producer = f"p-{secrets.token_hex(6)}"
+        self._n = 0
+        self._owed: deque[_Item] = deque()
+        self._changed = asyncio.Condition()
+        self._socket: aiohttp.ClientWebSocketResponse | None = None
+        self._trouble = ""
+        self._failed: DhschedError | None = None
+        self._keeper: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._keeper = asyncio.create_task(self._keep(), name=f"stream {self.live_id}")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Waits for what is in flight, unless the block failed."""
+        try:
+            if kind is None:
+                await self.flush()
+        finally:
+            assert self._keeper is not None
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+            self._fail(Unreachable(f"the stream to live {self.live_id} was closed"))
+
+    async def push(
+        self, text: str = "", *, kind: str = "text", boundary: bool = False, config: dict[str, Any] | None = None
+    ) -> Pushed:
+        """Store one item, and wait until it is stored."""
+        return await (await self.send(text, kind=kind, boundary=boundary, config=config))
+
+    async def send(
+        self, text: str = "", *, kind: str = "text", boundary: bool = False, config: dict[str, Any] | None = None
+    ) -> asyncio.Future[Pushed]:
+        """Send one item; the future says when it is stored. Waits only while too many are in flight."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._failed or len(self._owed) < self._in_flight_max)
+            if self._failed:
+                raise self._failed
+            self._n += 1
+            frame: dict[str, Any] = {"n": self._n, "text": text, "kind": kind, "boundary": boundary}
+            if config is not None:
+                frame["config"] = config
+            item = _Item(self._n, frame, asyncio.get_running_loop().create_future())
+            self._owed.append(item)
+            await self._transmit([frame])
+        return item.stored
+
+    async def flush(self) -> None:
+        """Wait until everything sent is stored."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._failed or not self._owed)
+            if self._failed and self._owed:
+                raise self._failed
+
+    async def _transmit(self, frames: list[dict[str, Any]]) -> None:
+        """Send now, if there is a connection; what is lost with it is sent again by the next one."""
+        if self._socket is not None and frames:
+            with contextlib.suppress(aiohttp.ClientError, ConnectionError):
+                await self._socket.send_str(msgspec.json.encode(frames).decode())
+
+    async def _keep(self) -> None:
+        """Have a connection, and make another when it is lost, until none was to be had for too long."""
+        loop = asyncio.get_running_loop()
+        tries, well = 0, loop.time()
+        while self._failed is None:
+            url = f"{self._replicas.url}/v1/lives/{self.live_id}/stream"
+            self._trouble = "it hung up"
+            try:
+                async with self._http.ws_connect(
+                    url,
+                    params={"producer": self._producer},
+                    headers=await self._replicas.access(),
+                    heartbeat=HEARTBEAT_S,
+                    timeout=aiohttp.ClientWSTimeout(),
+                ) as socket:
+                    answered = await self._serve(socket)
+                if answered:
+                    tries, well = 0, loop.time()
+            except aiohttp.WSServerHandshakeError as error:
+                if error.status < 500 and error.status != 429:
+                    self._fail(Refused(error.status, {"detail": f"stream to live {self.live_id}: {error.message}"}))
+                    break
+                self._trouble = str(error)
+            except DhschedError as error:  # Our API key is refused.
+                self._fail(error)
+                break
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                self._trouble = str(error) or type(error).__name__
+            finally:
+                self._socket = None
+            self._replicas.next()
+            pause_s = self._replicas.backoff_s(tries)
+            tries += 1
+            if loop.time() + pause_s - well > self._deadline_s:
+                self._fail(
+                    Unreachable(
+                        f"stream to live {self.live_id}: nothing was stored for {self._deadline_s:g} s "
+                        f"({self._trouble})"
+                    )
+                )
+            await asyncio.sleep(pause_s)
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def _serve(self, socket: aiohttp.ClientWebSocketResponse) -> bool:
+        """Send again what has no answer, then hear the answers. True if there were any."""
+        async with self._changed:
+            self._socket = socket
+            await self._transmit([item.frame for item in self._owed])
+        answered = False
+        async for message in socket:
+            if message.type is not aiohttp.WSMsgType.TEXT:
+                break
+            for answer in msgspec.json.decode(message.data):
+                if not await self._hear(answer):
+                    return answered
+                answered = True
+        return answered
+
+    async def _hear(self, answer: dict[str, Any]) -> bool:
+        """One answer; False when the connection should be made anew, because it cannot go on."""
+        problem = answer.get("problem")
+        if problem is not None and problem.get("code") in PAUSES:
+            self._trouble = str(problem.get("detail"))
+            return False
+        async with self._changed:
+            n = answer.get("n", 0)
+            while self._owed and self._owed[0].n <= n:
+                item = self._owed.popleft()
+                if item.stored.done():
+                    continue
+                if problem is not None and item.n == n:
+                    item.stored.set_exception(Refused(problem.get("status", 400), problem))
+                else:
+                    seq = answer.get("seq") if item.n == n else None
+                    item.stored.set_result(Pushed(self.live_id, seq=seq, duplicate=seq is None))
+            if problem is not None:
+                # The next number would leave a gap: this producer has come to its end.
+                self._fail(Refused(problem.get("status", 400), problem))
+                return False
+            self._changed.notify_all()
+        return True
+
+    def _fail(self, error: DhschedError) -> None:
+        if self._failed is None:
+            self._failed = error
+        for item in self._owed:
+            if not item.stored.done():
+                item.stored.set_exception(self._failed)
+                item.stored.exception()  # Whoever asked may have gone.

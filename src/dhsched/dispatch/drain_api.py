@@ -1,0 +1,199 @@
+"""Drains over HTTP: ask for one, see how far it is and what holds it up, cancel it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Annotated, Literal
+
+import msgspec
+
+from dhsched.dispatch import models as m
+from dhsched.dispatch.admin import no_worker
+from dhsched.dispatch.context import DispatchContext
+from dhsched.dispatch.drain import Standing
+from dhsched.dispatch.draining import ask_for_drain, cancel_drain, look, plain_wish
+from dhsched.ownership import outcomes as o
+from dhsched.store.drains import lives_on, store_now_ms, wish_of
+from dhsched.types import check_worker
+from dhsched.web import Asked, Endpoint
+
+SHOWN_MAX = 1_000  # Lives of one answer.
+BOUNDARY_WAIT_MAX_S = 100.0
+"""A move lasts two minutes: what waits for a boundary must have gone before."""
+
+
+class DrainWorker(m.Strict):
+    """What is left out stays as it was said before, or is the default.
+
+    After `deadline_s` everything that is left is cut over at once. After `boundary_wait_s` a live whose target is
+    prepared is cut over wherever its input stands.
+    """
+
+    deadline_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] | m.Optional = m.UNSET
+    boundary_wait_s: Annotated[float, msgspec.Meta(ge=0, le=BOUNDARY_WAIT_MAX_S)] | m.Optional = m.UNSET
+
+
+class DrainingLive(msgspec.Struct, frozen=True):
+    """One live that is still on the Worker. `code` is stable, `why` is a sentence."""
+
+    live_id: str
+    tenant: str
+    epoch: int
+    state: Literal["moving", "waiting", "queued", "blocked"]
+    code: str
+    why: str
+    target: str
+
+
+class DrainOut(msgspec.Struct, frozen=True):
+    """How far a drain is. `lives` is how many there were when it began; `moved` counts those that ended, too.
+
+    `reasons` counts the lives that are left by their code. `departing` are runtimes that still stop, `vacant` lives
+    without a runtime, which recovery places. `done`: nothing is left on the Worker.
+    """
+
+    worker: str
+    status: str
+    mode: str
+    asked_at_ms: int
+    deadline_in_s: float | None
+    boundary_wait_s: float
+    lives: int
+    moved: int
+    left: int
+    moving: int
+    waiting: int
+    queued: int
+    blocked: int
+    departing: int
+    vacant: int
+    done: bool
+    reasons: dict[str, int]
+    details: list[DrainingLive]
+
+
+class Drains:
+    """The endpoints of drains, of one replica."""
+
+    def __init__(self, context: DispatchContext) -> None:
+        self.context = context
+
+    def endpoints(self) -> list[Endpoint]:
+        path = "/v1/workers/{worker}/drain"
+        return [
+            Endpoint(
+                name="drain_worker",
+                method="POST",
+                path=path,
+                handler=self.drain,
+                summary="Move every live off this Worker, at boundaries, and take no new ones.",
+                tag="workers",
+                path_type=m.WorkerPath,
+                body=DrainWorker,
+                replies={200: DrainOut},
+                problems=["NOT_FOUND"],
+            ),
+            Endpoint(
+                name="get_drain",
+                method="GET",
+                path=path,
+                handler=self.get,
+                summary="How far a drain is, and what holds up each live that is left.",
+                tag="workers",
+                path_type=m.WorkerPath,
+                replies={200: DrainOut},
+                problems=["NOT_FOUND"],
+            ),
+            Endpoint(
+                name="undrain_worker",
+                method="DELETE",
+                path=path,
+                handler=self.undrain,
+                summary="Cancel a drain: what has not moved stays, and new lives are taken again.",
+                tag="workers",
+                path_type=m.WorkerPath,
+                replies={200: m.WorkerMode},
+                problems=["NOT_FOUND"],
+            ),
+        ]
+
+    async def drain(self, asked: Asked) -> DrainOut:
+        worker, body = check_worker(asked.path.worker), asked.body
+        await self._exists(worker)
+        outcome = await ask_for_drain(
+            self.context,
+            worker,
+            deadline_s=None if body.deadline_s is m.UNSET else body.deadline_s,
+            boundary_wait_s=None if body.boundary_wait_s is m.UNSET else body.boundary_wait_s,
+        )
+        if not isinstance(outcome, o.WorkerSet):
+            raise no_worker(worker)
+        await self.context.fleet.refresh()  # So that this replica's loop need not wait for its view.
+        return await self._progress(worker)
+
+    async def get(self, asked: Asked) -> DrainOut:
+        return await self._progress(check_worker(asked.path.worker))
+
+    async def undrain(self, asked: Asked) -> m.WorkerMode:
+        worker = check_worker(asked.path.worker)
+        outcome = await cancel_drain(self.context, worker)
+        if not isinstance(outcome, o.WorkerSet):
+            raise no_worker(worker)
+        return m.WorkerMode(worker, outcome.mode)
+
+    async def _exists(self, worker: str) -> None:
+        """Before a wish is written for it."""
+        found = await self.context.reads.worker(worker)
+        if found is None or found[0].gone:
+            raise no_worker(worker)
+
+    async def _progress(self, worker: str) -> DrainOut:
+        """From the records, and from what this replica found out when it last tried."""
+        context = self.context
+        link, keys = context.reads.link, context.reads.keys
+        found, asked, rows, now_ms = await asyncio.gather(
+            context.reads.worker(worker), wish_of(link, keys, worker), lives_on(link, keys, worker), store_now_ms(link)
+        )
+        if found is None:
+            raise no_worker(worker)
+        record, table = found
+        draining = record.mode == "draining"
+        wish = asked or plain_wish(context)
+        standings = look(context, rows, wish, now_ms).standings if draining else ()
+        slots = Counter(table.values())
+        states = Counter(standing.state for standing in standings)
+        left = len(rows) + slots["vacant"]
+        return DrainOut(
+            worker=worker,
+            status="gone" if record.gone else "lost" if record.lost else record.mode,
+            mode=record.mode,
+            asked_at_ms=wish.asked_at_ms,
+            deadline_in_s=max(0, wish.deadline_at_ms - now_ms) / 1000 if wish.deadline_at_ms else None,
+            boundary_wait_s=wish.boundary_wait_s,
+            lives=max(wish.lives, left),
+            moved=max(0, wish.lives - left),
+            left=left,
+            moving=states["moving"],
+            waiting=states["waiting"],
+            queued=states["queued"],
+            blocked=states["blocked"],
+            departing=slots["departing"],
+            vacant=slots["vacant"],
+            done=draining and not left and not slots["departing"],
+            reasons=dict(Counter(standing.code for standing in standings)),
+            details=[detail(standing) for standing in standings[:SHOWN_MAX]],
+        )
+
+
+def detail(standing: Standing) -> DrainingLive:
+    tenant, _, live_id = standing.row.live.partition("/")
+    return DrainingLive(
+        live_id=live_id,
+        tenant=tenant,
+        epoch=standing.row.epoch,
+        state=standing.state,
+        code=standing.code,
+        why=standing.why,
+        target=standing.row.target,
+    )

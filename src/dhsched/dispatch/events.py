@@ -1,0 +1,96 @@
+"""Fleet events: what happened, said once, by the replica whose store call made it so.
+
+    context.events.say("worker_lost", worker=worker, beat=beat, lives=3)
+
+Saying is never in the way: it does not wait and does not raise. An event that cannot be written is logged and dropped.
+A replica that is killed between a step and its event leaves the event unsaid; what the step did is in the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Literal, get_args
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter
+
+from dhsched.store.event_log import Event, Value, write_event
+from dhsched.store.keys import Keys
+from dhsched.store.link import Link
+
+log = structlog.get_logger(__name__)
+
+Kind = Literal[
+    "worker_registered",
+    "worker_lost",
+    "worker_revived",
+    "worker_gone",
+    "worker_reaped",
+    "worker_cordoned",
+    "worker_uncordoned",
+    "worker_blamed",
+    "crash_loop",
+    "drain_started",
+    "drain_blocked",
+    "drain_cancelled",
+    "drain_done",
+    "forced_move",
+    "live_recovered",
+    "live_waiting",
+    "live_recovered_after_waiting",
+    "live_unplaceable",
+    "poison_dropped",
+    "brake_on",
+    "brake_off",
+    "new_term",
+    "drift",
+]
+"""docs/operating.md says what each means and which numbers it carries; a test keeps the two lists equal."""
+KINDS: tuple[str, ...] = get_args(Kind)
+
+UNWRITTEN_MAX = 1_000  # Events on their way to the store; past it they are dropped.
+WRITE_S = 2.0  # For the store to take one.
+TEXT_MAX = 500  # Characters of one text in an event.
+
+
+class Events:
+    """The one writer of a replica."""
+
+    def __init__(self, link: Link, keys: Keys, *, by: str, registry: CollectorRegistry) -> None:
+        self._link = link
+        self._keys = keys
+        self._by = by
+        self._unwritten: set[asyncio.Future[Any]] = set()
+        self.said = Counter(
+            "dhsched_events", "Fleet events said by this replica, by kind.", ["kind"], registry=registry
+        )
+        self.dropped = Counter("dhsched_events_dropped", "Fleet events that could not be written.", registry=registry)
+
+    def say(self, kind: Kind, *, worker: str = "", live: str = "", **numbers: Value) -> None:
+        """Write one event, without waiting for it."""
+        short = {name: value[:TEXT_MAX] if isinstance(value, str) else value for name, value in numbers.items()}
+        event = Event(kind, self._by, worker, live, short)
+        self.said.labels(kind).inc()
+        log.info("fleet event", kind=kind, worker=worker, live=live, numbers=short)
+        if len(self._unwritten) >= UNWRITTEN_MAX:
+            self._drop(event, f"{UNWRITTEN_MAX} events are on their way already")
+            return
+        writing = write_event(self._link, self._keys, event, deadline_s=WRITE_S)
+        self._unwritten.add(writing)
+        writing.add_done_callback(lambda done: self._written(event, done))
+
+    async def written(self, wait_s: float = WRITE_S) -> None:
+        """Wait until what was said so far is written or dropped: for a replica that stops, and for tests."""
+        if self._unwritten:
+            await asyncio.wait([*self._unwritten], timeout=wait_s)
+
+    def _written(self, event: Event, done: asyncio.Future[Any]) -> None:
+        self._unwritten.discard(done)
+        if done.cancelled():
+            self._drop(event, "this replica stopped")
+        elif (error := done.exception()) is not None:
+            self._drop(event, str(error))
+
+    def _drop(self, event: Event, why: str) -> None:
+        self.dropped.inc()
+        log.warning("an event could not be written", kind=event.kind, worker=event.worker, live=event.live, why=why)

@@ -1,0 +1,73 @@
+"""How long a live is without an owner: the phases of the generations that this replica committed, as metrics.
+
+A replica that commits does not see the claim, so it looks a little later, at a bounded number of generations. What it
+cannot follow is not measured; nothing waits for it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Histogram
+
+from dhsched.store.reads import Reads, Times
+
+FOLLOWED_MAX = 1_000
+LOOKS_MAX = 120  # Of one generation, a second apart: after that it is given up.
+CLAIM, FIRST_ACK = "claim", "first_ack"
+BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+@dataclass(slots=True)
+class Following:
+    """One generation, and the phases of it that are known."""
+
+    live: str
+    epoch: int
+    because: str
+    looks: int = 0
+    claimed: bool = False
+
+
+class Handoffs:
+    """What this replica follows."""
+
+    def __init__(self, reads: Reads, registry: CollectorRegistry) -> None:
+        self._reads = reads
+        self._followed: deque[Following] = deque()
+        self._seconds = Histogram(
+            "dhsched_handoff_seconds",
+            "Phases of generations: commit to claim, claim to the first ack.",
+            ["because", "phase"],
+            buckets=BUCKETS,
+            registry=registry,
+        )
+
+    def follow(self, live: str, epoch: int, because: str) -> None:
+        if len(self._followed) < FOLLOWED_MAX:
+            self._followed.append(Following(live, epoch, because))
+
+    async def round(self) -> None:
+        """Look once at everything that is followed."""
+        batch = [self._followed.popleft() for _ in range(len(self._followed))]
+        times = await self._reads.times([each.live for each in batch])
+        for each, found in zip(batch, times, strict=True):
+            if self._goes_on(each, found) and len(self._followed) < FOLLOWED_MAX:
+                self._followed.append(each)
+
+    def _goes_on(self, each: Following, found: Times | None) -> bool:
+        """Count the phases that are over now; False once there is nothing more to see."""
+        each.looks += 1
+        if found is None or found.epoch != each.epoch:
+            return False
+        if found.claimed_at and not each.claimed:
+            each.claimed = True
+            self._observe(each.because, CLAIM, found.claimed_at - found.committed_at)
+        if found.first_ack_at:
+            self._observe(each.because, FIRST_ACK, found.first_ack_at - found.claimed_at)
+            return False
+        return each.looks < LOOKS_MAX
+
+    def _observe(self, because: str, phase: str, ms: int) -> None:
+        self._seconds.labels(because, phase).observe(max(0, ms) / 1000)

@@ -1,0 +1,67 @@
+"""What happened to the fleet: one bounded stream per cell, for people (docs/state.md, `events`).
+
+Nothing is decided by it. An entry's id is the store's time in milliseconds and a number, so it is at once when the
+event was written and the cursor from which a reader goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from dhsched.store.keys import Keys
+from dhsched.store.link import Link
+
+EVENTS_MAX = 10_000  # Kept; the server may keep up to a node of its own more.
+FIELD = "event"
+
+Value = str | int | float | bool | list[str]
+
+
+class Event(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What lies in the stream. `live` is the full name, with its tenant."""
+
+    kind: str
+    by: str
+    worker: str = ""
+    live: str = ""
+    numbers: Mapping[str, Value] = {}
+
+
+class Logged(msgspec.Struct, frozen=True):
+    """An event with its place in the stream."""
+
+    id: str
+    event: Event
+
+    @property
+    def at_ms(self) -> int:
+        return int(self.id.partition("-")[0])
+
+
+_decoder = msgspec.json.Decoder(Event)
+
+
+def write_event(link: Link, keys: Keys, event: Event, *, deadline_s: float) -> asyncio.Future[Any]:
+    """Add one event and let the oldest go."""
+    return link.call(
+        *("XADD", keys.of("events"), "MAXLEN", "~", EVENTS_MAX, "*", FIELD, msgspec.json.encode(event)),
+        deadline_s=deadline_s,
+    )
+
+
+async def events_after(link: Link, keys: Keys, after: str, limit: int, *, until: str = "+") -> list[Logged]:
+    """Events after the cursor, the oldest first."""
+    return decode(await link.call("XRANGE", keys.of("events"), f"({after}", until, "COUNT", limit))
+
+
+async def last_events(link: Link, keys: Keys, limit: int) -> list[Logged]:
+    """The latest events, the oldest of them first."""
+    return decode(await link.call("XREVRANGE", keys.of("events"), "+", "-", "COUNT", limit))[::-1]
+
+
+def decode(entries: Any) -> list[Logged]:
+    return [Logged(entry_id.decode(), _decoder.decode(fields[1])) for entry_id, fields in entries]

@@ -1,0 +1,292 @@
+"""Store, proxies and processes of a run: started, killed, paused, brought back, and gone at the end.
+
+Controllers reach the store through a proxy each, Workers reach each controller through one. The driver itself goes
+straight to everything: it has to know what is true.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dhsched.store.embedded import Embedded
+from dhsched.store.link import Link
+from tests.chaos.proxy import Proxy, stopped
+from tests.chaos.runtime import RECORDS
+from tests.chaos.zygote import CLOCK
+from tests.servers import free_port
+
+ROOT = Path(__file__).parents[2]
+POOL, DIGITAL_ID = "gpu", "demo"
+MARK = "DHSCHED_CHAOS_RUN"
+"""In the environment of every process of a run: how one that was left behind is found."""
+START_S = 60.0
+WORKER_TTL_S = 1.5
+DISPATCH_SETTINGS = {
+    "DHSCHED_DISPATCH_WORKER_TTL_S": str(WORKER_TTL_S),
+    "DHSCHED_DISPATCH_LIVENESS_S": "0.2",
+    "DHSCHED_DISPATCH_RECONCILE_S": "1",
+    "DHSCHED_DISPATCH_FULL_EVERY_S": "5",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many of what."""
+
+    dispatch: int = 3
+    infer: int = 2
+    workers: int = 8
+    capacity: int = 8
+    lives: int = 36
+
+
+@dataclass(slots=True)
+class Role:
+    """A process that is always there, but for the time after it was killed."""
+
+    name: str
+    arguments: list[str]
+    environment: dict[str, str]
+    pid: int = 0
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    exits: list[int] = field(default_factory=list)
+    down_until: float = 0.0
+    wanted: bool = True
+
+    @property
+    def kind(self) -> str:
+        return self.name.partition("-")[0]
+
+
+class Deployment:
+    """Everything of one run, in one folder."""
+
+    def __init__(self, folder: Path, size: Size, *, mutant: str = "") -> None:
+        self.size = size
+        self.folder = folder
+        self.records = folder / "records"
+        self.run_id = f"{os.getpid()}-{time.monotonic_ns()}"
+        self.store = self._new_store(free_port())
+        self.roles: dict[str, Role] = {}
+        self.proxies: dict[str, Proxy] = {}
+        self.dispatch: list[str] = []
+        self.infer: list[str] = []
+        self.store_lock = asyncio.Lock()
+        self._mutant = mutant
+        self._keys = itertools.count()
+        self._zygote: asyncio.subprocess.Process
+        self._started: dict[int, asyncio.Future[int]] = {}
+        self._by_pid: dict[int, Role] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- life
+
+    async def start(self) -> None:
+        self.records.mkdir()
+        os.environ[MARK] = self.run_id
+        await self.store.start()
+        self._zygote = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.chaos.zygote", self._mutant),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,
+            cwd=ROOT,
+        )
+        assert self._zygote.stdout is not None
+        ready = await asyncio.wait_for(self._zygote.stdout.readline(), START_S)
+        if not ready:
+            raise RuntimeError("the zygote ended at once; run it by hand: python -m tests.chaos.zygote ''")
+        self._spawn(self._hear())
+        for n in range(1, self.size.dispatch + 1):
+            await self._controller("dispatch", n)
+        for n in range(1, self.size.infer + 1):
+            await self._controller("infer", n)
+        through = ",".join(
+            f"http://127.0.0.1:{self.proxies[f'to-dispatch-{n}'].port}" for n in range(1, self.size.dispatch + 1)
+        )
+        for n in range(1, self.size.workers + 1):
+            await self._worker(n, through)
+
+    async def stop(self) -> None:
+        """Stop everything, whatever state it is in."""
+        for role in self.roles.values():
+            role.wanted = False
+        for task in [*self._tasks]:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if hasattr(self, "_zygote"):
+            assert self._zygote.stdin is not None
+            self._zygote.stdin.close()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._zygote.wait(), 10)
+        await stopped([*self.proxies.values()])
+        with contextlib.suppress(ProcessLookupError):
+            if self.store.pid:
+                os.kill(self.store.pid, signal.SIGCONT)
+        await self.store.stop()
+        os.environ.pop(MARK, None)
+
+    def leaked(self) -> list[str]:
+        """Processes of this run that are still there."""
+        mark, found = f"{MARK}={self.run_id}".encode(), []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and int(entry.name) != os.getpid():
+                with contextlib.suppress(OSError):
+                    if mark in (entry / "environ").read_bytes().split(b"\0"):
+                        found.append(
+                            f"{entry.name} {(entry / 'cmdline').read_bytes().replace(bytes(1), b' ').decode()}"
+                        )
+        return found
+
+    async def _controller(self, kind: str, n: int) -> None:
+        name, port = f"{kind}-{n}", free_port()
+        to_store, to_it = await self._proxy(f"{name}-to-store", self.store.port), await self._proxy(f"to-{name}", port)
+        arguments = ["run", kind, "--name", name, "--port", str(port), "--log-level", "warning"]
+        arguments += ["--store", f"redis://127.0.0.1:{to_store.port}"]
+        if kind == "infer":
+            arguments += ["--advertise", f"http://127.0.0.1:{to_it.port}"]
+        (self.dispatch if kind == "dispatch" else self.infer).append(f"http://127.0.0.1:{port}")
+        await self._add(Role(name, arguments, DISPATCH_SETTINGS))
+
+    async def _worker(self, n: int, dispatch: str) -> None:
+        name, clock = f"worker-{n}", self.folder / f"clock-{n}"
+        clock.write_text("0")
+        arguments = ["run", "worker", "--runtime", "tests.chaos.runtime:checked", "--pool", POOL, "--name", name]
+        arguments += ["--capacity", str(self.size.capacity), "--dispatch", dispatch, "--locks", str(self.folder)]
+        arguments += ["--drain-s", "3", "--teardown-s", "1", "--log-level", "warning"]
+        await self._add(Role(name, arguments, {CLOCK: str(clock), RECORDS: str(self.records)}))
+
+    async def _proxy(self, name: str, target: int) -> Proxy:
+        proxy = self.proxies[name] = Proxy(name, target)
+        await proxy.start()
+        return proxy
+
+    async def _add(self, role: Role) -> None:
+        self.roles[role.name] = role
+        await self._fork(role)
+
+    # -- processes
+
+    def log_of(self, name: str) -> Path:
+        return self.folder / f"{name}.log"
+
+    async def _fork(self, role: Role) -> None:
+        key = next(self._keys)
+        started = self._started[key] = asyncio.get_running_loop().create_future()
+        asked: dict[str, Any] = {"key": key, "arguments": role.arguments, "environment": role.environment}
+        asked["log"] = str(self.log_of(role.name))
+        role.ended.clear()
+        assert self._zygote.stdin is not None
+        self._zygote.stdin.write(json.dumps(asked).encode() + b"\n")
+        role.pid = await asyncio.wait_for(started, START_S)
+        self._by_pid[role.pid] = role
+
+    async def _hear(self) -> None:
+        """What the zygote says. Whatever ended is started again, as an init system does."""
+        assert self._zygote.stdout is not None
+        async for line in self._zygote.stdout:
+            said = json.loads(line)
+            if "pid" in said:
+                self._started.pop(said["key"]).set_result(said["pid"])
+            elif "ended" in said and (role := self._by_pid.pop(said["ended"], None)) is not None:
+                role.exits.append(said["status"])
+                role.ended.set()
+                if role.wanted:
+                    self._spawn(self._again(role))
+
+    async def _again(self, role: Role) -> None:
+        await asyncio.sleep(max(0.1, role.down_until - time.monotonic()))
+        await self._fork(role)
+
+    def signal(self, name: str, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            if self.roles[name].pid in self._by_pid:
+                os.kill(self.roles[name].pid, number)
+
+    def kill(self, name: str, down_s: float) -> None:
+        self.roles[name].down_until = time.monotonic() + down_s
+        self.signal(name, signal.SIGKILL)
+
+    def set_clock(self, name: str, offset_s: float) -> None:
+        (self.folder / f"clock-{name.partition('-')[2]}").write_text(f"{offset_s:<31.3f}")
+
+    # -- the store
+
+    def _new_store(self, port: int) -> Embedded:
+        # `always`: what was answered is on disk, so a store that is killed has lost nothing (docs/faults.md).
+        return Embedded(self.folder / "store", appendfsync="always", port=port)
+
+    async def restart_store(self, *, kill: bool, down_s: float) -> None:
+        async with self.store_lock:
+            if kill:
+                os.kill(self.store.pid, signal.SIGKILL)
+            await self.store.stop()
+            await asyncio.sleep(down_s)
+            self.store = self._new_store(self.store.port)
+            await self.store.start()
+
+    async def pause_store(self, seconds: float) -> None:
+        async with self.store_lock:
+            os.kill(self.store.pid, signal.SIGSTOP)
+            try:
+                await asyncio.sleep(seconds)
+            finally:
+                os.kill(self.store.pid, signal.SIGCONT)
+
+    async def fill_disk(self, seconds: float) -> None:
+        """The store's file can grow no further: what it cannot write it must refuse.
+
+        With `always` a server that cannot write exits; with `everysec` it refuses and goes on when there is room again.
+        """
+        async with self.store_lock, self.link() as link:
+            await link.call("CONFIG", "SET", "appendfsync", "everysec")
+            _, hard = resource.prlimit(self.store.pid, resource.RLIMIT_FSIZE)
+            resource.prlimit(self.store.pid, resource.RLIMIT_FSIZE, (self._file_bytes(), hard))
+            try:
+                await asyncio.sleep(seconds)
+            finally:
+                resource.prlimit(self.store.pid, resource.RLIMIT_FSIZE, (hard, hard))
+            for _ in range(100):
+                if b"aof_last_write_status:ok" in bytes(await link.call("INFO", "persistence")):
+                    break
+                await asyncio.sleep(0.1)
+            await link.call("CONFIG", "SET", "appendfsync", "always")
+
+    def _file_bytes(self) -> int:
+        files = (self.folder / "store" / "appendonlydir").glob("*.incr.aof")
+        return max((file.stat().st_size for file in files), default=0)
+
+    @asynccontextmanager
+    async def link(self) -> AsyncIterator[Link]:
+        """A connection of the driver's own, past all proxies."""
+        link = await Link.open(self.store.tcp_address, scripts={})
+        try:
+            yield link
+        finally:
+            await link.close()
+
+    def heal(self) -> None:
+        """Everything that was paused or hindered goes on. What is down is on its way up already."""
+        for role in self.roles.values():
+            role.down_until = 0.0
+            self.signal(role.name, signal.SIGCONT)
+        for proxy in self.proxies.values():
+            proxy.heal()
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,320 @@
+"""One run: start, storm, heal, wait for calm, judge.
+
+The judges of the trace work all the while; `until_red` ends a run at the first violation, which is how long a mutant
+takes to be seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import aiohttp
+
+from dhsched.errors import DhschedError
+from dhsched.ownership import invariants
+from dhsched.ownership.state import State
+from dhsched.store.keys import Keys
+from dhsched.store.raw import read_state
+from dhsched.types import slot_tag
+from tests.chaos import ledger
+from tests.chaos.deployment import Deployment, Size
+from tests.chaos.faults import Injector, schedule
+from tests.chaos.load import Load
+from tests.chaos.replay import Replay
+from tests.chaos.trace import TRACE
+
+FOLLOW_S = 0.2
+RECORDS_AT_ONCE = 500
+CALM_S = 45.0  # For everything to be owned and flowing again after the storm.
+FLOW_S = 20.0  # For a last item of every live to be consumed.
+FINISH_S = 40.0  # For every application to learn what came of its last call.
+MEANT = "was given"  # What a runtime dies of on purpose (runtime.py).
+EXPIRY_SLACK_MS = 2_000  # A look comes this long after a move's expiry at most, once all is well.
+
+
+@dataclass
+class Report:
+    """What a run found. No violation is the good answer."""
+
+    seed: int
+    mutant: str = ""
+    violations: list[str] = field(default_factory=list)
+    red_after_s: float | None = None
+    faults: Counter[str] = field(default_factory=Counter)
+    moved: Counter[str] = field(default_factory=Counter)
+    answers: Counter[str] = field(default_factory=Counter)
+    steps: int = 0
+    lives: int = 0
+    accepted: int = 0
+    consumed: int = 0
+    consumed_twice: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    exits: Counter[str] = field(default_factory=Counter)
+    logged: list[str] = field(default_factory=list)
+    calm_s: float = 0.0
+
+
+async def run(
+    *,
+    seed: int,
+    storm_s: float,
+    size: Size | None = None,
+    mutant: str = "",
+    until_red: bool = False,
+    keep: Path | None = None,
+    say: Callable[[str], None] = print,
+) -> Report:
+    """A whole run. `keep` is where logs and records are copied to in the end."""
+    logging.getLogger("dhsched.store").setLevel(logging.ERROR)  # That the store comes and goes is the point.
+    report = Report(seed, mutant)
+    size = size or Size()
+    with tempfile.TemporaryDirectory(prefix="dhsched-chaos-", dir=memory_folder()) as folder:
+        deployment = Deployment(Path(folder), size, mutant=mutant)
+        try:
+            await deployment.start()
+            async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
+                storm = Storm(deployment, Load(deployment, seed, http), report, say)
+                await storm.pass_over(storm_s, until_red=until_red)
+        finally:
+            await deployment.stop()
+        if keep is not None:
+            shutil.copytree(folder, keep, dirs_exist_ok=True)
+        report.violations += [f"a process was left behind: {each}" for each in deployment.leaked()]
+    return report
+
+
+def memory_folder() -> str | None:
+    """Where flushing costs nothing, if there is such a place: the store flushes every step here."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+class Storm:
+    """The run itself, over a deployment that was started."""
+
+    def __init__(self, deployment: Deployment, load: Load, report: Report, say: Callable[[str], None]) -> None:
+        self.deployment = deployment
+        self.load = load
+        self.report = report
+        self.replay = Replay()
+        self._say = say
+        self._red = asyncio.Event()
+        self._began = 0.0
+
+    async def pass_over(self, storm_s: float, *, until_red: bool) -> None:
+        await self.load.configure()
+        self._began = time.monotonic()
+        injector = Injector(self.deployment, self.report.seed)
+        faults = schedule(self.report.seed, storm_s, self.deployment.size)
+        async with self._following():
+            loading = asyncio.create_task(self.load.run())
+            raging = asyncio.create_task(injector.run(faults, self._say))
+            red = asyncio.create_task(self._red.wait())
+            try:
+                await asyncio.wait((raging, red) if until_red else (raging,), return_when=asyncio.FIRST_COMPLETED)
+                self.report.faults = injector.done
+                if until_red and self._red.is_set():
+                    return
+                raging.result()
+                await self._heal(injector, loading)
+                await self._judge()
+            finally:
+                for task in (loading, raging, red):
+                    task.cancel()
+                await asyncio.gather(loading, raging, red, return_exceptions=True)
+                self._sum_up()
+
+    # -- the trace
+
+    @asynccontextmanager
+    async def _following(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self._follow())
+        task.add_done_callback(self._follower_ended)
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _follow(self) -> None:
+        """Read what the store has recorded, and judge it. A store that is away is asked again."""
+        trace = Keys("main").of(TRACE)
+        while True:
+            with contextlib.suppress(DhschedError, OSError):
+                async with self.deployment.link() as link:
+                    while True:
+                        after = f"({self.replay.tick}-0"
+                        found = await link.call("XRANGE", trace, after, "+", "COUNT", RECORDS_AT_ONCE)
+                        for _, (_, record) in found:
+                            self._take(record)
+                            await asyncio.sleep(0)  # Proxies and applications share this loop.
+                        if found:
+                            await link.call("XTRIM", trace, "MINID", f"{self.replay.tick}-0")
+                        if len(found) < RECORDS_AT_ONCE:
+                            await asyncio.sleep(FOLLOW_S)
+            await asyncio.sleep(FOLLOW_S)
+
+    def _follower_ended(self, task: asyncio.Task[None]) -> None:
+        """A judge that fails must not look like one that sees nothing."""
+        if not task.cancelled():
+            self._violation(f"the trace cannot be followed: {task.exception()!r}")
+
+    def _take(self, record: bytes) -> None:
+        known = len(self.replay.violations)
+        self.replay.take(record)
+        for violation in self.replay.violations[known:]:
+            self._violation(violation)
+
+    def _violation(self, what: str) -> None:
+        if self.report.red_after_s is None:
+            self.report.red_after_s = round(time.monotonic() - self._began, 1)
+            self._say(f"VIOLATION after {self.report.red_after_s:g} s: {what}")
+            for tick, step, arguments, answer in self.replay.latest():
+                self._say(f"    {tick} {step} {arguments} => {answer}")
+        self.report.violations.append(what)
+        self._red.set()
+
+    # -- after the storm
+
+    async def _heal(self, injector: Injector, loading: asyncio.Task[None]) -> None:
+        """Lift every fault, let the applications finish, and wait until nothing is left to do."""
+        began = time.monotonic()
+        self.deployment.heal()
+        await injector.settled()
+        self.deployment.heal()
+        self.load.closing = True
+        try:
+            await asyncio.wait_for(asyncio.shield(loading), FINISH_S)
+        except TimeoutError:
+            self._violation(f"an application has had no final answer {FINISH_S:g} s after the storm")
+        await self._until(self._restless, CALM_S, "calm")
+        await self._probe()
+        await self._until(self._restless, FLOW_S, "flow")
+        self.report.calm_s = round(time.monotonic() - began, 1)
+
+    async def _until(self, what_is_left: Callable[[], list[str]], wait_s: float, word: str) -> None:
+        give_up = time.monotonic() + wait_s
+        while True:
+            tick = self.replay.tick
+            with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
+                await self.load.uncordon_all()
+            await asyncio.sleep(2 * FOLLOW_S)
+            left = what_is_left() if not self.replay.diverged else []
+            if not left and (self.replay.diverged or self.replay.tick >= tick):
+                return
+            if time.monotonic() > give_up:
+                for each in left[:10]:
+                    self._violation(f"no {word} after {wait_s:g} s: {each}")
+                return
+
+    def _restless(self) -> list[str]:
+        """What is not yet as it should be in the end, from the model's state."""
+        state, left = self.replay.state, []
+        names = {worker.name for worker in state.workers.values() if worker.placeable}
+        for name in sorted(name for name in self.deployment.roles if name.startswith("worker")):
+            if name not in names:
+                boots = {each: record for each, record in state.workers.items() if record.name == name}
+                left.append(f"{name} (pid {self.deployment.roles[name].pid}) is not back: {boots or 'no boot of it'}")
+        for live, record in state.lives.items():
+            if record.state == "ended":
+                continue
+            slot = state.slots.get(record.selected, {}).get(slot_tag(live, record.epoch))
+            if record.active is None or slot != "running" or record.acked != record.appended or record.move:
+                left.append(
+                    f"{live} at {record.generation} is {slot}, acked {record.acked} of {record.appended},"
+                    f" waits for {record.waits or 'nothing'}, {record.tries} tries, move {record.move}"
+                )
+        for worker, table in state.slots.items():
+            left += [f"{worker} has {tag} {slot}" for tag, slot in table.items() if slot == "departing"]
+        return left
+
+    async def _probe(self) -> None:
+        """One more item for every live that goes on: it must flow."""
+        r = Random(self.report.seed)
+        state = self.replay.state
+        for live, told in self.load.told.items():
+            record = state.lives.get(f"default/{live}")
+            if record is not None and record.state == "open":
+                await self.load.push(told, r, {"text": f"say {live}.last"})
+
+    async def _judge(self) -> None:
+        """Everything that must be true of a deployment that has come to rest."""
+        for violation in await self._final_state():
+            self._violation(violation)
+        records = ledger.read_records(self.deployment.records)
+        if not self.replay.diverged:
+            found = ledger.check(records, self.load.told, self.replay.accounts, self.deployment.size.capacity)
+            for violation in found:
+                self._violation(f"ledger: {violation}")
+        self.report.consumed = len(records.consumed)
+        self.report.consumed_twice = ledger.consumed_twice(records)
+
+    async def _final_state(self) -> list[str]:
+        """The raw keys against the model that followed every step, and against themselves."""
+        for _ in range(50):
+            async with self.deployment.link() as link:
+                before = await link.call("GET", Keys("main").of("cell_ticks"))
+                found = await read_state(link, "main")
+                after = await link.call("GET", Keys("main").of("cell_ticks"))
+            await asyncio.sleep(2 * FOLLOW_S)
+            if before == after:
+                return [*self._compare(found, int(after)), *invariants.of_state(found)]
+        return ["the store did not come to rest for a picture of it"]
+
+    def _compare(self, found: State, tick: int) -> list[str]:
+        late = [
+            f"{live}: its move expired {self.replay.now - record.move.expires} ms ago"
+            for live, record in found.lives.items()
+            if record.move and record.move.expires + EXPIRY_SLACK_MS < self.replay.now
+        ]
+        if self.replay.diverged:
+            return late
+        if self.replay.tick != tick:
+            # Somebody reported in between: the picture is of an earlier moment than the model.
+            return late
+        # `blame` expires by itself in the store.
+        fields = [
+            name
+            for name in State.__dataclass_fields__
+            if name != "blame" and getattr(found, name) != getattr(self.replay.state, name)
+        ]
+        return late + [f"the store and the model that followed it differ in {name}" for name in fields]
+
+    def _sum_up(self) -> None:
+        report, replay = self.report, self.replay
+        report.steps, report.moved = replay.steps, replay.moved
+        report.lives = len(replay.accounts)
+        report.accepted = sum(len(told.accepted) for told in self.load.told.values())
+        report.dropped = Counter(why for account in replay.accounts.values() for why in account.dropped.values())
+        report.answers = self.load.answers + replay.answers
+        for role in self.deployment.roles.values():
+            report.exits.update(f"{role.kind} {status}" for status in role.exits)
+            report.logged += complaints(self.deployment.log_of(role.name))
+
+
+def complaints(log: Path) -> list[str]:
+    """Errors that nobody expected: tracebacks other than of runtimes that were meant to die, and rounds that failed."""
+    if not log.exists():
+        return []
+    found, inside = [], False
+    for line in log.read_text(errors="replace").splitlines():
+        if "a round failed" in line:
+            found.append(f"{log.stem}: {line}")
+        if line.startswith("Traceback"):
+            inside = True
+        elif inside and line[:1].isalpha():
+            # The first line that is not indented names the exception.
+            inside = False
+            if MEANT not in line:
+                found.append(f"{log.stem}: {line}")
+    return found

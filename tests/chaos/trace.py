@@ -1,0 +1,133 @@
+"""Every step that the store ran, in its order: recorded by the store itself, in the very script that runs the step.
+
+A process that is killed takes with it what it was told; a store that is killed loses a step and its record together.
+So the record lies in the store, in the stream `cell_trace`, and the driver reads it there while the storm goes on. A
+record's id is its tick, so reading and trimming may be repeated.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from dhsched.ownership import items
+from dhsched.ownership.limits import Limits
+from dhsched.ownership.model import STEPS
+from dhsched.ownership.placing import Create
+from dhsched.store import scripts
+from dhsched.store.replies import outcome
+
+FRAME = """{shebang}
+local frame_time = redis.call('TIME')
+local frame_now = frame_time[1] * 1000 + math.floor(frame_time[2] / 1000)
+local function step()
+{body}
+end
+local reply = step()
+local tick = redis.call('INCR', KEYS[1] .. '_ticks')
+redis.call('XADD', KEYS[1] .. '_trace', tick .. '-0', 'r', cmsgpack.pack({{ tick, '{name}', frame_now, ARGV, reply }}))
+return reply
+"""
+FRAME_CLOCK = "local function clock() return frame_now end"
+"""In the place of lua/lib/clock.lua: also a step that reads no clock has its time in the record."""
+TICKS, TRACE = "cell_ticks", "cell_trace"
+IN_MODEL = {"worker_id": "worker", "num": "number", "rev_seen": "rev"}
+_LIMITS = frozenset(Limits.__dataclass_fields__)
+_CREATE = frozenset(Create.__dataclass_fields__)
+
+
+def traced_scripts(replacements: Mapping[str, str] | None = None) -> dict[str, scripts.Script]:
+    """The real steps, each inside the frame; `replacements` are mutants of Lua files."""
+    found = {}
+    for name, script in scripts.load({"lib/clock": FRAME_CLOCK, **(replacements or {})}).items():
+        shebang, _, body = script.source.decode().partition("\n")
+        found[name] = replace(script, source=FRAME.format(shebang=shebang, name=name, body=body).encode())
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """One step of the model: what it was asked and what the store answered."""
+
+    tick: int
+    now: int
+    step: str
+    arguments: dict[str, Any]
+    answer: Any
+
+
+def read(record: bytes) -> tuple[int, Iterator[Taken]]:
+    """A record's tick, and its steps: several where many lives shared one call."""
+    tick, name, now, argv, reply = msgspec.msgpack.decode(record)
+    return tick, steps_of(tick, name, now, argv, as_bytes(reply))
+
+
+def steps_of(tick: int, name: str, now: int, argv: list[str], reply: list[Any]) -> Iterator[Taken]:
+    script = SCRIPTS[name]
+    step = "place" if name == "place_create" else name
+    fixed = dict(zip(script.argv, argv, strict=False))
+    if not script.each:
+        yield Taken(tick, now, step, arguments_of(step, fixed), outcome(reply[0], reply[2:]))
+        return
+    width, rest = len(script.each), argv[len(script.argv) :]
+    for n, one in enumerate(reply[1:]):
+        row = dict(zip(script.each, rest[n * width : (n + 1) * width], strict=True))
+        yield Taken(tick, now, step, arguments_of(step, {**fixed, **row}), outcome(one[0], one[1:]))
+
+
+SCRIPTS = scripts.load()
+"""For the names of their arguments only."""
+
+
+def as_bytes(value: Any) -> Any:
+    """As a client of the store reads it: words are bytes, numbers are whole."""
+    match value:
+        case str():
+            return value.encode()
+        case float():
+            return int(value)
+        case list():
+            return [as_bytes(each) for each in value]
+    return value
+
+
+def arguments_of(step: str, given: Mapping[str, str]) -> dict[str, Any]:
+    """The arguments of a script as the model's step takes them."""
+    values: dict[str, Any] = {IN_MODEL.get(name, name): value for name, value in given.items() if name not in _LIMITS}
+    if step == "place":
+        made = {name: values.pop(name) for name in _CREATE & values.keys()}
+        values["create"] = create_of(made) if values["because"] == "create" else None
+    elif step == "append_input":
+        item = values.pop("item").encode()
+        values["boundary"] = values["kind"] != "interrupt" and item[:1] == items.MARKS[values["kind"], True]
+        values["payload"] = item[1:]
+    elif step == "ack_input":
+        saved = values["saved"].encode()
+        values["saved"] = saved if values.pop("saves") == "1" else None
+    parameters = inspect.signature(STEPS[step]).parameters
+    return {name: typed(value, str(parameters[name].annotation)) for name, value in values.items()}
+
+
+def create_of(made: Mapping[str, str]) -> Create:
+    kinds = {name: str(field.type) for name, field in Create.__dataclass_fields__.items()}
+    return Create(**{name: typed(value, kinds[name]) for name, value in made.items()})
+
+
+def typed(value: Any, kind: str) -> Any:
+    """An argument of a script in the type that the model's signature names."""
+    if not isinstance(value, str):
+        return value
+    match kind:
+        case "int":
+            return int(value or 0)
+        case "bool":
+            return value == "1"
+        case "bytes":
+            return value.encode()
+        case "Sequence[str]" | "Iterable[str]":
+            return value.split()
+    return value

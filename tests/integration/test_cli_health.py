@@ -1,0 +1,82 @@
+"""`dhsched doctor` and `dhsched top`, against a real store and a served replica."""
+
+import asyncio
+import json
+from typing import Any
+
+from typer.testing import CliRunner, Result
+
+from dhsched import cli
+from dhsched.cli.top import Look, rates_of, shown
+from tests.integration.serving import serving
+from tests.servers import free_port, running_server
+
+
+async def dhsched(*words: str) -> Result:
+    return await asyncio.to_thread(CliRunner().invoke, cli.app, [*words])
+
+
+def by_check(result: Result) -> dict[str, Any]:
+    return {finding["check"]: finding for finding in json.loads(result.stdout)}
+
+
+async def test_doctor_finds_a_healthy_deployment() -> None:
+    async with running_server("valkey") as server, serving(server.address) as api:
+        url = f"http://127.0.0.1:{api.client.port}"
+        store = ["--store", server.address.url()]
+        result = await dhsched("doctor", *store, "--url", url, "--infer", f"http://127.0.0.1:{free_port()}", "--json")
+        found = by_check(result)
+    assert result.exit_code == 0, result.output
+    assert {name for name, each in found.items() if each["state"] != "ok"} == {"infer"}
+    assert found["infer"]["state"] == "warning" and "the port is free" in found["infer"]["found"]
+    assert found["dispatch"]["found"] == f"d1 is ready at {url}"
+    assert "valkey" in found["store"]["found"] and "differs" in found["clocks"]["found"]
+
+
+async def test_doctor_says_what_is_broken_and_what_to_do() -> None:
+    extra = ("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+    async with running_server("valkey", port=free_port(), extra=extra) as server, serving(server.address) as api:
+        served = f"http://127.0.0.1:{api.client.port}"
+        result = await dhsched(
+            *("doctor", "--store", server.address.url(), "--infer", served, "--json"),
+            *("--url", "http://127.0.0.1:1"),
+        )
+        found = by_check(result)
+    assert result.exit_code == 1
+    assert found["store eviction"]["state"] == "broken" and "noeviction" in found["store eviction"]["remedy"]
+    assert found["infer"]["state"] == "broken" and "is not infer" in found["infer"]["found"]
+    unreachable = by_check(await dhsched("doctor", "--store", f"redis://127.0.0.1:{free_port()}", "--json"))
+    assert unreachable["store"]["state"] == "broken" and unreachable["store"]["remedy"]
+
+
+async def test_top_shows_pools_workers_and_rates() -> None:
+    async with running_server("valkey") as server, serving(server.address) as api:
+        await api.configure()
+        await api.workers(2, capacity=4)
+        url = f"http://127.0.0.1:{api.client.port}"
+        for n in range(3):
+            assert (await api.create(f"L{n}"))[0] == 201
+        await api.context.fleet.refresh()
+        once = await dhsched("top", "--once", "--url", url)
+        document = json.loads((await dhsched("top", "--json", "--url", url)).stdout)
+    assert once.exit_code == 0, once.output
+    assert "38%" in once.output and "2 Workers" in once.output and "0 lives wait" in once.output
+    assert document["counters"]["creates/s"] == 3
+
+
+def test_rates_are_sums_over_the_series_that_count() -> None:
+    page = """# HELP dhsched_places_total Placements
+dhsched_places_total{because="create",outcome="Committed"} 7.0
+dhsched_places_total{because="create",outcome="Full"} 5.0
+dhsched_refusals_total{why="FULL"} 2.0
+dhsched_refusals_total{why="a \\"b\\" {c}"} 3.0
+"""
+    found = rates_of(page)
+    assert (found["creates/s"], found["refusals/s"], found["recoveries/s"]) == (7, 5, 0)
+    earlier = Look(0.0, [], [], [], {**found, "creates/s": 1.0, "refusals/s": 9.0})
+    from rich.console import Console
+
+    console = Console(width=160)
+    with console.capture() as captured:
+        console.print(shown(Look(2.0, [], [], [], found), earlier))
+    assert "creates/s 3.0" in captured.get() and "refusals/s 0.0" in captured.get()

@@ -1,0 +1,168 @@
+"""The Python client against real replicas: what it repeats, where it goes, and what it raises."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from aiohttp import web
+
+from dhsched.client import Client, Refused, Unreachable
+from dhsched.errors import BadAddress
+from tests.integration.cutting import CHUNK_BYTES, forward
+from tests.integration.fleet import Fleet, Record, fleet, until
+from tests.servers import free_port
+
+
+class Cut:
+    """A proxy that hangs up in place of every `every`-th piece of an answer: what was asked has been done."""
+
+    def __init__(self, url: str, every: int) -> None:
+        self.url = ""
+        self.cut = 0
+        self._server = urlsplit(url)
+        self._every = every
+
+    async def serve(self, client_in: asyncio.StreamReader, client_out: asyncio.StreamWriter) -> None:
+        server_in, server_out = await asyncio.open_connection(self._server.hostname, self._server.port)
+        asking = asyncio.create_task(forward(client_in, server_out))
+        pieces = 0
+        try:
+            while data := await server_in.read(CHUNK_BYTES):
+                pieces += 1
+                if pieces == self._every:
+                    self.cut += 1
+                    break
+                client_out.write(data)
+        finally:
+            asking.cancel()
+            for end in (client_out, server_out):
+                end.transport.abort()
+
+
+@asynccontextmanager
+async def cutting(url: str, every: int = 1) -> AsyncIterator[Cut]:
+    cut = Cut(url, every)
+    async with await asyncio.start_server(cut.serve, "127.0.0.1", 0) as listener:
+        cut.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+        yield cut
+
+
+def client_of(f: Fleet, *, deadline_s: float = 10.0) -> Client:
+    """A client that knows all replicas."""
+    return Client(f.dispatch, f.infer, deadline_s=deadline_s)
+
+
+async def test_a_live_from_create_to_end(tmp_path: Path) -> None:
+    record = Record()
+    async with fleet(tmp_path) as f, client_of(f) as client:
+        await f.start_worker(record, "w1")
+        await f.start_worker(record, "w2")
+        made = await client.create("demo", metadata={"a": 1}, wait_s=10)
+        events: list[str] = []
+
+        async def follow() -> None:
+            async for event in client.events(made.live_id):
+                events.append(event.name)
+
+        following = asyncio.create_task(follow())
+        assert (await client.push(made.live_id, "one", boundary=True)).seq == 1
+        await until(lambda: record.texts(made.live_id) == ["one"], "the item")
+        await until(lambda: "claimed" in events, "the claim among the events")
+        moved = await client.move(made.live_id)
+        assert moved.worker != made.worker and moved.epoch > made.epoch
+        assert (await client.interrupt(made.live_id, "stop")).seq == 2
+        assert (await client.configure(made.live_id, {"voice": "b"})).seq == 3
+        live = await client.get(made.live_id)
+        assert (live.worker, live.metadata, live.appended) == (moved.worker, {"a": 1}, 3)
+        assert [row.epoch for row in (await client.history(made.live_id)).generations] == [moved.epoch, made.epoch]
+        assert [row.live_id async for row in client.lives(state="open")] == [made.live_id]
+        assert {row.status async for row in client.workers(pool="gpu")} == {"ready"}
+        assert (await client.end(made.live_id)).state == "ended"
+        await asyncio.wait_for(following, 10)
+        assert events[0] == "committed" and events[-1] == "ended" and "claimed" in events
+        with pytest.raises(Refused) as refused:
+            await client.push(made.live_id, "too late")
+        assert (refused.value.code, refused.value.status) == ("ENDED", 410)
+
+
+async def test_a_dead_replica_is_passed_over_and_a_repeated_call_is_one_call(tmp_path: Path) -> None:
+    """The answer of the first try is cut off each time; the client asks the next replica with the same id."""
+    async with fleet(tmp_path, dispatch=2, infer=2) as f:
+        await f.start_worker(Record(), "w1")
+        async with (
+            cutting(f.dispatch[0]) as dispatch,
+            cutting(f.infer[0]) as infer,
+            Client([dispatch.url, f.dispatch[1]], [infer.url, f.infer[1]], deadline_s=10) as client,
+        ):
+            made = await client.create("demo", wait_s=10)
+            assert dispatch.cut == 1 and made.again
+            pushed = await client.push(made.live_id, "once")
+            assert infer.cut == 1 and pushed.duplicate
+            assert (await client.get(made.live_id)).appended == 1
+            assert [row.live_id async for row in client.lives()] == [made.live_id]
+
+
+async def test_a_stream_is_exact_over_lost_connections(tmp_path: Path) -> None:
+    record = Record()
+    async with fleet(tmp_path, infer=2) as f:
+        await f.start_worker(record, "w1")
+        async with (
+            cutting(f.infer[0], 4) as first,
+            cutting(f.infer[1], 5) as second,
+            Client(f.dispatch, [first.url, second.url], deadline_s=10) as client,
+        ):
+            live = (await client.create("demo", wait_s=10)).live_id
+            async with client.stream(live, in_flight_max=8) as stream:
+                for n in range(60):
+                    await stream.send(f"t{n}", boundary=True)
+            assert (await client.get(live)).appended == 60
+            assert first.cut + second.cut >= 2, "the connections were to be lost"
+        await until(lambda: len(record.texts(live)) >= 60, "all items")
+        assert record.texts(live) == [f"t{n}" for n in range(60)]
+
+
+async def test_a_stream_to_nowhere_ends_with_the_reason(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as f, client_of(f, deadline_s=1.0) as client:
+        with pytest.raises(Refused, match="NOT_FOUND"):
+            async with client.stream("nobody") as stream:
+                await stream.push("hello")
+    async with Client(infer=f"http://127.0.0.1:{free_port()}", deadline_s=1.0) as client:
+        with pytest.raises(Unreachable, match="nothing was stored for 1 s"):
+            async with client.stream("nobody") as stream:
+                await stream.push("hello")
+
+
+async def test_nobody_there() -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    async with Client(url, url, deadline_s=0.3) as client:
+        with pytest.raises(Unreachable, match=r"no dispatch answered within 0.3 s"):
+            await client.get("L")
+    with pytest.raises(BadAddress, match="must look like"):
+        async with Client("127.0.0.1:7400"):
+            pass
+
+
+async def test_what_a_load_balancer_says_is_tried_again() -> None:
+    """502 without a problem in it: the replica behind it is not there yet."""
+    answers = iter([web.Response(status=502, text="<html>"), web.json_response({"lives": [], "next": None})])
+
+    async def serve(_request: web.Request) -> web.Response:
+        return next(answers)
+
+    app = web.Application()
+    app.router.add_get("/v1/lives", serve)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port = runner.addresses[0][1]
+        async with Client(f"http://127.0.0.1:{port}", deadline_s=5) as client:
+            assert [row async for row in client.lives()] == []
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,68 @@
+"""The Worker's link to Dispatch, at its ends."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from dhsched.wire import Register
+from dhsched.worker.link import Boot, DispatchLink
+from tests.integration.fleet import Record, fleet, until
+from tests.integration.serving import serving
+
+
+async def test_a_worker_that_vanishes_is_noted_with_the_beat_it_had(tmp_path: Path) -> None:
+    """Not with the time: the replica may read that very beat for the first time after the link was closed."""
+    async with fleet(tmp_path) as f, serving(f.address) as api:
+        f.dispatch[:] = [f"http://127.0.0.1:{api.client.port}"]
+        worker = await f.start_worker(Record(), "w1")
+        await until(lambda: api.context.fleet.view.workers, "the Worker in the view")
+        await worker.kill()
+        await until(lambda: "w1#1" in api.context.hung_up, "the replica to notice")
+        assert api.context.hung_up["w1#1"] == (await api.context.reads.beats())["w1#1"].beat > 0
+
+
+class Deaf:
+    """An agent that nobody tells anything."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: (0, 0) if name == "position" else []
+
+
+async def test_a_link_that_breaks_under_a_ping_is_made_anew(tmp_path: Path, monkeypatch: Any) -> None:
+    """A process that was frozen wakes to a ping on a connection that is gone, and must not die of it."""
+    connections = 0
+
+    async def serve(request: web.Request) -> web.WebSocketResponse:
+        nonlocal connections
+        connections += 1
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        await socket.ping()
+        await asyncio.sleep(5)
+        return socket
+
+    async def cannot_answer(*_: Any) -> None:
+        raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
+
+    monkeypatch.setattr(aiohttp.ClientWebSocketResponse, "pong", cannot_answer)
+    app = web.Application()
+    app.router.add_get("/{path:.*}", serve)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        boot = Boot(Register("w1", "boot", "gpu", 4, "", ""))
+        async with aiohttp.ClientSession() as http:
+            running = asyncio.create_task(DispatchLink(http, [url], boot, Deaf()).run())
+            await until(lambda: connections >= 2, "a second connection")
+            assert not running.done()
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,54 @@
+"""The alert rules: what promtool thinks of them, and that every metric in them exists."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+RULES = ROOT / "deploy" / "alerts.yml"
+METRIC = re.compile(r"\bdhsched_[a-z_]+")
+DERIVED = re.compile(r"_(total|bucket|count|sum)$")
+
+
+def rules() -> list[dict[str, object]]:
+    return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+
+
+def test_every_rule_says_what_to_do() -> None:
+    for rule in rules():
+        annotations, labels = rule["annotations"], rule["labels"]
+        assert isinstance(annotations, dict) and {"summary", "remedy"} <= annotations.keys(), rule["alert"]
+        assert isinstance(labels, dict) and labels["severity"] in ("page", "ticket"), rule["alert"]
+
+
+def test_every_metric_in_a_rule_exists_and_is_documented() -> None:
+    source = "\n".join(path.read_text() for path in sorted((ROOT / "src").rglob("*.py")))
+    documented = (ROOT / "docs" / "metrics.md").read_text()
+    for rule in rules():
+        for name in METRIC.findall(str(rule["expr"])):
+            assert f'"{DERIVED.sub("", name)}"' in source, f"{rule['alert']}: nothing makes {name}"
+        assert str(rule["alert"]) in documented, f"docs/metrics.md: say what {rule['alert']} means"
+
+
+def test_every_metric_is_documented() -> None:
+    documented = (ROOT / "docs" / "metrics.md").read_text()
+    made = {
+        name
+        for path in sorted((ROOT / "src" / "dhsched").rglob("*.py"))
+        if "bench" not in path.parts
+        for name in re.findall(r'"(dhsched_[a-z_]+)",\s', path.read_text())
+    }
+    assert made, "no metric found: this test looks for them in the wrong way"
+    assert {name for name in made if f"`{name.removesuffix('_total')}" not in documented} == set()
+
+
+def test_promtool_accepts_the_rules() -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("NOT TESTED with promtool: it is not on PATH (apt-get install prometheus)")
+    done = subprocess.run([promtool, "check", "rules", str(RULES)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
