@@ -61,8 +61,9 @@ ACCESS = one_of("open", ("open", "keys"), "Whether callers need a token (keys), 
 INSECURE = free(False, "Listen elsewhere than on loopback although access is open: anybody can do anything.")
 TLS_CERT = free("", "A PEM file with the certificate and its chain: the listener speaks TLS.")
 TLS_KEY = free("", "A PEM file with the certificate's key.")
+TLS_CA = free("", "A PEM file with the authority of the servers' certificates, beside the usual ones.")
 KEY_RATE = bounded(2_000, 0.1, 1e6, "Requests a second of one API key at one replica; a key may have its own limit.")
-"""What every role that listens has. Under one name, several dataclasses may share a field."""
+"""What several roles have. Under one name, several dataclasses may share a field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,12 +218,23 @@ def _check_listener(settings: Any) -> None:
     if bool(settings.tls_cert) != bool(settings.tls_key):
         given, lacking = ("tls_cert", "tls_key") if settings.tls_cert else ("tls_key", "tls_cert")
         raise BadSetting(f"setting {given} is given and {lacking} is not; TLS needs both")
-    if settings.access == "open" and not settings.insecure and not is_loopback(settings.host):
+    # A room has no `access`: its viewers have no keys.
+    if getattr(settings, "access", "keys") == "open" and not settings.insecure and not is_loopback(settings.host):
         raise BadSetting(
             f"{settings.ROLE} would listen on {settings.host or 'every address'} and let anybody do anything: make a "
             "key with `dhsched token create --role admin` and set access to keys (--access keys), listen on 127.0.0.1, "
             "or say --insecure if the network itself keeps strangers out"
         )
+
+
+def shown_key(key: str, key_file: str) -> str:
+    """The API key of a role that calls others: given itself, or in a file; empty without one."""
+    if key and key_file:
+        raise BadSetting("both key and key_file are given; give one of them")
+    try:
+        return key or (Path(key_file).read_text().strip() if key_file else "")
+    except OSError as error:
+        raise BadSetting(f"cannot read the key file {key_file} ({error.strerror}); check key_file") from None
 
 
 def is_loopback(host: str) -> bool:

@@ -20,9 +20,12 @@ from dhsched.web import MINT, Endpoint
 from tests.integration.keyed import Keyed, bearer, keyed
 
 CELLS = {
-    **dict.fromkeys(("create_live", "list_lives", "get_live", "end_live", "get_history"), "app"),
+    **dict.fromkeys(("create_live", "list_lives", "end_live", "get_history"), "app"),
+    "get_live": "app room",
+    "show_publishing": "room",
     **dict.fromkeys(("list_dead_letters", "drop_dead_letter", "push_dead_letter_again"), "app"),
-    **dict.fromkeys(("push_text", "push_stream", "push_streams", "watch_live"), "app"),
+    **dict.fromkeys(("push_text", "push_stream", "push_streams"), "app room"),
+    "watch_live": "app",
     **dict.fromkeys(("reassign_live", "get_why"), ""),
     **dict.fromkeys(("list_workers", "get_worker", "cordon_worker", "uncordon_worker"), ""),
     **dict.fromkeys(("drain_worker", "get_drain", "undrain_worker", "list_recoveries", "list_events"), ""),

@@ -98,7 +98,7 @@ def test_the_verb_shows_values_sources_and_no_secret(file: Path, monkeypatch: py
     result = CliRunner().invoke(cli.app, ["config", "--config", str(file), "--json"])
     assert result.exit_code == 0, result.output
     rows = {(row["role"], row["setting"]): row for row in json.loads(result.output)}
-    assert {role for role, _ in rows} == {"dispatch", "infer", "worker"}
+    assert {role for role, _ in rows} == {"dispatch", "infer", "worker", "room"}
     assert rows["infer", "store"]["value"] == "redis://:***@store:6379"
     assert rows["worker", "key"] == {
         "role": "worker",

@@ -24,7 +24,7 @@ Role = Literal["app", "worker", "room", "metrics", "admin"]
 ROLES: dict[Role, frozenset[Scope]] = {
     "app": frozenset({"lives:read", "lives:write", "lives:push"}),
     "worker": frozenset({"workers:register"}),
-    "room": frozenset({"generations:read"}),
+    "room": frozenset({"generations:read", "lives:push"}),
     "metrics": frozenset({"metrics:read"}),
     "admin": frozenset({"admin"}),
 }

@@ -42,7 +42,8 @@ RULES: dict[str, Rule] = {
     # Lives, of the caller's own tenant.
     "create_live": WRITE,
     "list_lives": READ,
-    "get_live": READ,
+    "get_live": _scope("lives:read", "generations:read"),
+    "show_publishing": _scope("generations:read"),
     "end_live": WRITE,
     "get_history": READ,
     "list_dead_letters": READ,

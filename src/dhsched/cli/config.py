@@ -21,14 +21,15 @@ MASK = "***"
 def kinds() -> dict[str, type]:
     """The settings of every role."""
     from dhsched.infer.settings import InferSettings
+    from dhsched.room.settings import RoomSettings
     from dhsched.settings import DispatchSettings
     from dhsched.worker.settings import WorkerSettings
 
-    return {kind.ROLE: kind for kind in (DispatchSettings, InferSettings, WorkerSettings)}
+    return {kind.ROLE: kind for kind in (DispatchSettings, InferSettings, WorkerSettings, RoomSettings)}
 
 
 def config(
-    role: Annotated[str | None, typer.Argument(help="Only this role: dispatch, infer, worker.")] = None,
+    role: Annotated[str | None, typer.Argument(help="Only this role: dispatch, infer, worker, room.")] = None,
     config: Config = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print docs/configuration.md instead.")] = False,
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,

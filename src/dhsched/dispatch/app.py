@@ -26,6 +26,7 @@ from dhsched.dispatch.liveness import Liveness
 from dhsched.dispatch.lives import Lives
 from dhsched.dispatch.loops import Round, running
 from dhsched.dispatch.moving import Moving
+from dhsched.dispatch.publishing import PublishTokens
 from dhsched.dispatch.reconcile import Reconciliation
 from dhsched.dispatch.recover import Recovery
 from dhsched.dispatch.recoveries import Recoveries
@@ -144,6 +145,7 @@ def endpoints(context: DispatchContext) -> list[Endpoint]:
         *(Lives(context), Moving(context), Explaining(context)),
         *(Workers(context), Drains(context), Configuration(context)),
         *(Recoveries(context), EventFeed(context)),
+        PublishTokens(context),
     )
     return [*(endpoint for part in parts for endpoint in part.endpoints()), MINT, *KeyEndpoints(context).endpoints()]
 

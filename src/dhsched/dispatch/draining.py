@@ -20,6 +20,7 @@ from dhsched.store.drains import (
     Wish,
     forget_wishes,
     lives_on,
+    mode_of,
     put_wish,
     store_now_ms,
     wish_of,
@@ -96,8 +97,14 @@ class Draining:
             if row.digital_id in refused:
                 notes.blocked[row.live] = refused[row.digital_id]
                 continue
+            if await self._cancelled(source):
+                return
             outcome = await self._cutovers.reserve(row, source)
             if isinstance(outcome, o.Busy):
+                return
+            if isinstance(outcome, o.Reserved) and await self._cancelled(source):
+                # What was reserved before it was cancelled, the cancelling has cleared; this came after.
+                await self._context.store.cancel(live=row.live, number=outcome.number)
                 return
             if isinstance(outcome, Blocked):
                 refused[row.digital_id] = outcome
@@ -113,6 +120,13 @@ class Draining:
                     freed = [each.live for each in notes.queue.get(source, []) if each.digital_id == row.digital_id]
                     for live in freed:
                         notes.blocked.pop(live, None)
+
+    async def _cancelled(self, source: str) -> bool:
+        """The view may be old, and `reserve` does not ask why: nobody must be moved for a drain that is over."""
+        if await mode_of(self._context.store.link, self._context.store.keys, source) == "draining":
+            return False
+        self._context.drain_notes.queue.pop(source, None)
+        return True
 
     async def _force(self, source: str, rows: Sequence[OnWorker]) -> None:
         turns = asyncio.Semaphore(FORCED_AT_ONCE)

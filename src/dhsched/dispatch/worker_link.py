@@ -23,13 +23,13 @@ from dhsched.access.callers import Caller
 from dhsched.dispatch.blaming import HOW_TO_UNDO, blame_of_name
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.draining import ask_for_drain
-from dhsched.errors import DhschedError, Forbidden, StoreError
+from dhsched.errors import DhschedError, Forbidden, StoreError, StoreRefused
 from dhsched.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
 from dhsched.store.api import TERMS_LOST_MAX
 from dhsched.store.controllers import list_controllers
 from dhsched.tokens import BadToken, Boot, Tokens
-from dhsched.web import caller_of
+from dhsched.web import caller_of, upgraded
 from dhsched.web.problems import problem_from
 from dhsched.wire import (
     FRAME_BYTES_MAX,
@@ -82,7 +82,8 @@ class WorkerLinks:
 
     async def serve(self, request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse(heartbeat=HEARTBEAT_S, max_msg_size=FRAME_BYTES_MAX)
-        await socket.prepare(request)
+        if not await upgraded(socket, request):
+            return socket
         outbox = Outbox(socket.send_bytes)
         sending = asyncio.create_task(outbox.run())
         abort_if_failed(sending, request.transport)
@@ -202,6 +203,8 @@ class WorkerLink:
             for said in read_from_worker(frame):
                 await self._hear(said)
         except StoreError as error:
+            if isinstance(error, StoreRefused):
+                self._context.refused_at = self._context.loop_time()
             self.outbox.put(said_of(error))
         except DhschedError as error:
             log.warning("ending a Worker's link", worker=self.boot.worker if self.boot else "", why=str(error))

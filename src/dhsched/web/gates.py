@@ -18,8 +18,17 @@ from dhsched.tokens import Tokens
 log = structlog.get_logger(__name__)
 
 
-class Listening(Protocol):
-    """What is needed of a role's settings."""
+class WithTls(Protocol):
+    """What is needed of the settings of a role that listens."""
+
+    @property
+    def tls_cert(self) -> str: ...
+    @property
+    def tls_key(self) -> str: ...
+
+
+class Listening(WithTls, Protocol):
+    """And of one that has a gate."""
 
     @property
     def access(self) -> str: ...
@@ -27,10 +36,6 @@ class Listening(Protocol):
     def host(self) -> str: ...
     @property
     def key_rate_per_s(self) -> float: ...
-    @property
-    def tls_cert(self) -> str: ...
-    @property
-    def tls_key(self) -> str: ...
 
 
 @asynccontextmanager
@@ -56,7 +61,7 @@ async def open_gate(settings: Listening, ring: KeyRing) -> AsyncIterator[Gate | 
         await asyncio.gather(minding, return_exceptions=True)
 
 
-def listener_tls(settings: Listening) -> ssl.SSLContext | None:
+def listener_tls(settings: WithTls) -> ssl.SSLContext | None:
     """TLS of the listener, or None without a certificate."""
     if not settings.tls_cert:
         return None

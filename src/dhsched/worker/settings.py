@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from dhsched.access.minting import read_key
 from dhsched.errors import BadSetting
-from dhsched.settings import bounded, check, free, one_of, required
+from dhsched.settings import TLS_CA, bounded, check, free, one_of, required, shown_key
 from dhsched.types import check_id
 from dhsched.worker.agent import TEARDOWN_S
 
@@ -34,7 +33,7 @@ class WorkerSettings:
         default="", repr=False, metadata={"why": "The API key that it registers with, of role worker.", "secret": True}
     )
     key_file: str = free("", "A file with that key in it, instead.")
-    tls_ca: str = free("", "A PEM file with the authority of the servers' certificates, beside the usual ones.")
+    tls_ca: str = TLS_CA
     drain_s: float = bounded(600, 0, 86_400, "How long SIGTERM waits for its lives to move.")
     teardown_s: float = bounded(TEARDOWN_S, 0.1, 600, "For a runtime to stop before it is cancelled.")
     lock_folder: Path | None = free(None, "Where device locks lie; a folder of this user's.", flag="locks")  # noqa: RUF009
@@ -48,9 +47,7 @@ class WorkerSettings:
                 check_id(value, what)
         if not self.dispatch:
             raise BadSetting(f"no Dispatch replica is named; give --dispatch URL or set {DISPATCH}")
-        if self.key and self.key_file:
-            raise BadSetting("both key and key_file are given; give one of them")
 
     def shown_key(self) -> str:
         """The API key, from wherever it is; empty without one."""
-        return self.key or (read_key(self.key_file) if self.key_file else "")
+        return shown_key(self.key, self.key_file)

@@ -1,0 +1,56 @@
+"""Who may publish: a room shows the token that a Worker showed it, and is told which generation is current.
+
+The room cannot reach the store and has no secret: it asks here, once for each connection of a publisher. The answer is
+two facts, the generation that the token was issued for and the one that is current now. What follows from them is the
+room's fence (room/fence.py).
+"""
+
+from __future__ import annotations
+
+from dhsched.dispatch import models as m
+from dhsched.dispatch.context import DispatchContext
+from dhsched.tokens import BadToken, Tokens
+from dhsched.web import Asked, Endpoint, Problem
+
+
+class PublishTokens:
+    """The endpoint for rooms, of one replica."""
+
+    def __init__(self, context: DispatchContext) -> None:
+        self.context = context
+
+    def endpoints(self) -> list[Endpoint]:
+        return [
+            Endpoint(
+                name="show_publishing",
+                method="POST",
+                path="/v1/publishing",
+                handler=self.show,
+                summary="Which generation a publish token is for, and which one is current.",
+                tag="rooms",
+                body=m.ShowPublishing,
+                replies={200: m.PublishingOut},
+                problems=["UNAUTHORIZED", "NOT_FOUND"],
+            )
+        ]
+
+    async def show(self, asked: Asked) -> m.PublishingOut:
+        try:
+            publishing = await Tokens(self.context.ring).read_publish(asked.body.token)
+        except BadToken as error:
+            raise Problem("UNAUTHORIZED", str(error)) from error
+        tenant, _, live_id = publishing.live.partition("/")
+        ours = asked.caller.admin or tenant == asked.caller.tenant
+        record = await self.context.reads.live(publishing.live) if ours else None
+        if record is None:
+            raise Problem("NOT_FOUND", f"live {live_id} is not there any more; stop publishing", live_id=live_id)
+        current = record.current
+        return m.PublishingOut(
+            live=publishing.live,
+            live_id=live_id,
+            worker=publishing.generation.worker,
+            epoch=publishing.generation.epoch,
+            current=m.GenerationOut(current.worker, current.epoch),
+            cause=current.cause,
+            state=record.state,
+        )
