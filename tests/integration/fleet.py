@@ -21,6 +21,7 @@ from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.loops import running
 from dhsched.infer.app import Infer, open_infer
 from dhsched.infer.settings import InferSettings
+from dhsched.ownership.limits import DEFAULT_LIMITS
 from dhsched.settings import DispatchSettings
 from dhsched.store.address import Address
 from dhsched.store.embedded import Embedded
@@ -76,6 +77,7 @@ class Fleet:
         self.infer: list[str] = []
         self.replicas: list[DispatchContext] = []
         self.controllers: list[Infer] = []
+        self.limits = DEFAULT_LIMITS
         self.http: aiohttp.ClientSession
         self._stack = stack
 
@@ -97,7 +99,8 @@ class Fleet:
         return await self.serve(dispatch_app(context), self.dispatch)
 
     async def start_infer(self, **given: Any) -> asyncio.Event:
-        infer = await self._stack.enter_async_context(open_infer(InferSettings(store=self.store_url, port=0, **given)))
+        settings = InferSettings(store=self.store_url, port=0, **given)
+        infer = await self._stack.enter_async_context(open_infer(settings, limits=self.limits))
         self.controllers.append(infer)
         stop = await self.serve(infer.app, self.infer)
         announcing = asyncio.create_task(infer.announce_until(self.infer[-1], stop))

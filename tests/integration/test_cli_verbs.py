@@ -68,6 +68,15 @@ async def test_every_verb() -> None:
         assert (await document("dead-letters", "L", "--push", letters[0]["id"]))["seq"] == 1
         await dhsched("dead-letters", "L", "--drop", letters[1]["id"])
         assert (await document("dead-letters", "L"))["items"] == []
+        [empty] = [worker for worker in (a, b) if worker != moved["worker"]]
+        asked = await document("worker", "drain", moved["worker"], "--deadline", "90", "--boundary-wait", "5")
+        assert (asked["mode"], asked["lives"], asked["boundary_wait_s"]) == ("draining", 1, 5)
+        assert 80 < asked["deadline_in_s"] <= 90
+        assert "L" in await dhsched("worker", "drained", moved["worker"])
+        assert (await document("worker", "undrain", moved["worker"]))["mode"] == "ready"
+        await api.context.store.depart(worker=empty, live="default/L", number=made["epoch"])
+        assert (await document("worker", "drain", empty, "--wait"))["done"]
+        assert (await document("worker", "undrain", empty))["mode"] == "ready"
         for words in (
             *(("live", "ls"), ("live", "get", "L"), ("live", "why", "L"), ("live", "history", "L")),
             *(("worker", "ls"), ("worker", "get", a), ("pool", "ls"), ("pool", "get", "gpu")),

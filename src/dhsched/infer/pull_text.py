@@ -21,6 +21,7 @@ from dhsched.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
 from dhsched.tokens import BadToken, Publishing, Tokens
 from dhsched.types import Generation, check_live, slot_tag
+from dhsched.web import upgraded
 from dhsched.web.problems import problem_from
 from dhsched.wire import (
     FRAME_BYTES_MAX,
@@ -76,7 +77,8 @@ class PullText:
 
     async def serve(self, request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse(heartbeat=HEARTBEAT_S, max_msg_size=FRAME_BYTES_MAX)
-        await socket.prepare(request)
+        if not await upgraded(socket, request):
+            return socket
         with self.context.open_socket(socket, request.transport):
             await self.serve_socket(socket, request.transport)
         return socket
