@@ -30,7 +30,7 @@ lint: setup  ## ruff, check only
 types: setup  ## mypy --strict
 	$(BIN)/mypy
 
-up: setup  ## a whole deployment on this machine, with Workers that print what they are given; Ctrl-C stops it
+up: setup  ## a whole deployment on this machine, with a face that speaks, to watch in a browser; Ctrl-C stops it
 	$(BIN)/dhsched up
 
 test: setup  ## the whole suite that fits in 5 minutes on 2 cores

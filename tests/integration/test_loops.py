@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,8 +12,12 @@ import pytest
 from dhsched.dispatch.app import open_context
 from dhsched.dispatch.config import DIGITAL_IDS, POOLS, DigitalIdConfig, PoolConfig, PoolTier
 from dhsched.dispatch.context import DispatchContext
+from dhsched.dispatch.cutover import Cutovers
+from dhsched.dispatch.draining import Draining
+from dhsched.dispatch.liveness import Liveness
 from dhsched.dispatch.reconcile import Reconciliation
 from dhsched.dispatch.recover import Recovery
+from dhsched.errors import StoreRefused
 from dhsched.ownership import invariants
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.placing import Create
@@ -44,6 +50,40 @@ async def create(replica: DispatchContext, live: str, worker: str) -> None:
         candidates=[worker],
     )
     assert isinstance(made, o.Committed)
+
+
+async def test_a_store_that_refuses_to_write_costs_no_worker(server: Address) -> None:
+    """It answers our reads and takes nobody's report: when it writes again, the Workers need a moment, too."""
+    settings = DispatchSettings(refresh_min_s=50, refresh_max_s=60, worker_ttl_s=0.5)
+    async with open_context(server, settings) as replica:
+        await replica.store.link.call("FLUSHALL")
+        [worker] = await register(replica.store, 1, capacity=4)
+        liveness, refused = Liveness(replica), 0
+        await replica.store.link.call("CONFIG", "SET", "min-replicas-to-write", "1")
+        for _ in range(8):
+            with contextlib.suppress(StoreRefused):
+                await liveness.round()
+                await asyncio.sleep(0.1)
+                continue
+            refused += 1
+        await replica.store.link.call("CONFIG", "SET", "min-replicas-to-write", "0")
+        await liveness.round()
+        assert refused == 1, "after one refusal every wait starts anew"
+        assert not (await replica.reads.beats())[worker].lost
+
+
+async def test_a_replica_that_has_not_heard_of_a_drain_s_end_moves_nothing(replica: DispatchContext) -> None:
+    a, _ = await register(replica.store, 2, capacity=4)
+    for live in ("L1", "L2"):
+        await create(replica, live, a)
+    await replica.store.set_worker(worker=a, verb="drain")
+    await replica.fleet.refresh(full=True)
+    await replica.store.set_worker(worker=a, verb="undrain")
+    draining = Draining(replica, Cutovers(replica))
+    await draining.round()
+    records = [await replica.reads.live(f"default/{live}") for live in ("L1", "L2")]
+    assert [(record.selected, record.move) for record in records if record] == [(a, None)] * 2
+    assert replica.drain_notes.queue.get(a, []) == []
 
 
 async def owner(replica: DispatchContext, live: str) -> tuple[str, int]:

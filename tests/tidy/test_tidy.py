@@ -36,7 +36,8 @@ LAYERS = (
     {"ownership", "placement", "settings", "failpoints", "wire"},
     {"store", "simulate", "outbox"},
     {"tokens", "web"},
-    {"dispatch", "infer", "worker", "avatar", "room", "client", "trace"},
+    {"dispatch", "infer", "worker", "room", "client", "trace"},
+    {"avatar"},
     {"bench", "cli"},
 )
 """A part of the package imports itself and the layers above it in this list; bench and cli may import all."""

@@ -3,7 +3,8 @@
 Every report of a Worker moves its beat. A replica that has read the same beat for `worker_ttl_s` of its own monotonic
 clock, through reads without a gap, says so to the store, which refuses if the beat has moved since. No clock of the
 store or of another machine is compared, so a store that was paused, a clock that was set and a replica that stood
-still kill nobody: after a gap, every wait starts anew.
+still kill nobody: after a gap, every wait starts anew. The same holds while the store refuses to write, with a full
+disk for instance: it answers our reads, and takes nobody's report.
 
 When many Workers fall silent together it is more likely that something between us and them broke. Then the brake is
 on: one more `worker_ttl_s`, and after that a few at a time.
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from dhsched.dispatch.blaming import blame
 from dhsched.dispatch.context import DispatchContext
+from dhsched.errors import StoreRefused
 from dhsched.ownership import outcomes as o
 from dhsched.store.reads import Beat
 
@@ -91,12 +93,18 @@ class Liveness:
         context = self._context
         beats = await context.reads.beats()
         now = context.loop_time()
+        if context.refused_at > (self._watch.read_at or now):
+            self._watch = Watch()
         self._watch, verdict = judge(
             self._watch, beats, now=now, ttl_s=context.settings.worker_ttl_s, hung_up=context.hung_up
         )
         await self._brake(verdict.braked, len(beats))
         for worker, beat in verdict.expire:
-            outcome = await context.store.expire_worker(worker=worker, beat=beat)
+            try:
+                outcome = await context.store.expire_worker(worker=worker, beat=beat)
+            except StoreRefused:
+                self._watch = Watch()
+                raise
             if isinstance(outcome, o.Expired):
                 context.metrics.lost.inc()
                 silent_s = round(now - self._watch.silent[worker].since, 3)

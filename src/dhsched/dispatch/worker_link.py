@@ -22,12 +22,13 @@ from aiohttp import WSMsgType, web
 from dhsched.dispatch.blaming import HOW_TO_UNDO, blame_of_name
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.draining import ask_for_drain
-from dhsched.errors import DhschedError, StoreError
+from dhsched.errors import DhschedError, StoreError, StoreRefused
 from dhsched.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
 from dhsched.store.api import TERMS_LOST_MAX
 from dhsched.store.controllers import list_controllers
 from dhsched.tokens import BadToken, Boot, Tokens, open_tokens
+from dhsched.web import upgraded
 from dhsched.web.problems import problem_from
 from dhsched.wire import (
     FRAME_BYTES_MAX,
@@ -80,7 +81,8 @@ class WorkerLinks:
 
     async def serve(self, request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse(heartbeat=HEARTBEAT_S, max_msg_size=FRAME_BYTES_MAX)
-        await socket.prepare(request)
+        if not await upgraded(socket, request):
+            return socket
         outbox = Outbox(socket.send_bytes)
         sending = asyncio.create_task(outbox.run())
         abort_if_failed(sending, request.transport)
@@ -200,6 +202,8 @@ class WorkerLink:
             for said in read_from_worker(frame):
                 await self._hear(said)
         except StoreError as error:
+            if isinstance(error, StoreRefused):
+                self._context.refused_at = self._context.loop_time()
             self.outbox.put(said_of(error))
         except DhschedError as error:
             log.warning("ending a Worker's link", worker=self.boot.worker if self.boot else "", why=str(error))
@@ -225,7 +229,7 @@ class WorkerLink:
                 await self._context.store.depart(worker=self.boot.worker, live=said.live, number=said.number)
                 self.outbox.put(Departed(said.live, said.number))
             case Drain(deadline_s):
-                await ask_for_drain(self._context, self.boot.worker, deadline_s=deadline_s or None, sooner_only=True)
+                await ask_for_drain(self._context, self.boot.worker, deadline_s=deadline_s or None)
                 self.wake()
             case Exit():
                 outcome = await self._context.store.set_worker(worker=self.boot.worker, verb="exit")

@@ -33,7 +33,7 @@ from dhsched.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
 from dhsched.store.redis import RedisStore
 from dhsched.types import Kind, check_id
-from dhsched.web import Id, Problem, problem_from
+from dhsched.web import Id, Problem, problem_from, upgraded
 from dhsched.wire import FRAME_BYTES_MAX
 
 log = structlog.get_logger(__name__)
@@ -129,7 +129,8 @@ class StreamPeer:
 
     async def serve(self, request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse(heartbeat=STREAM_HEARTBEAT_S, max_msg_size=FRAME_BYTES_MAX)
-        await socket.prepare(request)
+        if not await upgraded(socket, request):
+            return socket
 
         async def send(frame: bytes) -> None:
             await socket.send_str(frame.decode())

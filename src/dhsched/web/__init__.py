@@ -13,7 +13,7 @@ refuses it raises as a `Problem`. Routes and `/openapi.json` come from the same 
 from dhsched.web.endpoints import Asked, Endpoint, Flag, HeaderParameter, Id, NoBody, Reply, WorkerId, is_set
 from dhsched.web.openapi import document
 from dhsched.web.problems import PROBLEMS, Problem, problem_from
-from dhsched.web.server import Service, make_app, run_service, serve
+from dhsched.web.server import Service, make_app, run_service, serve, upgraded
 
 __all__ = [
     "PROBLEMS",
@@ -33,4 +33,5 @@ __all__ = [
     "problem_from",
     "run_service",
     "serve",
+    "upgraded",
 ]
