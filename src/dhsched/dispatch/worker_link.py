@@ -79,10 +79,10 @@ class WorkerLinks:
         self._starting = asyncio.Lock()
         self._minder: asyncio.Task[None] | None = None
 
-    async def serve(self, request: web.Request) -> web.WebSocketResponse:
+    async def serve(self, request: web.Request) -> web.StreamResponse:
         socket = web.WebSocketResponse(heartbeat=HEARTBEAT_S, max_msg_size=FRAME_BYTES_MAX)
         if not await upgraded(socket, request):
-            return socket
+            return web.Response()
         outbox = Outbox(socket.send_bytes)
         sending = asyncio.create_task(outbox.run())
         abort_if_failed(sending, request.transport)
