@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup lock lint types up test test-long chaos spec spec-long clean
+.PHONY: help setup lock lint types up test test-long chaos spec spec-long clean evaluate
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -30,7 +30,7 @@ lint: setup  ## ruff, check only
 types: setup  ## mypy --strict
 	$(BIN)/mypy
 
-up: setup  ## a whole deployment on this machine, with Workers that print what they are given; Ctrl-C stops it
+up: setup  ## a whole deployment on this machine, with a face that speaks, to watch in a browser; Ctrl-C stops it
 	$(BIN)/dhsched up
 
 test: setup  ## the whole suite that fits in 5 minutes on 2 cores
@@ -50,5 +50,8 @@ spec: setup  ## TLC over spec/*.tla and its mutants; re-derives the state counts
 spec-long: setup  ## the larger TLC configurations
 	$(BIN)/python -m spec --long
 
+evaluate: setup  ## the paper's evaluation into evaluation/results; QUICK=1 for a smoke run into results/quick
+	$(BIN)/python -m evaluation all $(if $(QUICK),--quick)
+
 clean:  ## remove what setup and the tests made
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis spec/states
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis spec/states evaluation/results/quick evaluation/results/.parts

@@ -1,9 +1,12 @@
-"""Boot tokens: what a Worker shows instead of saying who it is.
+"""Tokens: what a Worker shows instead of saying who it is, and what it may publish.
 
 `register_worker` hands out a WorkerID and this token bound to it. It is a JWT signed (HS256, nothing else is accepted)
 with a secret of the cell that only Dispatch and Infer replicas can read: it lies in the store's `keys`, where the
 first process that needs one puts it. `kid` names the secret. To change it, add `boot:2` to `keys` and remove `boot:1`
 once the tokens signed with it have been renewed, which happens when half of their life is over.
+
+A publish token is for one generation, `(live, Worker, epoch)`, and comes with its claim. It says that the generation
+was issued, not that it is still the current one: whoever is shown it asks for that (dispatch/publishing.py).
 """
 
 from __future__ import annotations
@@ -13,17 +16,20 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import jwt
 
-from dhsched.errors import DhschedError
+from dhsched.errors import BadId, DhschedError
 from dhsched.store.keys import Keys
 from dhsched.store.link import Link
-from dhsched.types import check_worker
+from dhsched.types import Generation, check_live, check_worker
 
 ALGORITHM = "HS256"
 AUDIENCE = "dhsched-worker"
+PUBLISH_AUDIENCE = "dhsched-publish"
 TTL_S = 24 * 3600.0
+PUBLISH_TTL_S = 30 * TTL_S  # A generation's token is renewed only when it pulls again, and a generation may last.
 SECRET_BYTES = 32
 LEEWAY_S = 30.0  # Between the clocks of two replicas.
 REFRESH_MIN_S = 1.0  # Between two readings of the secrets because of a token with an unknown one.
@@ -43,6 +49,14 @@ class Boot:
     name: str
     pool: str
     capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class Publishing:
+    """What a publish token allows: to publish as this generation of this live."""
+
+    live: str
+    generation: Generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,26 +81,42 @@ class Tokens:
 
     def issue(self, boot: Boot) -> str:
         """A token for this boot, with the newest secret."""
-        now = self._clock()
-        claims = {
-            "aud": AUDIENCE,
-            "sub": boot.worker,
-            "iat": int(now),
-            "exp": int(now + self._ttl_s),
-            "boot": boot.boot,
-            "name": boot.name,
-            "pool": boot.pool,
-            "capacity": boot.capacity,
-        }
-        kid = self._signs_with
-        return jwt.encode(claims, self._secrets[kid], algorithm=ALGORITHM, headers={"kid": kid})
+        claims = {"boot": boot.boot, "name": boot.name, "pool": boot.pool, "capacity": boot.capacity}
+        return self._sign(AUDIENCE, boot.worker, self._ttl_s, claims)
 
     async def read(self, token: str) -> Proven:
         """Whom the token speaks for, or BadToken."""
+        claims = await self._claims(token, AUDIENCE)
+        return Proven(_boot(claims), renew=self._clock() > (claims["iat"] + claims["exp"]) / 2)
+
+    def issue_publish(self, publishing: Publishing) -> str:
+        """A token for this generation. Only who has just seen it claimed may ask for one."""
+        generation = publishing.generation
+        claims = {"live": publishing.live, "epoch": generation.epoch}
+        return self._sign(PUBLISH_AUDIENCE, generation.worker, PUBLISH_TTL_S, claims)
+
+    async def read_publish(self, token: str) -> Publishing:
+        """Which generation the token speaks for, or BadToken. Whether that one is current is another question."""
+        claims = await self._claims(token, PUBLISH_AUDIENCE)
+        epoch = claims.get("epoch")
+        if not isinstance(epoch, int) or isinstance(epoch, bool) or epoch < 1:
+            raise BadToken("the token names no epoch; pull to get another")
+        try:
+            return Publishing(check_live(claims.get("live")), Generation(check_worker(claims["sub"]), epoch))
+        except BadId as error:
+            raise BadToken(f"the token does not hold ({error}); pull to get another") from None
+
+    def _sign(self, audience: str, worker: str, ttl_s: float, more: Mapping[str, object]) -> str:
+        now = self._clock()
+        claims = {"aud": audience, "sub": worker, "iat": int(now), "exp": int(now + ttl_s), **more}
+        kid = self._signs_with
+        return jwt.encode(claims, self._secrets[kid], algorithm=ALGORITHM, headers={"kid": kid})
+
+    async def _claims(self, token: str, audience: str) -> dict[str, Any]:
         kid = self._kid(token)
         if kid not in self._secrets:
             await self._refresh()
-        return self._verify(token, kid)
+        return self._verify(token, kid, audience)
 
     def _kid(self, token: str) -> str:
         try:
@@ -97,17 +127,17 @@ class Tokens:
             raise BadToken("the token is not one of ours; register to get one")
         return kid
 
-    def _verify(self, token: str, kid: str) -> Proven:
+    def _verify(self, token: str, kid: str, audience: str) -> dict[str, Any]:
         secret = self._secrets.get(kid)
         if secret is None:
             raise BadToken("the token is signed with a secret that this cell does not have; register to get another")
         try:
             # The time is checked below, by the clock that issued it.
-            claims = jwt.decode(
+            claims: dict[str, Any] = jwt.decode(
                 token,
                 secret,
                 algorithms=[ALGORITHM],
-                audience=AUDIENCE,
+                audience=audience,
                 options={"verify_exp": False, "verify_iat": False, "require": ["exp", "iat", "sub"]},
             )
         except jwt.InvalidTokenError as error:
@@ -115,7 +145,7 @@ class Tokens:
         now = self._clock()
         if now > claims["exp"] + LEEWAY_S:
             raise BadToken(f"the token's time was over {now - claims['exp']:.0f} s ago; register to get another")
-        return Proven(_boot(claims), renew=now > (claims["iat"] + claims["exp"]) / 2)
+        return claims
 
     async def _refresh(self) -> None:
         """Read the secrets; make the first one if there is none."""

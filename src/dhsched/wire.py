@@ -219,7 +219,10 @@ class Opened(Message):
 
 
 class Pulling(Message):
-    """The pull is the latest one of its generation. `config` and `saved` are those of this moment."""
+    """The pull is the latest one of its generation. `config` and `saved` are those of this moment.
+
+    Where there is a room: its URL, and the token with which this generation publishes there.
+    """
 
     live: LiveName
     epoch: Number
@@ -227,6 +230,8 @@ class Pulling(Message):
     after: Number
     config: Blob
     saved: Saved
+    room_url: Url = ""
+    publish_token: Token = ""
 
 
 class Items(Message):

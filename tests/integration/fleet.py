@@ -21,6 +21,7 @@ from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.loops import running
 from dhsched.infer.app import Infer, open_infer
 from dhsched.infer.settings import InferSettings
+from dhsched.ownership.limits import DEFAULT_LIMITS
 from dhsched.settings import DispatchSettings
 from dhsched.store.address import Address
 from dhsched.store.embedded import Embedded
@@ -76,6 +77,7 @@ class Fleet:
         self.infer: list[str] = []
         self.replicas: list[DispatchContext] = []
         self.controllers: list[Infer] = []
+        self.limits = DEFAULT_LIMITS
         self.http: aiohttp.ClientSession
         self._stack = stack
 
@@ -94,12 +96,13 @@ class Fleet:
         self.replicas.append(context)
         if with_loops:
             await self._stack.enter_async_context(running(loops(context), rng=context.rng))
-        return await self._serve(dispatch_app(context), self.dispatch)
+        return await self.serve(dispatch_app(context), self.dispatch)
 
     async def start_infer(self, **given: Any) -> asyncio.Event:
-        infer = await self._stack.enter_async_context(open_infer(InferSettings(store=self.store_url, port=0, **given)))
+        settings = InferSettings(store=self.store_url, port=0, **given)
+        infer = await self._stack.enter_async_context(open_infer(settings, limits=self.limits))
         self.controllers.append(infer)
-        stop = await self._serve(infer.app, self.infer)
+        stop = await self.serve(infer.app, self.infer)
         announcing = asyncio.create_task(infer.announce_until(self.infer[-1], stop))
         self._stack.push_async_callback(ended, announcing)
         return stop
@@ -120,10 +123,10 @@ class Fleet:
         self._stack.push_async_callback(worker.kill)
         return worker
 
-    async def _serve(self, app: Any, urls: list[str]) -> asyncio.Event:
+    async def serve(self, app: Any, urls: list[str], port: int = 0) -> asyncio.Event:
         stop, listening = asyncio.Event(), asyncio.get_running_loop().create_future()
         serving = asyncio.create_task(
-            serve(app, host="127.0.0.1", port=0, stop_s=1, say=listening.set_result, stop=stop)
+            serve(app, host="127.0.0.1", port=port, stop_s=1, say=listening.set_result, stop=stop)
         )
         self._stack.push_async_callback(ended, serving)
         self._stack.callback(stop.set)

@@ -167,7 +167,7 @@ async def test_sigterm_drains_and_a_second_one_exits(tmp_path: Path) -> None:
 
 async def test_up_from_create_to_recovery() -> None:
     """The walking skeleton: create, push, output, move, kill -9, reassign; then nothing is left behind."""
-    up = await start("up", "--any-port", "--workers", "2")
+    up = await start("up", "--any-port", "--workers", "2", "--runtime", "echo")
     left: list[int] = []
     try:
         await until(lambda: any("live watch" in line for line in up.printed), "a deployment", 60)

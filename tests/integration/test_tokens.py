@@ -10,7 +10,8 @@ import pytest
 
 from dhsched.store.address import Address
 from dhsched.store.redis import RedisStore
-from dhsched.tokens import ALGORITHM, AUDIENCE, TTL_S, BadToken, Boot, open_tokens
+from dhsched.tokens import ALGORITHM, AUDIENCE, PUBLISH_AUDIENCE, TTL_S, BadToken, Boot, Publishing, open_tokens
+from dhsched.types import Generation
 
 BOOT = Boot("gpu-7#12", "b1", "gpu-7", "gpu", 4)
 
@@ -62,3 +63,21 @@ async def test_a_new_secret_signs_and_the_old_one_still_holds(server: Address) -
         assert (await new.read(old.issue(BOOT))).boot == BOOT
         old._refreshed_at = 0
         assert (await old.read(new.issue(BOOT))).boot == BOOT, "an unknown secret is looked for once"
+
+
+async def test_a_publish_token_is_for_one_generation_and_nothing_else(server: Address) -> None:
+    async with await RedisStore.open(server) as store:
+        tokens = await open_tokens(store.link, store.keys)
+        publishing = Publishing("default/L", Generation("gpu-7#12", 3))
+        token = tokens.issue_publish(publishing)
+        assert await tokens.read_publish(token) == publishing
+        with pytest.raises(BadToken):
+            await tokens.read(token)
+        with pytest.raises(BadToken):
+            await tokens.read_publish(tokens.issue(BOOT))
+        secret = (await store.link.call("HGET", store.keys.of("keys"), "boot:1")).decode()
+        good = {"aud": PUBLISH_AUDIENCE, "sub": "gpu-7#12", "iat": 1, "exp": 2**40, "live": "default/L", "epoch": 3}
+        for change in ({"epoch": 0}, {"epoch": True}, {"epoch": "3"}, {"live": "L"}, {"sub": "gpu-7"}, {"exp": 2}):
+            forged = jwt.encode({**good, **change}, secret, algorithm=ALGORITHM, headers={"kid": "1"})
+            with pytest.raises(BadToken):
+                await tokens.read_publish(forged)

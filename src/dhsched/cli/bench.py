@@ -83,6 +83,23 @@ def input_path(
 
 
 @app.command()
+def avatar(
+    json: Json = False,
+    seconds: Annotated[
+        float, typer.Option(min=1.0, max=600.0, help="Media time of each live that is measured.")
+    ] = 20.0,
+    rounds: Annotated[int, typer.Option(min=1, help="Alternating rounds; the median counts.")] = 5,
+) -> None:
+    """What a talking and an idle face cost."""
+    from dhsched.worker.runtime import AVATAR, load_runtime
+
+    load_runtime(AVATAR)  # Says what is missing.
+    from dhsched.bench.avatar import Size, bench_avatar
+
+    print_result(bench_avatar(Size(seconds=seconds, rounds=rounds), _silent if json else typer.echo))
+
+
+@app.command()
 def recovery(
     json: Json = False,
     lives: Annotated[int, typer.Option(min=8, max=100_000, help="Lives on all Workers together.")] = 4_000,

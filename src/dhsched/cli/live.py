@@ -11,6 +11,7 @@ from dhsched.cli.remote import URL, Json, Url, all_pages, client, moment, parse_
 app = typer.Typer(help="Lives: create, find, move, end.", no_args_is_help=True)
 
 LiveId = Annotated[str, typer.Argument(help="The live's id.")]
+ROOM_DEFAULT = "http://127.0.0.1:7402"
 COLUMNS = ("live_id", "digital_id", "state", "worker", "epoch", "active", "pending", "cause")
 
 
@@ -25,6 +26,10 @@ def create(
     priority: Annotated[int | None, typer.Option(help="0 is looked after first, 3 last.")] = None,
     wait: Annotated[float, typer.Option(help="Seconds to wait for room.")] = 0,
     explain: Annotated[bool, typer.Option(help="Say why it went where it went.")] = False,
+    open_: Annotated[bool, typer.Option("--open", help="Print the address of its page, and open it.")] = False,
+    room_url: Annotated[
+        str, typer.Option(envvar="DHSCHED_ROOM", metavar="URL", help="The room, for --open.")
+    ] = ROOM_DEFAULT,
     json: Json = False,
     url: Url = URL,
 ) -> None:
@@ -38,6 +43,10 @@ def create(
     headers = {"Idempotency-Key": key} if key else {}
     made = client(url).call("POST", "lives", body=body, query=query, headers=headers, wait_s=wait)
     show(made, json)
+    if open_:
+        page = f"{room_url.rstrip('/')}/live/{made['live_id']}"
+        typer.echo(page, err=json)
+        typer.launch(page)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""`dhsched run infer` and `dhsched run worker`."""
+"""`dhsched run infer`, `dhsched run worker` and `dhsched run room`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from dhsched.errors import BadSetting
 
 
 def add_to(family: typer.Typer) -> None:
-    """Both verbs, in the family `run`."""
+    """These verbs, in the family `run`."""
     family.command("infer")(infer)
     family.command("worker")(worker)
+    family.command("room")(room)
 
 
 def infer(
@@ -25,6 +26,9 @@ def infer(
     name: Annotated[str | None, typer.Option(help="The controller's id (DHSCHED_INFER_NAME); made up.")] = None,
     advertise: Annotated[
         str | None, typer.Option(help="URL at which Workers reach it (DHSCHED_INFER_ADVERTISE).")
+    ] = None,
+    room: Annotated[
+        str | None, typer.Option(metavar="URL", help="The room at which Workers publish (DHSCHED_INFER_ROOM).")
     ] = None,
     credit: Annotated[int | None, typer.Option(help="Unacked items per live (DHSCHED_INFER_CREDIT); 8.")] = None,
     log_level: LogLevel = None,
@@ -45,7 +49,7 @@ def infer(
 def worker(
     pool: Annotated[str, typer.Option(help="The Pool it belongs to.")],
     capacity: Annotated[int, typer.Option(min=1, max=100_000, help="Lives that it holds at once.")],
-    runtime: Annotated[str, typer.Option(help="echo, null, or package.module:function.")] = "",
+    runtime: Annotated[str, typer.Option(help="echo, null, avatar, or package.module:function.")] = "",
     exec_: Annotated[str, typer.Option("--exec", metavar="CMD", help="A command, run once per live.")] = "",
     dispatch: Annotated[str | None, typer.Option(metavar="URL,...", help="Dispatch (DHSCHED_DISPATCH).")] = None,
     name: Annotated[str | None, typer.Option(help="The machine's name; the host name.")] = None,
@@ -78,3 +82,37 @@ def worker(
         teardown_s=teardown_s,
         lock_folder=locks,
     )
+
+
+def room(
+    dispatch: Annotated[
+        str | None, typer.Option(metavar="URL,...", help="Who may publish is asked here (DHSCHED_ROOM_DISPATCH).")
+    ] = None,
+    infer: Annotated[
+        str | None, typer.Option(metavar="URL,...", help="Where viewers' text goes (DHSCHED_ROOM_INFER).")
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="Where to listen (DHSCHED_ROOM_HOST); 127.0.0.1.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port (DHSCHED_ROOM_PORT); 7402, and 0 is any.")] = None,
+    name: Annotated[str | None, typer.Option(help="The room's id (DHSCHED_ROOM_NAME); made up.")] = None,
+    addresses: Annotated[
+        str | None, typer.Option(metavar="IP,...", help="Addresses for media (DHSCHED_ROOM_ADDRESSES); the host's.")
+    ] = None,
+    text: Annotated[
+        bool | None, typer.Option("--text/--no-text", help="Viewers may type (DHSCHED_ROOM_TEXT); they may.")
+    ] = None,
+    log_level: LogLevel = None,
+    log_json: LogJson = None,
+) -> None:
+    """A room: viewers watch lives here while Workers come and go. Needs the extra `avatar`."""
+    from dhsched.room.settings import RoomSettings
+    from dhsched.settings import settings_from
+    from dhsched.web import run_service
+    from dhsched.web.logs import configure_logging
+
+    try:
+        from dhsched.room.app import run_room  # Late: it needs the extra.
+    except ImportError as error:
+        raise BadSetting(f"a room needs the extra: pip install 'dhsched[avatar]' ({error})") from error
+    settings = settings_from(RoomSettings, locals())
+    configure_logging(level=settings.log_level, json=settings.log_json)
+    run_service(lambda stop: run_room(settings, stop, say=lambda url: typer.echo(f"room listens on {url}")))

@@ -1,13 +1,15 @@
 """`dhsched up`: a whole deployment on this machine, to try things out.
 
-A store, two Dispatch replicas, an Infer-Controller and three Workers that print what they are given, each a process of
-its own that can be killed. Ctrl-C stops all of it. Nothing is left behind, not even after kill -9 of this process:
-each child watches a pipe from here (child.py), and the store's guardian does the same.
+A store, two Dispatch replicas, an Infer-Controller, three Workers and, with the extra `avatar`, a room and a live to
+watch in it; each is a process of its own that can be killed. Without the extra the Workers print what they are given.
+Ctrl-C stops all of it. Nothing is left behind, not even after kill -9 of this process: each child watches a pipe from
+here (child.py), and the store's guardian does the same.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import signal
 import sys
@@ -19,11 +21,17 @@ from typing import Annotated
 
 import typer
 
+from dhsched.bench.processes import free_port
 from dhsched.errors import DhschedError
 from dhsched.store.embedded import Embedded
 
 READY_S = 60.0
-POOL, DIGITAL_ID = "gpu", "demo"
+POOL, DIGITAL_ID, LIVE = "gpu", "demo", "demo"
+ROOM_PORT = 7402
+FACE, PRINTS = "avatar", "echo"
+FACE_NEEDS = ("aiortc", "av", "cv2", "dhsched.avatar", "espeakng_loader", "numpy")
+UNSEEN = (PRINTS, "null")
+"""Runtimes that publish nothing: they need no room."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +42,8 @@ class UpSettings:
     capacity: int = 4
     dispatch_ports: tuple[int, int] = (7400, 7410)
     infer_port: int = 7401
+    room_port: int = ROOM_PORT
+    runtime: str = PRINTS
     data: Path | None = None
     log_level: str = "warning"
 
@@ -41,20 +51,30 @@ class UpSettings:
 def up(
     workers: Annotated[int, typer.Option(min=1, max=64, help="Workers.")] = 3,
     capacity: Annotated[int, typer.Option(min=1, max=10_000, help="Lives per Worker.")] = 4,
-    any_port: Annotated[bool, typer.Option("--any-port", help="Free ports instead of 7400, 7410 and 7401.")] = False,
+    any_port: Annotated[bool, typer.Option("--any-port", help="Free ports instead of 7400 to 7402 and 7410.")] = False,
+    runtime: Annotated[
+        str | None, typer.Option(help="As of `run worker`; avatar when its extra is installed, else echo.")
+    ] = None,
     data: Annotated[Path | None, typer.Option(help="Keep the store's data here; without it, it is forgotten.")] = None,
     log_level: Annotated[str, typer.Option(help="Of all processes: debug, info, warning or error.")] = "warning",
 ) -> None:
-    """Run a whole deployment on this machine, with Workers that print what they are given."""
+    """Run a whole deployment on this machine: with the extra `avatar`, faces that speak; else Workers that print."""
     settings = UpSettings(
         workers=workers,
         capacity=capacity,
         dispatch_ports=(0, 0) if any_port else (7400, 7410),
         infer_port=0 if any_port else 7401,
+        room_port=0 if any_port else ROOM_PORT,
+        runtime=runtime or (FACE if has_face() else PRINTS),
         data=data,
         log_level=log_level,
     )
     asyncio.run(run_up(settings))
+
+
+def has_face() -> bool:
+    """Whether the extra `avatar` is installed."""
+    return all(importlib.util.find_spec(module) is not None for module in FACE_NEEDS)
 
 
 async def run_up(settings: UpSettings) -> None:
@@ -94,6 +114,8 @@ class Children:
         self.all: list[Child] = []
         self.dispatch: list[str] = []
         self.infer = ""
+        self.page = ""
+        self.runtime = settings.runtime
         self._settings = settings
         self._store = store
         self._locks = locks
@@ -103,21 +125,32 @@ class Children:
 
     async def start(self) -> None:
         settings = self._settings
+        # Workers are told where the room is by the Infer-Controller, which starts before it.
+        room_port = 0 if settings.runtime in UNSEEN else settings.room_port or free_port()
+        room = f"http://127.0.0.1:{room_port}" if room_port else ""
         servers = [
             await self._spawn(f"dispatch-{i}", "dispatch", "--store", self._store, "--port", str(port))
             for i, port in enumerate(settings.dispatch_ports, 1)
         ]
+        told = ("--room", room) if room else ()
         servers.append(
-            await self._spawn("infer-1", "infer", "--store", self._store, "--port", str(settings.infer_port))
+            await self._spawn("infer-1", "infer", "--store", self._store, "--port", str(settings.infer_port), *told)
         )
         *self.dispatch, self.infer = await asyncio.gather(*(each.url for each in servers))
+        if room:
+            where = ("--dispatch", ",".join(self.dispatch), "--infer", self.infer)
+            await (await self._spawn("room-1", "room", "--port", str(room_port), *where)).url
         await self._configure()
         for i in range(1, settings.workers + 1):
             await self._spawn(
-                *(f"worker-{i}", "worker", "--runtime", "echo", "--pool", POOL, "--capacity", str(settings.capacity)),
-                *("--dispatch", ",".join(self.dispatch), "--locks", str(self._locks)),
+                *(f"worker-{i}", "worker", "--runtime", settings.runtime, "--pool", POOL),
+                *("--capacity", str(settings.capacity), "--locks", str(self._locks)),
+                *("--dispatch", ",".join(self.dispatch)),
             )
         await self._workers_ready()
+        if room:
+            await self._create()
+            self.page = f"{room}/live/{LIVE}"
 
     async def stop(self) -> None:
         """Close the pipes: each child exits by itself."""
@@ -170,6 +203,16 @@ class Children:
             async with http.put(digital_id, json={"pools": [{"pool": POOL}]}):
                 pass
 
+    async def _create(self) -> None:
+        """A live to look at. With kept data it may be there already, or have ended: then the page says so."""
+        import aiohttp
+
+        async with aiohttp.ClientSession(self.dispatch[0]) as http:
+            body = {"live_id": LIVE, "digital_id": DIGITAL_ID}
+            async with http.post(f"/v1/lives?wait_s={READY_S / 2:g}", json=body) as response:
+                if response.status not in (200, 201, 410):
+                    raise DhschedError(f"the live {LIVE} could not be created: {await response.text()}")
+
     async def _workers_ready(self) -> None:
         import aiohttp
 
@@ -184,10 +227,15 @@ class Children:
 
 def print_what_runs(children: Children, store_pid: int) -> None:
     lines = ["dhsched is up. Ctrl-C stops everything.", "", f"  store       pid {store_pid}"]
+    does = f"runs {children.runtime}" if children.page else "prints what it is given below"
     for child in children.all:
-        where = child.url.result() if child.url.done() else "prints what it is given below"
+        where = child.url.result() if child.url.done() else does
         lines.append(f"  {child.name:<11} pid {child.process.pid:<8} {where}")
     dispatch, infer = children.dispatch[0], children.infer
+    if children.page:
+        lines += ["", "Open this in a browser, type, and kill the Worker that it names:", f"  {children.page}"]
+    elif not has_face():
+        lines += ["", "For a face that speaks: pip install 'dhsched[avatar]'"]
     lines += [
         "",
         "Try, in another terminal:",

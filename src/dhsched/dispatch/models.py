@@ -55,6 +55,12 @@ class LivePath(Strict):
     live_id: Id
 
 
+class ShowPublishing(Strict):
+    """A publish token, as a Worker showed it."""
+
+    token: Annotated[str, msgspec.Meta(max_length=2_048)]
+
+
 class Reassign(Strict):
     """Move the live off its Worker. `target` is met or refused, never replaced; `avoid` only puts Workers last."""
 
@@ -86,6 +92,18 @@ class GenerationOut(msgspec.Struct, frozen=True):
 
     worker: str
     epoch: int
+
+
+class PublishingOut(msgspec.Struct, frozen=True):
+    """Which generation a publish token is for, and which one is current: only when they are equal may it publish."""
+
+    live: str
+    live_id: str
+    worker: str
+    epoch: int
+    current: GenerationOut
+    cause: str
+    state: str
 
 
 class Placed(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -19,8 +19,8 @@ from dhsched.infer.context import InferContext
 from dhsched.infer.held import Held
 from dhsched.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
-from dhsched.tokens import BadToken, Tokens
-from dhsched.types import check_live, slot_tag
+from dhsched.tokens import BadToken, Publishing, Tokens
+from dhsched.types import Generation, check_live, slot_tag
 from dhsched.web import upgraded
 from dhsched.web.problems import problem_from
 from dhsched.wire import (
@@ -189,6 +189,9 @@ class PullPeer:
             case o.Pulling():
                 # Said before anything is released to it, on the same connection, so it arrives first.
                 message = Pulling(said.live, said.epoch, outcome.pull_no, outcome.after, outcome.config, outcome.saved)
+                if room := self._pulls.context.settings.room:
+                    publishing = Publishing(said.live, Generation(self.worker, said.epoch))
+                    message.room_url, message.publish_token = room, self._pulls.tokens.issue_publish(publishing)
                 self.outbox.put(message, len(outcome.config) + len(outcome.saved))
                 if self in self._pulls.peers:
                     self._pulls.holder.take(Held(self, said.live, said.epoch, outcome.pull_no, outcome.after))

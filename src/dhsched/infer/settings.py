@@ -20,6 +20,7 @@ class InferSettings:
     port: int = bounded(7401, 0, 65535, "Where to listen; 0 takes any free port.")
     name: str = free("", "The controller's id; made up when empty.")
     advertise: str = free("", "The URL at which Workers reach this controller; from host and port when empty.")
+    room: str = free("", "The URL of the room at which Workers publish; without one there is none.")
     credit: int = bounded(8, 1, 1_000, "Items of one live that its Worker may have unacked.")
     text_bytes_max: int = bounded(16_384, 1, 65_536, "Of one item.")
     join_ms: int = bounded(40, 1, 1_000, "Tokens of a stream are joined for at most this long.")

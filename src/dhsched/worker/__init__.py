@@ -13,6 +13,6 @@ run(avatar, pool="gpu", capacity=200)
 
 from dhsched.worker.exec import Exec
 from dhsched.worker.run import run
-from dhsched.worker.session import Item, Session
+from dhsched.worker.session import Item, Publish, Session
 
-__all__ = ["Exec", "Item", "Session", "run"]
+__all__ = ["Exec", "Item", "Publish", "Session", "run"]

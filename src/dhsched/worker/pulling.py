@@ -40,7 +40,7 @@ from dhsched.wire import (
     Welcome,
     read_infer_says,
 )
-from dhsched.worker.session import Item, Made, Session
+from dhsched.worker.session import Item, Made, Publish, Session
 
 log = structlog.get_logger(__name__)
 
@@ -306,6 +306,7 @@ class PullClient:
         if stream is None or stream.connection is not connection or said.pull_no <= stream.pull_no:
             return
         stream.pull_no = said.pull_no
+        stream.session.may_publish(Publish(said.room_url, said.publish_token) if said.publish_token else None)
         if not stream.begun:
             stream.begun = True
             stream.session.begins_after(said.after, said.config, said.saved)

@@ -1,12 +1,14 @@
-"""Runtimes: what runs a live. Two are built in, others are named `package.module:function`.
+"""Runtimes: what runs a live. Three are built in, others are named `package.module:function`.
 
 `echo` prints what it consumes as NDJSON, one object per line with the live, its generation and the item's number: what
-the quickstart and the tests look at. `null` consumes and says nothing: for load.
+the quickstart and the tests look at. `null` consumes and says nothing: for load. `avatar` speaks, with a face; it needs
+the extra of that name, and is loaded when it is asked for.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import json
 import os
@@ -49,16 +51,28 @@ async def null(session: Session) -> None:
 
 
 BUILT_IN: dict[str, Runtime] = {"echo": echo, "null": null}
+AVATAR = "avatar"
+AVATAR_MODULE = "dhsched.avatar.runtime"
+AVATAR_NEEDS = ("av", "cv2", "espeakng_loader", "numpy")
 
 
 def load_runtime(name: str) -> Runtime:
     """A built-in runtime, or the function that `package.module:function` names."""
     if name in BUILT_IN:
         return BUILT_IN[name]
+    if name == AVATAR:
+        missing = [module for module in AVATAR_NEEDS if importlib.util.find_spec(module) is None]
+        if missing:
+            raise BadSetting(
+                f"runtime avatar needs what is not installed ({', '.join(missing)}): pip install 'dhsched[avatar]'"
+            )
+        # By its name: the avatar is written against this package, not the other way round.
+        return cast(Runtime, importlib.import_module(AVATAR_MODULE).avatar)
     module, colon, attribute = name.partition(":")
     if not colon or not module or not attribute:
         raise BadSetting(
-            f"runtime {name!r} is neither built in ({', '.join(BUILT_IN)}) nor of the form package.module:function"
+            f"runtime {name!r} is neither built in ({', '.join((*BUILT_IN, AVATAR))}) "
+            "nor of the form package.module:function"
         )
     # Where the command is started is where its user's code usually lies.
     if "" not in sys.path:

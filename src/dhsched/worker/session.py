@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from dhsched.errors import BadValue
@@ -58,19 +58,30 @@ class Made:
     saved: bytes = b""
 
 
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Where this generation publishes what it makes, and the token that lets it."""
+
+    url: str
+    token: str = field(repr=False)
+
+
 class Session:
     """See the module. The agent makes it; a runtime uses what has no underscore.
 
     `config` is the current configuration, `state` what an earlier generation saved. Setting `state` saves it with the
     next ack: at most STATE_BYTES_MAX bytes, small and often rather than whole and late. `on_interrupt`, where set, is
-    called the moment an interrupt arrives.
+    called the moment an interrupt arrives. `publish` is known once the generation is claimed (`claimed`), and stays
+    None where no room is configured: one that is only prepared has nothing to show.
     """
 
     __slots__ = (
         "_accepted",
         "_acked",
+        "_begun",
         "_busy_until",
         "_claimed",
+        "_claimed_event",
         "_done",
         "_handed",
         "_interrupted",
@@ -88,6 +99,7 @@ class Session:
         "metadata",
         "on_interrupt",
         "on_prepared",
+        "publish",
         "room",
     )
 
@@ -100,6 +112,7 @@ class Session:
         self.config = b""
         self.on_interrupt: Callable[[], None] | None = None
         self.on_prepared: Callable[[], None] | None = None  # For the agent.
+        self.publish: Publish | None = None
         self._port = port
         self._state = b""
         self._state_changed = False
@@ -110,8 +123,10 @@ class Session:
         self._acked = 0
         self._done: set[int] | None = None  # Acked by the runtime out of order, above the cursor.
         self._claimed = False
+        self._begun = False  # The claim was granted.
         self._may_claim = False  # Not yet, for one that is only prepared.
         self._busy_until = 0.0
+        self._claimed_event: asyncio.Event | None = None
         self._interrupted: asyncio.Event | None = None
         self._stopping: asyncio.Event | None = None
 
@@ -175,6 +190,15 @@ class Session:
         return self._interrupted
 
     @property
+    def claimed(self) -> asyncio.Event:
+        """Set once the generation is claimed, which `inputs` asks for, and input or none of it may come."""
+        if self._claimed_event is None:
+            self._claimed_event = asyncio.Event()
+            if self._begun:
+                self._claimed_event.set()
+        return self._claimed_event
+
+    @property
     def stopping(self) -> asyncio.Event:
         """Set when the runtime must go. It has `teardown_s`, and is cancelled after that."""
         if self._stopping is None:
@@ -222,6 +246,13 @@ class Session:
         self.config = config
         if not self._state_changed:
             self._state = saved
+        self._begun = True
+        if self._claimed_event is not None:
+            self._claimed_event.set()
+
+    def may_publish(self, publish: Publish | None) -> None:
+        """Said with every pull that is granted; the latest token lasts longest."""
+        self.publish = publish
 
     def accept(self, item: Item) -> bool:
         """Take the next item, or an interrupt. False: it is neither, and the connection has to pull again."""

@@ -1,0 +1,1 @@
+"""The avatar: a runtime that speaks, with a face (docs/avatar.md). It needs the extra `dhsched[avatar]`."""

@@ -1,0 +1,74 @@
+"""Who is seen and heard: a voice, a face, a background, and how large the picture is.
+
+The DigitalID chooses. One that is named like a face is that face with its voice; any other name always gets the same
+ones. A live's metadata and its configuration may choose otherwise, field by field, under the key `avatar`; a `config`
+item changes it while the live goes on:
+
+    {"avatar": {"voice": "zola", "face": "emi", "background": "dusk"}}
+
+What is not understood is passed over with a warning: a wrong name must not take a live down on every Worker.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, replace
+
+import msgspec
+import structlog
+
+from dhsched.avatar.espeak import VOICES
+from dhsched.avatar.looks import BACKGROUNDS, FACES
+
+log = structlog.get_logger(__name__)
+
+KEY = "avatar"
+CONFIG_BYTES_MAX = 65_536  # More than that is not a choice of a face.
+
+
+@dataclass(frozen=True, slots=True)
+class Persona:
+    voice: str
+    face: str
+    background: str
+
+
+def persona_of(digital_id: str, *wishes: bytes) -> Persona:
+    """The DigitalID's persona with what each of `wishes` (JSON, the last one wins) asks for."""
+    persona = _by_name(digital_id)
+    for wish in wishes:
+        for name, value in _asked(wish).items():
+            known = CHOICES.get(name)
+            if known is not None and isinstance(value, str) and value in known:
+                persona = replace(persona, **{name: value})
+            else:
+                there_are = f"there are {', '.join(known)}" if known else f"known are {', '.join(CHOICES)}"
+                log.warning("avatar: not understood, passed over", asked=f"{name}={value!r}"[:100], why=there_are)
+    return persona
+
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "voice": tuple(VOICES),
+    "face": tuple(FACES),
+    "background": tuple(BACKGROUNDS),
+}
+
+
+def _by_name(digital_id: str) -> Persona:
+    faces, backgrounds = tuple(FACES), tuple(BACKGROUNDS)
+    chance = zlib.crc32(digital_id.encode())
+    face = digital_id if digital_id in FACES else faces[chance % len(faces)]
+    if digital_id in FACES:
+        return Persona(face, face, backgrounds[faces.index(face) % len(backgrounds)])
+    return Persona(face, face, backgrounds[chance // len(faces) % len(backgrounds)])
+
+
+def _asked(wish: bytes) -> dict[str, object]:
+    if not wish or len(wish) > CONFIG_BYTES_MAX:
+        return {}
+    try:
+        asked = msgspec.json.decode(wish)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}  # Somebody else's configuration: it need not be JSON.
+    found = asked.get(KEY) if isinstance(asked, dict) else None
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,231 @@
+"""Sends a generation's packets to the room, over one WebSocket that comes back when it is lost.
+
+    -> {"live", "epoch", "video": {"codec": "vp8", "clock": 90000}, "audio": {"codec": "opus", "clock": 48000}}
+    -> kind (0 video, 1 audio), flags (bit 0: keyframe), pts in microseconds (8 bytes), payload       binary frames
+    <- {"keyframe": true}                 the next frame should be one
+    <- {"stale": {"epoch": n}}            the live has moved on: never publish for this generation again
+
+Nobody waits for the room. Packets are put into a bounded queue; when it is full, all of it is old, so it is emptied
+and video goes on with the next keyframe. While there is no connection nothing is queued at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import aiohttp
+import msgspec
+import structlog
+
+from dhsched.avatar.encode import VIDEO, VIDEO_CLOCK, Packet
+from dhsched.avatar.speech import RATE
+
+log = structlog.get_logger(__name__)
+
+PATH = "/v1/publish"
+HEADER = struct.Struct(">BBQ")
+KEYFRAME = 1
+QUEUE_PACKETS_MAX = 200  # Three seconds of a speaking face: more is too old to be shown.
+QUEUE_BYTES_MAX = 512 * 1024
+CONNECT_S = 3.0
+SEND_S = 2.0  # For one packet to be taken by the transport.
+CLOSE_S = 0.5
+HEARTBEAT_S = 2.0
+BACKOFF_FIRST_S = 0.1
+BACKOFF_MAX_S = 2.0
+MESSAGE_BYTES_MAX = 4_096  # Of what a room says.
+
+
+class Place(Protocol):
+    """Where to publish, as it comes with the claim."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def token(self) -> str: ...
+
+
+class Heard(msgspec.Struct):
+    """What a room says."""
+
+    keyframe: bool = False
+    stale: dict[str, int] | None = None
+
+
+def frame_of(packet: Packet) -> bytes:
+    return HEADER.pack(packet.kind, KEYFRAME if packet.keyframe else 0, packet.pts_us) + packet.payload
+
+
+class Queue:
+    """Packets on their way, bounded. Video that cannot be decoded without what was dropped is not let in."""
+
+    def __init__(self) -> None:
+        self.dropped = 0
+        self.needs_keyframe = True
+        self._packets: deque[Packet] = deque()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._packets)
+
+    def put(self, packet: Packet) -> None:
+        full = len(self._packets) >= QUEUE_PACKETS_MAX or self._bytes + len(packet.payload) > QUEUE_BYTES_MAX
+        if full:
+            self.flush()
+        if packet.kind == VIDEO:
+            if self.needs_keyframe and not packet.keyframe:
+                self.dropped += 1
+                return
+            self.needs_keyframe = False
+        self._packets.append(packet)
+        self._bytes += len(packet.payload)
+
+    def flush(self) -> None:
+        self.dropped += len(self._packets)
+        self._packets.clear()
+        self._bytes = 0
+        self.needs_keyframe = True
+
+    def pop(self) -> Packet | None:
+        if not self._packets:
+            return None
+        packet = self._packets.popleft()
+        self._bytes -= len(packet.payload)
+        return packet
+
+
+class Publisher:
+    """`where` gives the place, which may change; `on_keyframe` is called when a keyframe is needed."""
+
+    def __init__(
+        self, *, live: str, epoch: int, where: Callable[[], Place | None], on_keyframe: Callable[[], None]
+    ) -> None:
+        self.connected = False
+        self.stale = False
+        self._begin = msgspec.json.encode(
+            {
+                "live": live,
+                "epoch": epoch,
+                "video": {"codec": "vp8", "clock": VIDEO_CLOCK},
+                "audio": {"codec": "opus", "clock": RATE},
+            }
+        ).decode()
+        self._live, self._epoch = live, epoch
+        self._where = where
+        self._on_keyframe = on_keyframe
+        self._queue = Queue()
+        self._some = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def dropped(self) -> int:
+        return self._queue.dropped
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name=f"publish {self._live}@{self._epoch}")
+
+    def put(self, packets: Iterable[Packet]) -> None:
+        if not self.connected:
+            return
+        for packet in packets:
+            self._queue.put(packet)
+        if self._queue.needs_keyframe:
+            self._on_keyframe()
+        self._some.set()
+
+    async def close(self) -> None:
+        """Give what is queued CLOSE_S to leave, then hang up."""
+        if self._task is None:
+            return
+        if self.connected and len(self._queue):
+            self._empty.clear()
+            try:
+                async with asyncio.timeout(CLOSE_S):
+                    await self._empty.wait()
+            except TimeoutError:
+                pass
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        """Connect, and again, until told that the live has moved on."""
+        backoff_s = BACKOFF_FIRST_S
+        async with aiohttp.ClientSession() as http:
+            while not self.stale:
+                place = self._where()
+                if place is not None and await self._connect(http, place):
+                    backoff_s = BACKOFF_FIRST_S
+                if not self.stale:
+                    await asyncio.sleep(backoff_s)
+                    backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
+
+    async def _connect(self, http: aiohttp.ClientSession, place: Place) -> bool:
+        """One connection from its beginning to its end; whether there was one."""
+        served = False
+        try:
+            async with asyncio.timeout(CONNECT_S) as connecting:
+                async with http.ws_connect(
+                    place.url.rstrip("/") + PATH,
+                    headers={"Authorization": f"Bearer {place.token}"},
+                    heartbeat=HEARTBEAT_S,
+                    max_msg_size=MESSAGE_BYTES_MAX,
+                    timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_S),
+                ) as socket:
+                    await socket.send_str(self._begin)
+                    connecting.reschedule(None)
+                    served = self.connected = True
+                    self._queue.flush()
+                    self._on_keyframe()
+                    await self._serve(socket)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            why = str(error) or type(error).__name__
+            log.warning("no connection to the room", room=place.url, live=self._live, epoch=self._epoch, why=why)
+        finally:
+            self.connected = False
+            self._queue.flush()
+            self._empty.set()
+        return served
+
+    async def _serve(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        """Send and hear until either ends."""
+        sending = asyncio.create_task(self._send(socket))
+        hearing = asyncio.create_task(self._hear(socket))
+        try:
+            done, _ = await asyncio.wait((sending, hearing), return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in (sending, hearing):
+                task.cancel()
+            await asyncio.gather(sending, hearing, return_exceptions=True)
+
+    async def _send(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        while True:
+            await self._some.wait()
+            self._some.clear()
+            while (packet := self._queue.pop()) is not None:
+                async with asyncio.timeout(SEND_S):
+                    await socket.send_bytes(frame_of(packet))
+            self._empty.set()
+
+    async def _hear(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        async for message in socket:
+            if message.type is not aiohttp.WSMsgType.TEXT:
+                continue
+            try:
+                heard = msgspec.json.decode(message.data, type=Heard)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                log.warning("the room said what we cannot read", live=self._live, why=str(error))
+                continue
+            if heard.stale is not None:
+                self.stale = True
+                log.info("superseded at the room", live=self._live, epoch=self._epoch, by=heard.stale.get("epoch"))
+                return
+            if heard.keyframe:
+                self._on_keyframe()

@@ -1,0 +1,256 @@
+"""The avatar runtime: `dhsched run worker --runtime avatar`. One coroutine per live, as any runtime.
+
+Two things go on at once. Input is read, cut into pieces and turned into sound a little ahead of what is heard; and the
+stage goes from slot to slot of its media clock, has the studio make packets, and gives them to the publisher. An item
+is acked when its last sample has been spoken, with the state of that moment. An interrupt stops the voice in the slot
+that comes next. What is prepared has its voice, face and encoders ready, and shows nothing until it is claimed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from functools import partial
+from typing import Protocol
+
+from dhsched.avatar.clock import MediaClock
+from dhsched.avatar.encode import Packet
+from dhsched.avatar.espeak import EspeakVoice
+from dhsched.avatar.face import Face
+from dhsched.avatar.memory import remembered
+from dhsched.avatar.performance import Cue, Performance
+from dhsched.avatar.persona import Persona, persona_of
+from dhsched.avatar.publisher import Publisher
+from dhsched.avatar.sentences import pieces
+from dhsched.avatar.speech import Utterance, say
+from dhsched.avatar.studio import AvatarSettings, Studio, threads
+from dhsched.settings import settings_from
+from dhsched.worker import Item, Session
+
+AHEAD_S = 1.0  # Of sound that waits: enough for no gap between two pieces, little to throw away.
+EXTEND_S = 15.0  # On top of what waits: for a piece to be made on a busy machine.
+
+
+class Output(Protocol):
+    """Where packets go. While it is not connected nothing is drawn or encoded."""
+
+    @property
+    def connected(self) -> bool: ...
+
+    def put(self, packets: list[Packet]) -> None: ...
+
+
+class Nowhere:
+    """Where no room is configured: the avatar speaks at its pace, and nobody sees it."""
+
+    connected = False
+
+    def put(self, packets: list[Packet]) -> None:
+        pass
+
+
+async def avatar(session: Session) -> None:
+    """One generation of one live, from its preparation to its end."""
+    stage = await Stage.ready(session, settings_from(AvatarSettings, {}))
+    session.on_interrupt = stage.interrupt
+    reading = asyncio.create_task(stage.read(), name=f"read {session.live}")
+    playing = asyncio.create_task(stage.show(), name=f"show {session.live}")
+    stopping = asyncio.create_task(session.stopping.wait())
+    tasks = (reading, playing, stopping)
+    try:
+        # Playing ends only when it fails; reading may be in the middle of a long text when the live moves on.
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        session.on_interrupt = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Stage:
+    """One live being performed."""
+
+    def __init__(self, session: Session, studio: Studio) -> None:
+        self.session = session
+        self.performance = Performance(seed=zlib.crc32(session.live.encode()), fps=studio.settings.fps)
+        self._studio = studio
+        self._memory = remembered(session.state)
+        self._interrupts = 0
+        self._keyframe = True
+        self._wake = asyncio.Event()  # Something to show before the next slot of an idle face.
+        self._hungry = asyncio.Event()  # Little is left to say.
+
+    @classmethod
+    async def ready(cls, session: Session, settings: AvatarSettings) -> Stage:
+        """Everything that takes long, without claiming anything."""
+        persona = persona_of(session.digital_id, session.metadata, session.config)
+
+        def build() -> Studio:
+            studio = Studio(persona, settings)
+            studio.warm()
+            return studio
+
+        studio = await asyncio.get_running_loop().run_in_executor(threads(), build)
+        await say(EspeakVoice(persona.voice), "a")
+        return cls(session, studio)
+
+    # -- input
+
+    async def read(self) -> None:
+        """Turn input into lines, a little ahead of what is heard, until the live moves on."""
+        session = self.session
+        async for item in session.inputs(auto_ack=False):
+            if item.kind == "text":
+                await self._say(item)
+            elif item.kind == "config":
+                await self._take_config(item)
+            else:
+                # The voice has stopped already. A configuration that waited in line is still the live's own.
+                session.ack(item)
+                self._wear(await self._face())
+
+    def interrupt(self) -> None:
+        """Called the moment an interrupt arrives, whatever the reader is doing."""
+        self._interrupts += 1
+        self.performance.hush()
+        self._hungry.set()
+        self._wake.set()
+
+    async def _say(self, item: Item) -> None:
+        """All pieces of one item. An interrupt drops the rest of it."""
+        interrupts, sentences = self._interrupts, 0
+        voice = EspeakVoice(self._persona().voice)
+        for piece in pieces(item.text):
+            await self._until_hungry()
+            utterance = await say(voice, piece)
+            if interrupts != self._interrupts:
+                return
+            sentences += 1
+            self._speak(utterance)
+        self.performance.mark(lambda: self._spoken(item, sentences))
+        self._wake.set()
+
+    def _speak(self, utterance: Utterance) -> None:
+        self.performance.say(utterance, lambda: None)
+        self.session.extend(self.performance.left_s + EXTEND_S)
+        self._wake.set()
+
+    async def _until_hungry(self) -> None:
+        while self.performance.left_s > AHEAD_S:
+            self._hungry.clear()
+            await self._hungry.wait()
+
+    def _spoken(self, item: Item, sentences: int) -> None:
+        self._memory.spoken(item.text, sentences)
+        self.session.state = self._memory.saved()
+        self.session.ack(item)
+
+    async def _take_config(self, item: Item) -> None:
+        """The next item has the new voice; the face changes when what was said before has been heard."""
+        face = await self._face()
+
+        def apply() -> None:
+            self._wear(face)
+            self.session.ack(item)
+
+        self.performance.mark(apply)
+        self._wake.set()
+
+    def _persona(self) -> Persona:
+        session = self.session
+        return persona_of(session.digital_id, session.metadata, session.config)
+
+    async def _face(self) -> Face:
+        """The face of the configuration as it is now; painting one that is new here takes a while."""
+        persona, size = self._persona(), self._studio.settings.size
+        return await asyncio.get_running_loop().run_in_executor(threads(), Face, persona.face, persona.background, size)
+
+    @property
+    def face_name(self) -> str:
+        return self._studio.face.name
+
+    def _wear(self, face: Face) -> None:
+        worn = self._studio.face
+        if (face.name, face.background) != (worn.name, worn.background):
+            self._studio.face = face
+            self.want_keyframe()
+
+    # -- output
+
+    async def show(self) -> None:
+        """Publish from the claim on, to wherever the claim says."""
+        session = self.session
+        await session.claimed.wait()
+        # What was claimed may be newer than what was prepared.
+        self._memory = remembered(session.state)
+        self._wear(await self._face())
+        if session.publish is None:
+            await self.play(Nowhere())
+            return
+        publisher = Publisher(
+            live=session.live,
+            epoch=session.generation.epoch,
+            where=lambda: session.publish,
+            on_keyframe=self.want_keyframe,
+        )
+        publisher.start()
+        try:
+            await self.play(publisher)
+        finally:
+            await publisher.close()
+
+    def want_keyframe(self) -> None:
+        self._keyframe = True
+        self.performance.want_picture()
+        self._wake.set()
+
+    async def play(self, output: Output) -> None:
+        """Slot by slot, for ever."""
+        loop = asyncio.get_running_loop()
+        clock, last = MediaClock(loop.time()), -1
+        while True:
+            now = loop.time()
+            self._wake.clear()
+            slot = self.performance.next_slot(last, clock.slot_at(now), seen=output.connected)
+            due = clock.due(slot, now)
+            if due.wait_s > 0 and await self._woken_within(due.wait_s):
+                continue
+            last = slot
+            await self._step(slot, output, pictures=output.connected and not due.frame_too_late)
+
+    async def _woken_within(self, wait_s: float) -> bool:
+        """Sleep to the deadline. An idle face is woken by what comes in; one that speaks comes by soon anyway."""
+        if self.performance.speaking:
+            await asyncio.sleep(wait_s)
+            return False
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._wake.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _step(self, slot: int, output: Output, *, pictures: bool) -> None:
+        cue = self.performance.cue(slot, pictures=pictures)
+        if output.connected:
+            output.put(await self._packets(cue))
+        else:
+            await asyncio.sleep(0)  # A slot that is late is not waited for: let others have their turn.
+        for done in cue.spoken:
+            done()
+        if self.performance.left_s <= AHEAD_S:
+            self._hungry.set()
+
+    async def _packets(self, cue: Cue) -> list[Packet]:
+        """Sound alone is quick. Pictures are made in a thread: with many of them the loop would be late."""
+        if cue.picture is None:
+            await asyncio.sleep(0)
+            return self._studio.make(cue, keyframe=False)
+        keyframe, self._keyframe = self._keyframe, False
+        make = partial(self._studio.make, cue, keyframe=keyframe)
+        packets = await asyncio.get_running_loop().run_in_executor(threads(), make)
+        if keyframe and not any(packet.keyframe for packet in packets):
+            self.want_keyframe()  # The encoder left the frame out.
+        return packets

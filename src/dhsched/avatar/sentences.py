@@ -1,0 +1,45 @@
+"""Text in pieces that can be spoken one by one: sentences, and parts of long ones.
+
+A piece is short enough that the first one is heard soon, that the voice's lock is held briefly, and that the sound of
+the whole text never lies in memory at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+PIECE_CHARS_MAX = 400
+
+_END = re.compile(r"(?<=[.!?…。！？])[\"'”’)\]]*\s+|\n\s*\n")
+_PAUSE = re.compile(r"(?<=[,;:–—])\s+")
+
+
+def pieces(text: str) -> Iterator[str]:
+    """The text in order, in pieces of at most PIECE_CHARS_MAX characters with something to say in each."""
+    for sentence in _END.split(printable(text)):
+        yield from _shortened(" ".join(sentence.split()))
+
+
+def printable(text: str) -> str:
+    """Without what no voice can say and a C library must not get: control characters and lone surrogates."""
+    return "".join(c if c.isprintable() or c in "\n\t" else " " for c in text)
+
+
+def _shortened(sentence: str) -> Iterator[str]:
+    while len(sentence) > PIECE_CHARS_MAX:
+        cut = _cut(sentence)
+        yield sentence[:cut].strip()
+        sentence = sentence[cut:].strip()
+    if any(c.isalnum() for c in sentence):
+        yield sentence
+
+
+def _cut(sentence: str) -> int:
+    """Where to break: at the last pause, else between words, else anywhere."""
+    within = sentence[: PIECE_CHARS_MAX + 1]
+    pauses = [found.end() for found in _PAUSE.finditer(within)]
+    if pauses:
+        return min(pauses[-1], PIECE_CHARS_MAX)
+    space = within.rfind(" ")
+    return space if space > 0 else PIECE_CHARS_MAX

@@ -1,0 +1,73 @@
+"""Voices: text in, sound with the times of its phonemes out.
+
+A voice is anything with `say`. It may take as long as the text is, so it is called in a thread of its own: the event
+loop has reports to send (docs/write-a-runtime.md). One thread serves the whole process, because the engine behind the
+voices is one per process; texts are short (sentences.py), so nobody waits long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dhsched.avatar.visemes import Sound
+
+RATE = 48_000
+SAY_S = 20.0  # For one piece of text; measured, it takes milliseconds.
+
+Samples = NDArray[np.int16]
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word of the text and when it begins. `start` and `length` are in characters."""
+
+    at_s: float
+    start: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    """One piece of text, spoken: mono at RATE, with what is heard when, in order."""
+
+    text: str
+    samples: Samples
+    sounds: tuple[Sound, ...]
+    words: tuple[Word, ...]
+
+    @property
+    def length_s(self) -> float:
+        return len(self.samples) / RATE
+
+
+class SpeechFailed(RuntimeError):
+    """The engine could not speak; the message has its words and what to do."""
+
+
+class Voice(Protocol):
+    """Something that speaks. `say` blocks, and is called from one thread at a time."""
+
+    def say(self, text: str) -> Utterance: ...
+
+
+@cache
+def _thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="speech")
+
+
+async def say(voice: Voice, text: str) -> Utterance:
+    """Speak off the loop, within SAY_S."""
+    spoken = asyncio.get_running_loop().run_in_executor(_thread(), voice.say, text)
+    try:
+        return await asyncio.wait_for(spoken, SAY_S)
+    except TimeoutError:
+        raise SpeechFailed(
+            f"the voice did not speak {len(text)} characters within {SAY_S:g} s; run fewer lives on this Worker"
+        ) from None

@@ -1,0 +1,70 @@
+"""From cues to packets: one live's face and encoders. Everything here is work for the CPU, and runs in any thread.
+
+Not in two at once: whoever owns a studio waits for one cue before it hands in the next.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar
+
+import cv2
+
+from dhsched.avatar.encode import AudioEncoder, Packet, VideoEncoder
+from dhsched.avatar.face import SIZE_MAX, SIZE_MIN, Face
+from dhsched.avatar.performance import Cue
+from dhsched.avatar.persona import Persona
+from dhsched.avatar.pose import Pose
+from dhsched.errors import BadSetting
+from dhsched.settings import bounded, check
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AvatarSettings:
+    """Of a Worker that runs the avatar."""
+
+    ROLE: ClassVar[str] = "avatar"
+
+    size: int = bounded(320, SIZE_MIN, SIZE_MAX, "Pixels of a side of the square picture; an even number.")
+    fps: int = bounded(15, 1, 30, "Frames a second while the face speaks.")
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.size % 2:
+            raise BadSetting(f"setting size (DHSCHED_AVATAR_SIZE) is {self.size}; it must be an even number")
+
+
+@cache
+def threads() -> ThreadPoolExecutor:
+    """For pictures. One per core: more lives than that wait for each other, and never for the event loop."""
+    # Lives are what runs in parallel; splitting one small picture over threads only costs.
+    cv2.setNumThreads(1)
+    return ThreadPoolExecutor(max_workers=os.cpu_count() or 1, thread_name_prefix="pictures")
+
+
+class Studio:
+    def __init__(self, persona: Persona, settings: AvatarSettings) -> None:
+        self.settings = settings
+        self.face = Face(persona.face, persona.background, settings.size)
+        self._video = VideoEncoder(settings.size, settings.fps)
+        self._audio = AudioEncoder()
+
+    def warm(self) -> None:
+        """Do everything once that takes longer the first time. The first frame that is sent is a keyframe anyway."""
+        self._video.encode(self.face.draw_i420(Pose()), 0, keyframe=True)
+        self._video = VideoEncoder(self.settings.size, self.settings.fps)
+
+    def make(self, cue: Cue, *, keyframe: bool) -> list[Packet]:
+        """The packets of one slot, sound first."""
+        packets: list[Packet | None] = []
+        if cue.samples is not None:
+            packets.append(self._audio.encode(cue.samples, cue.pts_us))
+        elif cue.pause:
+            packets.append(self._audio.pause(cue.pts_us))
+        if cue.picture is not None:
+            picture = self.face.draw_i420(*cue.picture)
+            packets.append(self._video.encode(picture, cue.pts_us, keyframe=keyframe))
+        return [packet for packet in packets if packet is not None]

@@ -1,0 +1,127 @@
+"""What a talking and an idle face cost: speech, pictures, encoding, and a whole live of each.
+
+A live is driven through its slots as fast as it goes, without a clock and without a network, and the CPU time of this
+process is set against the media time that came out: the share of a core that a live takes. Rounds of talking and idle
+faces alternate; the median counts.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import cycle
+from typing import Any
+
+import cv2
+
+from dhsched.avatar.clock import SLOT_S
+from dhsched.avatar.encode import AudioEncoder, Packet, VideoEncoder
+from dhsched.avatar.espeak import EspeakVoice
+from dhsched.avatar.face import Face
+from dhsched.avatar.performance import Performance
+from dhsched.avatar.persona import persona_of
+from dhsched.avatar.pose import pose_at
+from dhsched.avatar.speech import Utterance
+from dhsched.avatar.studio import AvatarSettings, Studio
+from dhsched.avatar.visemes import Track
+
+TEXT = (
+    "The machine that speaks to you may stop at any moment.",
+    "Another one takes its place, and goes on with the next sentence.",
+    "You stay in the same room, and the room forgets nothing that matters.",
+    "Watch the mouth, listen to the voice, and count the sentences.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is measured: media seconds of each live, and how often."""
+
+    seconds: float = 20.0
+    rounds: int = 5
+
+
+def bench_avatar(size: Size, report: Callable[[str], None]) -> dict[str, Any]:
+    settings = AvatarSettings()
+    # As in the product: one picture is drawn by one thread.
+    cv2.setNumThreads(1)
+    voice = EspeakVoice(persona_of("anna").voice)
+    lines = [voice.say(text) for text in TEXT]
+    talking: list[float] = []
+    idle: list[float] = []
+    figures: dict[str, list[float]] = {"speech_rtf": [], "frame_ms": [], "encode_ms": [], "audio_encode_ms": []}
+    for n in range(size.rounds):
+        figures["speech_rtf"].append(_speech_rtf(voice))
+        for name, value in _picture_ms(lines, settings).items():
+            figures[name].append(value)
+        figures["audio_encode_ms"].append(_audio_ms(lines))
+        talking.append(_core_percent(voice, settings, seconds=size.seconds, talks=True))
+        idle.append(_core_percent(voice, settings, seconds=size.seconds, talks=False))
+        report(f"round {n + 1}: talking {talking[-1]:.1f} % of a core, idle {idle[-1]:.1f} %")
+    medians = {name: statistics.median(values) for name, values in figures.items()}
+    per_talking, per_idle = statistics.median(talking), statistics.median(idle)
+    return {
+        "speech_rtf": round(medians["speech_rtf"], 5),
+        "frame_ms": round(medians["frame_ms"], 3),
+        "encode_ms": round(medians["encode_ms"], 3),
+        "audio_encode_ms": round(medians["audio_encode_ms"], 3),
+        "core_percent_per_talking_live": round(per_talking, 2),
+        "core_percent_per_idle_live": round(per_idle, 2),
+        "idle_share_of_talking": round(per_idle / per_talking, 3),
+        "size": settings.size,
+        "fps": settings.fps,
+        "rounds": size.rounds,
+    }
+
+
+def _speech_rtf(voice: EspeakVoice) -> float:
+    """CPU seconds per second of speech."""
+    began = time.process_time()
+    spoken_s = sum(voice.say(text).length_s for text in TEXT)
+    return (time.process_time() - began) / spoken_s
+
+
+def _picture_ms(lines: list[Utterance], settings: AvatarSettings) -> dict[str, float]:
+    """Of one frame: drawn, planes included, and encoded."""
+    face = Face("anna", "dusk", settings.size)
+    encoder = VideoEncoder(settings.size, settings.fps)
+    track = Track(lines[0].sounds, lines[0].length_s)
+    times = [n / settings.fps for n in range(round(lines[0].length_s * settings.fps))] * 3
+    drawing = encoding = 0.0
+    for n, at in enumerate(times):
+        began = time.process_time()
+        picture = face.draw_i420(pose_at(n / settings.fps, 1, 0.4), track.mouth_at(at))
+        drawn = time.process_time()
+        encoder.encode(picture, n * 1_000_000 // settings.fps, keyframe=n == 0)
+        drawing, encoding = drawing + drawn - began, encoding + time.process_time() - drawn
+    return {"frame_ms": drawing / len(times) * 1000, "encode_ms": encoding / len(times) * 1000}
+
+
+def _audio_ms(lines: list[Utterance]) -> float:
+    """Of one packet of 20 ms."""
+    encoder, samples = AudioEncoder(), lines[0].samples
+    blocks = [samples[at : at + 960] for at in range(0, len(samples) - 959, 960)]
+    began = time.process_time()
+    for n, block in enumerate(blocks):
+        encoder.encode(block, n * 20_000)
+    return (time.process_time() - began) / len(blocks) * 1000
+
+
+def _core_percent(voice: EspeakVoice, settings: AvatarSettings, *, seconds: float, talks: bool) -> float:
+    """A whole live, from text to packets; what it costs per second of media."""
+    studio = Studio(persona_of("anna"), settings)
+    studio.warm()
+    performance = Performance(seed=1, fps=settings.fps)
+    texts, last, made = cycle(TEXT), -1, 0
+    began = time.process_time()
+    while (last + 1) * SLOT_S < seconds:
+        if talks and performance.left_s < 1.0:
+            performance.say(voice.say(next(texts)), lambda: None)
+        slot = performance.next_slot(last, last + 1)
+        packets: list[Packet] = studio.make(performance.cue(slot), keyframe=last < 0)
+        made += len(packets)
+        last = slot
+    assert made, "a live made no packet"
+    return (time.process_time() - began) / seconds * 100

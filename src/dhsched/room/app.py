@@ -1,0 +1,71 @@
+"""One room process: its parts put together, served, and stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import aiohttp
+from aiohttp import web
+from prometheus_client import Gauge
+
+from dhsched.room import publish, viewing, whep
+from dhsched.room.rooms import Rooms
+from dhsched.room.settings import RoomSettings
+from dhsched.room.tracks import use_addresses
+from dhsched.room.upstream import Upstream
+from dhsched.types import check_id
+from dhsched.web import Service, make_app, serve
+
+
+@dataclass(slots=True)
+class Room:
+    """A room process that is ready to be served."""
+
+    rooms: Rooms
+    app: web.Application
+
+
+@asynccontextmanager
+async def open_room(settings: RoomSettings) -> AsyncIterator[Room]:
+    use_addresses(settings.media_addresses)
+    for library in ("aioice", "aiortc"):
+        logging.getLogger(library).setLevel(logging.WARNING)  # They tell every candidate of every viewer.
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=64)) as http:
+        rooms = Rooms(settings, Upstream(http, settings))
+
+        async def ready() -> Sequence[str]:
+            return await rooms.upstream.reachable()
+
+        name = check_id(settings.name or f"r-{secrets.token_hex(4)}", "name")
+        service = Service(role="room", instance=name, ready=ready, in_flight_max=settings.in_flight_max)
+        watch(service, rooms)
+        raw = [*publish.routes(rooms), *whep.routes(rooms), *viewing.page_routes()]
+        app = make_app(service, viewing.endpoints(rooms), raw)
+        try:
+            yield Room(rooms, app)
+        finally:
+            await rooms.close()
+
+
+def watch(service: Service, rooms: Rooms) -> None:
+    """Figures that are read when they are asked for."""
+    figures: list[tuple[str, str, Callable[[], int]]] = [
+        ("dhsched_room_lives", "Lives that this room knows.", lambda: len(rooms)),
+        ("dhsched_room_on_air", "Lives that show something.", lambda: rooms.on_air),
+        ("dhsched_room_viewers", "Viewers.", lambda: rooms.viewers),
+        ("dhsched_room_publishers", "Publishers that are connected.", lambda: rooms.publishers),
+        *rooms.counts.all(),
+    ]
+    for name, help_text, read in figures:
+        Gauge(name, help_text, registry=service.registry).set_function(read)
+
+
+async def run_room(settings: RoomSettings, stop: asyncio.Event, *, say: Callable[[str], None] | None = None) -> None:
+    """Serve until `stop` is set."""
+    async with open_room(settings) as room:
+        await serve(room.app, host=settings.host, port=settings.port, stop_s=settings.stop_s, say=say, stop=stop)

@@ -1,0 +1,90 @@
+"""The fence of output: which generation's media reaches the viewers of one live. Pure.
+
+Input is fenced in the store; media is fenced here, because a Worker that was superseded still has what it was given
+before, and may go on speaking, or thaw in the middle of a word. The rules:
+
+    admit   A publisher shows a token. Dispatch says which generation the token is for and which one is current.
+            Equal: it may publish. Lower: it is superseded. Higher, or another Worker's: it was never issued.
+            Asked for every connection, so a room that has just started and remembers nothing is no way around it.
+    join    The connection begins, once what it says first fits its token.
+    hear    The first packet of a generation makes it the highest that has published. From then on lower ones are
+            dropped for good. The highest is on air from its first keyframe: before, it has no picture to show.
+    silence A publisher that was silent for SILENCE_MAX_S may have been frozen while the live moved on. It is asked
+            about again before its next packet passes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from dhsched.types import Generation
+
+SILENCE_MAX_S = 1.0  # Far below what it takes to call a frozen Worker lost; far above the 20 ms between packets.
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """What the fence of one live remembers."""
+
+    highest: int = 0
+    on_air: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """It may publish."""
+
+
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """The live has moved on; `epoch` is where it is at least."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class NeverIssued:
+    """No such generation exists: a forged token, or one from a history that the store has lost."""
+
+    why: str
+
+
+class Verdict(Enum):
+    """What becomes of one packet."""
+
+    STALE = "stale"
+    WAIT = "wait for a keyframe"
+    TAKE_OVER = "take over"
+    FORWARD = "forward"
+
+
+def admit(fence: Fence, asking: Generation, current: Generation) -> Admitted | Superseded | NeverIssued:
+    if asking.epoch > current.epoch:
+        return NeverIssued(f"epoch {asking.epoch} was never issued, the current one is {current.epoch}")
+    if asking.epoch < max(current.epoch, fence.highest):
+        return Superseded(max(current.epoch, fence.highest))
+    if asking.worker != current.worker:
+        return NeverIssued(f"epoch {asking.epoch} is {current.worker}'s, not {asking.worker}'s")
+    return Admitted()
+
+
+def join(fence: Fence, epoch: int) -> Fence:
+    """A new connection begins. Where its generation is on air already, what was lost between the two connections leaves
+    the picture without a base: it takes over from itself, at a keyframe."""
+    return replace(fence, on_air=0) if fence.on_air == epoch else fence
+
+
+def hear(fence: Fence, epoch: int, *, keyframe: bool) -> tuple[Fence, Verdict]:
+    """One packet of an admitted publisher; `keyframe` of video only."""
+    if epoch < fence.highest:
+        return fence, Verdict.STALE
+    if epoch == fence.on_air:
+        return fence, Verdict.FORWARD
+    if keyframe:
+        return Fence(highest=epoch, on_air=epoch), Verdict.TAKE_OVER
+    return replace(fence, highest=epoch), Verdict.WAIT
+
+
+def must_ask_again(silent_s: float) -> bool:
+    return silent_s > SILENCE_MAX_S

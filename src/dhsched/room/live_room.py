@@ -1,0 +1,224 @@
+"""One live in this room: who publishes, who watches, and what has been shown.
+
+The decisions are elsewhere (fence.py, media_clock.py); here packets pass from the publisher on air to every viewer, in
+the order in which they came and in the same tick, so audio and video of one moment leave together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from dhsched.room import fence
+from dhsched.room.fence import Admitted, Fence, NeverIssued, Superseded, Verdict
+from dhsched.room.media_clock import MediaClock
+from dhsched.room.packets import VIDEO, Packet
+from dhsched.room.tracks import Forward, encoded
+from dhsched.room.upstream import Publishing
+from dhsched.types import Generation
+
+log = structlog.get_logger(__name__)
+
+SHOWN_MAX = 64  # Generations that the timeline goes back.
+KEYFRAME_MIN_S = 0.5  # Between two requests to one publisher: a keyframe is many times as large as another frame.
+
+
+class Publisher(Protocol):
+    """One connection of one generation."""
+
+    epoch: int
+    worker: str
+    cause: str
+
+    def want_keyframe(self) -> None: ...
+
+    def superseded(self, epoch: int) -> None: ...
+
+    def replaced(self) -> None: ...
+
+
+class Viewer(Protocol):
+    """One connection of one viewer."""
+
+    video: Forward
+    audio: Forward
+
+    async def close(self) -> None: ...
+
+
+class Shown(msgspec.Struct):
+    """One stretch of the timeline: this generation was on air from `began_ms` to `last_ms`. Wall-clock time."""
+
+    epoch: int
+    worker: str
+    cause: str
+    began_ms: int
+    last_ms: int
+    gap_ms: int
+    """Without a picture, between the last one of the stretch before and the first one of this."""
+
+
+class LiveRoom:
+    """See the module. `live` is its full name, with the tenant."""
+
+    def __init__(self, live: str, counts: Counts) -> None:
+        self.live = live
+        self.viewers: dict[str, Viewer] = {}
+        self.shown: deque[Shown] = deque(maxlen=SHOWN_MAX)
+        self.idle_since = time.monotonic()
+        self.clock = MediaClock()
+        self._counts = counts
+        self._fence = Fence()
+        self._publishers: dict[int, Publisher] = {}
+        self._began = time.monotonic()
+        self._last_picture = 0.0
+        self._keyframe_asked = float("-inf")
+        self._keyframe_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def on_air(self) -> int:
+        return self._fence.on_air
+
+    @property
+    def in_use(self) -> bool:
+        return bool(self.viewers or self._publishers)
+
+    # -- publishers
+
+    def admit(self, publishing: Publishing) -> Admitted | Superseded | NeverIssued:
+        """May a connection of this generation begin to publish, or go on?"""
+        current = Generation(publishing.current.worker, publishing.current.epoch)
+        return fence.admit(self._fence, publishing.generation, current)
+
+    def join(self, publisher: Publisher) -> None:
+        """The latest connection of a generation is the one that counts."""
+        before = self._publishers.get(publisher.epoch)
+        self._publishers[publisher.epoch] = publisher
+        self._fence = fence.join(self._fence, publisher.epoch)
+        if before is not None:
+            before.replaced()
+        self._keyframe_asked = float("-inf")
+
+    def leave(self, publisher: Publisher) -> None:
+        if self._publishers.get(publisher.epoch) is publisher:
+            del self._publishers[publisher.epoch]
+        self._note_idle()
+
+    def hear(self, publisher: Publisher, packet: Packet) -> bool:
+        """One packet. False: its publisher is not the one that counts any more."""
+        if self._publishers.get(publisher.epoch) is not publisher:
+            return False
+        before = self._fence.highest
+        self._fence, verdict = fence.hear(self._fence, publisher.epoch, keyframe=packet.keyframe)
+        if self._fence.highest > before:
+            self._fence_off(self._fence.highest)
+        if verdict is Verdict.STALE:
+            self._counts.stale += 1
+            publisher.superseded(self._fence.highest)
+            return False
+        if verdict is Verdict.WAIT:
+            self._counts.waited += 1
+            self.want_keyframe()
+            return True
+        now = time.monotonic()
+        now_us = int((now - self._began) * 1e6)
+        if verdict is Verdict.TAKE_OVER:
+            self.clock.take_over(packet.pts_us, now_us)
+            self._take_over(publisher, now)
+        at_us = self.clock.at(packet.kind, packet.pts_us, now_us)
+        if at_us is None:
+            self._counts.behind += 1
+            return True
+        if packet.kind == VIDEO:
+            self._last_picture = now
+            self.shown[-1].last_ms = wall_ms()
+        self._forward(packet, at_us)
+        return True
+
+    def _forward(self, packet: Packet, at_us: int) -> None:
+        if not self.viewers:
+            return
+        self._counts.forwarded += 1
+        sent = encoded(packet.kind, at_us, packet.payload)
+        for viewer in self.viewers.values():
+            (viewer.video if packet.kind == VIDEO else viewer.audio).put(sent, keyframe=packet.keyframe)
+
+    def _take_over(self, publisher: Publisher, now: float) -> None:
+        self._counts.take_overs += 1
+        gap_ms = round((now - self._last_picture) * 1000) if self._last_picture else 0
+        at_ms = wall_ms()
+        self.shown.append(Shown(publisher.epoch, publisher.worker, publisher.cause, at_ms, at_ms, gap_ms))
+        log.info("on air", live=self.live, epoch=publisher.epoch, worker=publisher.worker, gap_ms=gap_ms)
+
+    def _fence_off(self, highest: int) -> None:
+        """This generation has published: every lower one is told, and hears no more of us."""
+        for epoch in [epoch for epoch in self._publishers if epoch < highest]:
+            self._publishers.pop(epoch).superseded(highest)
+
+    # -- keyframes
+
+    def want_keyframe(self) -> None:
+        """Ask the publisher for one, once for all who want it and not too often."""
+        if self._keyframe_timer is not None or not self._publishers:
+            return
+        loop = asyncio.get_running_loop()
+        wait_s = self._keyframe_asked + KEYFRAME_MIN_S - loop.time()
+        if wait_s > 0:
+            self._keyframe_timer = loop.call_later(wait_s, self._ask_keyframe)
+        else:
+            self._ask_keyframe()
+
+    def _ask_keyframe(self) -> None:
+        self._keyframe_timer = None
+        self._keyframe_asked = asyncio.get_running_loop().time()
+        if self._publishers:
+            self._counts.keyframes_asked += 1
+            self._publishers[max(self._publishers)].want_keyframe()
+
+    # -- viewers
+
+    def watch(self, key: str, viewer: Viewer) -> None:
+        self.viewers[key] = viewer
+
+    def unwatch(self, key: str) -> Viewer | None:
+        viewer = self.viewers.pop(key, None)
+        self._note_idle()
+        return viewer
+
+    def _note_idle(self) -> None:
+        if not self.in_use:
+            self.idle_since = time.monotonic()
+
+
+class Counts:
+    """What this process counts; read when somebody asks (app.py)."""
+
+    def __init__(self) -> None:
+        self.forwarded = 0
+        self.stale = 0
+        self.waited = 0
+        self.behind = 0
+        self.take_overs = 0
+        self.keyframes_asked = 0
+        self.refused = 0
+        self.malformed = 0
+
+    def all(self) -> Iterator[tuple[str, str, Callable[[], int]]]:
+        yield "dhsched_room_packets", "Packets forwarded to viewers.", lambda: self.forwarded
+        yield "dhsched_room_stale_packets", "Packets of superseded generations, dropped.", lambda: self.stale
+        yield "dhsched_room_waiting_packets", "Packets before a first keyframe, dropped.", lambda: self.waited
+        yield "dhsched_room_behind_packets", "Packets behind the media clock, dropped.", lambda: self.behind
+        yield "dhsched_room_take_overs", "Times that a publisher went on air.", lambda: self.take_overs
+        yield "dhsched_room_keyframes_asked", "Keyframes asked of publishers.", lambda: self.keyframes_asked
+        yield "dhsched_room_publishers_refused", "Publishers that the fence refused.", lambda: self.refused
+        yield "dhsched_room_publishers_malformed", "Publishers cut off for what they sent.", lambda: self.malformed
+
+
+def wall_ms() -> int:
+    return round(time.time() * 1000)

@@ -1,0 +1,98 @@
+// The connection to the room: one offer, one answer, and again after a while when it was lost.
+// A change of Worker is not seen here at all: the connection belongs to the room.
+
+const BACKOFF_FIRST_MS = 500;
+const BACKOFF_MAX_MS = 5000;
+const GATHER_MS = 500;
+const DISCONNECTED_MS = 4000;
+
+export class Whep {
+  constructor(url, { onStream, onState }) {
+    this.url = url;
+    this.onStream = onStream;
+    this.onState = onState;
+    this.pc = null;
+    this.connects = 0; // Connections that came up: more than one means that the room was lost in between.
+    this.backoff = BACKOFF_FIRST_MS;
+    this.session = null;
+  }
+
+  async start() {
+    this.close();
+    const pc = new RTCPeerConnection();
+    this.pc = pc;
+    const stream = new MediaStream();
+    pc.addTransceiver("video", { direction: "recvonly" });
+    pc.addTransceiver("audio", { direction: "recvonly" });
+    pc.ontrack = (event) => {
+      stream.addTrack(event.track);
+      if (stream.getTracks().length === 2) this.onStream(stream);
+    };
+    pc.onconnectionstatechange = () => this.changed(pc);
+    this.onState("connecting");
+    try {
+      await pc.setLocalDescription(await pc.createOffer());
+      await gathered(pc);
+      const response = await fetch(this.url, {
+        method: "POST",
+        headers: { "Content-Type": "application/sdp" },
+        body: pc.localDescription.sdp,
+        signal: AbortSignal.timeout(10000),
+      });
+      if (!response.ok) throw await refusal(response);
+      this.session = new URL(response.headers.get("Location"), location.href).href;
+      await pc.setRemoteDescription({ type: "answer", sdp: await response.text() });
+    } catch (error) {
+      if (pc === this.pc) this.lost(error);
+    }
+  }
+
+  changed(pc) {
+    if (pc !== this.pc) return;
+    const state = pc.connectionState;
+    if (state === "connected") {
+      this.connects += 1;
+      this.backoff = BACKOFF_FIRST_MS;
+    }
+    clearTimeout(this.waiting);
+    if (state === "failed") this.lost(new Error("the connection to the room was lost"));
+    else if (state === "disconnected") {
+      this.onState(state);
+      this.waiting = setTimeout(() => this.lost(new Error("the room does not answer")), DISCONNECTED_MS);
+    } else this.onState(state);
+  }
+
+  lost(error) {
+    const final = error.code === "NOT_FOUND" || error.code === "ENDED";
+    this.onState(final ? "ended" : "failed", error.message);
+    this.close();
+    if (final) return;
+    this.retry = setTimeout(() => this.start(), this.backoff);
+    this.backoff = Math.min(this.backoff * 2, BACKOFF_MAX_MS);
+  }
+
+  close() {
+    clearTimeout(this.retry);
+    clearTimeout(this.waiting);
+    if (this.session) fetch(this.session, { method: "DELETE", keepalive: true }).catch(() => {});
+    this.session = null;
+    if (this.pc) this.pc.close();
+    this.pc = null;
+  }
+}
+
+// Candidates travel in the offer, so wait for them; not for long, the room needs none of them to find us.
+function gathered(pc) {
+  return new Promise((done) => {
+    if (pc.iceGatheringState === "complete") return done();
+    pc.addEventListener("icegatheringstatechange", () => pc.iceGatheringState === "complete" && done());
+    setTimeout(done, GATHER_MS);
+  });
+}
+
+async function refusal(response) {
+  const problem = await response.json().catch(() => ({}));
+  const error = new Error(problem.detail || `the room answered ${response.status}`);
+  error.code = problem.code;
+  return error;
+}

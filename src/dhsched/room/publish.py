@@ -1,0 +1,187 @@
+"""Publishers: `/v1/publish`, a WebSocket on which a Worker sends what one generation of one live shows and says.
+
+    Authorization: Bearer <publish token>                                       in the request
+    -> {"live", "epoch", "video": {"codec", "clock"}, "audio": {...}}           text, first
+    -> kind, flags, pts, payload                                                binary, from then on (packets.py)
+    <- {"keyframe": true}                                                       the next frame should be one
+    <- {"stale": {"epoch": 8}}, then the end                                    the live is at least that far
+
+A token that Dispatch does not know is refused before the upgrade. What cannot be read ends the connection with a
+reason. A Worker that loses its connection comes back with the same token; whether it is still current is asked anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import msgspec
+import structlog
+from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
+
+from dhsched.errors import BadValue, DhschedError
+from dhsched.room.fence import Admitted, NeverIssued, Superseded, must_ask_again
+from dhsched.room.live_room import LiveRoom
+from dhsched.room.packets import read_begin, read_packet
+from dhsched.room.rooms import Rooms
+from dhsched.room.upstream import Publishing
+from dhsched.web import Problem, problem_from
+
+log = structlog.get_logger(__name__)
+
+PATH = "/v1/publish"
+BEGIN_S = 5.0
+HEARTBEAT_S = 2.0
+CLOSE_S = 1.0
+REASON_BYTES_MAX = 120  # A close frame holds no more.
+MALFORMED, STALE, REPLACED = 4400, 4409, 4408
+
+
+def routes(rooms: Rooms) -> list[web.RouteDef]:
+    async def serve(request: web.Request) -> web.StreamResponse:
+        try:
+            token = bearer(request)
+            publishing = await rooms.upstream.publishing(token)
+            room = rooms.room(publishing.live)
+            admitted = room.admit(publishing)
+            if isinstance(admitted, NeverIssued):
+                raise Problem("FORBIDDEN", f"live {publishing.live}: {admitted.why}; pull to get a token of your own")
+            if publishing.state == "ended":
+                raise Problem("ENDED", f"live {publishing.live} has ended; stop publishing")
+        except DhschedError as error:
+            rooms.counts.refused += 1
+            problem = problem_from(error) or Problem("INTERNAL", str(error))
+            log.warning("publisher refused", code=problem.code, why=problem.detail, peer=request.remote)
+            return problem.response()
+        socket = web.WebSocketResponse(
+            heartbeat=HEARTBEAT_S, max_msg_size=rooms.settings.packet_bytes_max, compress=False, timeout=CLOSE_S
+        )
+        await socket.prepare(request)
+        connection = PublisherConnection(rooms, room, socket, token, publishing)
+        rooms.publishers += 1
+        try:
+            await connection.serve(admitted)
+        finally:
+            rooms.publishers -= 1
+        return socket
+
+    return [web.get(PATH, serve)]
+
+
+def bearer(request: web.Request) -> str:
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not token or len(token) > 2_048:
+        raise Problem("UNAUTHORIZED", "publishing needs `Authorization: Bearer <token>`, as it came with the claim")
+    return token
+
+
+class PublisherConnection:
+    """One connection of one generation."""
+
+    def __init__(
+        self, rooms: Rooms, room: LiveRoom, socket: web.WebSocketResponse, token: str, publishing: Publishing
+    ) -> None:
+        self.epoch = publishing.epoch
+        self.worker = publishing.worker
+        self.cause = publishing.cause
+        self._rooms = rooms
+        self._room = room
+        self._socket = socket
+        self._token = token
+        self._live = publishing.live
+        self._asking: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
+
+    async def serve(self, admitted: Admitted | Superseded) -> None:
+        """From the first message to the end, whoever brings it about."""
+        try:
+            if isinstance(admitted, Superseded):
+                self.superseded(admitted.epoch)
+            else:
+                await self._listen()
+        except BadValue as error:
+            self._rooms.counts.malformed += 1
+            log.warning("publisher cut off", live=self._live, epoch=self.epoch, why=str(error))
+            self._end(MALFORMED, str(error))
+        finally:
+            self._room.leave(self)
+            self._end(WSCloseCode.OK, "")
+            assert self._ending is not None
+            await self._ending
+
+    async def _listen(self) -> None:
+        try:
+            first = await self._receive(BEGIN_S)
+        except TimeoutError:
+            raise BadValue(f"nothing was said within {BEGIN_S:g} s; begin with a JSON text") from None
+        if first is None:
+            return
+        if first.type is not WSMsgType.TEXT:
+            raise BadValue("the first message must be a JSON text")
+        read_begin(first.data, live=self._live, epoch=self.epoch)
+        self._room.join(self)
+        self._room.want_keyframe()
+        loop = asyncio.get_running_loop()
+        heard_at = loop.time()
+        while (message := await self._receive()) is not None:
+            if message.type is not WSMsgType.BINARY:
+                raise BadValue("after the first message everything is binary")
+            packet = read_packet(message.data)
+            if must_ask_again(loop.time() - heard_at) and not await self._may_go_on():
+                return
+            heard_at = loop.time()
+            if not self._room.hear(self, packet):
+                return
+
+    async def _receive(self, wait_s: float | None = None) -> WSMessage | None:
+        """The next message; None when this connection is over, from either side."""
+        try:
+            message = await self._socket.receive(wait_s)
+        except ConnectionError:  # A ping could not be answered any more.
+            return None
+        if message.type is WSMsgType.ERROR:
+            raise BadValue(f"a message cannot be read: {message.data}")
+        return message if message.type in (WSMsgType.TEXT, WSMsgType.BINARY) else None
+
+    async def _may_go_on(self) -> bool:
+        """It was silent so long that it may have been frozen: ask again before a packet of it passes."""
+        try:
+            still = self._room.admit(await self._rooms.upstream.publishing(self._token))
+        except DhschedError as error:
+            self._end(WSCloseCode.TRY_AGAIN_LATER, str(error))
+            return False
+        if isinstance(still, Superseded):
+            self.superseded(still.epoch)
+        elif isinstance(still, NeverIssued):
+            self._end(MALFORMED, still.why)
+        return isinstance(still, Admitted)
+
+    # -- what the live says
+
+    def want_keyframe(self) -> None:
+        # One that does not take the last request would not take another one either.
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._say({"keyframe": True}))
+
+    def superseded(self, epoch: int) -> None:
+        self._end(STALE, f"superseded by epoch {epoch}", {"stale": {"epoch": epoch}})
+
+    def replaced(self) -> None:
+        self._end(REPLACED, "another connection of this generation has taken over")
+
+    def _end(self, code: int, why: str, last_word: dict[str, Any] | None = None) -> None:
+        """Say why and close, once; `_receive` then ends as well."""
+        if self._ending is None:
+            self._ending = asyncio.create_task(self._finish(code, why, last_word))
+
+    async def _finish(self, code: int, why: str, last_word: dict[str, Any] | None) -> None:
+        if last_word is not None:
+            await self._say(last_word)
+        reason = why.encode("ascii", "replace")[:REASON_BYTES_MAX]
+        with contextlib.suppress(TimeoutError, ConnectionError):
+            await asyncio.wait_for(self._socket.close(code=code, message=reason), 2 * CLOSE_S)
+
+    async def _say(self, said: dict[str, Any]) -> None:
+        with contextlib.suppress(TimeoutError, ConnectionError):
+            await asyncio.wait_for(self._socket.send_str(msgspec.json.encode(said).decode()), CLOSE_S)

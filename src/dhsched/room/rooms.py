@@ -1,0 +1,76 @@
+"""All lives of this room process, and how many of them and of their viewers it takes on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from dhsched.room.live_room import Counts, LiveRoom
+from dhsched.room.settings import RoomSettings
+from dhsched.room.upstream import Upstream
+from dhsched.types import live_key
+from dhsched.web import Problem
+
+IDLE_S = 600.0  # A live without publisher and viewer is forgotten after this, and its timeline with it.
+
+
+class Rooms:
+    """What every part of a room process shares."""
+
+    def __init__(self, settings: RoomSettings, upstream: Upstream) -> None:
+        self.settings = settings
+        self.upstream = upstream
+        self.counts = Counts()
+        self.publishers = 0
+        self.connecting = 0  # Viewers whose offer is being answered.
+        self._lives: dict[str, LiveRoom] = {}
+
+    @property
+    def viewers(self) -> int:
+        return sum(len(room.viewers) for room in self._lives.values())
+
+    @property
+    def on_air(self) -> int:
+        return sum(1 for room in self._lives.values() if room.on_air)
+
+    def __len__(self) -> int:
+        return len(self._lives)
+
+    def live(self, live_id: str) -> str:
+        return live_key(self.settings.tenant, live_id)
+
+    def find(self, live: str) -> LiveRoom | None:
+        return self._lives.get(live)
+
+    def room(self, live: str) -> LiveRoom:
+        """The live's room, made when there is none."""
+        found = self._lives.get(live)
+        if found is None:
+            self._forget_idle()
+            if len(self._lives) >= self.settings.lives_max:
+                raise Problem(
+                    "BUSY",
+                    f"this room has {len(self._lives)} lives, at most {self.settings.lives_max} are taken; use another",
+                )
+            found = self._lives[live] = LiveRoom(live, self.counts)
+        return found
+
+    def check_viewers(self) -> None:
+        """Room for one more, those on their way in counted."""
+        if self.viewers + self.connecting >= self.settings.viewers_max:
+            raise Problem(
+                "BUSY",
+                f"this room has {self.viewers} viewers, at most {self.settings.viewers_max} are taken; try again later",
+                viewers_max=self.settings.viewers_max,
+            )
+
+    def _forget_idle(self) -> None:
+        full = len(self._lives) >= self.settings.lives_max
+        now = time.monotonic()
+        for live, room in [*self._lives.items()]:
+            if not room.in_use and (full or now - room.idle_since > IDLE_S):
+                del self._lives[live]
+
+    async def close(self) -> None:
+        viewers = [viewer for room in self._lives.values() for viewer in room.viewers.values()]
+        await asyncio.gather(*(viewer.close() for viewer in viewers), return_exceptions=True)

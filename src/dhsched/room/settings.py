@@ -1,0 +1,65 @@
+"""Settings of a room process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import ClassVar
+
+from dhsched.errors import BadSetting
+from dhsched.settings import bounded, check, free, one_of
+from dhsched.types import check_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomSettings:
+    """One room process. It serves the rooms of many lives."""
+
+    ROLE: ClassVar[str] = "room"
+
+    dispatch: str = free("http://127.0.0.1:7400", "Dispatch replicas, separated by commas; tried in this order.")
+    infer: str = free("http://127.0.0.1:7401", "Infer-Controllers for what viewers type, separated by commas.")
+    host: str = free("127.0.0.1", "Where to listen.")
+    port: int = bounded(7402, 0, 65535, "Where to listen; 0 takes any free port.")
+    name: str = free("", "The room's id; made up when empty.")
+    addresses: str = free("", "Addresses for media, separated by commas; when empty, the host's, or all of them.")
+    tenant: str = free("default", "Whose lives are shown: /live/L1 is this tenant's L1.")
+    text: bool = free(True, "Whether viewers may type and interrupt.")
+    lives_max: int = bounded(1_000, 1, 100_000, "Lives with a publisher or a viewer at once.")
+    viewers_max: int = bounded(200, 1, 10_000, "Viewers at once.")
+    in_flight_max: int = bounded(256, 1, 100_000, "Requests worked on at once; past it 503 BUSY.")
+    packet_bytes_max: int = bounded(262_144, 1_024, 4_194_304, "Of one published packet.")
+    connect_s: float = bounded(15, 1, 120, "For a viewer's connection to come up before it is given up.")
+    deadline_s: float = bounded(3, 0.1, 60, "For Dispatch or an Infer-Controller to answer.")
+    stop_s: float = bounded(2, 0, 600, "For requests in flight when the room stops.")
+    log_level: str = one_of("info", ("debug", "info", "warning", "error"), "What is logged.")
+    log_json: bool = free(False, "Logs as JSON lines.")
+
+    def __post_init__(self) -> None:
+        check(self)
+        check_id(self.tenant, "tenant")
+        if not self.dispatch_urls or not self.infer_urls:
+            raise BadSetting("a room asks Dispatch who may publish; give --dispatch URL and --infer URL")
+
+    @property
+    def dispatch_urls(self) -> tuple[str, ...]:
+        return urls(self.dispatch)
+
+    @property
+    def infer_urls(self) -> tuple[str, ...]:
+        return urls(self.infer)
+
+    @property
+    def media_addresses(self) -> tuple[str, ...]:
+        """Where viewers send their media packets; nothing for every address of this machine."""
+        if self.addresses:
+            return tuple(each.strip() for each in self.addresses.split(",") if each.strip())
+        try:
+            listens = ip_address("127.0.0.1" if self.host == "localhost" else self.host)
+        except ValueError:
+            return ()
+        return () if listens.is_unspecified else (str(listens),)
+
+
+def urls(given: str) -> tuple[str, ...]:
+    return tuple(each.strip().rstrip("/") for each in given.split(",") if each.strip())

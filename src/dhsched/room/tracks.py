@@ -1,0 +1,95 @@
+"""Encoded media to one viewer: two tracks that hand out packets as they came, never encoded again.
+
+aiortc sends what a track's `recv` returns; an `av.Packet` it packs as it is. Two things are not in its public face, so
+the dependency is pinned and `tests/unit/test_room_aiortc.py` guards them: a sender that is asked for a keyframe only
+sets a flag for its own encoder (we ask the publisher instead), and host candidates leave out the loopback address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+import aioice.ice
+import av
+from aiortc import MediaStreamTrack, RTCRtpSender
+from aiortc.mediastreams import MediaStreamError
+
+from dhsched.room.packets import AUDIO, VIDEO
+
+Encoded: TypeAlias = "av.Packet[Any]"
+TIME_BASE = {VIDEO: Fraction(1, 90_000), AUDIO: Fraction(1, 48_000)}
+KIND = {VIDEO: "video", AUDIO: "audio"}
+QUEUE_MAX = {VIDEO: 45, AUDIO: 60}  # Packets: what a viewer may be behind before it skips, about a second.
+
+
+def encoded(kind: int, at_us: int, payload: bytes) -> Encoded:
+    """One packet for every viewer of a live: it is only read."""
+    packet: Encoded = av.Packet(payload)
+    packet.time_base = TIME_BASE[kind]
+    packet.pts = at_us * packet.time_base.denominator // 1_000_000
+    return packet
+
+
+class Forward(MediaStreamTrack):
+    """One kind of media to one viewer. Holds nothing before the viewer's connection asks for the first packet."""
+
+    def __init__(self, kind: int, need_keyframe: Callable[[], None]) -> None:
+        self.kind = KIND[kind]
+        super().__init__()
+        self.overflows = 0
+        self.sent = 0
+        self._kind = kind
+        self._need_keyframe = need_keyframe
+        self._queue: deque[Encoded] = deque()
+        self._waits = kind == VIDEO  # For a keyframe.
+        self._wanted = False
+        self._some = asyncio.Event()
+
+    def put(self, packet: Encoded, *, keyframe: bool) -> None:
+        if not self._wanted:
+            return
+        if self._waits and not keyframe:
+            return
+        self._waits = False
+        if len(self._queue) >= QUEUE_MAX[self._kind]:
+            # A viewer that is so far behind gains nothing from old pictures, and must not hold our memory.
+            self._queue.clear()
+            self.overflows += 1
+            if self._kind == VIDEO and not keyframe:
+                self._waits = True
+                self._need_keyframe()
+                return
+        self._queue.append(packet)
+        self._some.set()
+
+    async def recv(self) -> Encoded:
+        if not self._wanted:
+            self._wanted = True
+            if self._kind == VIDEO:
+                self._need_keyframe()
+        while not self._queue:
+            if self.readyState != "live":
+                raise MediaStreamError
+            self._some.clear()
+            await self._some.wait()
+        self.sent += 1
+        return self._queue.popleft()
+
+    def stop(self) -> None:
+        super().stop()
+        self._some.set()
+
+
+def answer_keyframe_requests(sender: RTCRtpSender, ask: Callable[[], None]) -> None:
+    """Pass a viewer's request for a keyframe on, instead of to an encoder that there is not."""
+    sender._send_keyframe = ask  # type: ignore[method-assign]
+
+
+def use_addresses(addresses: Sequence[str]) -> None:
+    """Offer these addresses for media, in this process; without any, whatever aioice finds."""
+    if addresses:
+        aioice.ice.get_host_addresses = lambda use_ipv4, use_ipv6: [*addresses]

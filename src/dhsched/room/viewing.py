@@ -1,0 +1,136 @@
+"""What viewers are told and may say: the state of a live with its timeline, text, the page itself.
+
+The page and these come from one origin, so the page needs no CORS and no address but its own. Input is passed on to an
+Infer-Controller as it is; only text and interrupts, and only as JSON, which no other origin's page can send unasked.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Annotated, Literal
+
+import msgspec
+from aiohttp import web
+
+from dhsched.errors import DhschedError
+from dhsched.room.live_room import Shown, wall_ms
+from dhsched.room.rooms import Rooms
+from dhsched.room.upstream import Owner
+from dhsched.types import check_id
+from dhsched.web import Asked, Endpoint, Id, Problem, Reply
+from dhsched.web.server import refuse
+
+TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+PAGE_HEADERS = {
+    "Cache-Control": "no-cache",
+    "Content-Security-Policy": "default-src 'self'; media-src 'self' blob:; frame-ancestors 'self'; base-uri 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+
+
+class LivePath(msgspec.Struct, forbid_unknown_fields=True):
+    live_id: Id
+
+
+class Say(msgspec.Struct, forbid_unknown_fields=True):
+    """What a viewer says to a live."""
+
+    text: Annotated[str, msgspec.Meta(max_length=16_384)] = ""
+    kind: Literal["text", "interrupt"] = "text"
+    boundary: bool = True
+    request_id: Id | msgspec.UnsetType = msgspec.UNSET
+
+
+class StateOut(msgspec.Struct, frozen=True):
+    """A live as its viewers see it. `owner` is Dispatch's word, None while it cannot be asked; times are wall-clock."""
+
+    live_id: str
+    now_ms: int
+    owner: Owner | None
+    on_air: int
+    viewers: int
+    may_say: bool
+    timeline: list[Shown]
+
+
+def endpoints(rooms: Rooms) -> list[Endpoint]:
+    async def state(asked: Asked) -> StateOut:
+        live_id = check_id(asked.path.live_id, "live_id")
+        room = rooms.find(rooms.live(live_id))
+        owner: Owner | None = None
+        try:
+            owner = await rooms.upstream.owner(live_id)
+        except Problem as problem:
+            if problem.code == "NOT_FOUND":
+                raise
+        return StateOut(
+            live_id=live_id,
+            now_ms=wall_ms(),
+            owner=owner,
+            on_air=room.on_air if room is not None else 0,
+            viewers=len(room.viewers) if room is not None else 0,
+            may_say=rooms.settings.text,
+            timeline=[*room.shown] if room is not None else [],
+        )
+
+    async def say(asked: Asked) -> Reply:
+        if not rooms.settings.text:
+            raise Problem("FORBIDDEN", "this room takes no text from viewers (DHSCHED_ROOM_TEXT)")
+        if asked.request.content_type != "application/json":
+            raise Problem("BAD_REQUEST", f"text comes as application/json, not {asked.request.content_type}")
+        live_id = check_id(asked.path.live_id, "live_id")
+        answer = await rooms.upstream.push(live_id, msgspec.to_builtins(asked.body))
+        headers = {"Content-Type": "application/problem+json"} if answer.status >= 400 else {}
+        return Reply(answer.document, status=answer.status, headers=headers)
+
+    return [
+        Endpoint(
+            name="get_state",
+            method="GET",
+            path="/v1/lives/{live_id}/state",
+            handler=state,
+            summary="A live as its viewers see it: its owner, and the timeline of its generations.",
+            path_type=LivePath,
+            replies={200: StateOut},
+            problems=["NOT_FOUND"],
+            tag="viewers",
+        ),
+        Endpoint(
+            name="say",
+            method="POST",
+            path="/v1/lives/{live_id}/text",
+            handler=say,
+            summary="Push what a viewer typed, or an interrupt.",
+            path_type=LivePath,
+            body=Say,
+            replies={200: msgspec.Raw},
+            problems=["FORBIDDEN", "NOT_FOUND", "ENDED", "CLOSING", "TOO_MANY_PENDING", "STORE_FULL", "NOT_READY"],
+            tag="viewers",
+        ),
+    ]
+
+
+def page_routes() -> list[web.RouteDef]:
+    """The page and its files, read once."""
+    folder = resources.files("dhsched.room") / "page"
+    files = {each.name: each.read_bytes() for each in folder.iterdir() if each.name.rpartition(".")[2] in TYPES}
+
+    def respond(name: str) -> web.Response:
+        kind = TYPES[name.rpartition(".")[2]]
+        return web.Response(body=files[name], content_type=kind, charset="utf-8", headers=PAGE_HEADERS)
+
+    async def page(request: web.Request) -> web.Response:
+        try:
+            check_id(request.match_info["live_id"], "live_id")
+        except DhschedError as error:
+            return refuse(error, "", "page")
+        return respond("live.html")
+
+    async def file(request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        if name not in files:
+            return Problem("NOT_FOUND", f"the page has no file {name}").response()
+        return respond(name)
+
+    return [web.get("/live/{live_id}", page), web.get("/page/{name}", file)]

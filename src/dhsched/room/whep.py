@@ -1,0 +1,190 @@
+"""Viewers, by WHEP: `POST /v1/lives/{live_id}/whep` with an SDP offer is answered 201 with an SDP answer and the URL of
+the viewer's session, which DELETE ends.
+
+A viewer's connection knows nothing of generations: it stays as it is when they change. There are no cookies and no
+credentials, so any page may ask (CORS `*`); what a viewer may do besides watching is not served to other origins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Awaitable, Callable
+
+import structlog
+from aiohttp import web
+from aiortc import RTCConfiguration, RTCPeerConnection, RTCRtpSender, RTCSessionDescription
+from aiortc.sdp import SessionDescription
+
+from dhsched.errors import DhschedError
+from dhsched.room.live_room import LiveRoom
+from dhsched.room.packets import AUDIO, VIDEO
+from dhsched.room.rooms import Rooms
+from dhsched.room.tracks import KIND, Forward, answer_keyframe_requests
+from dhsched.types import check_id
+from dhsched.web import Problem
+from dhsched.web.server import refuse
+
+log = structlog.get_logger(__name__)
+
+PATH = "/v1/lives/{live_id}/whep"
+SDP = "application/sdp"
+SDP_BYTES_MAX = 64 * 1024
+ANSWER_S = 5.0
+CODECS = {VIDEO: ("video/vp8", "video/rtx"), AUDIO: ("audio/opus",)}
+CORS = {
+    "Access-Control-Allow-Origin": "*",
+    "Access-Control-Allow-Methods": "POST, DELETE, OPTIONS",
+    "Access-Control-Allow-Headers": "Content-Type",
+    "Access-Control-Expose-Headers": "Location",
+    "Access-Control-Max-Age": "86400",
+}
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def routes(rooms: Rooms) -> list[web.RouteDef]:
+    async def post(request: web.Request) -> web.Response:
+        live_id = check_id(request.match_info["live_id"], "live_id")
+        offer = await read_offer(request)
+        rooms.check_viewers()
+        rooms.connecting += 1
+        try:
+            room = await room_of(rooms, live_id)
+            key = secrets.token_urlsafe(12)
+            viewer = ViewerConnection(room, key)
+            answer = await viewer.answer(offer, rooms.settings.connect_s)
+        finally:
+            rooms.connecting -= 1
+        return web.Response(
+            status=201, text=answer, content_type=SDP, headers={"Location": f"/v1/lives/{live_id}/whep/{key}"}
+        )
+
+    async def delete(request: web.Request) -> web.Response:
+        live_id, key = check_id(request.match_info["live_id"], "live_id"), request.match_info["key"]
+        room = rooms.find(rooms.live(live_id))
+        viewer = room.viewers.get(key) if room is not None else None
+        if viewer is None:
+            raise Problem("NOT_FOUND", f"live {live_id} has no such viewer; it may have left already")
+        await viewer.close()
+        return web.Response(status=200)
+
+    async def options(_request: web.Request) -> web.Response:
+        return web.Response(status=204)
+
+    return [
+        web.post(PATH, with_cors(post)),
+        web.options(PATH, with_cors(options)),
+        web.delete(PATH + "/{key}", with_cors(delete)),
+        web.options(PATH + "/{key}", with_cors(options)),
+    ]
+
+
+def with_cors(handler: Handler) -> Handler:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        try:
+            response = await handler(request)
+        except DhschedError as error:
+            response = refuse(error, "", "whep")
+        response.headers.update(CORS)
+        return response
+
+    return answer
+
+
+async def read_offer(request: web.Request) -> str:
+    if request.content_type != SDP:
+        raise Problem("BAD_REQUEST", f"an offer is {SDP}, not {request.content_type}")
+    raw = await request.content.read(SDP_BYTES_MAX + 1)
+    while len(raw) <= SDP_BYTES_MAX and (more := await request.content.read(SDP_BYTES_MAX)):
+        raw += more
+    if len(raw) > SDP_BYTES_MAX:
+        raise Problem("TOO_LARGE", f"the offer has more than {SDP_BYTES_MAX} bytes", bytes_max=SDP_BYTES_MAX)
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise Problem("BAD_REQUEST", f"the offer is not UTF-8: {error}") from None
+
+
+async def room_of(rooms: Rooms, live_id: str) -> LiveRoom:
+    """The room of a live that exists. One with a publisher does; otherwise Dispatch knows."""
+    found = rooms.find(rooms.live(live_id))
+    if found is None or not found.in_use:
+        owner = await rooms.upstream.owner(live_id)
+        if owner.state == "ended":
+            raise Problem("ENDED", f"live {live_id} has ended")
+    return rooms.room(rooms.live(live_id))
+
+
+class ViewerConnection:
+    """One viewer: a peer connection with two tracks that only send."""
+
+    def __init__(self, room: LiveRoom, key: str) -> None:
+        self.video = Forward(VIDEO, room.want_keyframe)
+        self.audio = Forward(AUDIO, room.want_keyframe)
+        self._room = room
+        self._key = key
+        # No STUN: our candidates are this machine's addresses, and the viewer's come with its packets.
+        self._pc = RTCPeerConnection(RTCConfiguration(iceServers=[]))
+        self._giving_up: asyncio.TimerHandle | None = None
+        self._closing: asyncio.Task[None] | None = None
+
+    async def answer(self, offer: str, connect_s: float) -> str:
+        """The answer to an offer; from here on the viewer is there."""
+        pc = self._pc
+        try:
+            check_offer(offer)
+            for kind, track in ((AUDIO, self.audio), (VIDEO, self.video)):
+                transceiver = pc.addTransceiver(track, direction="sendonly")
+                capabilities = RTCRtpSender.getCapabilities(KIND[kind]).codecs
+                # Before the offer is set: that is when a codec is chosen.
+                transceiver.setCodecPreferences([c for c in capabilities if c.mimeType.lower() in CODECS[kind]])
+                if kind == VIDEO:
+                    answer_keyframe_requests(transceiver.sender, self._room.want_keyframe)
+            pc.on("connectionstatechange", self._state_changed)
+            async with asyncio.timeout(ANSWER_S):
+                await pc.setRemoteDescription(RTCSessionDescription(offer, "offer"))
+                await pc.setLocalDescription(await pc.createAnswer())
+        except DhschedError:
+            await pc.close()
+            raise
+        except Exception as error:
+            # Whatever aiortc makes of it: an offer that cannot be answered is its sender's.
+            await pc.close()
+            why = str(error) or type(error).__name__
+            raise Problem(
+                "BAD_REQUEST", f"the offer cannot be answered: {why}; it needs VP8 or Opus to receive"
+            ) from None
+        self._room.watch(self._key, self)
+        self._giving_up = asyncio.get_running_loop().call_later(connect_s, self._give_up)
+        return pc.localDescription.sdp
+
+    def _state_changed(self) -> None:
+        state = self._pc.connectionState
+        if state == "connected" and self._giving_up is not None:
+            self._giving_up.cancel()
+        elif state in ("failed", "closed"):
+            self._leave()
+
+    def _give_up(self) -> None:
+        if self._pc.connectionState != "connected":
+            log.info("viewer did not connect", live=self._room.live, state=self._pc.connectionState)
+            self._leave()
+
+    def _leave(self) -> None:
+        if self._room.unwatch(self._key) is not None:
+            self._closing = asyncio.create_task(self._pc.close())
+
+    async def close(self) -> None:
+        """The viewer leaves, or this room does."""
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+        self._room.unwatch(self._key)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._pc.close(), ANSWER_S)
+
+
+def check_offer(offer: str) -> None:
+    media = [each.kind for each in SessionDescription.parse(offer).media]
+    if not media or len(media) != len({*media}) or not {*media} <= {"audio", "video"}:
+        raise Problem("BAD_REQUEST", f"an offer has one video and one audio, or one of them; this one has {media}")

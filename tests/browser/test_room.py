@@ -1,0 +1,161 @@
+"""What a viewer sees while Workers are killed, frozen and thawed, in a real browser.
+
+One deployment serves several questions where they do not disturb each other: it takes seconds to start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.browser.testcard import Card, Show, begin, colour
+from tests.browser.watching import Stage, Watching
+
+LOUD, QUIET = 0.02, 0.002
+
+
+def epochs(found: dict[str, Any]) -> list[int]:
+    return [shown["epoch"] for shown in (found["state"] or {}).get("timeline", [])]
+
+
+def shows(found: dict[str, Any], epoch: int) -> bool:
+    return all(abs(a - b) < 60 for a, b in zip(found["pixel"], colour(epoch), strict=True))
+
+
+async def until_sound(page: Watching) -> None:
+    for _ in range(20):
+        if await page.energy(0.3) > LOUD:
+            return
+    raise AssertionError("no sound came")
+
+
+async def test_watch_talk_and_kill(theatre: Stage) -> None:
+    """Pictures come; sound when and only when there is text; kill -9 of the Worker and the same page goes on."""
+    page = await theatre.watch()
+    first = await page.until_playing()
+    assert shows(first, 1)
+    await page.page.click("#sound")
+    await asyncio.sleep(0.5)
+    assert await page.energy(0.5) < QUIET, "nobody has said anything"
+    await page.page.fill("#text", "A sentence that lasts for about three seconds, or a bit more.")
+    await page.page.keyboard.press("Enter")
+    await until_sound(page)
+    await page.page.keyboard.press("Escape")
+    await page.page.locator("#note", has_text="interrupted").wait_for()
+    await asyncio.sleep(1.0)
+    assert await page.energy(0.4) < QUIET, "the interrupt has ended the sentence"
+
+    await theatre.owner(await theatre.live()).kill()
+    await theatre.until_epoch(2)
+    after = await page.until_playing(2)
+    assert shows(after, 2)
+    assert after["connects"] == 1 and after["restarts"] == first["restarts"] and after["ufrag"] == first["ufrag"]
+    assert epochs(after) == [1, 2]
+    assert await page.page.inner_text("#epoch") == "2"
+    assert [await row.get_attribute("data-epoch") for row in await page.page.query_selector_all("tbody tr")] == [
+        "2",
+        "1",
+    ]
+    await page.page.fill("#text", "And it can be told something again.")
+    await page.page.click("#send")
+    await until_sound(page)
+
+
+async def test_a_zombie_never_reaches_the_viewer(theatre: Stage) -> None:
+    """Frozen, superseded, thawed: what it goes on to send is dropped; a room that was restarted in between as well."""
+    page = await theatre.watch()
+    await page.until_playing(1)
+    zombie = theatre.owner(await theatre.live())
+    zombie.signal(signal.SIGSTOP)
+    placed = await theatre.until_epoch(2)
+    assert theatre.owner(placed) is not zombie
+    await page.until_playing(2)
+    zombie.signal(signal.SIGCONT)
+    for _ in range(10):
+        found = await page.look()
+        assert shows(found, 2) and found["state"]["on_air"] == 2
+        await asyncio.sleep(0.1)
+
+    zombie, survivor = theatre.owner(placed), placed["epoch"]
+    zombie.signal(signal.SIGSTOP)
+    await theatre.room.kill()
+    await theatre.start_room()
+    # Thawed before anybody else has published: the new room knows nothing, and asks.
+    placed = await theatre.until_epoch(survivor + 1)
+    zombie.signal(signal.SIGCONT)
+    after = await page.until_playing(placed["epoch"])
+    assert shows(after, placed["epoch"])
+    assert epochs(after) == [placed["epoch"]], "the new room has shown nothing else"
+
+
+async def test_refusals_leave_the_owner_on_air(theatre: Stage) -> None:
+    """Forged, future and foreign tokens, malformed packets: each is refused, and the picture goes on."""
+    page = await theatre.watch()
+    await page.until_playing(1)
+    live = await theatre.live()
+    tokens = theatre.fleet.controllers[0].pulls.tokens
+    from dhsched.tokens import Boot, Publishing
+    from dhsched.types import Generation
+
+    def token(worker: str, epoch: int) -> str:
+        return tokens.issue_publish(Publishing("default/demo", Generation(worker, epoch)))
+
+    good = token(live["worker"], 1)
+    header, claims, signature = good.split(".")
+    boot = tokens.issue(Boot(live["worker"], "b", "a", "gpu", 4))
+    other = "b#2" if live["worker"] != "b#2" else "a#1"
+    for bad, status in (
+        *(("", 401), ("x.y.z", 401), (f"{header}.{claims}.{signature[::-1]}", 401), (boot, 401)),
+        *((token(live["worker"], 7), 403), (token(other, 1), 403)),
+    ):
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await connect(theatre, bad)
+        assert refused.value.status == status
+    for first, frame, why in (
+        (begin("default/demo", 2), b"", "about default/demo@2"),
+        (begin("default/other", 1), b"", "about default/other@1"),
+        ("{}", b"", "does not fit"),
+    ):
+        socket = await connect(theatre, good)
+        await socket.send_str(first)
+        await socket.send_bytes(frame)
+        assert why in await closed(socket)
+    before = await page.look()
+    after = await page.until(lambda found: found["frames"] > before["frames"] + 15, "the owner to go on")
+    assert shows(after, 1) and epochs(after) == [1] and after["connects"] == 1
+    figures = await theatre.metrics()
+    assert figures["dhsched_room_publishers_refused"] == 6 and figures["dhsched_room_publishers_malformed"] == 3
+
+    # Of two connections of one generation the latest counts, and it begins with a keyframe.
+    async with asyncio.timeout(20):
+        publishing = asyncio.create_task(Show("default/demo", 1, Card(2)).publish(publish_of(theatre, good)))
+        try:
+            await page.until(lambda found: shows(found, 2), "the second connection's picture")
+        finally:
+            publishing.cancel()
+
+
+def publish_of(theatre: Stage, token: str) -> Any:
+    from dhsched.worker import Publish
+
+    return Publish(theatre.room.url, token)
+
+
+async def connect(theatre: Stage, token: str) -> aiohttp.ClientWebSocketResponse:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    return await theatre.fleet.http.ws_connect(f"{theatre.room.url}/v1/publish", headers=headers)
+
+
+async def closed(socket: aiohttp.ClientWebSocketResponse) -> str:
+    """Why the room closed it."""
+    async with asyncio.timeout(10):
+        while True:
+            message = await socket.receive()
+            if message.type is aiohttp.WSMsgType.CLOSE:
+                assert message.data == 4400
+                return str(message.extra)
+            assert message.type is aiohttp.WSMsgType.TEXT, message

@@ -1,0 +1,143 @@
+"""A deployment with a room, and a page that watches it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from playwright.async_api import Browser, Page
+
+from dhsched.bench.processes import free_port
+from tests.integration.fleet import Fleet, fleet, until
+from tests.integration.processes import START_S, Process, Processes, processes, start
+
+TESTCARD = "tests.browser.testcard:show"
+WAIT_S = 30.0
+LOOK = """async () => {
+  const pc = viewer.pc(), found = {
+    frames: viewer.frames.length, connects: viewer.connects(), state: viewer.state,
+    restarts: viewer.states.map((each) => each[1]).filter((each) => each === "connecting").length,
+    ufrag: pc && pc.currentRemoteDescription ? /ice-ufrag:(\\S+)/.exec(pc.currentRemoteDescription.sdp)[1] : "",
+  };
+  const video = document.getElementById("video");
+  if (video.videoWidth) {
+    const canvas = document.createElement("canvas");
+    canvas.width = canvas.height = 1;
+    const context = canvas.getContext("2d");
+    context.drawImage(video, 4, 4, 8, 8, 0, 0, 1, 1);
+    found.pixel = [...context.getImageData(0, 0, 1, 1).data].slice(0, 3);
+  }
+  if (pc) (await pc.getStats()).forEach((each) => {
+    if (each.type === "inbound-rtp") found[each.kind] = each;
+  });
+  return found;
+}"""
+
+
+class Watching:
+    """A page that shows a live."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+
+    async def look(self) -> dict[str, Any]:
+        found: dict[str, Any] = await self.page.evaluate(LOOK)
+        return found
+
+    async def until(self, condition: Callable[[dict[str, Any]], object], what: str, wait_s: float = WAIT_S) -> Any:
+        """Look until it is so; what was seen then."""
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + wait_s
+        while True:
+            found = await self.look()
+            if condition(found):
+                return found
+            if loop.time() > give_up:
+                raise AssertionError(f"waited {wait_s:g} s for {what}; last seen: {found}")
+            await asyncio.sleep(0.1)
+
+    async def until_playing(self, epoch: int = 0) -> Any:
+        """Pictures come, and of this epoch."""
+        begin = (await self.look()).get("frames", 0)
+
+        def playing(found: dict[str, Any]) -> bool:
+            enough = found["frames"] > begin + 10
+            return enough and (not epoch or (found["state"] or {}).get("on_air") == epoch)
+
+        return await self.until(playing, f"pictures of epoch {epoch or 'any'}")
+
+    async def energy(self, seconds: float) -> float:
+        """Mean level of the sound over this time, by what the browser has decoded."""
+        before = (await self.look())["audio"]
+        await asyncio.sleep(seconds)
+        after = (await self.look())["audio"]
+        lasted = after["totalSamplesDuration"] - before["totalSamplesDuration"]
+        power: float = (after["totalAudioEnergy"] - before["totalAudioEnergy"]) / max(lasted, 0.001)
+        return math.sqrt(max(power, 0.0))
+
+
+class Stage:
+    """The deployment."""
+
+    def __init__(self, browser: Browser, made: Fleet, running: Processes, port: int) -> None:
+        self.fleet = made
+        self.processes = running
+        self.workers: dict[str, Process] = {}
+        self.room: Process
+        self._browser = browser
+        self._port = port
+
+    async def start_room(self) -> None:
+        self.room = await start(
+            *("run", "room", "--port", str(self._port), "--dispatch", self.fleet.dispatch[0]),
+            *("--infer", self.fleet.infer[0], "--log-level", "warning"),
+        )
+        self.processes.started.append(self.room)
+        await until(lambda: self.room.url, "the room", START_S)
+
+    async def start_worker(self, name: str, runtime: str = TESTCARD) -> None:
+        self.workers[name] = await self.processes.worker(name, "--runtime", runtime)
+
+    def owner(self, placed: dict[str, Any]) -> Process:
+        return self.workers[placed["worker"].partition("#")[0]]
+
+    async def live(self) -> Any:
+        return await self.fleet.get("/v1/lives/demo")
+
+    async def until_epoch(self, epoch: int) -> Any:
+        """The live is claimed in this epoch, or a later one."""
+        for _ in range(int(WAIT_S / 0.1)):
+            found = await self.live()
+            if found["epoch"] >= epoch and found["active"]:
+                return found
+            await asyncio.sleep(0.1)
+        raise AssertionError(f"no epoch {epoch} after {WAIT_S:g} s: {found}")
+
+    async def watch(self, live: str = "demo", **options: Any) -> Watching:
+        page = await self._browser.new_page(**options)
+        await page.goto(f"{self.room.url}/live/{live}")
+        return Watching(page)
+
+    async def metrics(self) -> dict[str, float]:
+        async with self.fleet.http.get(f"{self.room.url}/metrics") as response:
+            lines = (await response.text()).splitlines()
+        return {line.split()[0]: float(line.split()[1]) for line in lines if line.startswith("dhsched_room")}
+
+
+@asynccontextmanager
+async def stage(browser: Browser, folder: Path) -> AsyncIterator[Stage]:
+    port = free_port()
+    async with fleet(folder, room=f"http://127.0.0.1:{port}") as made, processes(made) as running:
+        prepared = Stage(browser, made, running, port)
+        # The replica of the fleet runs no loops; this one finds Workers that were killed.
+        running.started.append(await start("run", "dispatch", "--store", made.store_url, "--port", "0"))
+        await prepared.start_room()
+        for name in ("a", "b"):
+            await prepared.start_worker(name)
+        await running.workers_ready(2)
+        await made.create("demo")
+        yield prepared

@@ -1,0 +1,232 @@
+"""Recovery with everything running: half a fleet killed, standstills, poison; and what an operator sees of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from typer.testing import CliRunner
+
+from dhsched import cli
+from dhsched.dispatch.app import dispatch_app, loops, open_context
+from dhsched.dispatch.context import DispatchContext
+from dhsched.dispatch.loops import running
+from dhsched.ownership import outcomes as o
+from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
+from dhsched.settings import DispatchSettings
+from dhsched.worker.session import Session
+from tests.integration.fleet import Consumed, Fleet, Record, until
+from tests.integration.processes import processes, until_consumed
+from tests.servers import running_server
+
+
+class Recovering(Fleet):
+    """A fleet whose replicas run their loops."""
+
+    contexts: list[DispatchContext]
+
+    async def events(self, *kinds: str) -> list[Any]:
+        await asyncio.gather(*(each.events.written() for each in self.contexts))
+        found = (await self.get("/v1/events?limit=1000"))["events"]
+        return [event for event in found if not kinds or event["kind"] in kinds]
+
+    async def until(self, path: str, wanted: Callable[[Any], object], what: str, wait_s: float = 40) -> Any:
+        for _ in range(int(wait_s / 0.1)):
+            found = await self.get(path)
+            if wanted(found):
+                return found
+            await asyncio.sleep(0.1)
+        raise AssertionError(f"waited {wait_s:g} s for {what}; last: {json.dumps(found)[:2000]}")
+
+
+@asynccontextmanager
+async def recovering(
+    folder: Path, *, replicas: int = 2, limits: Limits = DEFAULT_LIMITS, **settings: Any
+) -> AsyncIterator[Recovering]:
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(running_server("valkey"))
+        f = Recovering(server, folder, stack)
+        f.http = await stack.enter_async_context(aiohttp.ClientSession())
+        f.contexts, f.limits = [], limits
+        for n in range(replicas):
+            given = DispatchSettings(name=f"d{n}", refresh_min_s=0.05, refresh_max_s=0.1, recover_s=0.05, **settings)
+            context = await stack.enter_async_context(open_context(f.address, given, limits=limits))
+            f.contexts.append(context)
+            await f.serve(dispatch_app(context), f.dispatch)
+            await stack.enter_async_context(running(loops(context), rng=context.rng))
+        await f.start_infer()
+        await f.configure()
+        yield f
+
+
+async def verb(f: Fleet, *words: str) -> Any:
+    env = {"DHSCHED_URL": f.dispatch[0]}
+    result = await asyncio.to_thread(CliRunner().invoke, cli.app, [*words, "--json"], env=env)
+    return json.loads(result.output[min(at for sign in "[{" if (at := result.output.find(f"{sign}\n")) >= 0) :])
+
+
+async def test_half_the_fleet_killed_the_rest_waits_visibly_and_a_new_worker_takes_them(tmp_path: Path) -> None:
+    record = Record()
+    async with recovering(tmp_path, worker_ttl_s=2) as f, processes(f) as p:
+        doomed = [await p.worker(f"doomed{n}", capacity=4) for n in range(2)]
+        for n in range(2):
+            await f.start_worker(record, f"w{n}", capacity=4)
+        await f.until("/v1/workers", lambda found: ready(found) == 4, "4 Workers")
+        for n in range(12):
+            await f.create(f"L{n}")
+        before = (await f.until("/v1/lives", all_active, "12 claims"))["lives"]
+        lost = {live["live_id"]: live for live in before if live["worker"].startswith("doomed")}
+        room = 8 - (12 - len(lost))
+        for process in doomed:
+            await process.kill()
+        without = len(lost) - room
+        shown = await f.until("/v1/recoveries", lambda found: len(waiting(found)) == without, "those without room")
+        assert shown["waiting"] == {"gpu": without} and shown["next"] is None
+        for each in waiting(shown):
+            assert each["live_id"] in lost and each["source"] == lost[each["live_id"]]["worker"]
+            assert each["why"] == "lost" and each["since_ms"] > 0 and each["tries"] > 0
+            assert each["next_look_at_ms"] >= each["waiting_since_ms"] >= each["since_ms"]
+        places = sorted(each["waiting_for"][0]["place"] for each in waiting(shown))
+        assert places == [*range(1, without + 1)]
+        assert len(await verb(f, "recoveries")) == without
+        status, problem = await f.post(f"{f.dispatch[0]}/v1/lives", {"live_id": "late", "digital_id": "demo"})
+        assert (status, problem["code"]) in ((503, "FULL"), (503, "WAITING")), "who lost a Worker goes first"
+        await f.start_worker(record, "fresh", capacity=8)
+        await f.until("/v1/recoveries", lambda found: not found["recoveries"], "everybody's place")
+        after = {x["live_id"]: x for x in (await f.get("/v1/lives"))["lives"]}
+        assert {live: after[live]["epoch"] for live in after} == {
+            x["live_id"]: x["epoch"] + (x["live_id"] in lost) for x in before
+        }
+        told = Counter(event["kind"] for event in await f.events())
+        assert told["worker_lost"] == 2 and told["brake_on"] == 1
+        assert told["live_waiting"] == told["live_recovered_after_waiting"] == without
+        assert told["live_recovered"] == room
+        late = next(x["live_id"] for x in waiting(shown))
+        rows = (await verb(f, "live", "history", late))["generations"]
+        assert [(row["cause"], row["why"]) for row in rows] == [("recover", "lost"), ("create", "")]
+        assert rows[0]["source"] == rows[1]["worker"] == lost[late]["worker"]
+        assert rows[0]["detect_ms"] >= 1_000 and rows[0]["place_ms"] >= rows[0]["wait_ms"] > 0
+        assert rows[1]["claim_ms"] >= 0 and rows[1]["wait_ms"] is None
+
+
+def all_active(found: Any) -> bool:
+    return all(live["active"] for live in found["lives"])
+
+
+def ready(found: Any) -> int:
+    return sum(1 for worker in found["workers"] if worker["status"] == "ready")
+
+
+def waiting(found: Any) -> list[Any]:
+    return [each for each in found["recoveries"] if each["waiting_for"]]
+
+
+async def utterances(f: Recovering, *, speaks_s: float) -> None:
+    """Of three lives that stand still, the one that says nothing is recovered: after a wake, and only then."""
+
+    async def speak(session: Session, item: Consumed) -> None:
+        if item.text == "long":
+            session.extend(speaks_s * 2)
+        if item.text in ("long", "stuck") and item.epoch == 1:
+            await asyncio.sleep(speaks_s)
+
+    record = Record(before_ack=speak)
+    for n in range(2):
+        await f.start_worker(record, f"w{n}", capacity=8)
+    await f.until("/v1/workers", lambda found: ready(found) == 2, "2 Workers")
+    placed = {live: await f.create(live) for live in ("long", "stuck", "held")}
+    await f.until("/v1/lives", all_active, "their claims")
+    store = f.contexts[0].store
+    workers = [each["worker"] for each in (await f.get("/v1/workers"))["workers"]]
+    target = next(worker for worker in workers if worker != placed["held"]["worker"])
+    reserved = await store.reserve(live="default/held", expected=1, candidates=[target])
+    assert isinstance(reserved, o.Reserved)
+    assert isinstance(await store.hold(live="default/held", number=reserved.number), o.Held)
+    for live in placed:
+        assert (await f.push(live, live))[0] == 200
+    await until(lambda: {one.text for one in record.consumed} >= {"long", "stuck"}, "both items", 20)
+    await f.until("/v1/lives/stuck", lambda found: found["epoch"] == 2, "the recovery of the stuck one", speaks_s + 20)
+    looks = sum(
+        sample.value
+        for context in f.contexts
+        for metric in context.metrics.looks.collect()
+        for sample in metric.samples
+        if sample.labels.get("outcome") == "Wake"
+    )
+    assert looks >= 1, "the first look only wakes"
+    await f.until("/v1/lives/long", lambda found: found["acked"] == 1, "the end of the utterance", speaks_s + 20)
+    assert (await f.get("/v1/lives/long"))["epoch"] == 1, "who asks for time is given it"
+    held = await f.get("/v1/lives/held")
+    assert (held["epoch"], held["pending"], held["move"]["target"]) == (1, 1, target), "a held live is not stalled"
+    assert [(e["live_id"], e["numbers"]["why"]) for e in await f.events("live_recovered")] == [("stuck", "stalled")]
+
+
+async def test_a_long_utterance_and_a_held_live_are_no_stalls_and_a_stuck_one_is(tmp_path: Path) -> None:
+    limits = Limits(ack_wait_ms=2_500)
+    async with recovering(tmp_path, limits=limits, worker_ttl_s=30) as f:
+        await utterances(f, speaks_s=9)
+
+
+@pytest.mark.long
+async def test_a_minute_of_speech_is_no_stall(tmp_path: Path) -> None:
+    limits = Limits(ack_wait_ms=12_000)
+    async with recovering(tmp_path, limits=limits, worker_ttl_s=30) as f:
+        await utterances(f, speaks_s=60)
+
+
+async def test_poison_is_dropped_after_three_generations_and_shown(tmp_path: Path) -> None:
+    async def choke(session: Session, item: Consumed) -> None:
+        if item.text == "poison":
+            raise RuntimeError("this kills me")
+
+    record = Record(before_ack=choke)
+    async with recovering(tmp_path, worker_ttl_s=30) as f:
+        for n in range(2):
+            await f.start_worker(record, f"w{n}", capacity=8)
+        await f.create("a")
+        for text in ("fine", "poison", "after"):
+            assert (await f.push("a", text))[0] == 200
+        await until(lambda: "after" in record.texts("a"), "what came after the poison", 40)
+        assert Counter(record.texts("a"))["poison"] == 3
+        found = await f.until("/v1/lives/a", lambda found: found["acked"] == 3, "the last ack")
+        assert found["dropped"]["poison"] == 1 and found["epoch"] == 4
+        [event] = await f.events("poison_dropped")
+        assert (event["live_id"], event["numbers"]["items"]) == ("a", 1)
+        assert [e["numbers"]["why"] for e in await f.events("live_recovered")] == ["vacant"] * 3
+        [letter] = (await verb(f, "dead-letters", "a"))["items"]
+        assert letter["text"] == "poison"
+        record.before_ack = None
+        assert (await verb(f, "dead-letters", "a", "--push", letter["id"]))["seq"] == 4
+        await until(lambda: Counter(record.texts("a"))["poison"] == 4, "the letter, pushed again", 20)
+        assert (await verb(f, "dead-letters", "a"))["items"] == []
+
+
+async def test_a_frozen_worker_that_thaws_is_revived_and_what_has_not_moved_goes_on(tmp_path: Path) -> None:
+    """Lost is not a verdict. Registered, lost, revived, gone: each is said once."""
+    async with recovering(tmp_path, worker_ttl_s=2) as f, processes(f) as p:
+        worker = await p.worker("w0")
+        await f.until("/v1/workers", lambda found: ready(found) == 1, "the Worker")
+        placed = await f.create("a")
+        await f.until("/v1/lives", all_active, "its claim")
+        worker.signal(signal.SIGSTOP)
+        await f.until("/v1/recoveries", lambda found: len(waiting(found)) == 1, "a live that waits")
+        worker.signal(signal.SIGCONT)
+        await f.until("/v1/recoveries", lambda found: not found["recoveries"], "nobody who waits")
+        assert (await f.push("a", "on"))[0] == 200
+        await until_consumed(worker, "a", "on")
+        assert (await f.get("/v1/lives/a"))["epoch"] == placed["epoch"]
+        assert (await f.post(f"{f.dispatch[0]}/v1/lives/a/end"))[0] == 200
+        worker.signal(signal.SIGTERM)
+        await asyncio.wait_for(worker.process.wait(), 30)
+        kinds = [e["kind"] for e in await f.events() if e["worker"] == placed["worker"] and not e["live_id"]]
+        assert [kind for kind in kinds if kind.startswith("worker_")] == [
+            *("worker_registered", "worker_lost", "worker_revived", "worker_gone"),
+        ]

@@ -1,0 +1,244 @@
+"""The room over real sockets, without a browser: viewers are aiortc's, publishers are Workers and hands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiortc import MediaStreamTrack, RTCConfiguration, RTCPeerConnection, RTCSessionDescription
+
+from dhsched.bench.processes import free_port
+from dhsched.room.app import Room, open_room
+from dhsched.room.settings import RoomSettings
+from dhsched.tokens import Publishing
+from dhsched.types import Generation
+from dhsched.worker import Publish
+from tests.browser.testcard import Card, Show, begin, show
+from tests.integration.fleet import Fleet, ended, fleet, until
+
+SDP = {"Content-Type": "application/sdp"}
+
+
+class Theatre:
+    def __init__(self, made: Fleet, room: Room, url: str) -> None:
+        self.fleet, self.room, self.url = made, room, url
+
+    def path(self, what: str) -> str:
+        return f"{self.url}/v1/lives/demo/{what}"
+
+    def publish(self, worker: str, epoch: int) -> Publish:
+        tokens = self.fleet.controllers[0].pulls.tokens
+        return Publish(self.url, tokens.issue_publish(Publishing("default/demo", Generation(worker, epoch))))
+
+    async def state(self) -> Any:
+        async with self.fleet.http.get(self.path("state")) as response:
+            assert response.status == 200
+            return await response.json()
+
+
+@asynccontextmanager
+async def theatre(folder: Path, **settings: Any) -> AsyncIterator[Theatre]:
+    port = free_port()
+    async with fleet(folder, room=f"http://127.0.0.1:{port}") as made:
+        asked = RoomSettings(
+            port=port, dispatch=f"http://127.0.0.1:1,{made.dispatch[0]}", infer=made.infer[0], **settings
+        )
+        async with open_room(asked) as room:
+            urls: list[str] = []
+            await made.serve(room.app, urls, port=port)
+            yield Theatre(made, room, urls[0])
+
+
+class Watcher:
+    """A viewer that keeps the timestamps of what it decoded."""
+
+    def __init__(self) -> None:
+        self.pc = RTCPeerConnection(RTCConfiguration(iceServers=[]))
+        self.seen: dict[str, list[float]] = {"video": [], "audio": []}
+        self.location = ""
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def offer(self, kinds: tuple[str, ...] = ("audio", "video")) -> str:
+        for kind in kinds:
+            self.pc.addTransceiver(kind, direction="recvonly")
+        self.pc.on("track", lambda track: self._tasks.append(asyncio.create_task(self._watch(track))))
+        await self.pc.setLocalDescription(await self.pc.createOffer())
+        return str(self.pc.localDescription.sdp)
+
+    async def connect(self, at: Theatre) -> None:
+        async with at.fleet.http.post(at.path("whep"), data=await self.offer(), headers=SDP) as response:
+            assert response.status == 201, await response.text()
+            self.location = response.headers["Location"]
+            await self.pc.setRemoteDescription(RTCSessionDescription(await response.text(), "answer"))
+
+    async def _watch(self, track: MediaStreamTrack) -> None:
+        while True:
+            frame: Any = await track.recv()
+            self.seen[track.kind].append(float(frame.pts * frame.time_base))
+
+    async def close(self) -> None:
+        await self.pc.close()
+        await asyncio.gather(*map(ended, self._tasks))
+
+
+async def test_one_viewer_over_two_workers(tmp_path: Path) -> None:
+    """Worker and epoch change, the connection does not; its timestamps go on."""
+    async with theatre(tmp_path) as at:
+        for name in ("a", "b"):
+            await at.fleet.start_worker(show, name)
+        first = await at.fleet.create("demo")
+        watcher = Watcher()
+        await watcher.connect(at)
+        await until(lambda: len(watcher.seen["video"]) > 8 and watcher.seen["audio"], "pictures", 30)
+        before = len(watcher.seen["video"])
+        status, moved = await at.fleet.reassign("demo")
+        assert status == 200 and moved["worker"] != first["worker"]
+        room = at.room.rooms.find("default/demo")
+        assert room is not None
+        await until(lambda: room.on_air == 2, "the next generation on air", 30)
+        await until(lambda: len(watcher.seen["video"]) > before + 15, "its pictures", 30)
+        for seen in watcher.seen.values():
+            assert seen == sorted(seen), "timestamps never go back"
+        state = await at.state()
+        assert [(shown["epoch"], shown["worker"]) for shown in state["timeline"]] == [
+            (1, first["worker"]),
+            (2, moved["worker"]),
+        ]
+        assert state["owner"]["worker"] == moved["worker"] and state["viewers"] == 1 and state["on_air"] == 2
+
+        async with at.fleet.http.delete(at.url + watcher.location) as response:
+            assert response.status == 200
+        assert room.viewers == {}
+        async with at.fleet.http.delete(at.url + watcher.location) as response:
+            assert response.status == 404
+        await watcher.close()
+
+
+async def test_what_viewers_may_ask_and_say(tmp_path: Path) -> None:
+    async with theatre(tmp_path, viewers_max=1) as at:
+        http = at.fleet.http
+        for path, status in (("/readyz", 200), ("/healthz", 200), ("/live/demo", 200), ("/page/live.js", 200)):
+            async with http.get(at.url + path) as response:
+                assert response.status == status
+        for path in ("/live/a%20b", "/page/../app.py", "/page/none.js", "/v1/lives/none/state"):
+            async with http.get(at.url + path) as response:
+                assert response.status in (400, 404), path
+        async with http.options(at.path("whep")) as response:
+            assert response.status == 204 and response.headers["Access-Control-Allow-Origin"] == "*"
+
+        watcher = Watcher()
+        offer = await watcher.offer()
+        async with http.post(at.path("whep"), data=offer, headers=SDP) as response:
+            assert response.status == 404, "there is no such live yet"
+        await at.fleet.start_worker(show, "a")
+        await at.fleet.create("demo")
+        await asyncio.sleep(0.6)  # What Dispatch said is believed for half a second.
+        two = Watcher()
+        twice = await two.offer(("video", "video"))
+        for body, headers, status in (
+            (offer, {"Content-Type": "text/plain"}, 400),
+            ("", SDP, 400),
+            ("v=0", SDP, 400),
+            (b"\xff\xfe", SDP, 400),
+            (twice, SDP, 400),
+            (offer.replace("VP8", "VP7"), SDP, 400),
+            (offer + "a=x" * 40_000, SDP, 413),
+        ):
+            async with http.post(at.path("whep"), data=body, headers=headers) as response:
+                assert response.status == status, (body[:20], await response.text())
+        assert at.room.rooms.viewers == 0
+        async with http.post(at.path("whep"), data=offer, headers=SDP) as response:
+            assert response.status == 201
+        async with http.post(at.path("whep"), data=offer, headers=SDP) as response:
+            assert response.status == 503 and (await response.json())["code"] == "BUSY"
+        await watcher.close()
+        await two.close()
+
+        assert (await at.fleet.post(at.path("text"), {"text": "hello"}))[1]["seq"] == 1
+        assert (await at.fleet.post(at.path("text"), {"kind": "interrupt"}))[0] == 200
+        assert (await at.fleet.post(at.path("text"), {"kind": "config", "text": "{}"}))[0] == 400
+        assert (await at.fleet.post(f"{at.url}/v1/lives/none/text", {"text": "hello"}))[0] == 404
+        async with http.post(at.path("text"), data='{"text": "x"}', headers={"Content-Type": "text/plain"}) as response:
+            assert response.status == 400, "what any page can send unasked is not taken"
+    async with theatre(tmp_path, text=False) as at:
+        assert (await at.fleet.post(at.path("text"), {"text": "hello"}))[0] == 403
+
+
+async def test_a_superseded_publisher_is_told_and_ended(tmp_path: Path) -> None:
+    """By the next one's first packet; a connection that begins late is told at once."""
+    async with theatre(tmp_path) as at:
+        await at.fleet.start_worker(idle, "a")
+        await at.fleet.start_worker(idle, "b")
+        first = await at.fleet.create("demo")
+        old = Show("default/demo", 1, Card(1))
+        publishing = [asyncio.create_task(old.publish(at.publish(first["worker"], 1)))]
+        try:
+            room = at.room.rooms.room("default/demo")
+            await until(lambda: room.on_air == 1, "the first on air")
+            _, moved = await at.fleet.reassign("demo")
+            new = Show("default/demo", 2, Card(2))
+            publishing.append(asyncio.create_task(new.publish(at.publish(moved["worker"], 2))))
+            await until(lambda: room.on_air == 2 and old.stale.is_set(), "the take-over")
+            late = Show("default/demo", 1, Card(1))
+            publishing.append(asyncio.create_task(late.publish(at.publish(first["worker"], 1))))
+            await until(late.stale.is_set, "the late one to be told")
+            assert room.on_air == 2 and not new.stale.is_set()
+        finally:
+            for task in publishing:
+                await ended(task)
+
+
+async def test_who_was_silent_is_asked_about_before_its_next_packet(tmp_path: Path) -> None:
+    """It was frozen while the live moved on, and nobody else has published yet: still nothing of it passes."""
+    async with theatre(tmp_path) as at:
+        await at.fleet.start_worker(idle, "a")
+        await at.fleet.start_worker(idle, "b")
+        first = await at.fleet.create("demo")
+        publish, card = at.publish(first["worker"], 1), Card(1)
+        headers = {"Authorization": f"Bearer {publish.token}"}
+        async with at.fleet.http.ws_connect(f"{at.url}/v1/publish", headers=headers) as socket:
+            await socket.send_str(begin("default/demo", 1))
+            await send_slots(socket, card, 10)
+            room = at.room.rooms.room("default/demo")
+            await until(lambda: room.on_air == 1, "the first on air")
+            await asyncio.sleep(1.1)
+            await send_slots(socket, card, 5)
+            assert (await at.fleet.reassign("demo"))[0] == 200
+            await asyncio.sleep(1.1)
+            shown = room.shown[-1].last_ms
+            await send_slots(socket, card, 5)
+            said = [message async for message in socket]
+            assert said[-1].json() == {"stale": {"epoch": 2}} and socket.close_code == 4409
+            assert room.shown[-1].last_ms == shown
+
+
+async def test_without_dispatch_nobody_new_publishes(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as at:
+        settings = RoomSettings(port=0, dispatch="http://127.0.0.1:1", deadline_s=0.5)
+        async with open_room(settings) as alone:
+            urls: list[str] = []
+            await at.fleet.serve(alone.app, urls)
+            headers = {"Authorization": f"Bearer {at.publish('a#1', 1).token}"}
+            with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+                await at.fleet.http.ws_connect(f"{urls[0]}/v1/publish", headers=headers)
+            assert refused.value.status == 503
+            async with at.fleet.http.get(f"{urls[0]}/readyz") as response:
+                assert response.status == 503 and "nobody answers" in (await response.json())["detail"]
+
+
+async def send_slots(socket: aiohttp.ClientWebSocketResponse, card: Card, slots: int) -> None:
+    from dhsched.room.packets import write_packet
+
+    for _ in range(slots):
+        for packet in card.step():
+            await socket.send_bytes(write_packet(packet))
+
+
+async def idle(session: Any) -> None:
+    async for _ in session.inputs():
+        pass
