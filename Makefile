@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup lock lint types up test test-long spec spec-long clean
+.PHONY: help setup lock lint types up test test-long spec spec-long evaluate clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -45,5 +45,8 @@ spec: setup  ## TLC over spec/*.tla and its mutants; re-derives the state counts
 spec-long: setup  ## the larger TLC configurations
 	$(BIN)/python -m spec --long
 
+evaluate: setup  ## the paper's evaluation into evaluation/results; QUICK=1 for a smoke run into results/quick
+	$(BIN)/python -m evaluation all $(if $(QUICK),--quick)
+
 clean:  ## remove what setup and the tests made
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis spec/states
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis spec/states evaluation/results/quick evaluation/results/.parts

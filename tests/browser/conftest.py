@@ -6,8 +6,6 @@ Without a browser they are skipped, and say so. Debian: `apt-get install chromiu
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -15,14 +13,8 @@ import pytest
 import uvloop
 from playwright.async_api import Browser, async_playwright
 
+from dhsched.bench.avatar_room import FLAGS, chromium
 from tests.browser.watching import Stage, stage
-
-FLAGS = (
-    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    *("--autoplay-policy=no-user-gesture-required", "--disable-features=WebRtcHideLocalIpsWithMdns"),
-)
-CHROMIUM = os.environ.get("DHSCHED_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -31,10 +23,11 @@ def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEv
 
 @pytest.fixture
 async def browser() -> AsyncIterator[Browser]:
-    if CHROMIUM is None:
+    path = chromium()
+    if path is None:
         pytest.skip("NO BROWSER: the room and its page are not tested; install chromium or set DHSCHED_CHROMIUM")
     async with async_playwright() as playwright:
-        launched = await playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS])
+        launched = await playwright.chromium.launch(executable_path=path, args=[*FLAGS])
         try:
             yield launched
         finally:

@@ -1,4 +1,4 @@
-"""Ten minutes with a move every twenty seconds: nothing that a viewer waits for or that the room holds grows.
+"""Ten minutes with a move every twenty seconds: neither what a viewer waits for nor what the room holds grows.
 
 Prints what it measured, as one JSON object; docs/room.md has such figures.
 """

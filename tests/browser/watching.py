@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from playwright.async_api import Browser, Page
 
+from dhsched.bench.processes import free_port
 from tests.integration.fleet import Fleet, fleet, until
 from tests.integration.processes import START_S, Process, Processes, processes, start
 
@@ -126,12 +126,6 @@ class Stage:
         async with self.fleet.http.get(f"{self.room.url}/metrics") as response:
             lines = (await response.text()).splitlines()
         return {line.split()[0]: float(line.split()[1]) for line in lines if line.startswith("dhsched_room")}
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 @asynccontextmanager

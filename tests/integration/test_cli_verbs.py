@@ -29,7 +29,8 @@ async def test_every_verb() -> None:
         url = f"http://127.0.0.1:{api.client.port}"
 
         async def dhsched(*words: str) -> str:
-            result = await asyncio.to_thread(CliRunner().invoke, cli.app, [*words], env={"DHSCHED_URL": url})
+            env = {"DHSCHED_URL": url, "BROWSER": "true"}
+            result = await asyncio.to_thread(CliRunner().invoke, cli.app, [*words], env=env)
             if isinstance(result.exception, DhschedError):
                 raise result.exception
             assert result.exit_code == 0, result.output
@@ -45,6 +46,9 @@ async def test_every_verb() -> None:
         made = await document("live", "create", "anna", "--id", "L", "--metadata", '{"a": 1}', "--explain")
         assert made["worker"] in (a, b) and made["explanation"]["policy"] == "bottom-tier"
         assert (await document("live", "get", "L"))["metadata"] == {"a": 1}
+        opened = await dhsched("live", "create", "anna", "--id", "shown", "--open", "--room-url", "http://r:1/")
+        assert "http://r:1/live/shown" in opened
+        await dhsched("live", "end", "shown")
         moved = await document("live", "move", "L")
         assert moved["epoch"] == 2 and moved["worker"] != made["worker"]
         assert (await document("live", "move", "L", "--to", moved["worker"]))["epoch"] == 3
@@ -64,6 +68,15 @@ async def test_every_verb() -> None:
         assert (await document("dead-letters", "L", "--push", letters[0]["id"]))["seq"] == 1
         await dhsched("dead-letters", "L", "--drop", letters[1]["id"])
         assert (await document("dead-letters", "L"))["items"] == []
+        [empty] = [worker for worker in (a, b) if worker != moved["worker"]]
+        asked = await document("worker", "drain", moved["worker"], "--deadline", "90", "--boundary-wait", "5")
+        assert (asked["mode"], asked["lives"], asked["boundary_wait_s"]) == ("draining", 1, 5)
+        assert 80 < asked["deadline_in_s"] <= 90
+        assert "L" in await dhsched("worker", "drained", moved["worker"])
+        assert (await document("worker", "undrain", moved["worker"]))["mode"] == "ready"
+        await api.context.store.depart(worker=empty, live="default/L", number=made["epoch"])
+        assert (await document("worker", "drain", empty, "--wait"))["done"]
+        assert (await document("worker", "undrain", empty))["mode"] == "ready"
         for words in (
             *(("live", "ls"), ("live", "get", "L"), ("live", "why", "L"), ("live", "history", "L")),
             *(("worker", "ls"), ("worker", "get", a), ("pool", "ls"), ("pool", "get", "gpu")),

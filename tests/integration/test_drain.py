@@ -50,6 +50,17 @@ async def settled(f: Fleet) -> None:
     assert invariants.of_state(await read_state(f.controllers[0].context.store.link, "main")) == []
 
 
+async def events(f: Fleet, worker: str) -> list[str]:
+    """The kinds of what was said of a Worker's drain, in order."""
+    for _ in range(100):
+        found = (await f.get("/v1/events"))["events"]
+        kinds = [each["kind"] for each in found if each["worker"] == worker and each["kind"].startswith("drain")]
+        if kinds and kinds[-1] in ("drain_done", "drain_cancelled"):
+            break
+        await asyncio.sleep(0.05)
+    return kinds
+
+
 def moves(f: Fleet, how: str) -> float:
     return sum(
         replica.service.registry.get_sample_value("dhsched_drain_moves_total", {"how": how}) or 0
@@ -91,6 +102,7 @@ async def test_a_drain_moves_every_live_and_repeats_nothing(tmp_path: Path) -> N
             generations = (await f.get(f"/v1/lives/{live}/history"))["generations"]
             assert generations[0]["cause"] == "drain" and generations[0]["worker"].startswith("b#")
         assert moves(f, "planned") == 9 and moves(f, "forced") == 0
+        assert await events(f, a) == ["drain_started", "drain_done"], "each said once, by one of the replicas"
         await settled(f)
 
 
@@ -126,6 +138,7 @@ async def test_what_finds_no_boundary_is_forced_and_counted_apart(tmp_path: Path
         await until(lambda: len(record.texts("l")) == 2, "the item again")
         assert (moves(f, "planned"), moves(f, "forced")) == (0, 1)
         assert (await where(f, "l"))["operation"].startswith("forced-"), "its history tells it apart"
+        assert "forced_move" in [each["kind"] for each in (await f.get("/v1/events"))["events"]]
         await settled(f)
 
 
@@ -173,6 +186,7 @@ async def test_two_workers_that_drain_towards_each_other_say_so_and_a_cancelled_
         async with f.http.delete(f"{f.dispatch[0]}/v1/workers/{quoted(b)}/drain") as response:
             assert (await response.json())["mode"] == "ready"
         await until_done(f, a)
+        assert await events(f, b) == ["drain_started", "drain_blocked", "drain_cancelled"]
         assert {(await where(f, live))["worker"] for live in ("one", "two")} == {b}
         await settled(f)
 

@@ -12,13 +12,13 @@ import aiohttp
 import pytest
 from aiortc import MediaStreamTrack, RTCConfiguration, RTCPeerConnection, RTCSessionDescription
 
+from dhsched.bench.processes import free_port
 from dhsched.room.app import Room, open_room
 from dhsched.room.settings import RoomSettings
 from dhsched.tokens import Publishing
 from dhsched.types import Generation
 from dhsched.worker import Publish
 from tests.browser.testcard import Card, Show, begin, show
-from tests.browser.watching import free_port
 from tests.integration.fleet import Fleet, ended, fleet, until
 
 SDP = {"Content-Type": "application/sdp"}

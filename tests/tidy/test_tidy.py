@@ -327,7 +327,7 @@ def test_the_changelog_knows_this_version() -> None:
 # -- every file
 
 TEXT = {".py", ".lua", ".txt", ".md", ".toml", ".tla", ".cfg", ".lock", ".yml", ".yaml", ".html", ".js", ""}
-PLACES = ("src", "tests", "docs", "spec", "requirements", ".ci")
+PLACES = ("src", "tests", "docs", "spec", "evaluation", "requirements", ".ci")
 MACHINE = re.compile(r"(?<![\w.~}>-])/(?:home|Users|root|work|workspace|mnt|builds?)/[\w.]")
 
 
@@ -346,7 +346,7 @@ def test_files_are_short_enough_to_read() -> None:
     long = {
         str(path.relative_to(ROOT)): lines
         for path in texts()
-        if path.relative_to(ROOT).parts[0] in ("src", "tests")
+        if path.relative_to(ROOT).parts[0] in ("src", "tests", "evaluation")
         and (lines := path.read_text(errors="replace").count("\n")) > LINES_MAX
     }
     assert long == {}, f"more than {LINES_MAX} lines: split them"

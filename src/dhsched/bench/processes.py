@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import socket
 import sys
 import time
 from typing import Any
@@ -75,6 +76,13 @@ async def start(name: str, *arguments: str, limit: int = 2**24) -> Child:
         limit=limit,
     )
     return Child(name, process)
+
+
+def free_port() -> int:
+    """A port that was free a moment ago, for what must be known before it listens."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
 
 
 def cpu_s(pid: int) -> float:

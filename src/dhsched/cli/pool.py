@@ -42,6 +42,9 @@ def put(
     tier_divisor: Annotated[int | None, typer.Option(help="The tier is N / this, if that is more.")] = None,
     tau_slots: Annotated[int | None, typer.Option(help="How far above the emptiest Worker it reaches.")] = None,
     candidates_max: Annotated[int | None, typer.Option(help="Candidates of one placement.")] = None,
+    rebalance: Annotated[str | None, typer.Option(help="off, advise or act.")] = None,
+    rebalance_spread_pct: Annotated[int | None, typer.Option(help="How uneven it must be, in % of capacity.")] = None,
+    rebalance_moves_max: Annotated[int | None, typer.Option(help="Lives moved at a time.")] = None,
     json: Json = False,
     url: Url = URL,
 ) -> None:
@@ -55,9 +58,21 @@ def put(
         "tier_divisor": tier_divisor,
         "tau_slots": tau_slots,
         "candidates_max": candidates_max,
+        "rebalance": rebalance,
+        "rebalance_spread_pct": rebalance_spread_pct,
+        "rebalance_moves_max": rebalance_moves_max,
     }
     body = {key: value for key, value in given.items() if value is not None}
     show(client(url).call("PUT", "pools", name, body=body), json)
+
+
+@app.command()
+def rebalance(name: Name, json: Json = False, url: Url = URL) -> None:
+    """How even a Pool is, and which lives would move to make it so."""
+    document = client(url).call("GET", "pools", name, "rebalance")
+    if not json:
+        show({key: value for key, value in document.items() if key not in ("workers", "advice")}, False)
+    show(document, json, ("source", "target", "lives"), document["advice"])
 
 
 @app.command()

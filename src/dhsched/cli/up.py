@@ -15,7 +15,6 @@ import asyncio
 import importlib.util
 import os
 import signal
-import socket
 import sys
 import tempfile
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from dhsched.access.minting import KeyFile, Minter
+from dhsched.bench.processes import free_port
 from dhsched.errors import DhschedError
 from dhsched.store.embedded import Embedded
 
@@ -277,12 +277,6 @@ class Children:
                 if len(found) >= self._settings.workers:
                     return
                 await asyncio.sleep(0.1)
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def print_what_runs(children: Children, store_pid: int) -> None:

@@ -27,6 +27,7 @@ from dhsched.dispatch.lives import Lives
 from dhsched.dispatch.loops import Round, running
 from dhsched.dispatch.moving import Moving
 from dhsched.dispatch.publishing import PublishTokens
+from dhsched.dispatch.rebalance import RebalanceView, Rebalancing
 from dhsched.dispatch.reconcile import Reconciliation
 from dhsched.dispatch.recover import Recovery
 from dhsched.dispatch.recoveries import Recoveries
@@ -131,6 +132,7 @@ def loops(context: DispatchContext) -> dict[str, tuple[Round, float]]:
     return {
         "drain": (draining.round, settings.drain_s),
         "drain, next": (draining.follow, 0.0),
+        "rebalance": (Rebalancing(context).round, settings.rebalance_s),
         "cutovers": (cutovers.round, settings.cut_over_s),
         "liveness": (Liveness(context).round, settings.liveness_s),
         "recovery": (recovery.round, settings.recover_s),
@@ -143,7 +145,7 @@ def endpoints(context: DispatchContext) -> list[Endpoint]:
     """The whole API, as it is served and as /openapi.json has it."""
     parts = (
         *(Lives(context), Moving(context), Explaining(context)),
-        *(Workers(context), Drains(context), Configuration(context)),
+        *(Workers(context), Drains(context), Configuration(context), RebalanceView(context)),
         *(Recoveries(context), EventFeed(context)),
         PublishTokens(context),
     )

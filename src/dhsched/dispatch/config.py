@@ -6,7 +6,7 @@ newer one wrote.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -26,7 +26,11 @@ Small = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
 
 
 class PoolConfig(msgspec.Struct, frozen=True):
-    """A Pool: Workers that serve alike. `priority` 0 is tried first; the rest is how lives are spread over them."""
+    """A Pool: Workers that serve alike. `priority` 0 is tried first; the rest is how lives are spread over them.
+
+    `rebalance` moves lives, or says which it would move, when the fullest Worker is `rebalance_spread_pct` percent of
+    its capacity fuller than the emptiest would be with one more; `rebalance_moves_max` at a time.
+    """
 
     gpu_class: Word = ""
     region: Word = ""
@@ -36,6 +40,9 @@ class PoolConfig(msgspec.Struct, frozen=True):
     tier_divisor: Small = 8
     tau_slots: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 8
     candidates_max: Annotated[int, msgspec.Meta(ge=1, le=16)] = 3
+    rebalance: Literal["off", "advise", "act"] = "off"
+    rebalance_spread_pct: Annotated[int, msgspec.Meta(ge=1, le=100)] = 20
+    rebalance_moves_max: Annotated[int, msgspec.Meta(ge=1, le=100)] = 4
 
     def pool(self, name: str) -> Pool:
         return Pool(

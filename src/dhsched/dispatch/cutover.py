@@ -257,6 +257,9 @@ class Cutovers:
                 context.metrics.drain_moves.labels(how).inc()
             else:
                 context.metrics.rebalance_moves.inc()
+            context.handoffs.follow(mine.live, done.generation.epoch, mine.because)
+            if how == "forced":
+                context.events.say("forced_move", live=mine.live, source=mine.source, epoch=done.generation.epoch)
             took_s = max(0, context.store.now_ms - mine.reserved_at_ms) / 1000 if mine.reserved_at_ms else 0.0
             if mine.reserved_at_ms:
                 context.metrics.move_seconds.labels(mine.because).observe(took_s)

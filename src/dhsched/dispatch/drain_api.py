@@ -124,6 +124,7 @@ class Drains:
         outcome = await ask_for_drain(
             self.context,
             worker,
+            by=f"request {asked.request_id}",
             deadline_s=None if body.deadline_s is m.UNSET else body.deadline_s,
             boundary_wait_s=None if body.boundary_wait_s is m.UNSET else body.boundary_wait_s,
         )

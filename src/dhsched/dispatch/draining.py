@@ -18,7 +18,9 @@ from dhsched.ownership import outcomes as o
 from dhsched.store.drains import (
     OnWorker,
     Wish,
+    first_to_say,
     forget_wishes,
+    is_empty,
     lives_on,
     mode_of,
     put_wish,
@@ -31,6 +33,7 @@ log = structlog.get_logger(__name__)
 
 SOURCES_MAX = 64  # Draining Workers looked after in one round.
 FORCED_AT_ONCE = 32  # Lives cut over at the same time past a deadline.
+BY_WORKER = "the Worker itself"
 FORGET_S = 30.0  # Between two looks for wishes of Workers that are gone.
 
 
@@ -60,6 +63,7 @@ class Draining:
                 made = look(context, rows, wish, now_ms)
                 notes.queue[source] = [*made.queue]
                 await self._act(source, made)
+                await self._say(source, look(context, rows, wish, now_ms))  # With what it has just found out.
         notes.keep(seen)
         notes.queue = {source: queue for source, queue in notes.queue.items() if source in sources}
         if context.loop_time() - self._forgot_at >= FORGET_S:
@@ -89,6 +93,19 @@ class Draining:
         if held:
             await asyncio.gather(*(self._cutovers.cut_over(row, source, "drain") for row in held))
         await self._reserve(source, following)
+
+    async def _say(self, source: str, made: Plan) -> None:
+        """A drain that is over, or that cannot go on, is an event; every replica sees it, and one says it."""
+        link, keys = self._context.reads.link, self._context.reads.keys
+        if not made.standings:
+            if await is_empty(link, keys, source) and await first_to_say(link, keys, source, "done"):
+                self._context.events.say("drain_done", worker=source)
+            return
+        stuck = [standing for standing in made.standings if standing.state == "blocked"]
+        if len(stuck) == len(made.standings) and await first_to_say(link, keys, source, "blocked"):
+            self._context.events.say(
+                "drain_blocked", worker=source, lives=len(stuck), code=stuck[0].code, why=stuck[0].why
+            )
 
     async def _reserve(self, source: str, rows: Sequence[OnWorker]) -> None:
         notes = self._context.drain_notes
@@ -170,21 +187,23 @@ async def ask_for_drain(
     *,
     deadline_s: float | None = None,
     boundary_wait_s: float | None = None,
-    sooner_only: bool = False,
+    by: str = BY_WORKER,
 ) -> o.SetOutcome:
     """Drain a Worker. What is said again replaces what was said, what is left out stays; the wish is written first.
 
-    With `sooner_only` an earlier deadline stays as well: the Worker's own wish must not undo the operator's.
+    The Worker's own wish must not undo the operator's: of two deadlines it leaves the earlier one.
     """
     link, keys = context.reads.link, context.reads.keys
     before, now_ms = await asyncio.gather(wish_of(link, keys, worker), store_now_ms(link))
+    new = before is None
     if before is None:
+        await forget_wishes(link, keys, [worker])  # What was said of an earlier drain, should any of it be left.
         lives = len(await lives_on(link, keys, worker))
         before = Wish(asked_at_ms=now_ms, lives=lives, boundary_wait_s=context.settings.boundary_wait_s)
     deadline_at_ms = before.deadline_at_ms
     if deadline_s is not None:
         asked_ms = now_ms + round(deadline_s * 1000)
-        deadline_at_ms = min(deadline_at_ms, asked_ms) if sooner_only and deadline_at_ms else asked_ms
+        deadline_at_ms = min(deadline_at_ms, asked_ms) if by == BY_WORKER and deadline_at_ms else asked_ms
     wish = Wish(
         asked_at_ms=before.asked_at_ms,
         lives=before.lives,
@@ -193,7 +212,10 @@ async def ask_for_drain(
     )
     until = context.until()
     await settle("drain_wish", lambda: put_wish(link, keys, worker, wish), until=until)
-    return await settle("set_worker", lambda: context.store.set_worker(worker=worker, verb="drain"), until=until)
+    outcome = await settle("set_worker", lambda: context.store.set_worker(worker=worker, verb="drain"), until=until)
+    if new and isinstance(outcome, o.WorkerSet):
+        context.events.say("drain_started", worker=worker, drain_by=by, lives=wish.lives)
+    return outcome
 
 
 async def cancel_drain(context: DispatchContext, worker: str) -> o.SetOutcome:
@@ -201,5 +223,7 @@ async def cancel_drain(context: DispatchContext, worker: str) -> o.SetOutcome:
     outcome = await settle(
         "set_worker", lambda: context.store.set_worker(worker=worker, verb="undrain"), until=context.until()
     )
-    await forget_wishes(context.reads.link, context.reads.keys, [worker])
+    known = await forget_wishes(context.reads.link, context.reads.keys, [worker])
+    if known and isinstance(outcome, o.WorkerSet):
+        context.events.say("drain_cancelled", worker=worker)
     return outcome

@@ -232,7 +232,7 @@ class WorkerLink:
                 await self._context.store.depart(worker=self.boot.worker, live=said.live, number=said.number)
                 self.outbox.put(Departed(said.live, said.number))
             case Drain(deadline_s):
-                await ask_for_drain(self._context, self.boot.worker, deadline_s=deadline_s or None, sooner_only=True)
+                await ask_for_drain(self._context, self.boot.worker, deadline_s=deadline_s or None)
                 self.wake()
             case Exit():
                 outcome = await self._context.store.set_worker(worker=self.boot.worker, verb="exit")

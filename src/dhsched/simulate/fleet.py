@@ -11,6 +11,7 @@ from random import Random
 from typing import NamedTuple
 
 from dhsched.placement import FleetView, NoEligiblePool, Policy, Snapshot, WorkerRow, choose, request_for, view_for
+from dhsched.placement.share import WINDOWS
 from dhsched.simulate.workloads import Workload
 
 
@@ -45,8 +46,13 @@ def simulate(
     schedule: Schedule = Schedule.TOGETHER,
     attempts_max: int = 3,
     fallback: bool = True,
+    same_chance: bool = False,
 ) -> Result:
-    """Run a workload under a policy. Without `fallback` a create fails when its attempts do, as in the paper."""
+    """Run a workload under a policy. Without `fallback` a create fails when its attempts do, as in the paper.
+
+    `same_chance` gives every replica the same sequence of random numbers, as replicas that are all started from one
+    seed would have: what chance is to keep apart then stays together.
+    """
     cell = _Cell(workload)
     views = [view_for(policy, replicas=workload.replicas) for _ in range(workload.replicas)]
     for view in views:
@@ -55,13 +61,19 @@ def simulate(
     requests = [request_for(each, candidates_max=attempts_max) for each in workload.digital_ids]
     preferred = [_preferred_pools(request.pools) for request in requests]
     rng = Random(seed)
-    refresh_every = placements_per_snapshot if schedule is Schedule.TOGETHER else 1
+    chances = [Random(seed) if same_chance else rng for _ in views]
+    together = _Together(views, cell) if schedule is Schedule.TOGETHER else None
     failed = rejected = fallbacks = off_tier = 0
     for number, (replica, digital_id) in enumerate(workload.arrivals):
-        if number and number % refresh_every == 0:
-            _refresh(views, cell, workload, number, placements_per_snapshot, schedule)
         view = views[replica]
-        choice = choose(view, requests[digital_id], rng=rng, now=float(number), policy=policy)
+        if together is None:
+            if number:
+                _refresh(views, cell, workload, number, placements_per_snapshot, schedule)
+        else:
+            if number and number % placements_per_snapshot == 0:
+                together.refresh(float(number))
+            together.catch_up(replica)
+        choice = choose(view, requests[digital_id], rng=chances[replica], now=float(number), policy=policy)
         assert not isinstance(choice, NoEligiblePool), choice.reason
         # `exact` names no candidates: looking for room in the store is all it does.
         placed = cell.place(choice.candidates, choice.pools if fallback or not choice.candidates else ())
@@ -90,12 +102,8 @@ def simulate(
 def _refresh(
     views: list[FleetView], cell: "_Cell", workload: Workload, number: int, every: int, schedule: Schedule
 ) -> None:
-    """Give the replicas what is due before create `number`."""
-    if schedule is Schedule.TOGETHER:
-        snapshot = cell.snapshot(views[0].rev)
-        for view in views:
-            view.apply(snapshot, now=float(number))
-    elif schedule is Schedule.STAGGERED:
+    """Give the replicas what is due before create `number`, when they do not hear of it together."""
+    if schedule is Schedule.STAGGERED:
         for replica, view in enumerate(views):
             if (number + replica * every // len(views)) % every == 0:
                 view.apply(cell.snapshot(view.rev), now=float(number))
@@ -105,6 +113,40 @@ def _refresh(
             worker = fleet[at % len(fleet)].worker
             for view in views:
                 view.correct(worker, rev=cell.rev, load=cell.loads[worker])
+
+
+class _Together:
+    """One snapshot for all replicas, which each takes over when it next decides: nobody sees what it held before.
+
+    With a snapshot for every create, 15 of 16 replicas would else rebuild a view that they do not look at. Rows are as
+    of the refresh, and the windows of the share weight close as if every snapshot had been taken over at once.
+    """
+
+    def __init__(self, views: list[FleetView], cell: "_Cell") -> None:
+        self._views = views
+        self._cell = cell
+        self._rows: dict[str, WorkerRow] = {}
+        self._revs: list[int] = []  # Of every refresh so far; nothing but placements raises it, so also `placed`.
+        self._taken = [0] * len(views)  # Refreshes that each replica has taken over.
+        self._at = 0.0
+
+    def refresh(self, now: float) -> None:
+        since = self._revs[-1] if self._revs else 0
+        self._rows.update({row.worker: row for row in self._cell.snapshot(since).rows})
+        self._revs.append(self._cell.rev)
+        self._at = now
+
+    def catch_up(self, replica: int) -> None:
+        taken, revs = self._taken[replica], self._revs
+        if taken == len(revs):
+            return
+        view = self._views[replica]
+        for rev in revs[max(taken, len(revs) - 1 - WINDOWS) : -1]:
+            view.share.close_window(rev)
+        names = dict.fromkeys(self._cell.winners(view.rev, revs[-1]))
+        rows = tuple([self._rows[name] for name in names])
+        view.apply(Snapshot(rev=revs[-1], placed=revs[-1], rows=rows, since=view.rev), now=self._at)
+        self._taken[replica] = len(revs)
 
 
 def _preferred_pools(entries: tuple[tuple[str, int], ...]) -> frozenset[str]:
@@ -152,6 +194,10 @@ class _Cell:
     def snapshot(self, since: int | None) -> Snapshot:
         names = self.loads if since is None else dict.fromkeys(self._winners[since:])
         return Snapshot(rev=self.rev, placed=self.rev, rows=tuple([self._row(name) for name in names]), since=since)
+
+    def winners(self, since: int, until: int) -> list[str]:
+        """The Worker of each placement after `since`, up to `until`."""
+        return self._winners[since:until]
 
     def spread(self) -> int:
         return max(self.loads.values()) - min(self.loads.values())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -18,6 +18,9 @@ from dhsched.store.link import Link
 from dhsched.store.raw import hash_of
 from dhsched.store.replies import text
 from dhsched.types import split_tag
+
+Said = Literal["blocked", "done"]
+SAID: tuple[str, ...] = get_args(Said)
 
 
 class Wish(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -65,7 +68,7 @@ async def store_now_ms(link: Link) -> int:
 async def wishes(link: Link, keys: Keys) -> dict[str, Wish]:
     """Every wish, by WorkerID; one that cannot be read counts as not there."""
     found = hash_of(await link.call("HGETALL", keys.of("drains")))
-    return {worker: wish for worker, value in found.items() if (wish := _read(value)) is not None}
+    return {worker: wish for worker, value in found.items() if " " not in worker and (wish := _read(value)) is not None}
 
 
 async def wish_of(link: Link, keys: Keys, worker: str) -> Wish | None:
@@ -77,10 +80,19 @@ async def put_wish(link: Link, keys: Keys, worker: str, wish: Wish) -> None:
     await link.call("HSET", keys.of("drains"), worker, msgspec.json.encode(wish))
 
 
-async def forget_wishes(link: Link, keys: Keys, workers: Iterable[str]) -> None:
-    gone = [*workers]
-    if gone:
-        await link.call("HDEL", keys.of("drains"), *gone)
+async def forget_wishes(link: Link, keys: Keys, workers: Iterable[str]) -> bool:
+    """Forget the wishes for these Workers, and what was said of their drains; whether there was anything."""
+    fields = [field for worker in workers for field in (worker, *(f"{worker} {what}" for what in SAID))]
+    return bool(fields) and bool(await link.call("HDEL", keys.of("drains"), *fields))
+
+
+async def first_to_say(link: Link, keys: Keys, worker: str, what: Said) -> bool:
+    """Whether nobody has said this yet of the Worker's drain: every replica sees the same, and one says it.
+
+    Of a drain that was cancelled nothing more is said: a replica may still see it for a moment.
+    """
+    there = await link.call("HEXISTS", keys.of("drains"), worker)
+    return bool(there) and bool(await link.call("HSETNX", keys.of("drains"), f"{worker} {what}", 1))
 
 
 def _read(value: bytes) -> Wish | None:
@@ -90,7 +102,29 @@ def _read(value: bytes) -> Wish | None:
         return None
 
 
+# -- turns
+
+
+async def take_turn(link: Link, keys: Keys, pool: str, replica: str, turn_ms: int) -> bool:
+    """Whether it is this replica's turn to even out the Pool. Nothing depends on there being one only."""
+    return await link.call("SET", keys.of("rebalanced", pool), replica, "NX", "PX", turn_ms) is not None
+
+
 # -- lives
+
+
+async def planned_load(link: Link, keys: Keys, worker: str) -> tuple[int, int]:
+    """What a Worker will hold once the moves under way are done, and the lives that run on it and have none.
+
+    A live with a move counts where it goes: its reserved slot is there, and its source counts it among its cutovers.
+    """
+    states, cutovers = await asyncio.gather(
+        link.call("HVALS", keys.of("slots", worker)), link.call("HGET", keys.of("worker", worker), "cutovers")
+    )
+    held = sum(1 for state in states if state != b"departing")
+    running = sum(1 for state in states if state == b"running")
+    leaving = int(cutovers or 0)
+    return held - leaving, max(0, running - leaving)
 
 
 async def lives_on(link: Link, keys: Keys, worker: str) -> list[OnWorker]:
@@ -110,6 +144,11 @@ async def live_with_move(link: Link, keys: Keys, live: str) -> tuple[str, OnWork
     """A live's Worker, and how it stands there; None where there is no such live."""
     fields = await _fields(link, keys, live)
     return None if fields[0] is None else (text(fields[1]), on_worker(live, "", fields))
+
+
+async def is_empty(link: Link, keys: Keys, worker: str) -> bool:
+    """No slot of any kind is left on the Worker."""
+    return not await link.call("HLEN", keys.of("slots", worker))
 
 
 async def mode_of(link: Link, keys: Keys, worker: str) -> str:

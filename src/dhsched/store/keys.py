@@ -28,7 +28,7 @@ SINGLE = (
 """Keys of which a cell has one."""
 PER_LIVE = ("live", "data", "input", "recent", "dead", "history")
 PER_WORKER = ("worker", "slots")
-PER_POOL = ("room", "waiting")
+PER_POOL = ("room", "waiting", "rebalanced")
 OTHER = ("agenda", "blame", "trouble")
 """By class and, twice, by Worker name."""
 CHANNELS = ("infer", "dispatch")

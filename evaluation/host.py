@@ -1,0 +1,60 @@
+"""A process with several Workers of the `null` runtime: one machine here stands for many.
+
+    python -m evaluation.host --name h0 --workers 3 --capacity 206 --dispatch URL,... --locks DIR
+
+Each of them registers, reports, holds its device and claims its lives by itself, as in a process of its own. SIGTERM
+asks all of them to leave; killed, all of them are lost at once. It ends with its parent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+from pathlib import Path
+
+from dhsched.cli.child import follow_parent
+from dhsched.web.logs import configure_logging
+from dhsched.web.server import product_loop
+from dhsched.worker.run import run_worker
+from dhsched.worker.runtime import null
+from dhsched.worker.settings import WorkerSettings
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--workers", type=int, required=True)
+    parser.add_argument("--capacity", type=int, required=True)
+    parser.add_argument("--dispatch", required=True)
+    parser.add_argument("--locks", type=Path, required=True)
+    parser.add_argument("--drain-s", type=float, default=0.0)
+    given = parser.parse_args()
+    follow_parent()
+    configure_logging(level="error", json=False)
+    with asyncio.Runner(loop_factory=product_loop()) as runner:
+        runner.run(host(given))
+
+
+async def host(given: argparse.Namespace) -> None:
+    leave = asyncio.Event()
+    for each in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(each, leave.set)
+    settings = [
+        WorkerSettings(
+            pool="gpu",
+            capacity=given.capacity,
+            name=f"{given.name}-{number}",
+            device=f"{given.name}-{number}",
+            dispatch=tuple(given.dispatch.split(",")),
+            drain_s=given.drain_s,
+            lock_folder=given.locks,
+        )
+        for number in range(given.workers)
+    ]
+    print("ready", flush=True)
+    await asyncio.gather(*(run_worker(one, null, leave) for one in settings))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,235 @@
+"""What a viewer of a speaking live sees when its Worker is killed or drained, and what a viewer costs the room.
+
+Everything is a process of its own, and the viewer is a real browser (headless Chromium, through playwright) on the
+room's page. The gaps are the browser's: the longest time between two pictures that it showed, detection included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+from yarl import URL
+
+from dhsched.bench.processes import Child, cpu_s, free_port, start
+from dhsched.errors import DhschedError
+from dhsched.store.embedded import Embedded
+
+CHROMIUM = "DHSCHED_CHROMIUM"
+FLAGS = (
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    *("--autoplay-policy=no-user-gesture-required", "--disable-features=WebRtcHideLocalIpsWithMdns"),
+)
+POOL, DIGITAL_ID, LIVE = "bench", "bench", "bench"
+TEXT = "The machine that speaks to you may stop at any moment, and another one takes its place."
+WAIT_S = 60.0
+LOOK_S = 0.1
+STEADY_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How often each thing is done."""
+
+    workers: int = 3
+    viewers: int = 4
+    offers: int = 5
+    kills: int = 5
+    drains: int = 5
+    seconds: float = 10.0
+    runtime: str = "avatar"
+
+
+def chromium() -> str | None:
+    """The browser, where there is one."""
+    return os.environ.get(CHROMIUM) or shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+async def bench_avatar_room(size: Size, say: Callable[[str], None]) -> dict[str, Any]:
+    async with running(size) as theatre:
+        result = await offers(theatre, size)
+        say(f"offers: {result}")
+        result |= await viewer_cost(theatre, size)
+        say(f"viewers: {result}")
+        page = await theatre.watch()
+        for what, count, act in (("kill", size.kills, theatre.kill), ("drain", size.drains, theatre.drain)):
+            gaps = []
+            for n in range(count):
+                gaps.append(await theatre.gap(page, act))
+                say(f"{what} {n + 1}: {gaps[-1]:.0f} ms without a picture")
+            result |= {f"{what}_gap_ms_p50": round(median(gaps)), f"{what}_gap_ms_max": round(max(gaps))}
+        connects = await page.evaluate("viewer.connects()")
+        if connects != 1:
+            raise DhschedError(f"the viewer connected {connects} times; it should stay in its room")
+        return result | {"workers": size.workers, "kills": size.kills, "drains": size.drains}
+
+
+async def offers(theatre: Theatre, size: Size) -> dict[str, Any]:
+    """From the offer to the first picture that is shown."""
+    times: list[float] = []
+    for _ in range(size.offers):
+        page = await theatre.watch()
+        times.append(await page.evaluate("viewer.frames[0] - viewer.states[0][0]"))
+        await page.close()
+    return {"offer_to_first_frame_ms": round(median(times)), "offer_to_first_frame_ms_max": round(max(times))}
+
+
+async def viewer_cost(theatre: Theatre, size: Size) -> dict[str, Any]:
+    """The room's CPU time with and without viewers of a speaking live, divided among them."""
+    without = await theatre.room_core_percent(size.seconds)
+    pages = [await theatre.watch() for _ in range(size.viewers)]
+    watched = await theatre.room_core_percent(size.seconds)
+    for page in pages:
+        await page.close()
+    return {
+        "room_core_percent_unwatched": round(without, 2),
+        "room_core_percent_per_viewer": round((watched - without) / size.viewers, 2),
+        "viewers": size.viewers,
+    }
+
+
+class Theatre:
+    """The deployment, and a browser in front of it."""
+
+    def __init__(self, size: Size, folder: Path, http: aiohttp.ClientSession, stack: AsyncExitStack) -> None:
+        self.size, self.folder, self.http = size, folder, http
+        self.dispatch = self.infer = self.room_url = ""
+        self.room: Child
+        self.browser: Any
+        self.workers: dict[str, Child] = {}
+        self._stack = stack
+        self._started = 0
+
+    async def role(self, name: str, *arguments: str) -> Child:
+        child = await start(name, "-m", "dhsched.cli.child", "run", *arguments, "--log-level", "error")
+        self._stack.push_async_callback(child.stop)
+        return child
+
+    async def start_worker(self) -> None:
+        self._started += 1
+        name = f"w{self._started}"
+        self.workers[name] = await self.role(
+            *(name, "worker", "--runtime", self.size.runtime, "--pool", POOL, "--capacity", "4", "--name", name),
+            *("--dispatch", self.dispatch, "--locks", str(self.folder)),
+        )
+
+    async def call(self, method: str, path: str, body: Any = None) -> Any:
+        url = URL(self.dispatch + path, encoded=True)
+        async with self.http.request(method, url, json=body) as response:
+            if response.status >= 400:
+                raise DhschedError(f"{method} {path} answered {response.status}: {await response.text()}")
+            return await response.json(content_type=None)
+
+    async def live(self) -> Any:
+        return await self.call("GET", f"/v1/lives/{LIVE}")
+
+    async def talk(self, times: int = 1) -> None:
+        for _ in range(times):
+            body = {"text": TEXT, "boundary": True}
+            async with self.http.post(f"{self.infer}/v1/lives/{LIVE}/text", json=body) as response:
+                response.raise_for_status()
+
+    async def watch(self) -> Any:
+        """A new page that shows pictures."""
+        page = await self.browser.new_page()
+        await page.goto(f"{self.room_url}/live/{LIVE}")
+        await until(lambda: page.evaluate("viewer.frames.length > 2"), "a picture")
+        return page
+
+    async def room_core_percent(self, seconds: float) -> float:
+        await self.talk(2)
+        before = cpu_s(self.room.pid)
+        await asyncio.sleep(seconds)
+        return (cpu_s(self.room.pid) - before) / seconds * 100
+
+    # -- the two accidents
+
+    async def gap(self, page: Any, act: Callable[[str], Any]) -> float:
+        """The longest time between two pictures while `act` is done to the Worker that speaks."""
+        await self.workers_ready()
+        await self.talk(2)
+        await asyncio.sleep(STEADY_S)
+        live = await self.live()
+        began = await page.evaluate("viewer.frames.length - 1")
+        await act(live["worker"])
+        on_air = f"viewer.state.on_air > {live['epoch']}"
+        await until(lambda: page.evaluate(on_air), "the next generation on air")
+        await asyncio.sleep(STEADY_S)
+        longest = f"Math.max(...viewer.frames.slice({began}).map((at, n, all) => n ? at - all[n - 1] : 0))"
+        return float(await page.evaluate(longest))
+
+    async def kill(self, worker: str) -> None:
+        child = self.workers.pop(worker.partition("#")[0])
+        os.kill(child.pid, signal.SIGKILL)
+        await self.start_worker()
+
+    async def drain(self, worker: str) -> None:
+        path = f"/v1/workers/{quote(worker, safe='')}"
+        await self.call("POST", f"{path}/drain", {})
+
+        async def moved() -> bool:
+            return bool((await self.live())["worker"] != worker)
+
+        await until(moved, "the drained Worker to be empty")
+        await self.call("DELETE", f"{path}/drain")
+
+    async def workers_ready(self) -> None:
+        async def ready() -> bool:
+            found = (await self.call("GET", "/v1/workers"))["workers"]
+            return sum(1 for each in found if each["status"] == "ready") >= self.size.workers
+
+        await until(ready, f"{self.size.workers} Workers")
+
+
+async def until(condition: Callable[[], Any], what: str) -> None:
+    loop = asyncio.get_running_loop()
+    give_up = loop.time() + WAIT_S
+    while not await condition():
+        if loop.time() > give_up:
+            raise DhschedError(f"waited {WAIT_S:g} s for {what}")
+        await asyncio.sleep(LOOK_S)
+
+
+@asynccontextmanager
+async def running(size: Size) -> AsyncIterator[Theatre]:
+    from playwright.async_api import async_playwright
+
+    path = chromium()
+    if path is None:
+        raise DhschedError(f"no browser: install chromium, or give its path in {CHROMIUM}")
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dhsched-bench-")))
+        store = (await stack.enter_async_context(Embedded())).address.url()
+        http = await stack.enter_async_context(aiohttp.ClientSession())
+        made = Theatre(size, folder, http, stack)
+        port = free_port()
+        made.room_url = f"http://127.0.0.1:{port}"
+        dispatch = await made.role("dispatch", "dispatch", "--store", store, "--port", "0")
+        infer = await made.role("infer", "infer", "--store", store, "--port", "0", "--room", made.room_url)
+        made.dispatch, made.infer = await dispatch.until_ready(), await infer.until_ready()
+        made.room = await made.role(
+            *("room", "room", "--port", str(port), "--dispatch", made.dispatch, "--infer", made.infer)
+        )
+        await made.room.until_ready()
+        await made.call("PUT", f"/v1/pools/{POOL}", {})
+        await made.call("PUT", f"/v1/digital-ids/{DIGITAL_ID}", {"pools": [{"pool": POOL}]})
+        for _ in range(size.workers):
+            await made.start_worker()
+        await made.workers_ready()
+        await made.call("POST", f"/v1/lives?wait_s={WAIT_S:g}", {"live_id": LIVE, "digital_id": DIGITAL_ID})
+        playwright = await stack.enter_async_context(async_playwright())
+        made.browser = await playwright.chromium.launch(executable_path=path, args=[*FLAGS])
+        stack.push_async_callback(made.browser.close)
+        yield made
