@@ -215,7 +215,8 @@ def _orleans_note(tables: Tables, usual: float) -> str:
     same = {row["policy"]: row["spread"] for row in where(tables["placement_assumed"], assumed="same chance")}
     return (
         f"not reproduced as worded: a random pair with +1 gives {usual:.1f}, and uniform initial loads keep it within "
-        f"{min(uniform):.1f} to {max(uniform):.1f}. Of the {settings} settings tried here, two kinds come near {paper}. Replicas that all draw the same "
+        f"{min(uniform):.1f} to {max(uniform):.1f}. Of the {settings} settings tried here, two kinds come near "
+        f"{paper}. Replicas that all draw the same "
         f"random numbers, which is what one seed for all does: Orleans-AC {same['orleans-ac']:.1f}, +1 "
         f"{same['bottom-tier-paper']:.1f}, Strict-Min {same['strict-min']:.1f}. Workers that start almost full "
         f"({best['loads']}), which no policy can empty: Orleans-AC {uneven['orleans-ac']:.1f}, +1 "
