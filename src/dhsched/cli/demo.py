@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dhsched.cli.up import DIGITAL_ID, READY_S, Children, UpSettings
+from dhsched.cli.up import DIGITAL_ID, READY_S, Children, UpSettings, development_keys
 from dhsched.client import Client
 from dhsched.errors import DhschedError
 from dhsched.store.embedded import Embedded
@@ -90,11 +90,12 @@ async def run_demo(log_level: str) -> None:
     story = Story()
     with tempfile.TemporaryDirectory(prefix="dhsched-demo-") as locks:
         async with Embedded(None) as store:
-            children = Children(settings, store.address.url(), Path(locks), hear=story.hear)
+            keys = await development_keys(store.address.url())
+            children = Children(settings, store.address.url(), Path(locks), hear=story.hear, keys=keys)
             try:
                 typer.echo("starting a store, two Dispatch replicas, an Infer-Controller and three Workers ...")
                 await asyncio.wait_for(children.start(), READY_S)
-                async with Client(children.dispatch, children.infer) as client:
+                async with Client(children.dispatch, children.infer, key=keys.admin) as client:
                     await Tour(story, children, client).walk()
             except TimeoutError:
                 raise DhschedError(f"not everything was up after {READY_S:g} s; try --log-level info") from None

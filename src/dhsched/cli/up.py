@@ -4,6 +4,9 @@ A store, two Dispatch replicas, an Infer-Controller, three Workers and, with the
 watch in it; each is a process of its own that can be killed. Without the extra the Workers print what they are given.
 Ctrl-C stops all of it. Nothing is left behind, not even after kill -9 of this process: each child watches a pipe from
 here (child.py), and the store's guardian does the same.
+
+Access is by keys, as it would be anywhere else: an admin's key is made for the verbs of this user and written down
+where they look (access/minting.py), one for the Workers, and one for the room.
 """
 
 from __future__ import annotations
@@ -17,16 +20,18 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
+from dhsched.access.minting import KeyFile, Minter
 from dhsched.bench.processes import free_port
 from dhsched.errors import DhschedError
 from dhsched.store.embedded import Embedded
 
 READY_S = 60.0
 POOL, DIGITAL_ID, LIVE = "gpu", "demo", "demo"
+NOTE = "made by dhsched up"
 ROOM_PORT = 7402
 FACE, PRINTS = "avatar", "echo"
 FACE_NEEDS = ("aiortc", "av", "cv2", "dhsched.avatar", "espeakng_loader", "numpy")
@@ -46,6 +51,7 @@ class UpSettings:
     runtime: str = PRINTS
     data: Path | None = None
     log_level: str = "warning"
+    access: str = "keys"
 
 
 def up(
@@ -56,6 +62,7 @@ def up(
         str | None, typer.Option(help="As of `run worker`; avatar when its extra is installed, else echo.")
     ] = None,
     data: Annotated[Path | None, typer.Option(help="Keep the store's data here; without it, it is forgotten.")] = None,
+    access: Annotated[str, typer.Option(help="keys: with a development key of its own; open: without.")] = "keys",
     log_level: Annotated[str, typer.Option(help="Of all processes: debug, info, warning or error.")] = "warning",
 ) -> None:
     """Run a whole deployment on this machine: with the extra `avatar`, faces that speak; else Workers that print."""
@@ -68,6 +75,7 @@ def up(
         runtime=runtime or (FACE if has_face() else PRINTS),
         data=data,
         log_level=log_level,
+        access=access,
     )
     asyncio.run(run_up(settings))
 
@@ -84,15 +92,51 @@ async def run_up(settings: UpSettings) -> None:
         asyncio.get_running_loop().add_signal_handler(each, stop.set)
     with tempfile.TemporaryDirectory(prefix="dhsched-up-") as locks:
         async with Embedded(settings.data) as store:
-            children = Children(settings, store.address.url(), Path(locks))
+            keys = await development_keys(store.address.url()) if settings.access == "keys" else NO_KEYS
+            children = Children(settings, store.address.url(), Path(locks), keys=keys)
+            noted: dict[str, str] = {}
             try:
                 await asyncio.wait_for(children.start(), READY_S)
+                noted = {url: keys.admin for url in (*children.dispatch, children.infer) if keys.admin}
+                KeyFile().put(noted)
                 print_what_runs(children, store.pid)
                 await stop.wait()
             except TimeoutError:
                 raise DhschedError(f"not everything was up after {READY_S:g} s; try --log-level info") from None
             finally:
+                KeyFile().drop(noted)
                 await children.stop()
+
+
+class DevelopmentKeys(NamedTuple):
+    """For the verbs of this user, for the Workers, and for the room."""
+
+    admin: str
+    worker: str
+    room: str
+
+    def environment(self, role: str) -> dict[str, str]:
+        """How a process of this role is told its key: its arguments could be read by anybody."""
+        keys = {"worker": self.worker, "room": self.room}
+        return {f"DHSCHED_{role.upper()}_KEY": keys[role]} if keys.get(role) else {}
+
+
+NO_KEYS = DevelopmentKeys("", "", "")
+
+
+async def development_keys(store_url: str) -> DevelopmentKeys:
+    """New keys; those of an earlier run on the same data are revoked, because nobody has them any more."""
+    from dhsched.access.ring import open_ring
+    from dhsched.store.redis import RedisStore
+
+    async with await RedisStore.open(store_url) as store:
+        ring = await open_ring(store.link, store.keys)
+        for old in [key.id for key in ring.api_keys.values() if key.note == NOTE]:
+            await ring.revoke(old)
+        admin, _ = await ring.create(role="admin", note=NOTE)
+        worker, _ = await ring.create(role="worker", names="worker-*", pool=POOL, note=NOTE)
+        room, _ = await ring.create(role="room", note=NOTE)
+    return DevelopmentKeys(admin, worker, room)
 
 
 @dataclass(slots=True)
@@ -108,34 +152,40 @@ class Children:
     """The processes, in the order in which they were started."""
 
     def __init__(
-        self, settings: UpSettings, store: str, locks: Path, hear: Callable[[str, bytes], None] | None = None
+        self,
+        settings: UpSettings,
+        store: str,
+        locks: Path,
+        hear: Callable[[str, bytes], None] | None = None,
+        keys: DevelopmentKeys = NO_KEYS,
     ) -> None:
         """`hear` is given what the children print, line by line; without it, that goes to standard output."""
         self.all: list[Child] = []
         self.dispatch: list[str] = []
         self.infer = ""
+        self.access = settings.access
         self.page = ""
         self.runtime = settings.runtime
         self._settings = settings
         self._store = store
         self._locks = locks
+        self._keys = keys
         self._hear = hear or (lambda _name, line: os.write(sys.stdout.fileno(), line))
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
 
     async def start(self) -> None:
         settings = self._settings
+        shared = ("--store", self._store, "--access", settings.access)
         # Workers are told where the room is by the Infer-Controller, which starts before it.
         room_port = 0 if settings.runtime in UNSEEN else settings.room_port or free_port()
         room = f"http://127.0.0.1:{room_port}" if room_port else ""
         servers = [
-            await self._spawn(f"dispatch-{i}", "dispatch", "--store", self._store, "--port", str(port))
+            await self._spawn(f"dispatch-{i}", "dispatch", *shared, "--port", str(port))
             for i, port in enumerate(settings.dispatch_ports, 1)
         ]
         told = ("--room", room) if room else ()
-        servers.append(
-            await self._spawn("infer-1", "infer", "--store", self._store, "--port", str(settings.infer_port), *told)
-        )
+        servers.append(await self._spawn("infer-1", "infer", *shared, "--port", str(settings.infer_port), *told))
         *self.dispatch, self.infer = await asyncio.gather(*(each.url for each in servers))
         if room:
             where = ("--dispatch", ",".join(self.dispatch), "--infer", self.infer)
@@ -172,6 +222,7 @@ class Children:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for us; they follow.
+            env={**os.environ, **self._keys.environment(role)},
         )
         child = Child(name, process, asyncio.get_running_loop().create_future())
         self.all.append(child)
@@ -198,9 +249,10 @@ class Children:
 
         pool, digital_id = f"/v1/pools/{POOL}", f"/v1/digital-ids/{DIGITAL_ID}"
         async with aiohttp.ClientSession(self.dispatch[0], raise_for_status=True) as http:
-            async with http.put(pool, json={}):
+            headers = await Minter(http, self.dispatch[0], self._keys.admin).headers()
+            async with http.put(pool, json={}, headers=headers):
                 pass
-            async with http.put(digital_id, json={"pools": [{"pool": POOL}]}):
+            async with http.put(digital_id, json={"pools": [{"pool": POOL}]}, headers=headers):
                 pass
 
     async def _create(self) -> None:
@@ -208,8 +260,9 @@ class Children:
         import aiohttp
 
         async with aiohttp.ClientSession(self.dispatch[0]) as http:
+            headers = await Minter(http, self.dispatch[0], self._keys.admin).headers()
             body = {"live_id": LIVE, "digital_id": DIGITAL_ID}
-            async with http.post(f"/v1/lives?wait_s={READY_S / 2:g}", json=body) as response:
+            async with http.post(f"/v1/lives?wait_s={READY_S / 2:g}", json=body, headers=headers) as response:
                 if response.status not in (200, 201, 410):
                     raise DhschedError(f"the live {LIVE} could not be created: {await response.text()}")
 
@@ -217,8 +270,9 @@ class Children:
         import aiohttp
 
         async with aiohttp.ClientSession(self.dispatch[0], raise_for_status=True) as http:
+            headers = await Minter(http, self.dispatch[0], self._keys.admin).headers()
             while True:
-                async with http.get("/v1/workers") as response:
+                async with http.get("/v1/workers", headers=headers) as response:
                     found = (await response.json())["workers"]
                 if len(found) >= self._settings.workers:
                     return
@@ -232,6 +286,9 @@ def print_what_runs(children: Children, store_pid: int) -> None:
         where = child.url.result() if child.url.done() else does
         lines.append(f"  {child.name:<11} pid {child.process.pid:<8} {where}")
     dispatch, infer = children.dispatch[0], children.infer
+    mint_hint = []
+    if children.access == "keys":
+        mint_hint = [f'  curl -H "Authorization: Bearer $(dhsched token mint --url {dispatch})" {dispatch}/v1/lives']
     if children.page:
         lines += ["", "Open this in a browser, type, and kill the Worker that it names:", f"  {children.page}"]
     elif not has_face():
@@ -242,6 +299,7 @@ def print_what_runs(children: Children, store_pid: int) -> None:
         f"  dhsched live create demo --id hello --url {dispatch}",
         f'  dhsched live push hello "Hello, world." --boundary --infer {infer}',
         f"  dhsched live watch hello --infer {infer}",
+        *mint_hint,
         "",
     ]
     os.write(sys.stdout.fileno(), ("\n".join(lines) + "\n").encode())
