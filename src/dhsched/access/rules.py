@@ -57,6 +57,7 @@ RULES: dict[str, Rule] = {
     "drain_worker": ADMIN,
     "get_drain": ADMIN,
     "undrain_worker": ADMIN,
+    "get_rebalance": ADMIN,
     "list_recoveries": ADMIN,
     "list_events": ADMIN,
     "cordon_worker": ADMIN,
