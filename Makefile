@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup lock lint types up test test-long spec spec-long evaluate clean
+.PHONY: help setup lock lint types up test test-long chaos spec spec-long clean evaluate
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -38,6 +38,11 @@ test: setup  ## the whole suite that fits in 5 minutes on 2 cores
 
 test-long: setup  ## what takes minutes: larger schedules, more seeds
 	$(BIN)/pytest -m long --timeout 3600
+
+MINUTES ?= 10
+SEED ?=
+chaos: setup  ## a deployment under seeded faults (MINUTES=10, SEED= repeats a run; docs/chaos.md)
+	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) --quiet
 
 spec: setup  ## TLC over spec/*.tla and its mutants; re-derives the state counts the tests assert (needs Java 11+)
 	$(BIN)/python -m spec

@@ -73,7 +73,7 @@ def print_report(report: Report, given: argparse.Namespace) -> None:
         f"seed         {report.seed}",
         f"faults       {sum(report.faults.values())}: {counted(report.faults)}",
         f"moved        {sum(report.moved.values())}: {counted(report.moved)}",
-        f"steps        {report.steps}, all followed by the model",
+        f"steps        {report.steps}, all followed by the model, in {report.judged_s:.1f} s of CPU",
         f"lives        {report.lives}, items accepted {report.accepted}, dropped {counted(report.dropped) or 'none'}",
         f"consumed     {report.consumed}, of these again {report.consumed_twice}",
         f"processes    ended: {counted(report.exits) or 'none'}",

@@ -7,6 +7,7 @@ began.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,6 +55,7 @@ class Replay:
         self.tick = 0
         self.steps = 0
         self.now = 0
+        self.cpu_s = 0.0
         self.violations: list[str] = []
         self.diverged = False
         self.moved: Counter[str] = Counter()
@@ -64,6 +66,7 @@ class Replay:
 
     def take(self, record: bytes) -> None:
         """The next record. Where one is missing, the store has lost history."""
+        began = time.process_time()
         tick, steps = read(record)
         if tick <= self.tick:
             return
@@ -72,6 +75,7 @@ class Replay:
         self.tick = tick
         for step in steps:
             self.follow(step)
+        self.cpu_s += time.process_time() - began
 
     def follow(self, taken: Taken) -> None:
         self._latest = [*self._latest, taken][-SHOWN:]

@@ -170,12 +170,12 @@ async def test_sigterm_drains_and_a_second_one_exits(tmp_path: Path) -> None:
 async def test_up_from_create_to_recovery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The walking skeleton: create, push, output, move, kill -9, reassign; then nothing is left behind."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    up = await start("up", "--any-port", "--workers", "2", "--runtime", "echo")
+    up = await start("up", "--any-port", "--workers", "3", "--runtime", "echo")
     left: list[int] = []
     try:
-        await until(lambda: any("live watch" in line for line in up.printed), "a deployment", 60)
+        await until(lambda: any("live why" in line for line in up.printed), "a deployment", 60)
         left = children_of(up.pid)
-        assert len(left) >= 6, "store, 2 dispatch, infer, 2 Workers"
+        assert len(left) >= 7, "store, 2 dispatch, infer, 3 Workers"
         async with aiohttp.ClientSession() as http:
             await walk(up, http)
     finally:
@@ -206,9 +206,13 @@ async def walk(up: Process, http: aiohttp.ClientSession) -> None:
     await asyncio.sleep(0.2)  # For the ack of the last item.
     os.kill(int(where[moved["worker"].partition("#")[0]][2]), signal.SIGKILL)
     await post(f"{infer}/v1/lives/hello/text", text="three")
-    back = await post(f"{lives}/hello/reassign", expected_epoch=moved["epoch"])
     await until_consumed(up, "hello", "three")
-    consumed = [(first["epoch"], 1, "one"), (moved["epoch"], 2, "two"), (back["epoch"], 3, "three")]
+    by_hand = await start("live", "move", "hello", "--url", where["dispatch-2"][-1])
+    assert await by_hand.process.wait() == 0
+    await post(f"{infer}/v1/lives/hello/text", text="four")
+    await until_consumed(up, "hello", "four")
+    third, fourth = moved["epoch"] + 1, moved["epoch"] + 2
+    consumed = [(first["epoch"], 1, "one"), (moved["epoch"], 2, "two"), (third, 3, "three"), (fourth, 4, "four")]
     assert up.consumed("hello") == consumed
 
 

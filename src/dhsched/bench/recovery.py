@@ -46,6 +46,7 @@ RECOVER_S = 120.0  # For all lives of the dead Worker to be claimed elsewhere.
 DRAIN_S = 600.0
 FLOW_S = 60.0  # For everything pushed to be consumed, once pushing has stopped.
 PUSH_S = 0.02  # Between two frames of a pusher.
+AGAIN_S = 3.0  # Before an item that was not answered is sent again.
 LOOK_S = 0.02
 STEADY_S = 3.0  # Input flows this long before anything is done to it.
 
@@ -142,6 +143,10 @@ async def drain(cell: Cell, size: Size, say: Callable[[str], None]) -> dict[str,
     }
 
 
+def item(live: str, n: int) -> dict[str, Any]:
+    return {"live": live, "n": n, "text": "Hi.", "boundary": True}
+
+
 def blackouts(consumed: Sequence[Consumed], lives: set[str]) -> list[float]:
     """For each of these lives that changed its generation once: from its last item before to its first one after."""
     by_live: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -170,7 +175,8 @@ class Cell:
         self.workers: list[Child] = []
         self.lives: list[str] = []
         self._http = http
-        self._numbers: Counter[str] = Counter()
+        self._numbers: Counter[tuple[str, str]] = Counter()
+        self._unanswered: dict[tuple[str, str, int], float] = {}
         self._seen: dict[tuple[str, int], int] = {}
 
     # -- input
@@ -184,7 +190,7 @@ class Cell:
         url = f"{self.infer[-1].url}/v1/stream?producer={producer}"
         async with self._http.ws_connect(url, max_msg_size=0) as socket:
             pushing = asyncio.create_task(self._push(socket, producer, chosen, rate))
-            hearing = asyncio.create_task(self._hear(socket))
+            hearing = asyncio.create_task(self._hear(socket, producer))
             try:
                 yield
             finally:
@@ -192,29 +198,33 @@ class Cell:
                 await asyncio.gather(pushing, return_exceptions=True)
                 await asyncio.sleep(0.5)  # For what is in flight to be answered.
                 hearing.cancel()
-                [heard] = await asyncio.gather(hearing, return_exceptions=True)
-        if isinstance(heard, DhschedError):
-            raise heard
+                await asyncio.gather(hearing, return_exceptions=True)
 
     async def _push(self, socket: aiohttp.ClientWebSocketResponse, producer: str, lives: list[str], rate: int) -> None:
-        began, sent = time.monotonic(), 0
+        began, sent, again_at = time.monotonic(), 0, 0.0
         while True:
-            due = int((time.monotonic() - began) * rate) - sent
+            now = time.monotonic()
             pushes = []
-            for _ in range(due):
+            if now >= again_at:
+                # What a busy machine did not answer in time is sent again, in order: its number makes it the same item.
+                again_at = now + AGAIN_S
+                old = {key: at for key, at in self._unanswered.items() if key[0] == producer and at < now - AGAIN_S}
+                pushes = [item(live, n) for _, live, n in sorted(old)]
+            for _ in range(int((now - began) * rate) - sent):
                 live = lives[sent % len(lives)]
                 sent += 1
-                self._numbers[f"{producer} {live}"] += 1
-                pushes.append({"live": live, "n": self._numbers[f"{producer} {live}"], "text": "Hi.", "boundary": True})
+                n = self._numbers[producer, live] = self._numbers[producer, live] + 1
+                self._unanswered[producer, live, n] = now
+                pushes.append(item(live, n))
             if pushes:
                 await socket.send_str(msgspec.json.encode(pushes).decode())
             await asyncio.sleep(PUSH_S)
 
-    async def _hear(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+    async def _hear(self, socket: aiohttp.ClientWebSocketResponse, producer: str) -> None:
         async for message in socket:
             for answer in msgspec.json.decode(message.data):
-                if "problem" in answer:
-                    raise DhschedError(f"a push was refused: {answer['problem']}")
+                if "problem" not in answer:
+                    self._unanswered.pop((producer, answer["live"], answer["n"]), None)
 
     # -- what became of it
 

@@ -146,6 +146,14 @@ class Client:
         """Cancel a drain: the Worker takes lives again."""
         await self._dispatch.call("DELETE", "workers", worker, "drain")
 
+    async def put_pool(self, pool: str, config: Mapping[str, Any]) -> None:
+        """Make or replace a Pool, whole."""
+        await self._dispatch.call("PUT", "pools", pool, body=dict(config))
+
+    async def put_digital_id(self, digital_id: str, config: Mapping[str, Any]) -> None:
+        """Make or replace a DigitalID, whole."""
+        await self._dispatch.call("PUT", "digital-ids", digital_id, body=dict(config))
+
     async def _pages(self, what: str, filters: Mapping[str, str]) -> AsyncIterator[Any]:
         after = None
         while True:

@@ -138,6 +138,8 @@ class DispatchContext:
     on_prepared: list[Callable[[str, Sequence[str]], None]] = field(default_factory=list)
     """Told the Worker and the tags of reserved slots that it has prepared, with each of its reports."""
     drain_notes: DrainNotes = field(default_factory=DrainNotes)
+    silent: frozenset[str] = frozenset()
+    """Workers that this replica would call lost, but for the brake: recovery tries them last."""
     _remembered: OrderedDict[str, Remembered] = field(default_factory=OrderedDict)
     _operations: count[int] = field(default_factory=lambda: count(1))
     _boot: str = field(default_factory=lambda: secrets.token_hex(6))

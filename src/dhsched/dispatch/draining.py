@@ -119,7 +119,7 @@ class Draining:
             outcome = await self._cutovers.reserve(row, source)
             if isinstance(outcome, o.Busy):
                 return
-            if isinstance(outcome, o.Reserved) and await self._cancelled(source):
+            if isinstance(outcome, o.Reserved) and not outcome.again and await self._cancelled(source):
                 # What was reserved before it was cancelled, the cancelling has cleared; this came after.
                 await self._context.store.cancel(live=row.live, number=outcome.number)
                 return

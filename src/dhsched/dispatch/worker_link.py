@@ -80,10 +80,10 @@ class WorkerLinks:
         self._starting = asyncio.Lock()
         self._minder: asyncio.Task[None] | None = None
 
-    async def serve(self, request: web.Request) -> web.WebSocketResponse:
+    async def serve(self, request: web.Request) -> web.StreamResponse:
         socket = web.WebSocketResponse(heartbeat=HEARTBEAT_S, max_msg_size=FRAME_BYTES_MAX)
         if not await upgraded(socket, request):
-            return socket
+            return web.Response()
         outbox = Outbox(socket.send_bytes)
         sending = asyncio.create_task(outbox.run())
         abort_if_failed(sending, request.transport)
@@ -110,7 +110,10 @@ class WorkerLinks:
                 hearing.cancel()
                 await asyncio.gather(hearing, return_exceptions=True)
                 return
-            message = hearing.result()
+            try:
+                message = hearing.result()
+            except ConnectionError:
+                return  # It broke while a ping was answered.
             if message.type is not WSMsgType.BINARY:
                 return
             await link.hear_frame(message.data)

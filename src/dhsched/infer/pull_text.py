@@ -75,10 +75,10 @@ class PullText:
     def routes(self) -> list[web.RouteDef]:
         return [web.get(PATH, self.serve, name="pull_link")]
 
-    async def serve(self, request: web.Request) -> web.WebSocketResponse:
+    async def serve(self, request: web.Request) -> web.StreamResponse:
         socket = web.WebSocketResponse(heartbeat=HEARTBEAT_S, max_msg_size=FRAME_BYTES_MAX)
         if not await upgraded(socket, request):
-            return socket
+            return web.Response()
         with self.context.open_socket(socket, request.transport):
             await self.serve_socket(socket, request.transport)
         return socket

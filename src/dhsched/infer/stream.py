@@ -132,10 +132,10 @@ class StreamPeer:
         self._room = asyncio.Event()
         self._outbox: Outbox
 
-    async def serve(self, request: web.Request) -> web.WebSocketResponse:
+    async def serve(self, request: web.Request) -> web.StreamResponse:
         socket = web.WebSocketResponse(heartbeat=STREAM_HEARTBEAT_S, max_msg_size=FRAME_BYTES_MAX)
         if not await upgraded(socket, request):
-            return socket
+            return web.Response()
 
         async def send(frame: bytes) -> None:
             await socket.send_str(frame.decode())
