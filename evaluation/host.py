@@ -16,8 +16,9 @@ from pathlib import Path
 from dhsched.cli.child import follow_parent
 from dhsched.web.logs import configure_logging
 from dhsched.web.server import product_loop
-from dhsched.worker.run import WorkerSettings, run_worker
+from dhsched.worker.run import run_worker
 from dhsched.worker.runtime import null
+from dhsched.worker.settings import WorkerSettings
 
 
 def main() -> None:

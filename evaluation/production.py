@@ -46,6 +46,7 @@ PUSH_S = 600.0  # They are spread over this: 8 times as dense as the day's avera
 TICK_S = 0.02
 REPLAY_MAX_S = 1_000.0
 RESTART_S = 2.0
+NOTICE_S = 8.0
 SETTLE_S = 180.0
 
 
@@ -154,7 +155,9 @@ class Replay:
                 await asyncio.sleep(0.05)
                 continue
             live = self.rng.choice(self._stable)
-            async with self.made.http.post(f"{next(urls)}/v1/lives/{live}/reassign", json={}) as answer:
+            [(epoch, _)] = await self.made.owners([f"default/{live}"])
+            body = {"expected_epoch": epoch}
+            async with self.made.http.post(f"{next(urls)}/v1/lives/{live}/reassign", json=body) as answer:
                 self.counts["moved"] += answer.status in (200, 201)
                 self.counts["moves_refused"] += answer.status not in (200, 201)
             self.counts["moves"] += 1
@@ -211,8 +214,9 @@ class Replay:
         return row | {"gave_out": self.gave_out}
 
     async def _settle(self) -> float:
-        """Until every live is claimed again after the last loss."""
+        """Until every live is claimed again after the last loss, which takes a while to be noticed."""
         began = time.monotonic()
+        await asyncio.sleep(NOTICE_S)
         while time.monotonic() - began < SETTLE_S:
             owners = await self.made.owners([f"default/{name}" for name in (*self._stable, *self._others)])
             if all(active for _, active in owners):
@@ -306,7 +310,8 @@ def findings(tables: Tables) -> list[Finding]:
         Finding(
             "pushes",
             f"{DAY['pushes']:,} a day (214/s on average)",
-            f"{row['pushes']:,} in {seconds:.0f} s ({row['pushes'] / seconds:,.0f}/s), {row['pushes_refused']:,} refused",
+            f"{row['pushes']:,} in {seconds:.0f} s ({row['pushes'] / seconds:,.0f}/s); "
+            f"{row['pushes_refused']:,} were refused",
         ),
         Finding("creates beside the pushes", f"{DAY['creates']:,} a day", f"{row['creates']:,}, and the fill before"),
         Finding("Workers lost", str(DAY["losses"]), str(row["losses"])),

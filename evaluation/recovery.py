@@ -174,6 +174,10 @@ def findings(tables: Tables) -> list[Finding]:
                 f"{'product' if checks == 'both' else 'source epoch unchecked, need checked'}: resurrections in all",
                 paper,
                 f"{total} of {trials:,} ({sum(row['discarded'] for row in rows):,} late items discarded)",
+                ""
+                if checks == "both"
+                else "the product also asks whether the live needs recovery at all, which alone "
+                "turns away what comes late while the new Worker is well.",
             )
         )
     half = nearest(tables["recovery_sources"], "availability", 0.4)

@@ -228,8 +228,8 @@ def remarks(tables: Tables) -> list[str]:
     spread, loss = tables["runtime_spread"][0], tables["runtime_loss"][0]
     return [
         f"{spread['runs']} fresh-process runs of each size with {spread['lives']:.0f} lives (the paper: 20), "
-        f"{loss['runs']} of each loss (the paper: 5). Two Dispatch replicas, one Infer-Controller, `null` runtimes that "
-        "start at once: our times hold no GPU work, and neither do the paper's grains.",
+        f"{loss['runs']} of each loss (the paper: 5). Two Dispatch replicas, one Infer-Controller, `null` runtimes "
+        "that start at once: our times hold no GPU work, and neither do the paper's grains.",
         f"A graceful leave is SIGTERM with {DRAIN_S:g} s to drain; it is noticed when the Worker is shown as draining.",
         "Times depend on the machine: two cores for everything here.",
     ]

@@ -5,6 +5,9 @@ DhschedError
   BadSetting           a setting whose value cannot be
   BadValue             an argument of a step that is of the wrong kind or out of range
   BadAddress           the store's URL cannot be understood or used
+  Unauthorized         nothing was shown that we know
+  Forbidden            known, and not allowed this
+  TooManyRequests      allowed, and too often
   StoreError           something about the store
     StoreUnavailable   unreachable, lost, or silent past the deadline; `unknown` says whether the operation may have run
     StoreRefused       the server answered with an error; `code` is its first word (OOM, READONLY, NOPERM, ...)
@@ -35,6 +38,22 @@ class BadValue(DhschedError, ValueError):
 
 class BadAddress(DhschedError):
     """The store's URL cannot be understood or used."""
+
+
+class Unauthorized(DhschedError):
+    """Nothing was shown that we know. The message is the same for every reason."""
+
+
+class Forbidden(DhschedError):
+    """The caller is known, and not allowed this."""
+
+
+class TooManyRequests(DhschedError):
+    """The caller is allowed this, and asks too often."""
+
+    def __init__(self, message: str, *, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class StoreError(DhschedError):

@@ -1,22 +1,40 @@
-"""Settings of the roles: one frozen value per role, from flags, then the environment, then the default.
+"""Settings of the roles: one frozen value per role, from the default, a TOML file, the environment, then flags.
 
-A setting is checked when it is read, so a process with a bad one does not start, and says which one it is and what it
-may be. What all roles share is `DHSCHED_STORE`, `DHSCHED_CELL` and so on; the rest carries the role in its name, as in
-`DHSCHED_DISPATCH_PORT`, because several roles run in one environment.
+    [shared]                       what all roles have: DHSCHED_STORE, DHSCHED_CELL and so on in the environment
+    store = "redis://store:6379"
+
+    [dispatch]                     the rest carries the role in its name: DHSCHED_DISPATCH_PORT
+    port = 7400
+
+The file is named by --config or DHSCHED_CONFIG. A setting is checked when it is read, so a process with a bad one does
+not start, and says which one it is, where it came from and what it may be. A name that does not exist is refused with
+the nearest one that does: a misspelt setting that is silently ignored is found in production.
 """
 
 from __future__ import annotations
 
+import difflib
+import ipaddress
 import os
-from collections.abc import Mapping
-from dataclasses import Field, dataclass, field, fields
-from typing import Any, ClassVar, TypeVar, get_type_hints
+import tomllib
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from dhsched.errors import BadSetting
 
-SHARED = frozenset({"store", "cell", "log_level", "log_json"})
+SHARED = frozenset(
+    {
+        *("store", "cell", "log_level", "log_json"),
+        *("access", "insecure", "tls_cert", "tls_key", "tls_ca", "key_rate_per_s"),
+    }
+)
+ROLES = ("dispatch", "infer", "worker", "room")
+CONFIG = "DHSCHED_CONFIG"
 S = TypeVar("S")
 
 
@@ -25,60 +43,220 @@ def bounded(default: float, low: float, high: float, why: str) -> Any:
     return field(default=default, metadata={"low": low, "high": high, "why": why})
 
 
+def required(why: str, **limits: Any) -> Any:
+    """A setting that must be given; `low` and `high`, where it is a number."""
+    return field(metadata={"why": why, **limits})
+
+
 def one_of(default: str, allowed: tuple[str, ...], why: str) -> Any:
     return field(default=default, metadata={"allowed": allowed, "why": why})
 
 
-def free(default: Any, why: str) -> Any:
-    """A setting that its user checks."""
-    return field(default=default, metadata={"why": why})
+def free(default: Any, why: str, **more: Any) -> Any:
+    """A setting that its user checks. `secret` is masked where it is shown; `environment` is its variable's name."""
+    return field(default=default, metadata={"why": why, **more})
+
+
+ACCESS = one_of("open", ("open", "keys"), "Whether callers need a token (keys), or not (open: on loopback only).")
+INSECURE = free(False, "Listen elsewhere than on loopback although access is open: anybody can do anything.")
+TLS_CERT = free("", "A PEM file with the certificate and its chain: the listener speaks TLS.")
+TLS_KEY = free("", "A PEM file with the certificate's key.")
+TLS_CA = free("", "A PEM file with the authority of the servers' certificates, beside the usual ones.")
+KEY_RATE = bounded(2_000, 0.1, 1e6, "Requests a second of one API key at one replica; a key may have its own limit.")
+"""What several roles have. Under one name, several dataclasses may share a field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effective(Generic[S]):
+    """Settings, and where each of them came from, in words."""
+
+    settings: S
+    sources: Mapping[str, str]
 
 
 def settings_from(kind: type[S], given: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> S:
-    """Settings of `kind`: what `given` has and is not None, else the environment, else the default."""
+    """Settings of `kind`: what `given` has and is not None, else the environment, else the file, else the default."""
+    return effective(kind, given, environment).settings
+
+
+def effective(kind: type[S], given: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Effective[S]:
+    """The same, with the source of each. `given` may name the file, as `config`."""
     environment = os.environ if environment is None else environment
-    types = get_type_hints(kind)
+    hints = get_type_hints(kind)
+    file = given.get("config") or environment.get(CONFIG)
+    from_file = read_file(Path(file), kind) if file else {}
+    _refuse_unknown_variables(kind, environment)
     values: dict[str, Any] = {}
-    for each in fields(kind):  # type: ignore[arg-type]
-        key = environment_key(kind, each.name)
-        if given.get(each.name) is not None:
-            values[each.name] = given[each.name]
+    sources: dict[str, str] = {}
+    for each in settings_of(kind):
+        name, key = each.name, environment_key(kind, each.name)
+        if given.get(name) is not None:
+            value, source, strict = given[name], f"flag --{flag_of(each)}", True
         elif environment.get(key):
-            try:
-                values[each.name] = msgspec.convert(environment[key], types[each.name], strict=False)
-            except msgspec.ValidationError:
-                raise BadSetting(f"{key} is {environment[key]!r}; it must be {_wanted(each, types)}") from None
-    return kind(**values)
+            value, source, strict = environment[key], f"environment {key}", False
+        elif name in from_file:
+            value, source = from_file[name]
+            strict = True
+        elif each.default is MISSING:
+            raise BadSetting(
+                f"setting {name} is not given and has no default; give --{flag_of(each)}, set {key}, or put it under "
+                f"[{kind.ROLE}] in the file that --config names"  # type: ignore[attr-defined]
+            )
+        else:
+            sources[name] = "default"
+            continue
+        values[name] = _convert(each, hints, value, source, strict=strict)
+        sources[name] = source
+    return Effective(kind(**values), sources)
+
+
+def settings_of(kind: type) -> tuple[Field[Any], ...]:
+    return fields(kind)
 
 
 def environment_key(kind: type, name: str) -> str:
+    for each in settings_of(kind):
+        if each.name == name and "environment" in each.metadata:
+            return str(each.metadata["environment"])
     role = "" if name in SHARED else f"{kind.ROLE.upper()}_"  # type: ignore[attr-defined]
     return f"DHSCHED_{role}{name.upper()}"
 
 
+def flag_of(each: Field[Any]) -> str:
+    return str(each.metadata.get("flag", each.name)).replace("_", "-")
+
+
+# -- the file
+
+
+def read_file(path: Path, kind: type) -> dict[str, tuple[Any, str]]:
+    """What the file says for this role, and in which section; the role's own section wins over [shared]."""
+    try:
+        with path.open("rb") as file:
+            document = tomllib.load(file)
+    except OSError as error:
+        raise BadSetting(f"cannot read the configuration file {path} ({error.strerror}); check --config") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadSetting(f"the configuration file {path} is not TOML: {error}") from None
+    role: str = kind.ROLE  # type: ignore[attr-defined]
+    own = {each.name for each in settings_of(kind)}
+    allowed = {"shared": SHARED, role: own}
+    found: dict[str, tuple[Any, str]] = {}
+    for section in document:
+        if section not in ("shared", *ROLES):
+            raise BadSetting(f"{path}: there is no section [{section}]{nearest(section, ('shared', *ROLES))}")
+        if not isinstance(document[section], dict):
+            raise BadSetting(f"{path}: {section} must be a section, [{section}], with settings below it")
+    for section, names in allowed.items():
+        for name, value in document.get(section, {}).items():
+            if name not in names:
+                raise BadSetting(f"{path}: [{section}] has no setting {name}{nearest(name, names)}")
+            if name in own:
+                found[name] = (value, f"file {path} [{section}]")
+    return found
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """The end of a sentence about a name that does not exist."""
+    known = sorted(names)
+    close = difflib.get_close_matches(name, known, 1, 0.5)
+    return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}"
+
+
+def _refuse_unknown_variables(kind: type, environment: Mapping[str, str]) -> None:
+    prefix = f"DHSCHED_{kind.ROLE.upper()}_"  # type: ignore[attr-defined]
+    known = {environment_key(kind, each.name) for each in settings_of(kind)}
+    for key in environment:
+        if key.startswith(prefix) and key not in known:
+            raise BadSetting(f"{key} is set, and there is no such setting{nearest(key, known)}")
+
+
+# -- values
+
+
+def _convert(each: Field[Any], hints: Mapping[str, Any], value: Any, source: str, *, strict: bool) -> Any:
+    wanted = hints[each.name]
+    if get_origin(wanted) is tuple and isinstance(value, str):
+        value = tuple(part.strip() for part in value.split(",") if part.strip())
+    try:
+        if Path in (wanted, *get_args(wanted)):
+            value = value if isinstance(value, Path) else Path(msgspec.convert(value, str))
+        else:
+            value = msgspec.convert(value, wanted, strict=strict)
+    except msgspec.ValidationError:
+        raise _bad(each, hints, value, source) from None
+    if not _fits(each, value):
+        raise _bad(each, hints, value, source)
+    return value
+
+
+def _fits(each: Field[Any], value: Any) -> bool:
+    limits = each.metadata
+    if "low" in limits:
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return number and limits["low"] <= value <= limits["high"]
+    return value in limits["allowed"] if "allowed" in limits else True
+
+
+def _bad(each: Field[Any], hints: Mapping[str, Any], value: Any, source: str) -> BadSetting:
+    said = "***" if each.metadata.get("secret") else repr(value)
+    return BadSetting(f"setting {each.name} ({source}) is {said}; it must be {wanted_of(each, hints)}")
+
+
 def check(settings: Any) -> None:
     """Every value within its limits; for `__post_init__` of a settings class."""
-    types = get_type_hints(type(settings))
+    hints = get_type_hints(type(settings))
     for each in fields(settings):
-        value, limits = getattr(settings, each.name), each.metadata
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        fits = True
-        if "low" in limits:
-            fits = number and limits["low"] <= value <= limits["high"]
-        if "allowed" in limits:
-            fits = value in limits["allowed"]
-        if not fits:
-            key = environment_key(type(settings), each.name)
-            raise BadSetting(f"setting {each.name} ({key}) is {value!r}; it must be {_wanted(each, types)}")
+        value = getattr(settings, each.name)
+        if not _fits(each, value):
+            raise _bad(each, hints, value, environment_key(type(settings), each.name))
+    if hasattr(settings, "tls_cert"):
+        _check_listener(settings)
 
 
-def _wanted(each: Field[Any], types: Mapping[str, Any]) -> str:
+def _check_listener(settings: Any) -> None:
+    if bool(settings.tls_cert) != bool(settings.tls_key):
+        given, lacking = ("tls_cert", "tls_key") if settings.tls_cert else ("tls_key", "tls_cert")
+        raise BadSetting(f"setting {given} is given and {lacking} is not; TLS needs both")
+    # A room has no `access`: its viewers have no keys.
+    if getattr(settings, "access", "keys") == "open" and not settings.insecure and not is_loopback(settings.host):
+        raise BadSetting(
+            f"{settings.ROLE} would listen on {settings.host or 'every address'} and let anybody do anything: make a "
+            "key with `dhsched token create --role admin` and set access to keys (--access keys), listen on 127.0.0.1, "
+            "or say --insecure if the network itself keeps strangers out"
+        )
+
+
+def shown_key(key: str, key_file: str) -> str:
+    """The API key of a role that calls others: given itself, or in a file; empty without one."""
+    if key and key_file:
+        raise BadSetting("both key and key_file are given; give one of them")
+    try:
+        return key or (Path(key_file).read_text().strip() if key_file else "")
+    except OSError as error:
+        raise BadSetting(f"cannot read the key file {key_file} ({error.strerror}); check key_file") from None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach it. A name is one only if it is localhost: it may resolve to anything."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def wanted_of(each: Field[Any], hints: Mapping[str, Any]) -> str:
+    """What a setting may be, in words."""
     if "low" in each.metadata:
-        whole = "a whole number" if types[each.name] is int else "a number"
-        return f"{whole} from {each.metadata['low']:g} to {each.metadata['high']:g}"
+        whole = "a whole number" if hints[each.name] is int else "a number"
+        return f"{whole} from {each.metadata['low']:.9g} to {each.metadata['high']:.9g}"
     if "allowed" in each.metadata:
         return f"one of {', '.join(each.metadata['allowed'])}"
-    return f"a {getattr(types[each.name], '__name__', types[each.name])}"
+    wanted = hints[each.name]
+    if isinstance(wanted, types.UnionType):
+        wanted = next(kind for kind in get_args(wanted) if kind is not type(None))
+    words = {str: "text", bool: "true or false", Path: "a path"}
+    return words.get(wanted, "a list of texts" if get_origin(wanted) is tuple else str(wanted))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +265,7 @@ class DispatchSettings:
 
     ROLE: ClassVar[str] = "dispatch"
 
-    store: str | None = free(None, "The store's URL; without one the replica runs a store of its own.")
+    store: str | None = free(None, "The store's URL; without one the replica runs a store of its own.", secret=True)
     cell: str = free("main", "The cell; one deployment is one cell.")
     host: str = free("127.0.0.1", "Where to listen.")
     port: int = bounded(7400, 0, 65535, "Where to listen; 0 takes any free port.")
@@ -124,6 +302,11 @@ class DispatchSettings:
     rebalance_s: float = bounded(10, 0.1, 3600, "Between two looks at how even a Pool is, and two turns to act on it.")
     policy: str = free("bottom-tier", "The placement policy; placement/policies.py lists them.")
     stop_s: float = bounded(10, 0, 600, "For requests in flight when the replica stops.")
+    access: str = ACCESS
+    insecure: bool = INSECURE
+    tls_cert: str = TLS_CERT
+    tls_key: str = TLS_KEY
+    key_rate_per_s: float = KEY_RATE
     log_level: str = one_of("info", ("debug", "info", "warning", "error"), "What is logged.")
     log_json: bool = free(False, "Logs as JSON lines.")
 

@@ -1,9 +1,9 @@
 """Tokens: what a Worker shows instead of saying who it is, and what it may publish.
 
 `register_worker` hands out a WorkerID and this token bound to it. It is a JWT signed (HS256, nothing else is accepted)
-with a secret of the cell that only Dispatch and Infer replicas can read: it lies in the store's `keys`, where the
-first process that needs one puts it. `kid` names the secret. To change it, add `boot:2` to `keys` and remove `boot:1`
-once the tokens signed with it have been renewed, which happens when half of their life is over.
+with a secret of the cell that only Dispatch and Infer replicas can read: `boot:<n>` of the key ring (access/ring.py).
+`kid` names the secret. `dhsched token rotate --what boot` changes it: the one before still verifies until the next
+rotation, and the tokens that it signed are renewed when half of their life is over.
 
 A publish token is for one generation, `(live, Worker, epoch)`, and comes with its claim. It says that the generation
 was issued, not that it is still the current one: whoever is shown it asks for that (dispatch/publishing.py).
@@ -12,7 +12,6 @@ was issued, not that it is still the current one: whoever is shown it asks for t
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Any
 
 import jwt
 
+from dhsched.access.ring import KeyRing, open_ring
 from dhsched.errors import BadId, DhschedError
 from dhsched.store.keys import Keys
 from dhsched.store.link import Link
@@ -30,10 +30,8 @@ AUDIENCE = "dhsched-worker"
 PUBLISH_AUDIENCE = "dhsched-publish"
 TTL_S = 24 * 3600.0
 PUBLISH_TTL_S = 30 * TTL_S  # A generation's token is renewed only when it pulls again, and a generation may last.
-SECRET_BYTES = 32
 LEEWAY_S = 30.0  # Between the clocks of two replicas.
 REFRESH_MIN_S = 1.0  # Between two readings of the secrets because of a token with an unknown one.
-_FIELD = "boot:"
 
 
 class BadToken(DhschedError):
@@ -70,14 +68,19 @@ class Proven:
 class Tokens:
     """The cell's secrets. Made by `open_tokens`."""
 
-    def __init__(self, link: Link, keys: Keys, *, ttl_s: float = TTL_S, clock: Callable[[], float] = time.time) -> None:
-        self._link = link
-        self._key = keys.of("keys")
+    def __init__(self, ring: KeyRing, *, ttl_s: float = TTL_S, clock: Callable[[], float] = time.time) -> None:
+        self._ring = ring
         self._ttl_s = ttl_s
         self._clock = clock
-        self._secrets: dict[str, str] = {}
-        self._signs_with = ""
         self._refreshed_at = float("-inf")
+
+    @property
+    def _secrets(self) -> Mapping[str, str]:
+        return self._ring.secrets("boot")
+
+    @property
+    def _signs_with(self) -> str:
+        return self._ring.newest("boot")
 
     def issue(self, boot: Boot) -> str:
         """A token for this boot, with the newest secret."""
@@ -148,27 +151,19 @@ class Tokens:
         return claims
 
     async def _refresh(self) -> None:
-        """Read the secrets; make the first one if there is none."""
+        """Read the secrets anew, because a token names one that we do not know."""
         loop = asyncio.get_running_loop()
         if loop.time() - self._refreshed_at < REFRESH_MIN_S:
             return
         self._refreshed_at = loop.time()
-        # HSETNX is what makes two replicas that start together agree on one secret.
-        await self._link.call("HSETNX", self._key, f"{_FIELD}1", secrets.token_hex(SECRET_BYTES))
-        found = await self._link.call("HGETALL", self._key)
-        pairs = found.items() if isinstance(found, dict) else zip(found[::2], found[1::2], strict=True)
-        named = {field.decode(): value.decode() for field, value in pairs}
-        self._secrets = {field[len(_FIELD) :]: value for field, value in named.items() if field.startswith(_FIELD)}
-        self._signs_with = max(self._secrets, key=lambda kid: (len(kid), kid))
+        await self._ring.read()
 
 
 async def open_tokens(
     link: Link, keys: Keys, *, ttl_s: float = TTL_S, clock: Callable[[], float] = time.time
 ) -> Tokens:
     """The cell's tokens, with its secrets read."""
-    tokens = Tokens(link, keys, ttl_s=ttl_s, clock=clock)
-    await tokens._refresh()
-    return tokens
+    return Tokens(await open_ring(link, keys), ttl_s=ttl_s, clock=clock)
 
 
 def _boot(claims: Mapping[str, object]) -> Boot:

@@ -39,3 +39,10 @@ async def theatre(browser: Browser, tmp_path: Path) -> AsyncIterator[Stage]:
     """A deployment with a room and two Workers that show the test card, and a live, `demo`, on one of them."""
     async with stage(browser, tmp_path) as made:
         yield made
+
+
+@pytest.fixture
+async def faces(browser: Browser, tmp_path: Path) -> AsyncIterator[Stage]:
+    """The same with Workers that speak."""
+    async with stage(browser, tmp_path, "avatar") as made:
+        yield made

@@ -17,6 +17,7 @@ from tests.integration.processes import START_S, Process, Processes, processes, 
 
 TESTCARD = "tests.browser.testcard:show"
 WAIT_S = 30.0
+LOUD, QUIET = 0.01, 0.001
 LOOK = """async () => {
   const pc = viewer.pc(), found = {
     frames: viewer.frames.length, connects: viewer.connects(), state: viewer.state,
@@ -36,6 +37,11 @@ LOOK = """async () => {
   });
   return found;
 }"""
+
+
+def epochs(found: dict[str, Any]) -> list[int]:
+    """The generations that the timeline shows."""
+    return [shown["epoch"] for shown in (found["state"] or {}).get("timeline", [])]
 
 
 class Watching:
@@ -78,6 +84,20 @@ class Watching:
         lasted = after["totalSamplesDuration"] - before["totalSamplesDuration"]
         power: float = (after["totalAudioEnergy"] - before["totalAudioEnergy"]) / max(lasted, 0.001)
         return math.sqrt(max(power, 0.0))
+
+    async def until_sound(self) -> None:
+        for _ in range(30):
+            if await self.energy(0.3) > LOUD:
+                return
+        raise AssertionError("no sound came")
+
+    async def until_quiet(self, wait_s: float = WAIT_S) -> float:
+        """Wait until it says nothing any more; how long that took."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while await self.energy(0.5) > QUIET:
+            assert loop.time() - began < wait_s, f"it still speaks after {wait_s:g} s"
+        return loop.time() - began
 
 
 class Stage:
@@ -129,7 +149,7 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(browser: Browser, folder: Path) -> AsyncIterator[Stage]:
+async def stage(browser: Browser, folder: Path, runtime: str = TESTCARD) -> AsyncIterator[Stage]:
     port = free_port()
     async with fleet(folder, room=f"http://127.0.0.1:{port}") as made, processes(made) as running:
         prepared = Stage(browser, made, running, port)
@@ -137,7 +157,7 @@ async def stage(browser: Browser, folder: Path) -> AsyncIterator[Stage]:
         running.started.append(await start("run", "dispatch", "--store", made.store_url, "--port", "0"))
         await prepared.start_room()
         for name in ("a", "b"):
-            await prepared.start_worker(name)
+            await prepared.start_worker(name, runtime)
         await running.workers_ready(2)
         await made.create("demo")
         yield prepared

@@ -4,8 +4,11 @@ Here the event loop is uvloop, as in the product; the unit tests run on asyncio'
 """
 
 import asyncio
+import shutil
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import pytest
 import structlog
@@ -35,3 +38,15 @@ async def server(kind: str) -> AsyncIterator[Address]:
     """The address of a fresh, empty server."""
     async with running_server(kind) as running:
         yield running.address
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with cert.pem, which signed itself and is therefore its own authority, and key.pem."""
+    if shutil.which("openssl") is None:
+        pytest.skip("NOT TESTED: TLS, because there is no openssl binary to make a certificate with")
+    folder = tmp_path_factory.mktemp("tls")
+    make = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=store -addext subjectAltName=IP:127.0.0.1"
+    files = ["-keyout", f"{folder}/key.pem", "-out", f"{folder}/cert.pem"]
+    subprocess.run([*make.split(), *files], check=True, capture_output=True)
+    return folder

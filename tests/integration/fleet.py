@@ -26,9 +26,10 @@ from dhsched.settings import DispatchSettings
 from dhsched.store.address import Address
 from dhsched.store.embedded import Embedded
 from dhsched.web import serve
-from dhsched.worker.run import WorkerSettings, run_worker
+from dhsched.worker.run import run_worker
 from dhsched.worker.runtime import Runtime
 from dhsched.worker.session import Session
+from dhsched.worker.settings import WorkerSettings
 from tests.servers import running_server
 
 

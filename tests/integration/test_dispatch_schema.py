@@ -1,7 +1,7 @@
 """Schemathesis against the served OpenAPI: whatever the document allows is served, whatever it forbids is refused.
 
-The configuration accepts 410 and 422 for well-formed requests (a live that has ended, a Pool that does not exist) and
-503 where a server error would otherwise be a failure (FULL is an answer). Everything else is checked.
+The configuration accepts 401, 410 and 422 for well-formed requests (a publish token that nobody issued, a live that
+has ended, a Pool that does not exist) and 503 where a server error would otherwise be a failure (FULL is an answer). Everything else is checked.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from tests.servers import running_server
 CONFIG = """
 [checks]
 not_a_server_error.expected-statuses = ["2xx", "3xx", "4xx", 503]
-positive_data_acceptance.expected-statuses = ["2xx", 404, 409, 410, 422, 503]
+positive_data_acceptance.expected-statuses = ["2xx", 401, 404, 409, 410, 422, 503]
 
 [phases.stateful]
 enabled = false

@@ -1,7 +1,5 @@
 """TLS: it works, and what does not fit is named. Certificates are made on the spot with openssl."""
 
-import shutil
-import subprocess
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,18 +12,6 @@ from dhsched.store.link import Link, LinkSettings
 from tests.servers import free_port, running_server
 
 SHORT = LinkSettings(connect_s=0.5)
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with cert.pem, which signed itself and is therefore its own authority, and key.pem."""
-    if shutil.which("openssl") is None:
-        pytest.skip("NOT TESTED: TLS, because there is no openssl binary to make a certificate with")
-    folder = tmp_path_factory.mktemp("tls")
-    make = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=store -addext subjectAltName=IP:127.0.0.1"
-    files = ["-keyout", f"{folder}/key.pem", "-out", f"{folder}/cert.pem"]
-    subprocess.run([*make.split(), *files], check=True, capture_output=True)
-    return folder
 
 
 @pytest.fixture

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 
+from dhsched.access.minting import Minter, find_key
 from tests.integration.fleet import Fleet, Record, fleet, until
 from tests.integration.processes import Process, Processes, processes, start, until_consumed
 from tests.integration.test_input_path import until_acked
@@ -165,14 +167,15 @@ async def test_sigterm_drains_and_a_second_one_exits(tmp_path: Path) -> None:
         assert await asyncio.wait_for(full.process.wait(), 20) == 1
 
 
-async def test_up_from_create_to_recovery() -> None:
+async def test_up_from_create_to_recovery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The walking skeleton: create, push, output, move, kill -9, reassign; then nothing is left behind."""
-    up = await start("up", "--any-port", "--workers", "2", "--runtime", "echo")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    up = await start("up", "--any-port", "--workers", "3", "--runtime", "echo")
     left: list[int] = []
     try:
-        await until(lambda: any("live watch" in line for line in up.printed), "a deployment", 60)
+        await until(lambda: any("live why" in line for line in up.printed), "a deployment", 60)
         left = children_of(up.pid)
-        assert len(left) >= 6, "store, 2 dispatch, infer, 2 Workers"
+        assert len(left) >= 7, "store, 2 dispatch, infer, 3 Workers"
         async with aiohttp.ClientSession() as http:
             await walk(up, http)
     finally:
@@ -184,8 +187,12 @@ async def walk(up: Process, http: aiohttp.ClientSession) -> None:
     where = {line.split()[0]: line.split() for line in up.printed if " pid " in line}
     lives, infer = f"{where['dispatch-1'][-1]}/v1/lives", where["infer-1"][-1]
 
+    assert (await http.get(lives)).status == 401, "up asks for its development key"
+    assert (Path(os.environ["XDG_STATE_HOME"]) / "dhsched" / "development-keys.json").stat().st_mode & 0o777 == 0o600
+    headers = await Minter(http, infer, find_key(infer)).headers()
+
     async def post(url: str, **body: Any) -> Any:
-        async with http.post(url, json=body) as response:
+        async with http.post(url, json=body, headers=headers) as response:
             assert response.status < 300, await response.text()
             return await response.json()
 
@@ -199,9 +206,13 @@ async def walk(up: Process, http: aiohttp.ClientSession) -> None:
     await asyncio.sleep(0.2)  # For the ack of the last item.
     os.kill(int(where[moved["worker"].partition("#")[0]][2]), signal.SIGKILL)
     await post(f"{infer}/v1/lives/hello/text", text="three")
-    back = await post(f"{lives}/hello/reassign", expected_epoch=moved["epoch"])
     await until_consumed(up, "hello", "three")
-    consumed = [(first["epoch"], 1, "one"), (moved["epoch"], 2, "two"), (back["epoch"], 3, "three")]
+    by_hand = await start("live", "move", "hello", "--url", where["dispatch-2"][-1])
+    assert await by_hand.process.wait() == 0
+    await post(f"{infer}/v1/lives/hello/text", text="four")
+    await until_consumed(up, "hello", "four")
+    third, fourth = moved["epoch"] + 1, moved["epoch"] + 2
+    consumed = [(first["epoch"], 1, "one"), (moved["epoch"], 2, "two"), (third, 3, "three"), (fourth, 4, "four")]
     assert up.consumed("hello") == consumed
 
 

@@ -18,6 +18,7 @@ import typer.main
 
 import dhsched
 from dhsched import cli
+from dhsched.cli import config
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.model import STEPS
 from dhsched.store import keys, replies, scripts
@@ -35,7 +36,9 @@ LAYERS = (
     {"types"},
     {"ownership", "placement", "settings", "failpoints", "wire"},
     {"store", "simulate", "outbox"},
-    {"tokens", "web"},
+    {"access"},
+    {"tokens"},
+    {"web"},
     {"dispatch", "infer", "worker", "room", "client", "trace"},
     {"avatar"},
     {"bench", "cli"},
@@ -213,6 +216,10 @@ def test_every_setting_of_the_link_is_documented() -> None:
     for setting in fields(LinkSettings):
         default = f"{setting.default:,}" if isinstance(setting.default, int) else setting.default
         assert f"| `{setting.name}` | {default} |" in page, f"docs/faults.md lacks {setting.name}, or its default"
+
+
+def test_the_page_of_settings_is_what_the_command_prints() -> None:
+    assert document("docs/configuration.md") == config.page(), "run `dhsched config --markdown > docs/configuration.md`"
 
 
 # -- documents

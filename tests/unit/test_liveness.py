@@ -85,7 +85,8 @@ def test_many_that_fall_silent_together_wait_one_more_ttl_and_then_go_a_few_at_a
     replica = Replica()
     fleet = beats(**{f"w{i:02d}": 7 for i in range(20)})
     assert replica.read_for(TTL_S, fleet) == []
-    assert replica.read(fleet).braked == 20
+    verdict = replica.read(fleet)
+    assert verdict.braked == 20 and verdict.silent == set(fleet), "nothing new should go to them"
     assert replica.read_for(TTL_S - 2 * STEP_S, fleet) == []
     gone = replica.read_for(3, fleet)
     assert 2 <= len(gone) <= 8, "two a second, not twenty at once"

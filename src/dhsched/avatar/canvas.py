@@ -180,8 +180,9 @@ class Layer:
         line = np.array(end, np.float32) - start
         axis = (np.arange(self.side, dtype=np.float32) + 0.5) / self._scale
         along = ((axis[None, :] - start[0]) * line[0] + (axis[:, None] - start[1]) * line[1]) / float(line @ line)
-        share = np.clip(along, 0, 1)[..., None]
-        return (np.array(first, np.float32) * (1 - share) + np.array(second, np.float32) * share).astype(np.float32)
+        share = np.clip(along, 0, 1).astype(np.float32)[..., None]
+        start_colour = np.array(first, np.float32)
+        return start_colour + (np.array(second, np.float32) - start_colour) * share
 
     def sprite(self) -> Sprite:
         """The layer at its size, cut to what it covers."""

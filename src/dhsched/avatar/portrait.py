@@ -28,7 +28,7 @@ from dhsched.avatar.canvas import (
 from dhsched.avatar.hair import BEHIND, FRONT, STRANDS
 from dhsched.avatar.looks import BACKGROUNDS, FACES, Backdrop, Look
 
-KEPT_MAX = 64  # Portraits: about a megabyte each at 320.
+KEPT_MAX = 64  # Of either picture; they have a third of a megabyte at 320.
 MIDDLE = DESIGN / 2
 BLACK, WHITE = (0, 0, 0), (255, 255, 255)
 
@@ -42,7 +42,6 @@ class Portrait:
     head: Sprite
 
 
-@lru_cache(maxsize=KEPT_MAX)
 def portrait(face: str, background: str, size: int) -> Portrait:
     look = FACES[face]
     return Portrait(look, _backdrop(look, BACKGROUNDS[background], size), _head(look, size))
@@ -51,6 +50,7 @@ def portrait(face: str, background: str, size: int) -> Portrait:
 # -- the backdrop
 
 
+@lru_cache(maxsize=KEPT_MAX)
 def _backdrop(look: Look, behind: Backdrop, size: int) -> Pixels:
     sheet = Layer(size)
     everything = np.ones((sheet.side, sheet.side), np.float32)
@@ -138,6 +138,7 @@ def face_outline(look: Look) -> Points:
     return smooth(mirrored(half))
 
 
+@lru_cache(maxsize=KEPT_MAX)
 def _head(look: Look, size: int) -> Sprite:
     sheet = Layer(size)
     _ears(sheet, look)

@@ -30,7 +30,7 @@ CHROMIUM = "DHSCHED_CHROMIUM"
 FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    *("--autoplay-policy=no-user-gesture-required", "--disable-features=WebRtcHideLocalIpsWithMdns"),
+    "--autoplay-policy=no-user-gesture-required",
 )
 POOL, DIGITAL_ID, LIVE = "bench", "bench", "bench"
 TEXT = "The machine that speaks to you may stop at any moment, and another one takes its place."

@@ -12,6 +12,7 @@ import typer
 import dhsched
 from dhsched.cli import (
     bench,
+    config,
     dead_letters,
     demo,
     digital_id,
@@ -24,6 +25,7 @@ from dhsched.cli import (
     recoveries,
     run,
     simulate,
+    token,
     top,
     up,
     worker,
@@ -42,9 +44,11 @@ app.add_typer(live.app, name="live")
 app.add_typer(worker.app, name="worker")
 app.add_typer(pool.app, name="pool")
 app.add_typer(digital_id.app, name="digital-id")
+app.add_typer(token.app, name="token")
 processes.add_to(run.app)
 live_input.add_to(live.app)
 app.command("up")(up.up)
+app.command("config")(config.config)
 app.command("demo")(demo.demo)
 app.command("why")(live.why)
 app.command("doctor")(doctor.doctor)

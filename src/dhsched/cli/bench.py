@@ -89,14 +89,29 @@ def avatar(
         float, typer.Option(min=1.0, max=600.0, help="Media time of each live that is measured.")
     ] = 20.0,
     rounds: Annotated[int, typer.Option(min=1, help="Alternating rounds; the median counts.")] = 5,
+    room: Annotated[
+        bool, typer.Option(help="Also a whole deployment with a browser; left out, and said, where there is none.")
+    ] = True,
+    kills: Annotated[int, typer.Option(min=1, max=1_000, help="Kills, and as many drains, that the browser sees.")] = 5,
 ) -> None:
-    """What a talking and an idle face cost."""
+    """What a talking and an idle face cost, and what a viewer sees of kills and drains."""
     from dhsched.worker.runtime import AVATAR, load_runtime
 
     load_runtime(AVATAR)  # Says what is missing.
     from dhsched.bench.avatar import Size, bench_avatar
 
-    print_result(bench_avatar(Size(seconds=seconds, rounds=rounds), _silent if json else typer.echo))
+    say = _silent if json else typer.echo
+    result = bench_avatar(Size(seconds=seconds, rounds=rounds), say)
+    if room:
+        from dhsched.bench import avatar_room
+
+        if avatar_room.chromium() is None:
+            typer.echo("no browser: room, offers and gaps are not measured; install chromium", err=True)
+        else:
+            size = avatar_room.Size(kills=kills, drains=kills)
+            with asyncio.Runner(loop_factory=_product_loop()) as runner:
+                result |= runner.run(avatar_room.bench_avatar_room(size, say))
+    print_result(result)
 
 
 @app.command()

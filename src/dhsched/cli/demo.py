@@ -9,19 +9,16 @@ import asyncio
 import json
 import os
 import signal
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from dhsched.cli.up import DIGITAL_ID, READY_S, Children, UpSettings
+from dhsched.cli.children import Children, UpSettings, deployment
 from dhsched.client import Client
 from dhsched.errors import DhschedError
-from dhsched.store.embedded import Embedded
 
 LIVE = "anna"
 STEP_S = 30.0  # For any one thing to happen.
@@ -88,18 +85,12 @@ def demo(
 async def run_demo(log_level: str) -> None:
     settings = UpSettings(workers=3, capacity=4, dispatch_ports=(0, 0), infer_port=0, log_level=log_level)
     story = Story()
-    with tempfile.TemporaryDirectory(prefix="dhsched-demo-") as locks:
-        async with Embedded(None) as store:
-            children = Children(settings, store.address.url(), Path(locks), hear=story.hear)
-            try:
-                typer.echo("starting a store, two Dispatch replicas, an Infer-Controller and three Workers ...")
-                await asyncio.wait_for(children.start(), READY_S)
-                async with Client(children.dispatch, children.infer) as client:
-                    await Tour(story, children, client).walk()
-            except TimeoutError:
-                raise DhschedError(f"not everything was up after {READY_S:g} s; try --log-level info") from None
-            finally:
-                await children.stop()
+    typer.echo("starting a store, two Dispatch replicas, an Infer-Controller and three Workers ...")
+    async with (
+        deployment(settings, story.hear) as (children, _),
+        Client(children.dispatch, children.infer, key=children.keys.admin) as client,
+    ):
+        await Tour(story, children, client).walk()
 
 
 class Tour:
@@ -121,7 +112,7 @@ class Tour:
             typer.echo(f"  epoch {row.epoch}  {row.worker:<12} because of {row.cause}")
 
     async def speak(self) -> None:
-        placed = await self.client.create(DIGITAL_ID, live_id=LIVE, wait_s=10)
+        placed = await self.client.create(LIVE, live_id=LIVE, wait_s=10)
         self.story.tell(f"created: live {LIVE} is on {placed.worker}, epoch {placed.epoch}")
         await self.say("Good evening.")
 

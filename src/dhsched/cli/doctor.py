@@ -222,9 +222,11 @@ async def _role(role: str, url: str) -> AsyncIterator[Finding]:
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
         yield _nobody(role, url, error)
         return
-    answer = body if isinstance(body, dict) else {}
+    answer = body if isinstance(body, dict) else {"not": "ours"}
     if response.status == 200 and answer.get("role") == role:
         yield Finding(role, "ok", f"{answer['instance']} is ready at {url}")
+    elif response.status == 200 and not answer:
+        yield Finding(role, "ok", f"ready at {url}, where access is by keys")
     elif "code" in answer:
         yield Finding(
             role, "broken", str(answer.get("detail")), "its log says more; a replica without a store waits for it"

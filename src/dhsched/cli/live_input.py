@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dhsched.access.minting import TENANT, TLS_CA, Minter, client_tls, find_key, origin
 from dhsched.errors import DhschedError
 
 if TYPE_CHECKING:
@@ -82,8 +83,8 @@ async def _push(url: str, live_id: str, body: dict[str, Any]) -> Any:
 
     try:
         async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=PUSH_S)) as http,
-            http.post(f"{url}/v1/lives/{live_id}/text", json=body) as response,
+            session(url, PUSH_S) as http,
+            http.post(f"{url}/v1/lives/{live_id}/text", json=body, headers=await access(http, url)) as response,
         ):
             return await answered(response)
     except (aiohttp.ClientError, TimeoutError) as error:
@@ -103,11 +104,11 @@ async def watched(url: str, live_id: str) -> AsyncIterator[tuple[str, dict[str, 
 
 async def server_sent(url: str, query: dict[str, str] | None = None) -> AsyncIterator[tuple[str, dict[str, Any]]]:
     """Server-sent events as they come: name and data."""
-    import aiohttp
-
     async with (
-        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as http,
-        http.get(url, params=query or {}, headers={"Accept": "text/event-stream"}) as response,
+        session(url, None) as http,
+        http.get(
+            url, params=query or {}, headers={"Accept": "text/event-stream", **await access(http, url)}
+        ) as response,
     ):
         if response.status != 200:
             await answered(response)
@@ -118,6 +119,21 @@ async def server_sent(url: str, query: dict[str, str] | None = None) -> AsyncIte
                 event = value
             elif name == "data":
                 yield event, json.loads(value)
+
+
+def session(url: str, total_s: float | None) -> aiohttp.ClientSession:
+    import aiohttp
+
+    tls = client_tls(os.environ.get(TLS_CA, "")) if url.startswith("https:") else True
+    timeout = aiohttp.ClientTimeout(total=total_s)
+    return aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(ssl=tls))
+
+
+async def access(http: aiohttp.ClientSession, url: str) -> dict[str, str]:
+    """The headers that say who we are at this server, and for which tenant."""
+    tenant = os.environ.get(TENANT)
+    server = origin(url)
+    return {**await Minter(http, server, find_key(server)).headers(), **({"X-Tenant": tenant} if tenant else {})}
 
 
 async def answered(response: aiohttp.ClientResponse) -> Any:

@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 
-from dhsched.cli.run import Cell, LogJson, LogLevel, StoreUrl
+from dhsched.cli.run import Access, Cell, Config, Insecure, LogJson, LogLevel, StoreUrl, TlsCert, TlsKey
 from dhsched.errors import BadSetting
+
+TlsCa = Annotated[str | None, typer.Option(help="The servers' authority, PEM (DHSCHED_TLS_CA).", metavar="FILE")]
 
 
 def add_to(family: typer.Typer) -> None:
@@ -31,6 +33,11 @@ def infer(
         str | None, typer.Option(metavar="URL", help="The room at which Workers publish (DHSCHED_INFER_ROOM).")
     ] = None,
     credit: Annotated[int | None, typer.Option(help="Unacked items per live (DHSCHED_INFER_CREDIT); 8.")] = None,
+    access: Access = None,
+    insecure: Insecure = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    config: Config = None,
     log_level: LogLevel = None,
     log_json: LogJson = None,
 ) -> None:
@@ -47,41 +54,39 @@ def infer(
 
 
 def worker(
-    pool: Annotated[str, typer.Option(help="The Pool it belongs to.")],
-    capacity: Annotated[int, typer.Option(min=1, max=100_000, help="Lives that it holds at once.")],
+    pool: Annotated[str | None, typer.Option(help="The Pool it belongs to (DHSCHED_WORKER_POOL).")] = None,
+    capacity: Annotated[int | None, typer.Option(help="Lives at once (DHSCHED_WORKER_CAPACITY).")] = None,
     runtime: Annotated[str, typer.Option(help="echo, null, avatar, or package.module:function.")] = "",
     exec_: Annotated[str, typer.Option("--exec", metavar="CMD", help="A command, run once per live.")] = "",
     dispatch: Annotated[str | None, typer.Option(metavar="URL,...", help="Dispatch (DHSCHED_DISPATCH).")] = None,
     name: Annotated[str | None, typer.Option(help="The machine's name; the host name.")] = None,
     device: Annotated[str | None, typer.Option(help="What is locked against a second Worker; the name.")] = None,
-    labels: Annotated[str, typer.Option(help="Separated by commas; they rank it.")] = "",
-    drain_s: Annotated[float, typer.Option(min=0, help="How long SIGTERM waits for its lives to move.")] = 600.0,
-    teardown_s: Annotated[float, typer.Option(min=0.1, help="For a runtime to stop before it is cancelled.")] = 10.0,
+    labels: Annotated[str | None, typer.Option(help="Separated by commas; they rank it.")] = None,
+    key_file: Annotated[
+        str | None, typer.Option(help="A file with an API key of role worker; or set DHSCHED_WORKER_KEY.")
+    ] = None,
+    tls_ca: TlsCa = None,
+    drain_s: Annotated[float | None, typer.Option(help="How long SIGTERM waits for its lives to move; 600.")] = None,
+    teardown_s: Annotated[float | None, typer.Option(help="For a runtime to stop before it is cancelled; 10.")] = None,
     locks: Annotated[Path | None, typer.Option(help="Where device locks lie.")] = None,
+    config: Config = None,
     log_level: LogLevel = None,
     log_json: LogJson = None,
 ) -> None:
     """A Worker: runs lives. SIGTERM drains it; a second one exits at once."""
+    given = {**locals(), "lock_folder": locks}
+    from dhsched.settings import settings_from
     from dhsched.web.logs import configure_logging
     from dhsched.worker.exec import Exec
-    from dhsched.worker.run import run
+    from dhsched.worker.run import run_here
     from dhsched.worker.runtime import load_runtime
+    from dhsched.worker.settings import WorkerSettings
 
     if bool(runtime) == bool(exec_):
         raise BadSetting("give either --runtime or --exec: one of them runs the lives")
-    configure_logging(level=log_level or "info", json=bool(log_json))
-    run(
-        Exec(exec_) if exec_ else load_runtime(runtime),
-        pool=pool,
-        capacity=capacity,
-        name=name,
-        device=device,
-        dispatch=dispatch,
-        labels=labels,
-        drain_s=drain_s,
-        teardown_s=teardown_s,
-        lock_folder=locks,
-    )
+    settings = settings_from(WorkerSettings, given)
+    configure_logging(level=settings.log_level, json=settings.log_json)
+    run_here(settings, Exec(exec_) if exec_ else load_runtime(runtime))
 
 
 def room(
@@ -100,6 +105,13 @@ def room(
     text: Annotated[
         bool | None, typer.Option("--text/--no-text", help="Viewers may type (DHSCHED_ROOM_TEXT); they may.")
     ] = None,
+    key_file: Annotated[
+        str | None, typer.Option(help="A file with an API key of role room; or set DHSCHED_ROOM_KEY.")
+    ] = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_ca: TlsCa = None,
+    config: Config = None,
     log_level: LogLevel = None,
     log_json: LogJson = None,
 ) -> None:

@@ -1,6 +1,7 @@
 """`dhsched run ROLE`: the processes. Each serves until SIGTERM or Ctrl-C; a second one exits at once.
 
-A flag wins over the environment, which wins over the default; `dhsched run ROLE --help` names the variables.
+A flag wins over the environment, which wins over the file that --config names, which wins over the default; `dhsched
+config ROLE` shows what that comes to.
 """
 
 from __future__ import annotations
@@ -16,6 +17,13 @@ app = typer.Typer(help="Run a process of dhsched in the foreground.", no_args_is
 StoreUrl = Annotated[
     str | None, typer.Option(help="URL of the store (DHSCHED_STORE); without one, a store of its own.", metavar="URL")
 ]
+Config = Annotated[Path | None, typer.Option(help="A TOML file with settings (DHSCHED_CONFIG).", metavar="FILE")]
+Access = Annotated[str | None, typer.Option(help="open or keys: whether callers need a token (DHSCHED_ACCESS).")]
+Insecure = Annotated[
+    bool | None, typer.Option("--insecure", help="Open to everybody, and not on loopback only (DHSCHED_INSECURE).")
+]
+TlsCert = Annotated[str | None, typer.Option(help="Certificate chain, PEM (DHSCHED_TLS_CERT).", metavar="FILE")]
+TlsKey = Annotated[str | None, typer.Option(help="The certificate's key, PEM (DHSCHED_TLS_KEY).", metavar="FILE")]
 Cell = Annotated[str | None, typer.Option(help="The cell (DHSCHED_CELL); default main.")]
 LogLevel = Annotated[str | None, typer.Option(help="debug, info, warning or error (DHSCHED_LOG_LEVEL).")]
 LogJson = Annotated[bool | None, typer.Option("--log-json", help="Logs as JSON lines (DHSCHED_LOG_JSON).")]
@@ -34,6 +42,11 @@ def dispatch(
     port: Annotated[int | None, typer.Option(help="Port (DHSCHED_DISPATCH_PORT); 7400, and 0 is any.")] = None,
     name: Annotated[str | None, typer.Option(help="The replica's id (DHSCHED_DISPATCH_NAME); made up.")] = None,
     policy: Annotated[str | None, typer.Option(help="Placement policy (DHSCHED_DISPATCH_POLICY).")] = None,
+    access: Access = None,
+    insecure: Insecure = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    config: Config = None,
     log_level: LogLevel = None,
     log_json: LogJson = None,
 ) -> None:

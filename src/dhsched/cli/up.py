@@ -4,6 +4,9 @@ A store, two Dispatch replicas, an Infer-Controller, three Workers and, with the
 watch in it; each is a process of its own that can be killed. Without the extra the Workers print what they are given.
 Ctrl-C stops all of it. Nothing is left behind, not even after kill -9 of this process: each child watches a pipe from
 here (child.py), and the store's guardian does the same.
+
+Access is by keys, as it would be anywhere else: an admin's key is made for the verbs of this user and written down
+where they look (access/minting.py), one for the Workers, and one for the room.
 """
 
 from __future__ import annotations
@@ -12,62 +15,59 @@ import asyncio
 import importlib.util
 import os
 import signal
+import socket
 import sys
-import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dhsched.bench.processes import free_port
-from dhsched.errors import DhschedError
-from dhsched.store.embedded import Embedded
+from dhsched.access.minting import KeyFile
+from dhsched.cli.children import PRINTS, ROOM_PORT, Children, UpSettings, deployment
+from dhsched.errors import BadSetting
 
-READY_S = 60.0
-POOL, DIGITAL_ID, LIVE = "gpu", "demo", "demo"
-ROOM_PORT = 7402
-FACE, PRINTS = "avatar", "echo"
+FACE = "avatar"
 FACE_NEEDS = ("aiortc", "av", "cv2", "dhsched.avatar", "espeakng_loader", "numpy")
-UNSEEN = (PRINTS, "null")
-"""Runtimes that publish nothing: they need no room."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpSettings:
-    """How much of what, and where. Port 0 takes any free port."""
-
-    workers: int = 3
-    capacity: int = 4
-    dispatch_ports: tuple[int, int] = (7400, 7410)
-    infer_port: int = 7401
-    room_port: int = ROOM_PORT
-    runtime: str = PRINTS
-    data: Path | None = None
-    log_level: str = "warning"
+PORTS = (7400, 7410, 7401, ROOM_PORT)
 
 
 def up(
-    workers: Annotated[int, typer.Option(min=1, max=64, help="Workers.")] = 3,
+    workers: Annotated[
+        int, typer.Option(min=1, max=64, help="Workers; the last of several is in a Pool of its own.")
+    ] = 3,
     capacity: Annotated[int, typer.Option(min=1, max=10_000, help="Lives per Worker.")] = 4,
     any_port: Annotated[bool, typer.Option("--any-port", help="Free ports instead of 7400 to 7402 and 7410.")] = False,
     runtime: Annotated[
         str | None, typer.Option(help="As of `run worker`; avatar when its extra is installed, else echo.")
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="Keep the store's data here; without it, it is forgotten.")] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Keep the store's data here, and with it the lives; else it is forgotten.")
+    ] = None,
+    store: Annotated[
+        str | None, typer.Option(metavar="URL", help="Use this store; without one, a store of its own.")
+    ] = None,
+    access: Annotated[str, typer.Option(help="keys: with a development key of its own; open: without.")] = "keys",
     log_level: Annotated[str, typer.Option(help="Of all processes: debug, info, warning or error.")] = "warning",
 ) -> None:
     """Run a whole deployment on this machine: with the extra `avatar`, faces that speak; else Workers that print."""
+    if store is not None and data_dir is not None:
+        raise BadSetting("--data-dir is for a store of our own; with --store URL that one keeps the data")
+    taken = [] if any_port else [port for port in PORTS if not _free(port)]
+    if taken:
+        shown = ", ".join(str(port) for port in taken)
+        typer.echo(f"Port {shown} is taken, by another `dhsched up` perhaps: this one takes free ports instead.\n")
+    free_ones = any_port or bool(taken)
     settings = UpSettings(
         workers=workers,
         capacity=capacity,
-        dispatch_ports=(0, 0) if any_port else (7400, 7410),
-        infer_port=0 if any_port else 7401,
-        room_port=0 if any_port else ROOM_PORT,
+        dispatch_ports=(0, 0) if free_ones else (PORTS[0], PORTS[1]),
+        infer_port=0 if free_ones else PORTS[2],
+        room_port=0 if free_ones else PORTS[3],
         runtime=runtime or (FACE if has_face() else PRINTS),
-        data=data,
+        data=data_dir,
+        store=store,
         log_level=log_level,
+        access=access,
     )
     asyncio.run(run_up(settings))
 
@@ -77,161 +77,45 @@ def has_face() -> bool:
     return all(importlib.util.find_spec(module) is not None for module in FACE_NEEDS)
 
 
+def _free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
 async def run_up(settings: UpSettings) -> None:
     """Everything, until SIGINT or SIGTERM."""
     stop = asyncio.Event()
     for each in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(each, stop.set)
-    with tempfile.TemporaryDirectory(prefix="dhsched-up-") as locks:
-        async with Embedded(settings.data) as store:
-            children = Children(settings, store.address.url(), Path(locks))
-            try:
-                await asyncio.wait_for(children.start(), READY_S)
-                print_what_runs(children, store.pid)
-                await stop.wait()
-            except TimeoutError:
-                raise DhschedError(f"not everything was up after {READY_S:g} s; try --log-level info") from None
-            finally:
-                await children.stop()
+    async with deployment(settings) as (children, store_pid):
+        key = children.keys.admin
+        noted = {url: key for url in (*children.dispatch, children.infer) if key}
+        KeyFile().put(noted)
+        try:
+            print_what_runs(children, store_pid)
+            await stop.wait()
+        finally:
+            KeyFile().drop(noted)
 
 
-@dataclass(slots=True)
-class Child:
-    """One process, and where it listens."""
-
-    name: str
-    process: asyncio.subprocess.Process
-    url: asyncio.Future[str]
-
-
-class Children:
-    """The processes, in the order in which they were started."""
-
-    def __init__(
-        self, settings: UpSettings, store: str, locks: Path, hear: Callable[[str, bytes], None] | None = None
-    ) -> None:
-        """`hear` is given what the children print, line by line; without it, that goes to standard output."""
-        self.all: list[Child] = []
-        self.dispatch: list[str] = []
-        self.infer = ""
-        self.page = ""
-        self.runtime = settings.runtime
-        self._settings = settings
-        self._store = store
-        self._locks = locks
-        self._hear = hear or (lambda _name, line: os.write(sys.stdout.fileno(), line))
-        self._tasks: list[asyncio.Task[None]] = []
-        self._stopping = False
-
-    async def start(self) -> None:
-        settings = self._settings
-        # Workers are told where the room is by the Infer-Controller, which starts before it.
-        room_port = 0 if settings.runtime in UNSEEN else settings.room_port or free_port()
-        room = f"http://127.0.0.1:{room_port}" if room_port else ""
-        servers = [
-            await self._spawn(f"dispatch-{i}", "dispatch", "--store", self._store, "--port", str(port))
-            for i, port in enumerate(settings.dispatch_ports, 1)
-        ]
-        told = ("--room", room) if room else ()
-        servers.append(
-            await self._spawn("infer-1", "infer", "--store", self._store, "--port", str(settings.infer_port), *told)
-        )
-        *self.dispatch, self.infer = await asyncio.gather(*(each.url for each in servers))
-        if room:
-            where = ("--dispatch", ",".join(self.dispatch), "--infer", self.infer)
-            await (await self._spawn("room-1", "room", "--port", str(room_port), *where)).url
-        await self._configure()
-        for i in range(1, settings.workers + 1):
-            await self._spawn(
-                *(f"worker-{i}", "worker", "--runtime", settings.runtime, "--pool", POOL),
-                *("--capacity", str(settings.capacity), "--locks", str(self._locks)),
-                *("--dispatch", ",".join(self.dispatch)),
-            )
-        await self._workers_ready()
-        if room:
-            await self._create()
-            self.page = f"{room}/live/{LIVE}"
-
-    async def stop(self) -> None:
-        """Close the pipes: each child exits by itself."""
-        self._stopping = True
-        for child in self.all:
-            assert child.process.stdin is not None
-            child.process.stdin.close()
-        await asyncio.gather(*(child.process.wait() for child in self.all))
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _spawn(self, name: str, role: str, *arguments: str) -> Child:
-        command = [sys.executable, "-m", "dhsched.cli.child", "run", role, "--name", name, *arguments]
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            "--log-level",
-            self._settings.log_level,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for us; they follow.
-        )
-        child = Child(name, process, asyncio.get_running_loop().create_future())
-        self.all.append(child)
-        self._tasks.append(asyncio.create_task(self._follow(child)))
-        return child
-
-    async def _follow(self, child: Child) -> None:
-        """Pass on what a child prints; note where it listens, and that it ended."""
-        assert child.process.stdout is not None
-        async for line in child.process.stdout:
-            if not child.url.done() and b" listens on " in line:
-                child.url.set_result(line.decode().split()[-1])
-            else:
-                self._hear(child.name, line)
-        status = await child.process.wait()
-        if not child.url.done():
-            child.url.set_exception(DhschedError(f"{child.name} ended with status {status} before it listened"))
-            child.url.exception()  # Somebody may have given up waiting for it.
-        if not self._stopping:
-            typer.echo(f"{child.name} ended with status {status}", err=True)
-
-    async def _configure(self) -> None:
-        import aiohttp  # Late, as in all verbs: it takes longer to load than most of them to run.
-
-        pool, digital_id = f"/v1/pools/{POOL}", f"/v1/digital-ids/{DIGITAL_ID}"
-        async with aiohttp.ClientSession(self.dispatch[0], raise_for_status=True) as http:
-            async with http.put(pool, json={}):
-                pass
-            async with http.put(digital_id, json={"pools": [{"pool": POOL}]}):
-                pass
-
-    async def _create(self) -> None:
-        """A live to look at. With kept data it may be there already, or have ended: then the page says so."""
-        import aiohttp
-
-        async with aiohttp.ClientSession(self.dispatch[0]) as http:
-            body = {"live_id": LIVE, "digital_id": DIGITAL_ID}
-            async with http.post(f"/v1/lives?wait_s={READY_S / 2:g}", json=body) as response:
-                if response.status not in (200, 201, 410):
-                    raise DhschedError(f"the live {LIVE} could not be created: {await response.text()}")
-
-    async def _workers_ready(self) -> None:
-        import aiohttp
-
-        async with aiohttp.ClientSession(self.dispatch[0], raise_for_status=True) as http:
-            while True:
-                async with http.get("/v1/workers") as response:
-                    found = (await response.json())["workers"]
-                if len(found) >= self._settings.workers:
-                    return
-                await asyncio.sleep(0.1)
-
-
-def print_what_runs(children: Children, store_pid: int) -> None:
-    lines = ["dhsched is up. Ctrl-C stops everything.", "", f"  store       pid {store_pid}"]
-    does = f"runs {children.runtime}" if children.page else "prints what it is given below"
-    for child in children.all:
-        where = child.url.result() if child.url.done() else does
+def print_what_runs(children: Children, store_pid: int | None) -> None:
+    settings = children.settings
+    lines = ["dhsched is up. Ctrl-C stops everything.", ""]
+    if store_pid is not None:
+        lines.append(f"  store       pid {store_pid}")
+    does = f"runs {settings.runtime}" if children.page else "prints what it is given below"
+    for number, child in enumerate(children.all, 1 - (len(children.all) - settings.workers)):
+        where = child.url.result() if child.url.done() else f"{does}, Pool {settings.pool_of(number)}"
         lines.append(f"  {child.name:<11} pid {child.process.pid:<8} {where}")
-    dispatch, infer = children.dispatch[0], children.infer
+    # The defaults of the verbs are these addresses, so that what there is to type stays short.
+    usual = settings.infer_port == PORTS[2]
+    at = "" if usual else f" --url {children.dispatch[0]}"
+    infer = "" if usual else f" --infer {children.infer}"
     if children.page:
         lines += ["", "Open this in a browser, type, and kill the Worker that it names:", f"  {children.page}"]
     elif not has_face():
@@ -239,9 +123,9 @@ def print_what_runs(children: Children, store_pid: int) -> None:
     lines += [
         "",
         "Try, in another terminal:",
-        f"  dhsched live create demo --id hello --url {dispatch}",
-        f'  dhsched live push hello "Hello, world." --boundary --infer {infer}',
-        f"  dhsched live watch hello --infer {infer}",
+        f"  dhsched live create anna --id hello{at}",
+        f'  dhsched live push hello "Hello, world." --boundary{infer}',
+        f"  dhsched live why hello{at}",
         "",
     ]
     os.write(sys.stdout.fileno(), ("\n".join(lines) + "\n").encode())

@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import aiohttp
 import msgspec
 
+from dhsched.access.minting import Minter, find_key
 from dhsched.errors import BadAddress, DhschedError
 
 AGAIN = frozenset({"STORE_UNAVAILABLE", "BUSY", "NOT_READY", "INTERNAL", "STARTING", "RATE_LIMITED"})
@@ -38,7 +39,10 @@ class Unreachable(DhschedError):
 class Replicas:
     """The replicas of one role. The one that answered last is asked first."""
 
-    def __init__(self, role: str, urls: str | Sequence[str], http: aiohttp.ClientSession, deadline_s: float) -> None:
+    def __init__(
+        self, role: str, urls: str | Sequence[str], http: aiohttp.ClientSession, deadline_s: float, key: str | None = ""
+    ) -> None:
+        """`key` is an API key that mints tokens where they are needed; None looks for one, as the command line does."""
         given = [urls] if isinstance(urls, str) else list(urls)
         self.urls = [url.strip().rstrip("/") for each in given for url in each.split(",") if url.strip()]
         for url in self.urls:
@@ -48,6 +52,7 @@ class Replicas:
         if not self.urls:
             raise BadAddress(f"no address of {role} was given")
         self.role = role
+        self._minters = {url: Minter(http, url, find_key(url) if key is None else key) for url in self.urls}
         self._http = http
         self._deadline_s = deadline_s
         self._at = 0
@@ -61,6 +66,10 @@ class Replicas:
     def next(self) -> None:
         """This one does not answer: go to another one."""
         self._at = (self._at + 1) % len(self.urls)
+
+    async def access(self) -> dict[str, str]:
+        """The headers that show our token at the current replica; none without a key."""
+        return await self._minters[self.url].headers()
 
     async def call(
         self,
@@ -107,9 +116,11 @@ class Replicas:
     async def _once(self, method: str, target: str, body: Any, headers: Mapping[str, str], timeout_s: float) -> bytes:
         timeout = aiohttp.ClientTimeout(total=max(0.01, timeout_s))
         sent = None if body is None else msgspec.json.encode(body)
-        said = {"Content-Type": "application/json", **headers}
+        said = {"Content-Type": "application/json", **await self.access(), **headers}
         async with self._http.request(method, self.url + target, data=sent, headers=said, timeout=timeout) as response:
             raw = await response.read()
+            if response.status == 401:
+                self._minters[self.url].forget()
             if response.status >= 400:
                 raise refusal(response.status, raw, response.headers.get("Retry-After"))
             return raw

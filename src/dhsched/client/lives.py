@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 import aiohttp
 import msgspec
 
+from dhsched.access.minting import TLS_CA, client_tls
 from dhsched.client import models as m
 from dhsched.client.calls import Refused, Replicas, Unreachable, refusal
 from dhsched.client.stream import Stream
@@ -32,8 +34,10 @@ class Event(NamedTuple):
 class Client:
     """One deployment. Use it as a context, from one event loop.
 
-    `dispatch` and `infer` are addresses, one or many: when one does not answer, the next is asked. `token` goes along
-    with every call. `deadline_s` is for one call, all tries included.
+    `dispatch` and `infer` are addresses, one or many: when one does not answer, the next is asked. `key` is an API key,
+    whose tokens go along with every call and are renewed in time; without one it is looked for in DHSCHED_KEY and
+    DHSCHED_KEY_FILE. `token` is a token instead. `tenant` is for an admin's key: whose lives are meant. `deadline_s` is
+    for one call, all tries included.
     """
 
     def __init__(
@@ -41,22 +45,28 @@ class Client:
         dispatch: str | Sequence[str] = DISPATCH,
         infer: str | Sequence[str] = INFER,
         *,
+        key: str | None = None,
         token: str | None = None,
+        tenant: str | None = None,
         deadline_s: float = 30.0,
     ) -> None:
         self._given = (dispatch, infer)
-        self._token = token
+        self._key = "" if token else key
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        if tenant:
+            self._headers["X-Tenant"] = tenant
         self._deadline_s = deadline_s
         self._http: aiohttp.ClientSession | None = None
         self._dispatch: Replicas
         self._infer: Replicas
 
     async def __aenter__(self) -> Self:
-        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
-        http = aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=None))
+        connector = aiohttp.TCPConnector(ssl=client_tls(os.environ.get(TLS_CA, "")))
+        timeout = aiohttp.ClientTimeout(total=None)
+        http = aiohttp.ClientSession(headers=self._headers, timeout=timeout, connector=connector)
         try:
-            self._dispatch = Replicas("dispatch", self._given[0], http, self._deadline_s)
-            self._infer = Replicas("infer", self._given[1], http, self._deadline_s)
+            self._dispatch = Replicas("dispatch", self._given[0], http, self._deadline_s, self._key)
+            self._infer = Replicas("infer", self._given[1], http, self._deadline_s, self._key)
         except BaseException:
             await http.close()
             raise
@@ -136,6 +146,14 @@ class Client:
         """Cancel a drain: the Worker takes lives again."""
         await self._dispatch.call("DELETE", "workers", worker, "drain")
 
+    async def put_pool(self, pool: str, config: Mapping[str, Any]) -> None:
+        """Make or replace a Pool, whole."""
+        await self._dispatch.call("PUT", "pools", pool, body=dict(config))
+
+    async def put_digital_id(self, digital_id: str, config: Mapping[str, Any]) -> None:
+        """Make or replace a DigitalID, whole."""
+        await self._dispatch.call("PUT", "digital-ids", digital_id, body=dict(config))
+
     async def _pages(self, what: str, filters: Mapping[str, str]) -> AsyncIterator[Any]:
         after = None
         while True:
@@ -200,7 +218,7 @@ class Client:
         assert self._http is not None
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=SILENCE_S)
         url = f"{self._infer.url}/v1/lives/{live_id}/events"
-        async with self._http.get(url, timeout=timeout) as response:
+        async with self._http.get(url, timeout=timeout, headers=await self._infer.access()) as response:
             if response.status != 200:
                 raise refusal(response.status, await response.read(), response.headers.get("Retry-After"))
             name = ""

@@ -123,7 +123,11 @@ class Stream:
             self._trouble = "it hung up"
             try:
                 async with self._http.ws_connect(
-                    url, params={"producer": self._producer}, heartbeat=HEARTBEAT_S, timeout=aiohttp.ClientWSTimeout()
+                    url,
+                    params={"producer": self._producer},
+                    headers=await self._replicas.access(),
+                    heartbeat=HEARTBEAT_S,
+                    timeout=aiohttp.ClientWSTimeout(),
                 ) as socket:
                     answered = await self._serve(socket)
                 if answered:
@@ -133,6 +137,9 @@ class Stream:
                     self._fail(Refused(error.status, {"detail": f"stream to live {self.live_id}: {error.message}"}))
                     break
                 self._trouble = str(error)
+            except DhschedError as error:  # Our API key is refused.
+                self._fail(error)
+                break
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 self._trouble = str(error) or type(error).__name__
             finally:

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from aiohttp import web
 
+from dhsched.access.ring import KeyRing, open_ring
 from dhsched.dispatch import worker_link
 from dhsched.dispatch.admin import Configuration, Workers
 from dhsched.dispatch.context import DispatchContext, Metrics
@@ -20,6 +21,7 @@ from dhsched.dispatch.events import Events
 from dhsched.dispatch.fleet_metrics import FleetMetrics
 from dhsched.dispatch.fleet_view import Fleet
 from dhsched.dispatch.handoffs import Handoffs
+from dhsched.dispatch.keys import KeyEndpoints
 from dhsched.dispatch.liveness import Liveness
 from dhsched.dispatch.lives import Lives
 from dhsched.dispatch.loops import Round, running
@@ -40,7 +42,7 @@ from dhsched.store.link import LinkSettings
 from dhsched.store.reads import Reads
 from dhsched.store.redis import RedisStore
 from dhsched.types import check_id
-from dhsched.web import Endpoint, Service, make_app, serve
+from dhsched.web import MINT, Endpoint, Service, listener_tls, make_app, open_gate, serve
 
 HANDOFFS_S = 1.0  # Between two looks at how far new generations have come.
 PING_S = 1.0  # For the store to answer /readyz.
@@ -55,7 +57,15 @@ async def run_dispatch(settings: DispatchSettings, stop: asyncio.Event, say: Cal
         running(loops(context), rng=context.rng),
     ):
         app = dispatch_app(context)
-        await serve(app, host=settings.host, port=settings.port, stop_s=settings.stop_s, say=say, stop=stop)
+        await serve(
+            app,
+            host=settings.host,
+            port=settings.port,
+            stop_s=settings.stop_s,
+            say=say,
+            stop=stop,
+            tls=listener_tls(settings),
+        )
 
 
 @asynccontextmanager
@@ -72,12 +82,16 @@ async def open_context(
         fleet = Fleet(reads, settings)
         await fleet.start()
         stack.push_async_callback(fleet.stop)
-        context = make_context(store, reads, fleet, settings)
+        ring = await open_ring(store.link, store.keys)
+        context = make_context(store, reads, ring, fleet, settings)
+        context.service.gate = await stack.enter_async_context(open_gate(settings, ring))
         stack.push_async_callback(context.events.written)
         yield context
 
 
-def make_context(store: RedisStore, reads: Reads, fleet: Fleet, settings: DispatchSettings) -> DispatchContext:
+def make_context(
+    store: RedisStore, reads: Reads, ring: KeyRing, fleet: Fleet, settings: DispatchSettings
+) -> DispatchContext:
     """The context over what was opened."""
 
     async def ready() -> Sequence[str]:
@@ -90,6 +104,7 @@ def make_context(store: RedisStore, reads: Reads, fleet: Fleet, settings: Dispat
     context = DispatchContext(
         store=store,
         reads=reads,
+        ring=ring,
         fleet=fleet,
         settings=settings,
         service=service,
@@ -134,7 +149,7 @@ def endpoints(context: DispatchContext) -> list[Endpoint]:
         *(Recoveries(context), EventFeed(context)),
         PublishTokens(context),
     )
-    return [endpoint for part in parts for endpoint in part.endpoints()]
+    return [*(endpoint for part in parts for endpoint in part.endpoints()), MINT, *KeyEndpoints(context).endpoints()]
 
 
 async def missing(context: DispatchContext) -> list[str]:

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from dhsched.access.ring import KeyRing
 from dhsched.dispatch.drain import DrainNotes
 from dhsched.dispatch.events import Events
 from dhsched.dispatch.fleet_view import Fleet
@@ -29,8 +30,6 @@ from dhsched.types import live_key
 from dhsched.web import Asked, Service
 from dhsched.web.server import SECONDS_BUCKETS
 
-TENANT = "default"
-"""Everybody's tenant, until access control tells callers apart. Nothing else names it."""
 REMEMBERED_MAX = 4_096  # Choices kept for `why`.
 RETRY_S = 0.1  # Between two tries of a store call whose outcome is unknown.
 T = TypeVar("T")
@@ -123,6 +122,7 @@ class DispatchContext:
 
     store: RedisStore
     reads: Reads
+    ring: KeyRing
     fleet: Fleet
     settings: DispatchSettings
     service: Service
@@ -138,6 +138,8 @@ class DispatchContext:
     on_prepared: list[Callable[[str, Sequence[str]], None]] = field(default_factory=list)
     """Told the Worker and the tags of reserved slots that it has prepared, with each of its reports."""
     drain_notes: DrainNotes = field(default_factory=DrainNotes)
+    silent: frozenset[str] = frozenset()
+    """Workers that this replica would call lost, but for the brake: recovery tries them last."""
     _remembered: OrderedDict[str, Remembered] = field(default_factory=OrderedDict)
     _operations: count[int] = field(default_factory=lambda: count(1))
     _boot: str = field(default_factory=lambda: secrets.token_hex(6))
@@ -159,7 +161,7 @@ class DispatchContext:
 
     def tenant(self, asked: Asked) -> str:
         """Whose lives a request is about."""
-        return TENANT
+        return asked.caller.tenant
 
     def live(self, asked: Asked, live_id: str) -> str:
         return live_key(self.tenant(asked), live_id)

@@ -105,7 +105,8 @@ class EventFeed:
         try:
             found = await self._read(after, limit)  # Before the first byte, so that a failing store is a problem.
             response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
-            with self.context.service.parked():
+            service = self.context.service
+            with service.parked(), service.open_while(asked.caller, asked.request):
                 await self._tell(asked, response, found, after or "0-0")
             return response
         finally:

@@ -51,6 +51,8 @@ class Verdict:
 
     expire: tuple[tuple[str, int], ...]
     braked: int = 0
+    silent: frozenset[str] = frozenset()
+    """Who would be lost by now, but for the brake: nothing new should go there."""
 
 
 def judge(
@@ -59,26 +61,27 @@ def judge(
     """Take one reading of all beats; who has been silent for too long? `hung_up` has the beat at which they did."""
     away = hung_up or {}
     gap = watch.read_at is None or now - watch.read_at > GAP_S
-    silent = {
+    silences = {
         worker: known if known is not None and known.beat == seen.beat and not gap else Silence(seen.beat, now)
         for worker, seen in beats.items()
         if not seen.lost
         for known in (watch.silent.get(worker),)
     }
-    watch = replace(watch, read_at=now, silent=silent)
+    watch = replace(watch, read_at=now, silent=silences)
     overdue = sorted(
         (worker, silence.beat)
-        for worker, silence in silent.items()
+        for worker, silence in silences.items()
         if now - silence.since >= (min(ttl_s, HUNG_UP_S) if silence.beat <= away.get(worker, -1) else ttl_s)
     )
-    few = max(1, int(len(silent) * TOGETHER_SHARE))
+    few = max(1, int(len(silences) * TOGETHER_SHARE))
     if len(overdue) <= few:
         return replace(watch, braked_since=None), Verdict(tuple(overdue))
+    silent = frozenset(worker for worker, _ in overdue)
     since = watch.braked_since if watch.braked_since is not None else now
     watch = replace(watch, braked_since=since)
     if now - since < ttl_s or now - watch.last_expired < 1.0:
-        return watch, Verdict((), braked=len(overdue))
-    return replace(watch, last_expired=now), Verdict(tuple(overdue[:few]), braked=len(overdue))
+        return watch, Verdict((), len(overdue), silent)
+    return replace(watch, last_expired=now), Verdict(tuple(overdue[:few]), len(overdue), silent)
 
 
 class Liveness:
@@ -98,6 +101,7 @@ class Liveness:
         self._watch, verdict = judge(
             self._watch, beats, now=now, ttl_s=context.settings.worker_ttl_s, hung_up=context.hung_up
         )
+        context.silent = verdict.silent
         await self._brake(verdict.braked, len(beats))
         for worker, beat in verdict.expire:
             try:

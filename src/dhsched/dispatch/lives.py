@@ -10,10 +10,12 @@ from typing import Annotated, Any
 
 import msgspec
 
+from dhsched.access.gate import for_tenant
 from dhsched.dispatch import models as m
 from dhsched.dispatch.context import DispatchContext, settle
 from dhsched.dispatch.history import history_of
 from dhsched.dispatch.place import NoRoom, explanation_of, no_room, place_new
+from dhsched.errors import Forbidden
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.placing import Create
 from dhsched.ownership.state import Live
@@ -106,12 +108,14 @@ class Lives:
         body: m.CreateLive = asked.body
         live_id = self._live_id(asked, body)
         live = self.context.live(asked, live_id)
+        explained = is_set(asked.query.explain)
+        if explained and not asked.caller.admin:
+            raise Forbidden("an explanation names Workers and Pools, which only an admin's token may see")
         request = await find_digital_id(self.context, body.digital_id)
         attempt = await place_new(
             self.context, asked, live=live, create=as_create(body), request=request, wait_s=asked.query.wait_s
         )
         self.context.metrics.create_seconds.observe(time.perf_counter() - began)
-        explained = is_set(asked.query.explain)
         match attempt.outcome:
             case o.Committed() as done:
                 why = explanation_of(self.context, attempt.choice, done.refusals) if explained else None
@@ -144,7 +148,9 @@ class Lives:
     async def list(self, asked: Asked) -> m.LiveList:
         """A page of what the filters leave, by name. It looks at so many lives at most, and says where to go on."""
         query: m.ListQuery = asked.query
-        tenant = self.context.tenant(asked) if query.tenant is m.UNSET else check_id(query.tenant, "tenant")
+        tenant = asked.caller.tenant
+        if isinstance(query.tenant, str):
+            tenant = for_tenant(asked.caller, query.tenant).tenant
         after = "" if query.after is m.UNSET else check_id(query.after, "after")
         if query.worker is not m.UNSET:
             check_worker(query.worker)

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from dhsched.dispatch import models as m
 from dhsched.dispatch.context import DispatchContext
-from dhsched.tokens import BadToken, Tokens, open_tokens
+from dhsched.tokens import BadToken, Tokens
 from dhsched.web import Asked, Endpoint, Problem
 
 
 class PublishTokens:
-    """The endpoint for rooms, of one replica. The secrets are read when it is first asked."""
+    """The endpoint for rooms, of one replica."""
 
     def __init__(self, context: DispatchContext) -> None:
         self.context = context
-        self._tokens: Tokens | None = None
 
     def endpoints(self) -> list[Endpoint]:
         return [
@@ -36,14 +35,13 @@ class PublishTokens:
         ]
 
     async def show(self, asked: Asked) -> m.PublishingOut:
-        if self._tokens is None:
-            self._tokens = await open_tokens(self.context.store.link, self.context.store.keys)
         try:
-            publishing = await self._tokens.read_publish(asked.body.token)
+            publishing = await Tokens(self.context.ring).read_publish(asked.body.token)
         except BadToken as error:
             raise Problem("UNAUTHORIZED", str(error)) from error
-        live_id = publishing.live.partition("/")[2]
-        record = await self.context.reads.live(publishing.live)
+        tenant, _, live_id = publishing.live.partition("/")
+        ours = asked.caller.admin or tenant == asked.caller.tenant
+        record = await self.context.reads.live(publishing.live) if ours else None
         if record is None:
             raise Problem("NOT_FOUND", f"live {live_id} is not there any more; stop publishing", live_id=live_id)
         current = record.current

@@ -81,7 +81,10 @@ class Recovery:
             here_first = here_first and not again
         operation = context.operation()
         asking = structs.replace(
-            request, first=work.worker if here_first else None, last=None if here_first else work.worker
+            request,
+            first=work.worker if here_first else None,
+            last=None if here_first else work.worker,
+            avoid=request.avoid | context.silent,
         )
         try:
             attempt = await place_once(

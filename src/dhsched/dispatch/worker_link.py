@@ -19,16 +19,17 @@ from typing import Any
 import structlog
 from aiohttp import WSMsgType, web
 
+from dhsched.access.callers import Caller
 from dhsched.dispatch.blaming import HOW_TO_UNDO, blame_of_name
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.draining import ask_for_drain
-from dhsched.errors import DhschedError, StoreError, StoreRefused
+from dhsched.errors import DhschedError, Forbidden, StoreError, StoreRefused
 from dhsched.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
 from dhsched.store.api import TERMS_LOST_MAX
 from dhsched.store.controllers import list_controllers
-from dhsched.tokens import BadToken, Boot, Tokens, open_tokens
-from dhsched.web import upgraded
+from dhsched.tokens import BadToken, Boot, Tokens
+from dhsched.web import caller_of, upgraded
 from dhsched.web.problems import problem_from
 from dhsched.wire import (
     FRAME_BYTES_MAX,
@@ -63,7 +64,7 @@ RENEW_S = 6 * 3600.0  # A link that lasts gets a new token this often: it must b
 
 def routes(context: DispatchContext) -> list[web.RouteDef]:
     """What the application serves of this."""
-    return [web.get(PATH, WorkerLinks(context).serve)]
+    return [web.get(PATH, WorkerLinks(context).serve, name="worker_link")]
 
 
 class WorkerLinks:
@@ -86,7 +87,7 @@ class WorkerLinks:
         outbox = Outbox(socket.send_bytes)
         sending = asyncio.create_task(outbox.run())
         abort_if_failed(sending, request.transport)
-        link = WorkerLink(self, outbox)
+        link = WorkerLink(self, outbox, caller_of(request))
         try:
             if await self._started(outbox):
                 await self._listen(socket, link)
@@ -137,11 +138,10 @@ class WorkerLinks:
             async with self._starting:
                 if self.tokens is None:
                     store = self.context.store
-                    tokens = await open_tokens(store.link, store.keys)
                     await store.link.subscribe(store.keys.of("dispatch", self.context.replica), self._on_hint)
                     await self._read_controllers()
                     self._minder = asyncio.create_task(self._mind(), name="worker links")
-                    self.tokens = tokens
+                    self.tokens = Tokens(self.context.ring)
         except StoreError as error:
             outbox.put(said_of(error))
             return False
@@ -175,7 +175,8 @@ class WorkerLinks:
 class WorkerLink:
     """One connection. Before it has said who it is, by registering or by its token, it can do nothing."""
 
-    def __init__(self, links: WorkerLinks, outbox: Outbox) -> None:
+    def __init__(self, links: WorkerLinks, outbox: Outbox, caller: Caller) -> None:
+        self._caller = caller
         self.outbox = outbox
         self.boot: Boot | None = None
         self.over = False
@@ -210,7 +211,7 @@ class WorkerLink:
             self.outbox.put(said_of(error))
         except DhschedError as error:
             log.warning("ending a Worker's link", worker=self.boot.worker if self.boot else "", why=str(error))
-            self.outbox.put(Problem("UNAUTHORIZED" if isinstance(error, BadToken) else "BAD_REQUEST", str(error)))
+            self.outbox.put(said_of(error))
             self.leave()
 
     async def _hear(self, said: FromWorker) -> None:
@@ -221,6 +222,8 @@ class WorkerLink:
                 tokens = self._links.tokens
                 assert tokens is not None
                 proven = await tokens.read(said.token)
+                if self._caller.worker not in ("", proven.boot.worker):
+                    raise BadToken("the link was opened with another boot's token")
                 if proven.renew:
                     self._renew_at = 0
                 self._is(proven.boot)
@@ -241,6 +244,7 @@ class WorkerLink:
                 self._end(Gone())
 
     async def _register(self, said: Register) -> None:
+        self._check_bounds(said)
         replaced = await self._is_there(said.replaces)
         outcome = await self._context.store.register_worker(
             name=said.name,
@@ -250,6 +254,9 @@ class WorkerLink:
             labels=said.labels,
             replaces=said.replaces,
         )
+        if outcome.worker.rpartition("#")[0] != said.name:
+            # The boot's secret belongs to a Worker of another name: whoever says it here is not that Worker.
+            raise Forbidden(f"boot {said.boot} is not of a Worker named {said.name}; make up another one")
         boot = Boot(outcome.worker, said.boot, said.name, said.pool, said.capacity)
         self._is(boot)
         self._told = controllers = self._links.controllers
@@ -284,6 +291,15 @@ class WorkerLink:
         keys = self._context.reads.keys
         name, gone = await self._context.reads.link.call("HMGET", keys.of("worker", worker), "name", "gone")
         return name is not None and gone != b"1"
+
+    def _check_bounds(self, said: Register) -> None:
+        """Only what the key may register, where there are keys; a boot token registers nothing."""
+        caller = self._caller
+        if caller.worker:
+            raise Forbidden(f"this link was opened by boot {caller.worker}, which does not register others")
+        refused = caller.bounds.refusal(name=said.name, pool=said.pool, capacity=said.capacity, replaces=said.replaces)
+        if refused:
+            raise Forbidden(f"{refused}; use another key, or another name, Pool or capacity")
 
     def _is(self, boot: Boot) -> None:
         self.boot = boot
@@ -377,5 +393,7 @@ class WorkerLink:
 
 
 def said_of(error: Exception) -> Problem:
+    if isinstance(error, BadToken):
+        return Problem("UNAUTHORIZED", str(error))
     problem = problem_from(error)
     return Problem(problem.code if problem else "INTERNAL", str(error))

@@ -10,12 +10,13 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 import structlog
 from aiohttp import web
 
+from dhsched.access.ring import open_ring
 from dhsched.errors import BadSetting, StoreError
 from dhsched.infer import events, push_text, stream
 from dhsched.infer.context import InferContext, Metrics
@@ -29,8 +30,8 @@ from dhsched.store.controllers import ANNOUNCE_S, Controller, announce, withdraw
 from dhsched.store.reads import Reads
 from dhsched.store.redis import RedisStore
 from dhsched.store.scripts import Script
-from dhsched.tokens import open_tokens
-from dhsched.web import Service, make_app, serve
+from dhsched.tokens import Tokens
+from dhsched.web import MINT, Service, listener_tls, make_app, open_gate, serve
 
 log = structlog.get_logger(__name__)
 
@@ -76,22 +77,24 @@ async def open_infer(
     async with (
         await RedisStore.open(address, cell=settings.cell, limits=limits, settings=linked, scripts=scripts) as store,
         await Reads.open(address, cell=settings.cell) as reads,
+        AsyncExitStack() as stack,
     ):
 
         async def ready() -> Sequence[str]:
             return () if store.link.state == "connected" else ("the store cannot be reached",)
 
+        ring = await open_ring(store.link, store.keys)
         service = Service(role="infer", instance=name, ready=ready, in_flight_max=settings.in_flight_max)
+        service.gate = await stack.enter_async_context(open_gate(settings, ring))
         holder = Holder(store, settings.credit)
         metrics = Metrics(service.registry)
         metrics.watch(holder)
         context = InferContext(
             store=store, reads=reads, settings=settings, service=service, metrics=metrics, holder=holder
         )
-        tokens = await open_tokens(store.link, store.keys)
-        pulls = PullText(context, tokens)
+        pulls = PullText(context, Tokens(ring))
         raw = [*pulls.routes(), *stream.routes(context), *events.routes(context)]
-        app = make_app(service, push_text.endpoints(context), raw)
+        app = make_app(service, [*push_text.endpoints(context), MINT], raw)
         app.on_shutdown.append(context.close_sockets)
         await store.link.subscribe(store.keys.of("infer", name), holder.on_hint)
         minding = asyncio.create_task(holder.mind_link(), name="hints")
@@ -122,5 +125,11 @@ async def run_infer(
                 say(url)
 
         await serve(
-            infer.app, host=settings.host, port=settings.port, stop_s=settings.stop_s, say=listening, stop=served
+            infer.app,
+            host=settings.host,
+            port=settings.port,
+            stop_s=settings.stop_s,
+            say=listening,
+            stop=served,
+            tls=listener_tls(settings),
         )

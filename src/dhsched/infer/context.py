@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from dhsched.access.callers import Caller
 from dhsched.errors import StoreUnavailable
 from dhsched.infer.held import Holder
 from dhsched.infer.settings import InferSettings
@@ -29,8 +30,6 @@ from dhsched.types import Kind, live_key
 from dhsched.web import Problem, Service
 from dhsched.web.server import SECONDS_BUCKETS
 
-TENANT = "default"
-"""As in dispatch/context.py: everybody's tenant, until access control tells callers apart."""
 RETRY_S = 0.1  # Between two tries of an append whose outcome is unknown.
 
 
@@ -89,8 +88,8 @@ class InferContext:
     streams: int = 0
     sockets: dict[web.WebSocketResponse, asyncio.Transport | None] = field(default_factory=dict)
 
-    def live(self, live_id: str) -> str:
-        return live_key(TENANT, live_id)
+    def live(self, caller: Caller, live_id: str) -> str:
+        return live_key(caller.tenant, live_id)
 
     def check_room(self) -> None:
         """A full store must keep room for what frees it: acks, departs, ends."""

@@ -21,7 +21,7 @@ from aiohttp import web
 from dhsched.errors import DhschedError, StoreError
 from dhsched.infer.context import InferContext
 from dhsched.ownership.state import Row
-from dhsched.web import Problem, problem_from
+from dhsched.web import Problem, caller_of, problem_from
 
 KEEP_ALIVE_S = 10.0
 FIELDS = (
@@ -78,7 +78,7 @@ def routes(context: InferContext) -> list[web.RouteDef]:
     async def serve(request: web.Request) -> web.StreamResponse:
         try:
             live_id = request.match_info["live_id"]
-            live = context.live(live_id)
+            live = context.live(caller_of(request), live_id)
             if context.streams >= context.settings.streams_max:
                 raise Problem("BUSY", f"{context.streams} streams and watchers are open, as many as are taken")
             first = await look(context, live, Look())
@@ -88,11 +88,12 @@ def routes(context: InferContext) -> list[web.RouteDef]:
             return (problem_from(error) or Problem("INTERNAL", str(error))).response()
         context.streams += 1
         try:
-            return await watch(context, request, live_id, live, first)
+            with context.service.open_while(caller_of(request), request):
+                return await watch(context, request, live_id, live, first)
         finally:
             context.streams -= 1
 
-    return [web.get("/v1/lives/{live_id}/events", serve)]
+    return [web.get("/v1/lives/{live_id}/events", serve, name="watch_live")]
 
 
 async def watch(

@@ -73,7 +73,7 @@ class PullText:
         self.peers: set[PullPeer] = set()
 
     def routes(self) -> list[web.RouteDef]:
-        return [web.get(PATH, self.serve)]
+        return [web.get(PATH, self.serve, name="pull_link")]
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         socket = web.WebSocketResponse(heartbeat=HEARTBEAT_S, max_msg_size=FRAME_BYTES_MAX)

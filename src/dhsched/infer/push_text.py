@@ -49,7 +49,7 @@ def endpoints(context: InferContext) -> Sequence[Endpoint]:
         began = time.perf_counter()
         body: PushText = asked.body
         live_id = asked.path.live_id
-        live = context.live(live_id)
+        live = context.live(asked.caller, live_id)
         context.check_room()
         payload = payload_of(body.kind, body.text, body.config, context.settings.text_bytes_max)
         given = body.request_id if isinstance(body.request_id, str) else asked.header(IDEMPOTENCY_KEY.name)

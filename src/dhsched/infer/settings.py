@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dhsched.settings import bounded, check, free, one_of
+from dhsched.settings import ACCESS, INSECURE, KEY_RATE, TLS_CERT, TLS_KEY, bounded, check, free, one_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +14,7 @@ class InferSettings:
 
     ROLE: ClassVar[str] = "infer"
 
-    store: str | None = free(None, "The store's URL; Dispatch must use the same one.")
+    store: str | None = free(None, "The store's URL; Dispatch must use the same one.", secret=True)
     cell: str = free("main", "The cell; one deployment is one cell.")
     host: str = free("127.0.0.1", "Where to listen.")
     port: int = bounded(7401, 0, 65535, "Where to listen; 0 takes any free port.")
@@ -31,6 +31,11 @@ class InferSettings:
     memory_max: float = bounded(0.9, 0.1, 1.0, "The share of the store's memory past which input is refused.")
     watch_s: float = bounded(0.2, 0.02, 10, "Between two looks at a live whose events are watched.")
     stop_s: float = bounded(5, 0, 600, "For requests in flight when the controller stops.")
+    access: str = ACCESS
+    insecure: bool = INSECURE
+    tls_cert: str = TLS_CERT
+    tls_key: str = TLS_KEY
+    key_rate_per_s: float = KEY_RATE
     log_level: str = one_of("info", ("debug", "info", "warning", "error"), "What is logged.")
     log_json: bool = free(False, "Logs as JSON lines.")
 

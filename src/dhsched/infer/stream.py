@@ -25,6 +25,7 @@ import msgspec
 import structlog
 from aiohttp import WSMsgType, web
 
+from dhsched.access.callers import Caller
 from dhsched.errors import DhschedError
 from dhsched.infer.context import InferContext, payload_of, refusal
 from dhsched.infer.held import Held
@@ -33,7 +34,7 @@ from dhsched.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
 from dhsched.store.redis import RedisStore
 from dhsched.types import Kind, check_id
-from dhsched.web import Id, Problem, problem_from, upgraded
+from dhsched.web import Id, Problem, caller_of, problem_from, upgraded
 from dhsched.wire import FRAME_BYTES_MAX
 
 log = structlog.get_logger(__name__)
@@ -74,7 +75,7 @@ def routes(context: InferContext) -> list[web.RouteDef]:
         try:
             live_id = request.match_info.get("live_id", "")
             if live_id:
-                context.live(live_id)
+                context.live(caller_of(request), live_id)
             producer = request.query.get("producer", "")
             if producer:
                 check_id(producer, "producer")
@@ -85,11 +86,14 @@ def routes(context: InferContext) -> list[web.RouteDef]:
             return problem.response()
         context.streams += 1
         try:
-            return await StreamPeer(context, live_id, producer).serve(request)
+            return await StreamPeer(context, caller_of(request), live_id, producer).serve(request)
         finally:
             context.streams -= 1
 
-    return [web.get("/v1/lives/{live_id}/stream", serve), web.get("/v1/stream", serve)]
+    return [
+        web.get("/v1/lives/{live_id}/stream", serve, name="push_stream"),
+        web.get("/v1/stream", serve, name="push_streams"),
+    ]
 
 
 class Entry:
@@ -118,8 +122,9 @@ class Line:
 class StreamPeer:
     """One socket."""
 
-    def __init__(self, context: InferContext, live_id: str, producer: str) -> None:
+    def __init__(self, context: InferContext, caller: Caller, live_id: str, producer: str) -> None:
         self._context = context
+        self._caller = caller
         self._live_id = live_id
         self._producer = producer
         self._lines: dict[str, Line] = {}
@@ -139,11 +144,14 @@ class StreamPeer:
         sending = asyncio.create_task(self._outbox.run())
         abort_if_failed(sending, request.transport)
         try:
-            with self._context.open_socket(socket, request.transport):
+            with (
+                self._context.open_socket(socket, request.transport),
+                self._context.service.open_while(self._caller, request),
+            ):
                 async for message in socket:
                     if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
                         break
-                    self._hear(message.data)
+                    await self._wait_for_rate(self._hear(message.data))
                     await self._wait_for_room()
         finally:
             for line in self._lines.values():
@@ -162,18 +170,28 @@ class StreamPeer:
             except TimeoutError:
                 continue
 
-    def _hear(self, frame: str | bytes) -> None:
+    async def _wait_for_rate(self, items: int) -> None:
+        """A client whose key is used too often is not read from; its items were taken, so nothing is left out."""
+        gate = self._context.service.gate
+        wait_s = 0.0 if gate is None else gate.slow(self._caller, items)
+        if wait_s > 0:
+            await asyncio.sleep(wait_s)
+
+    def _hear(self, frame: str | bytes) -> int:
+        """Take everything in a frame; how many items that was."""
         try:
             pushes = _frames.decode(frame)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             problem = Problem("BAD_REQUEST", f"the frame cannot be read: {error}")
             self._outbox.put(Answer(self._live_id, problem=problem.document()))
-            return
-        for push in pushes if isinstance(pushes, list) else (pushes,):
+            return 1
+        taken = pushes if isinstance(pushes, list) else (pushes,)
+        for push in taken:
             try:
                 self._push(push)
             except DhschedError as error:
                 self._refuse(push, error)
+        return len(taken)
 
     def _refuse(self, push: Push, error: DhschedError) -> None:
         problem = problem_from(error) or Problem("INTERNAL", str(error))
@@ -216,7 +234,7 @@ class StreamPeer:
                 raise Problem("BAD_REQUEST", "name the live: `live` on /v1/stream, nothing else on a live's own stream")
             if len(self._lines) >= LINES_MAX:
                 raise Problem("BUSY", f"one socket serves {LINES_MAX} lives; open another one")
-            line = self._lines[live_id] = Line(live_id, self._context.live(live_id))
+            line = self._lines[live_id] = Line(live_id, self._context.live(self._caller, live_id))
         return line
 
     def _owe(self, line: Line, answer: Answer) -> Entry:

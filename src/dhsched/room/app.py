@@ -13,13 +13,14 @@ import aiohttp
 from aiohttp import web
 from prometheus_client import Gauge
 
+from dhsched.access.minting import client_tls
 from dhsched.room import publish, viewing, whep
 from dhsched.room.rooms import Rooms
 from dhsched.room.settings import RoomSettings
 from dhsched.room.tracks import use_addresses
 from dhsched.room.upstream import Upstream
 from dhsched.types import check_id
-from dhsched.web import Service, make_app, serve
+from dhsched.web import Service, listener_tls, make_app, serve
 
 
 @dataclass(slots=True)
@@ -35,7 +36,7 @@ async def open_room(settings: RoomSettings) -> AsyncIterator[Room]:
     use_addresses(settings.media_addresses)
     for library in ("aioice", "aiortc"):
         logging.getLogger(library).setLevel(logging.WARNING)  # They tell every candidate of every viewer.
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=64)) as http:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=64, ssl=client_tls(settings.tls_ca))) as http:
         rooms = Rooms(settings, Upstream(http, settings))
 
         async def ready() -> Sequence[str]:
@@ -68,4 +69,12 @@ def watch(service: Service, rooms: Rooms) -> None:
 async def run_room(settings: RoomSettings, stop: asyncio.Event, *, say: Callable[[str], None] | None = None) -> None:
     """Serve until `stop` is set."""
     async with open_room(settings) as room:
-        await serve(room.app, host=settings.host, port=settings.port, stop_s=settings.stop_s, say=say, stop=stop)
+        await serve(
+            room.app,
+            host=settings.host,
+            port=settings.port,
+            stop_s=settings.stop_s,
+            say=say,
+            stop=stop,
+            tls=listener_tls(settings),
+        )

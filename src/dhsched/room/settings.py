@@ -7,7 +7,7 @@ from ipaddress import ip_address
 from typing import ClassVar
 
 from dhsched.errors import BadSetting
-from dhsched.settings import bounded, check, free, one_of
+from dhsched.settings import TLS_CA, TLS_CERT, TLS_KEY, bounded, check, free, one_of, shown_key
 from dhsched.types import check_id
 
 
@@ -32,6 +32,11 @@ class RoomSettings:
     connect_s: float = bounded(15, 1, 120, "For a viewer's connection to come up before it is given up.")
     deadline_s: float = bounded(3, 0.1, 60, "For Dispatch or an Infer-Controller to answer.")
     stop_s: float = bounded(2, 0, 600, "For requests in flight when the room stops.")
+    key: str = free("", "The API key that it asks Dispatch with, of role room and of its tenant.", secret=True)
+    key_file: str = free("", "A file with that key in it, instead.")
+    tls_cert: str = TLS_CERT
+    tls_key: str = TLS_KEY
+    tls_ca: str = TLS_CA
     log_level: str = one_of("info", ("debug", "info", "warning", "error"), "What is logged.")
     log_json: bool = free(False, "Logs as JSON lines.")
 
@@ -40,6 +45,10 @@ class RoomSettings:
         check_id(self.tenant, "tenant")
         if not self.dispatch_urls or not self.infer_urls:
             raise BadSetting("a room asks Dispatch who may publish; give --dispatch URL and --infer URL")
+
+    def shown_key(self) -> str:
+        """The API key, from wherever it is; empty without one."""
+        return shown_key(self.key, self.key_file)
 
     @property
     def dispatch_urls(self) -> tuple[str, ...]:

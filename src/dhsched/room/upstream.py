@@ -13,6 +13,8 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from dhsched.access.minting import Minter
+from dhsched.errors import DhschedError
 from dhsched.room.settings import RoomSettings
 from dhsched.types import Generation
 from dhsched.web import Problem
@@ -68,6 +70,8 @@ class Upstream:
     def __init__(self, http: aiohttp.ClientSession, settings: RoomSettings) -> None:
         self._http = http
         self._settings = settings
+        key, every = settings.shown_key(), {*settings.dispatch_urls, *settings.infer_urls}
+        self._minters = {url: Minter(http, url, key) for url in every}
         self._owners: dict[str, tuple[float, asyncio.Task[Answer]]] = {}
 
     async def publishing(self, token: str) -> Publishing:
@@ -105,10 +109,15 @@ class Upstream:
         failed: list[str] = []
         for url in urls:
             try:
-                async with self._http.request(method, url + path, json=body, timeout=timeout) as response:
+                shown = await self._minters[url].headers()
+                async with self._http.request(
+                    method, url + path, json=body, timeout=timeout, headers=shown
+                ) as response:
+                    if response.status == 401:
+                        self._minters[url].forget()
                     raw = await response.content.read(REPLY_BYTES_MAX)
                     return Answer(response.status, msgspec.json.decode(raw))
-            except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as error:
+            except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError, DhschedError) as error:
                 failed.append(f"{url} ({str(error) or type(error).__name__})")
         problem = Problem("NOT_READY", f"nobody answers at {', '.join(failed)}; try again later")
         return Answer(problem.kind.status, problem.document())

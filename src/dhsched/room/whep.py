@@ -15,10 +15,10 @@ from collections.abc import Awaitable, Callable
 import structlog
 from aiohttp import web
 from aiortc import RTCConfiguration, RTCPeerConnection, RTCRtpSender, RTCSessionDescription
-from aiortc.sdp import SessionDescription
 
 from dhsched.errors import DhschedError
 from dhsched.room.live_room import LiveRoom
+from dhsched.room.offers import check_offer, with_candidates
 from dhsched.room.packets import AUDIO, VIDEO
 from dhsched.room.rooms import Rooms
 from dhsched.room.tracks import KIND, Forward, answer_keyframe_requests
@@ -143,7 +143,7 @@ class ViewerConnection:
                     answer_keyframe_requests(transceiver.sender, self._room.want_keyframe)
             pc.on("connectionstatechange", self._state_changed)
             async with asyncio.timeout(ANSWER_S):
-                await pc.setRemoteDescription(RTCSessionDescription(offer, "offer"))
+                await pc.setRemoteDescription(RTCSessionDescription(with_candidates(offer), "offer"))
                 await pc.setLocalDescription(await pc.createAnswer())
         except DhschedError:
             await pc.close()
@@ -182,9 +182,3 @@ class ViewerConnection:
         self._room.unwatch(self._key)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._pc.close(), ANSWER_S)
-
-
-def check_offer(offer: str) -> None:
-    media = [each.kind for each in SessionDescription.parse(offer).media]
-    if not media or len(media) != len({*media}) or not {*media} <= {"audio", "video"}:
-        raise Problem("BAD_REQUEST", f"an offer has one video and one audio, or one of them; this one has {media}")

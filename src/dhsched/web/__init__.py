@@ -11,11 +11,14 @@ refuses it raises as a `Problem`. Routes and `/openapi.json` come from the same 
 """
 
 from dhsched.web.endpoints import Asked, Endpoint, Flag, HeaderParameter, Id, NoBody, Reply, WorkerId, is_set
+from dhsched.web.gates import listener_tls, open_gate
+from dhsched.web.minting import MINT
 from dhsched.web.openapi import document
 from dhsched.web.problems import PROBLEMS, Problem, problem_from
-from dhsched.web.server import Service, make_app, run_service, serve, upgraded
+from dhsched.web.server import Service, caller_of, make_app, run_service, serve, upgraded
 
 __all__ = [
+    "MINT",
     "PROBLEMS",
     "Asked",
     "Endpoint",
@@ -27,9 +30,12 @@ __all__ = [
     "Reply",
     "Service",
     "WorkerId",
+    "caller_of",
     "document",
     "is_set",
+    "listener_tls",
     "make_app",
+    "open_gate",
     "problem_from",
     "run_service",
     "serve",

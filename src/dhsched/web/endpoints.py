@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import msgspec
 from aiohttp import web
 
+from dhsched.access.callers import OPEN, Caller
 from dhsched.web.problems import PROBLEMS, Problem
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Asked:
     body: Any
     request_id: str
     service: Service
+    caller: Caller = OPEN
 
     def header(self, name: str) -> str:
         """A header that the endpoint declares; empty when it is not there."""
@@ -108,8 +110,9 @@ class Endpoint:
 
     def all_problems(self) -> list[str]:
         """Its own problems and those that every endpoint can meet."""
-        common = ["BAD_REQUEST", "BUSY", "STORE_UNAVAILABLE", "INTERNAL"]
-        return sorted({*self.problems, *common, *(["TOO_LARGE"] if self.body is not None else [])})
+        common = {"BAD_REQUEST", "BUSY", "STORE_UNAVAILABLE", "INTERNAL"}
+        access = {"UNAUTHORIZED", "FORBIDDEN", "RATE_LIMITED"}
+        return sorted({*self.problems, *common, *access, *(["TOO_LARGE"] if self.body is not None else [])})
 
 
 def is_set(flag: Flag) -> bool:
@@ -127,7 +130,7 @@ class Decode:
         self._empty_body = endpoint.body if endpoint.body is not None and endpoint.body_optional else None
         self._no_query = None if required_fields(endpoint.query) else endpoint.query()
 
-    async def __call__(self, request: web.Request, request_id: str, service: Service) -> Asked:
+    async def __call__(self, request: web.Request, request_id: str, service: Service, caller: Caller = OPEN) -> Asked:
         path = None if self._path is None else parameters(self._path, request.match_info, "the path")
         query = self._no_query
         if query is None or request.query_string:
@@ -136,7 +139,7 @@ class Decode:
             if name in request.headers:
                 parameters_header(name, kind, request.headers[name])
         body = None if self._body is None else await self._decode_body(request, self._body)
-        return Asked(request, path, query, body, request_id, service)
+        return Asked(request, path, query, body, request_id, service, caller)
 
     async def _decode_body(self, request: web.Request, decoder: msgspec.json.Decoder[Any]) -> Any:
         # Refused by its announced size before it is read; a body without one is cut off while it is read.

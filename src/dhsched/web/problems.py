@@ -16,10 +16,13 @@ from dhsched.errors import (
     BadSetting,
     BadValue,
     DhschedError,
+    Forbidden,
     StoreIncompatible,
     StoreOverloaded,
     StoreRefused,
     StoreUnavailable,
+    TooManyRequests,
+    Unauthorized,
 )
 
 MEDIA_TYPE = "application/problem+json"
@@ -52,6 +55,7 @@ PROBLEMS: dict[str, Kind] = {
     "NO_SUCH_POOL": Kind(422, "The Pool does not exist"),
     "TOO_MANY_PENDING": Kind(429, "The live's queue is full", 1),
     "TOO_MANY_PRODUCERS": Kind(429, "The live has too many producers", 60),
+    "RATE_LIMITED": Kind(429, "The key is used too often", 1),
     "INTERNAL": Kind(500, "This is a bug"),
     "BUSY": Kind(503, "This replica has as much to do as it takes on", 1),
     "FULL": Kind(503, "No Worker has room", 5),
@@ -91,6 +95,8 @@ class Problem(DhschedError):
             headers["Retry-After"] = str(self.retry_after_s)
         if self.code == "METHOD":
             headers["Allow"] = ", ".join(self.numbers.get("allowed", ()))
+        if self.code == "UNAUTHORIZED":
+            headers["WWW-Authenticate"] = "Bearer"
         if request_id:
             headers["X-Request-Id"] = request_id
         return web.Response(status=self.kind.status, body=msgspec.json.encode(self.document()), headers=headers)
@@ -101,6 +107,12 @@ def problem_from(error: Exception) -> Problem | None:
     match error:
         case Problem():
             return error
+        case Unauthorized():
+            return Problem("UNAUTHORIZED", str(error))
+        case Forbidden():
+            return Problem("FORBIDDEN", str(error))
+        case TooManyRequests():
+            return Problem("RATE_LIMITED", str(error), retry_after_s=error.retry_after_s)
         case BadId() | BadValue() | BadSetting():
             return Problem("BAD_REQUEST", str(error))
         case StoreOverloaded():

@@ -1,8 +1,9 @@
 """The server around a role's endpoints: routes, bounds, metrics, request ids, health, and a clean stop.
 
 The work of each request is done by one wrapper around its handler. It counts and bounds what is in flight, decodes,
-turns whatever is raised into a problem, and measures. An error that nobody foresaw is a 500 with a request id, whose
-traceback is in the log.
+turns whatever is raised into a problem, and measures. Before any of it, where access is by keys, a request goes through
+the gate (access/gate.py): endpoints, WebSockets and what is served nowhere alike. An error that nobody foresaw is a 500
+with a request id, whose traceback is in the log.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -23,6 +26,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 import dhsched
+from dhsched.access.callers import OPEN, Caller
+from dhsched.access.gate import TENANT_HEADER, Gate, for_tenant
 from dhsched.errors import BadId, DhschedError
 from dhsched.types import check_id
 from dhsched.web.endpoints import BODY_BYTES_MAX, Decode, Endpoint, Reply
@@ -46,6 +51,8 @@ class Service:
     instance: str
     ready: Callable[[], Awaitable[Sequence[str]]]
     in_flight_max: int = 512
+    gate: Gate | None = None
+    """None where access is open."""
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     in_flight: int = 0
     stopping: bool = False
@@ -58,6 +65,22 @@ class Service:
             with contextlib.suppress(BadId):
                 return check_id(given, "X-Request-Id")
         return f"{self.instance}-{next(self._numbers)}"
+
+    async def admit(self, request: web.Request, name: str) -> Caller:
+        """Who asks for the endpoint of this name, if they may."""
+        if self.gate is not None:
+            return await self.gate.admit(request.headers, name)
+        tenant = request.headers.get(TENANT_HEADER)
+        return OPEN if tenant is None else for_tenant(OPEN, tenant)
+
+    def open_while(self, caller: Caller, request: web.Request) -> AbstractContextManager[None]:
+        """A connection that stays: it is cut when its caller's key is revoked."""
+
+        def cut() -> None:
+            if request.transport is not None:
+                request.transport.abort()
+
+        return contextlib.nullcontext() if self.gate is None else self.gate.open_while(caller, cut)
 
     @contextlib.contextmanager
     def parked(self) -> Iterator[None]:
@@ -103,15 +126,46 @@ def make_app(
             resource.add_route(method, handler)
         if "GET" in handlers and "HEAD" not in handlers:
             resource.add_route("HEAD", handlers["GET"])
-        resource.add_route("*", _method_refused(sorted(handlers)))
-    app.add_routes(raw)
-    app.router.add_route("*", "/{path:.*}", _not_found)
+        resource.add_route("*", _guard(service, "elsewhere", _method_refused(sorted(handlers))))
+    for route in raw:
+        app.add_routes([guarded(service, route)])
+    app.router.add_route("*", "/{path:.*}", _guard(service, "elsewhere", _not_found))
 
     async def stopping(_app: web.Application) -> None:
         service.stopping = True
 
     app.on_shutdown.append(stopping)
     return app
+
+
+Answer = Callable[[web.Request], Coroutine[Any, Any, web.StreamResponse]]
+CALLER = web.RequestKey("caller", Caller)
+
+
+def guarded(service: Service, route: web.AbstractRouteDef) -> web.RouteDef:
+    """A raw route behind the gate; its name is the name of its rule, and without one it is for admins."""
+    if not isinstance(route, web.RouteDef):
+        raise TypeError(f"a raw route is made with web.get and the like, with a name; this is {route}")
+    handler: Any = route.handler
+    named = _guard(service, str(route.kwargs.get("name", route.path)), handler)
+    return web.RouteDef(route.method, route.path, named, route.kwargs)
+
+
+def _guard(service: Service, name: str, handler: Answer) -> Answer:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        request_id = service.request_id(request)
+        try:
+            request[CALLER] = await service.admit(request, name)
+        except Exception as error:
+            return refuse(error, request_id, name)
+        return await handler(request)
+
+    return answer
+
+
+def caller_of(request: web.Request) -> Caller:
+    """Who asks, in the handler of a raw route."""
+    return request[CALLER]
 
 
 def _wrap(
@@ -124,19 +178,21 @@ def _wrap(
     async def answer(request: web.Request) -> web.StreamResponse:
         began = time.perf_counter()
         request_id = service.request_id(request)
-        service.in_flight += 1
         try:
-            if service.in_flight > service.in_flight_max:
-                raise busy(service)
-            asked = await decode(request, request_id, service)
-            answered = await handler(asked)
-            if isinstance(answered, web.StreamResponse):
-                return answered  # It was streamed, for as long as somebody listened: no duration to compare.
-            response = respond(answered, request_id)
+            # Before it counts as in flight: who has no token must not take the place of those who have.
+            caller = await service.admit(request, endpoint.name)
+            service.in_flight += 1
+            try:
+                if service.in_flight > service.in_flight_max:
+                    raise busy(service)
+                answered = await handler(await decode(request, request_id, service, caller))
+                if isinstance(answered, web.StreamResponse):
+                    return answered  # It was streamed, for as long as somebody listened: no duration to compare.
+                response = respond(answered, request_id)
+            finally:
+                service.in_flight -= 1
         except Exception as error:
             response = refuse(error, request_id, endpoint.name)
-        finally:
-            service.in_flight -= 1
         counter = statuses.get(response.status)
         if counter is None:
             counter = statuses[response.status] = measures.requests.labels(endpoint.name, str(response.status))
@@ -165,6 +221,8 @@ def refuse(error: Exception, request_id: str, endpoint: str) -> web.Response:
         problem = Problem(
             "INTERNAL", f"request {request_id} met a bug in dhsched; its traceback is in the log of this replica"
         )
+    if problem.code == "UNAUTHORIZED":
+        return problem.response()  # Not even our name, which is part of the request's id.
     problem.numbers.setdefault("request_id", request_id)
     # Refusals under load come by the thousand, and are counted: only what an operator must look into is logged.
     say = log.warning if problem.code in WORTH_LOGGING else log.debug
@@ -188,14 +246,22 @@ def busy(service: Service) -> Problem:
 def _own_routes(service: Service, endpoints: Sequence[Endpoint]) -> dict[str, dict[str, Any]]:
     described = msgspec.json.encode(document(f"dhsched {service.role}", dhsched.__version__, endpoints))
 
+    # Probes ask without a key, so where there are keys they are told no more than yes or no.
     async def healthz(_request: web.Request) -> web.Response:
+        if service.gate is not None:
+            return _json({})
         return _json({"role": service.role, "instance": service.instance, "version": dhsched.__version__})
 
     async def readyz(request: web.Request) -> web.Response:
         missing = ["it is stopping"] if service.stopping else await service.ready()
         if missing:
+            if service.gate is not None:
+                log.warning("not ready", why=missing)
+                return Problem("NOT_READY", "this replica is not ready; its log says why").response()
             problem = Problem("NOT_READY", f"replica {service.instance} is not ready: {'; '.join(missing)}")
             return problem.response(service.request_id(request))
+        if service.gate is not None:
+            return _json({})
         return _json({"role": service.role, "instance": service.instance, "ready": True})
 
     async def metrics(_request: web.Request) -> web.Response:
@@ -204,8 +270,9 @@ def _own_routes(service: Service, endpoints: Sequence[Endpoint]) -> dict[str, di
     async def openapi(_request: web.Request) -> web.Response:
         return web.Response(body=described, headers={"Content-Type": JSON})
 
-    served = {"/healthz": healthz, "/readyz": readyz, "/metrics": metrics, "/openapi.json": openapi}
-    return {path: {"GET": handler} for path, handler in served.items()}
+    served = {"healthz": healthz, "readyz": readyz, "metrics": metrics, "openapi": openapi}
+    paths = {name: f"/{name}" for name in served} | {"openapi": "/openapi.json"}
+    return {paths[name]: {"GET": _guard(service, name, handler)} for name, handler in served.items()}
 
 
 def _json(value: Any) -> web.Response:
@@ -244,12 +311,13 @@ async def serve(
     stop_s: float = 10.0,
     say: Callable[[str], None] | None = None,
     stop: asyncio.Event | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> None:
     """Serve until `stop` is set; then refuse new connections and give what is in flight `stop_s` to finish."""
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=stop_s, handle_signals=False)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, host, port, backlog=1024)
+        site = web.TCPSite(runner, host, port, backlog=1024, ssl_context=tls)
         try:
             await site.start()
         except OSError as error:
@@ -258,7 +326,7 @@ async def serve(
                 f"cannot listen on {host}:{port} ({why}): choose another port, or stop what has it"
             ) from error
         if say is not None:
-            say(f"http://{host}:{runner.addresses[0][1]}")
+            say(f"{'https' if tls else 'http'}://{host}:{runner.addresses[0][1]}")
         await (stop or asyncio.Event()).wait()
     finally:
         await runner.cleanup()

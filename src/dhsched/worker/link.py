@@ -16,7 +16,8 @@ from typing import Protocol
 import aiohttp
 import structlog
 
-from dhsched.errors import BadValue
+from dhsched.access.minting import Minter
+from dhsched.errors import BadValue, DhschedError
 from dhsched.outbox import Outbox
 from dhsched.types import Mode, SlotState
 from dhsched.wire import (
@@ -86,8 +87,11 @@ class Boot:
 class DispatchLink:
     """Keeps one connection to one of `urls`. `run` ends when the boot is gone or has exited."""
 
-    def __init__(self, http: aiohttp.ClientSession, urls: Sequence[str], boot: Boot, listener: Listener) -> None:
+    def __init__(
+        self, http: aiohttp.ClientSession, urls: Sequence[str], boot: Boot, listener: Listener, *, key: str = ""
+    ) -> None:
         self._http = http
+        self._minters = {url: Minter(http, url, key) for url in urls}
         self._urls = [*urls]
         self._boot = boot
         self._listener = listener
@@ -149,13 +153,20 @@ class DispatchLink:
         served = False
         try:
             async with asyncio.timeout(CONNECT_S):
+                # The boot's own token once it has one; before that, one that our API key mints.
+                token = {"Authorization": f"Bearer {self._boot.token}"} if self._boot.token else None
+                headers = await self._minters[url].headers() if token is None else token
                 socket = await self._http.ws_connect(
                     url.rstrip("/") + LINK_PATH,
                     heartbeat=HEARTBEAT_S,
                     max_msg_size=FRAME_BYTES_MAX,
                     timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_S),
+                    headers=headers,
                 )
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        except aiohttp.WSServerHandshakeError as error:
+            self._refused(url, error.status)
+            return False
+        except (aiohttp.ClientError, OSError, TimeoutError, DhschedError) as error:
             log.warning("no link to Dispatch", replica=url, why=str(error) or type(error).__name__)
             return False
         outbox = self._outbox = Outbox(socket.send_bytes)
@@ -183,6 +194,15 @@ class DispatchLink:
             await asyncio.gather(sending, reporting, return_exceptions=True)
             await socket.close()
         return served
+
+    def _refused(self, url: str, status: int) -> None:
+        if status == 401 and self._boot.token:
+            log.warning("Dispatch does not know our boot token any more", replica=url)
+            self._boot.gone.set()
+            return
+        self._minters[url].forget()
+        why = "it needs an API key of role worker: set DHSCHED_WORKER_KEY or --key-file" if status == 401 else ""
+        log.error("Dispatch refused the link", replica=url, status=status, why=why)
 
     def _greet(self, outbox: Outbox) -> None:
         boot = self._boot

@@ -66,13 +66,16 @@ Dial = Callable[[str], AbstractAsyncContextManager[Socket]]
 """How a controller's URL becomes a connection."""
 
 
-def dial_with(http: aiohttp.ClientSession) -> Dial:
+def dial_with(http: aiohttp.ClientSession, token: Callable[[], str]) -> Dial:
+    """Connections that show the boot's token, as the Worker's Hello does."""
+
     def dial(url: str) -> AbstractAsyncContextManager[Socket]:
         return http.ws_connect(
             url.rstrip("/") + PULL_PATH,
             heartbeat=HEARTBEAT_S,
             max_msg_size=FRAME_BYTES_MAX,
             timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_S),
+            headers={"Authorization": f"Bearer {token()}"},
         )
 
     return dial

@@ -12,89 +12,61 @@ import signal
 import socket
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import fields, replace
+from typing import Any
 
 import aiohttp
 import structlog
 
+from dhsched.access.minting import client_tls
 from dhsched.errors import BadSetting
-from dhsched.types import Mode, SlotState, check_id
+from dhsched.settings import nearest, settings_from
+from dhsched.types import Mode, SlotState
 from dhsched.web.logs import configure_logging
 from dhsched.web.server import product_loop
 from dhsched.wire import Register
-from dhsched.worker.agent import TEARDOWN_S, SessionAgent
+from dhsched.worker.agent import SessionAgent
 from dhsched.worker.exec import Exec, exec_runtime
 from dhsched.worker.link import Boot, DispatchLink
 from dhsched.worker.lock import DeviceLock
 from dhsched.worker.pulling import PullClient, dial_with
 from dhsched.worker.runtime import Runtime
 from dhsched.worker.session import Session
+from dhsched.worker.settings import WorkerSettings
 
 log = structlog.get_logger(__name__)
 
-DISPATCH = "DHSCHED_DISPATCH"
-DISPATCH_DEFAULT = "http://127.0.0.1:7400"
 ALONE_S = 3.0  # A Worker that runs nothing waits this long for a replica to answer before it goes without a word.
 CUT_OVER_SHARE = 0.8  # Of `drain_s`: what has not moved by then is cut over, while this Worker still runs it.
 EXIT_S = 2.0  # For Dispatch to hear that we are gone; it finds out by itself otherwise.
 LOOK_S = 0.1  # Between two looks whether a draining Worker is empty.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerSettings:
-    """What a Worker is. `name` is the machine's, `device` the GPU's: one process per device."""
-
-    pool: str
-    capacity: int
-    name: str
-    device: str
-    labels: str = ""
-    dispatch: tuple[str, ...] = (DISPATCH_DEFAULT,)
-    drain_s: float = 600.0
-    teardown_s: float = TEARDOWN_S
-    lock_folder: Path | None = None
-
-    def __post_init__(self) -> None:
-        for value, what in ((self.pool, "pool"), (self.name, "worker name"), (self.device, "device")):
-            check_id(value, what)
-        if self.capacity < 1:
-            raise BadSetting(f"capacity is {self.capacity}; a Worker holds at least one live")
-        if not self.dispatch:
-            raise BadSetting(f"no Dispatch replica is named; give --dispatch URL or set {DISPATCH}")
-        if self.drain_s < 0 or self.teardown_s <= 0:
-            raise BadSetting(f"drain_s {self.drain_s} and teardown_s {self.teardown_s} must not be negative")
-
-
 def run(
     runtime: Runtime | Exec,
     *,
-    pool: str,
-    capacity: int,
-    name: str | None = None,
-    device: str | None = None,
+    pool: str | None = None,
+    capacity: int | None = None,
     dispatch: str | Sequence[str] | None = None,
-    labels: str = "",
-    drain_s: float = 600.0,
-    teardown_s: float = TEARDOWN_S,
-    lock_folder: Path | None = None,
+    **more: Any,
 ) -> None:
-    """Run a Worker on this machine until it is asked to stop. `dispatch` is one URL, or several."""
-    urls = dispatch or os.environ.get(DISPATCH) or DISPATCH_DEFAULT
-    name = name or socket.gethostname().replace(" ", "-")[:64]
-    settings = WorkerSettings(
-        pool=pool,
-        capacity=capacity,
-        name=name,
-        device=device or name,
-        labels=labels,
-        dispatch=tuple(urls.split(",") if isinstance(urls, str) else urls),
-        drain_s=drain_s,
-        teardown_s=teardown_s,
-        lock_folder=lock_folder,
-    )
+    """Run a Worker on this machine until it is asked to stop. `dispatch` is one URL, or several.
+
+    `more` are further settings (settings.py), by name. What is not given comes from the environment, the configuration
+    file (DHSCHED_CONFIG, or `config` here), or the default.
+    """
+    known = {"config", *(each.name for each in fields(WorkerSettings))}
+    if unknown := next((name for name in more if name not in known), None):
+        raise BadSetting(f"a Worker has no setting {unknown}{nearest(unknown, known)}")
+    urls = dispatch if dispatch is None or isinstance(dispatch, str) else tuple(dispatch)
+    settings = settings_from(WorkerSettings, {"pool": pool, "capacity": capacity, "dispatch": urls, **more})
     if not structlog.is_configured():
-        configure_logging()
+        configure_logging(level=settings.log_level, json=settings.log_json)
+    run_here(settings, runtime)
+
+
+def run_here(settings: WorkerSettings, runtime: Runtime | Exec) -> None:
+    """The same, with settings that are complete."""
     with asyncio.Runner(loop_factory=product_loop()) as runner:
         runner.run(run_until_signalled(settings, runtime))
 
@@ -118,10 +90,13 @@ async def run_until_signalled(settings: WorkerSettings, runtime: Runtime | Exec)
 
 async def run_worker(settings: WorkerSettings, runtime: Runtime | Exec, leave: asyncio.Event) -> None:
     """Be a Worker until `leave` is set and it is empty, or `drain_s` later."""
+    name = settings.name or socket.gethostname().replace(" ", "-")[:64]
+    settings = replace(settings, name=name, device=settings.device or name)
     with DeviceLock(settings.device, settings.lock_folder) as lock:
         run_one = exec_runtime(runtime.command, lock.fd) if isinstance(runtime, Exec) else runtime
         # A pull and a report must not wait for each other's connections.
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
+        connector = aiohttp.TCPConnector(limit=0, ssl=client_tls(settings.tls_ca))
+        async with aiohttp.ClientSession(connector=connector) as http:
             while not leave.is_set():
                 await OneBoot(settings, run_one, lock, http).run(leave)
 
@@ -135,7 +110,7 @@ class OneBoot:
         self._settings = settings
         self._runtime = runtime
         self._lock = lock
-        self._pulls = PullClient(dial_with(http), self._over)
+        self._pulls = PullClient(dial_with(http, lambda: self._pulls.token), self._over)
         self._agent: SessionAgent | None = None
         self._mode: Mode = "ready"
         self._boot = Boot(
@@ -148,7 +123,7 @@ class OneBoot:
                 replaces=lock.last_worker(),
             )
         )
-        self._link = DispatchLink(http, settings.dispatch, self._boot, self)
+        self._link = DispatchLink(http, settings.dispatch, self._boot, self, key=settings.shown_key())
 
     async def run(self, leave: asyncio.Event) -> None:
         linked = asyncio.create_task(self._link.run())

@@ -3,7 +3,6 @@
 
 const BACKOFF_FIRST_MS = 500;
 const BACKOFF_MAX_MS = 5000;
-const GATHER_MS = 500;
 const DISCONNECTED_MS = 4000;
 
 export class Whep {
@@ -32,7 +31,7 @@ export class Whep {
     this.onState("connecting");
     try {
       await pc.setLocalDescription(await pc.createOffer());
-      await gathered(pc);
+      // At once: the room finds us by our packets, and needs no address of ours.
       const response = await fetch(this.url, {
         method: "POST",
         headers: { "Content-Type": "application/sdp" },
@@ -79,15 +78,6 @@ export class Whep {
     if (this.pc) this.pc.close();
     this.pc = null;
   }
-}
-
-// Candidates travel in the offer, so wait for them; not for long, the room needs none of them to find us.
-function gathered(pc) {
-  return new Promise((done) => {
-    if (pc.iceGatheringState === "complete") return done();
-    pc.addEventListener("icegatheringstatechange", () => pc.iceGatheringState === "complete" && done());
-    setTimeout(done, GATHER_MS);
-  });
 }
 
 async function refusal(response) {

@@ -1,0 +1,74 @@
+"""API keys: `dhk_<id>_<secret>`. The id is for people and logs; of the secret only a hash is kept.
+
+The secret has 256 random bits, so a plain SHA-256 keeps it: there is nothing to guess.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from typing import NamedTuple
+
+import msgspec
+
+from dhsched.access.callers import ANY, ROLES, TENANT, Bounds, Caller, Role
+
+PREFIX = "dhk_"
+TEXT_MAX = 128
+NO_HASH = "0" * 64
+
+
+class ApiKey(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the store keeps of a key. `rate_per_s` 0 is the deployment's own."""
+
+    id: str
+    hash: str
+    role: Role
+    tenant: str = TENANT
+    names: str = ANY
+    pool: str = ANY
+    capacity_max: int = 0
+    rate_per_s: float = 0
+    note: str = ""
+    created_at_ms: int = 0
+
+    @property
+    def bounds(self) -> Bounds:
+        return Bounds(self.names, self.pool, self.capacity_max)
+
+    def caller(self) -> Caller:
+        return Caller(self.id, self.role, self.tenant, ROLES[self.role], self.bounds)
+
+
+class NewKey(NamedTuple):
+    """A key that was just made: its text is known only now."""
+
+    text: str
+    id: str
+    hash: str
+
+
+def new_key() -> NewKey:
+    key_id = secrets.token_hex(6)
+    text = f"{PREFIX}{key_id}_{secrets.token_urlsafe(32)}"
+    return NewKey(text, key_id, hash_of(text))
+
+
+def hash_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def is_key(shown: str) -> bool:
+    return shown.startswith(PREFIX)
+
+
+def id_of(text: str) -> str:
+    """The id in a key's text; of anything else, something that is no id."""
+    parts = text.split("_", 2)
+    return parts[1] if len(parts) == 3 else ""
+
+
+def matches(text: str, known: ApiKey | None) -> bool:
+    """Whether this is the text of the key. It takes as long for a key that does not exist."""
+    return hmac.compare_digest(hash_of(text[:TEXT_MAX]), known.hash if known is not None else NO_HASH)

@@ -1,0 +1,202 @@
+"""The gate: what every request goes through where access is by keys.
+
+A refusal says the same for every reason (401), and takes the same way: what does not hold is looked at once more after
+the key ring was read again, because it may be of a key or a secret that was made a moment ago elsewhere. A token that
+holds is remembered by its text, so that its signature is not computed for each request.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from math import ceil
+
+from dhsched.access import api_keys, api_tokens
+from dhsched.access.bucket import Bucket
+from dhsched.access.callers import OPEN, ROLES, Caller, Role, Scope
+from dhsched.access.ring import KeyRing
+from dhsched.access.rules import Rule, rule_of
+from dhsched.errors import DhschedError, Forbidden, StoreError, TooManyRequests, Unauthorized
+from dhsched.types import check_id
+
+TENANT_HEADER = "X-Tenant"
+REMEMBERED_MAX = 4_096
+UNAUTHORIZED = (
+    "this needs a valid token: mint one with an API key at POST /v1/tokens, and send it as Authorization: Bearer TOKEN"
+)
+ReadBoot = Callable[[str], Awaitable[str]]
+"""From a boot token to its WorkerID, or an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A token that held, until when it does, and the bucket of its key."""
+
+    caller: Caller
+    until: float
+    bucket: Bucket
+
+
+class Gate:
+    """Of one replica."""
+
+    def __init__(
+        self,
+        ring: KeyRing,
+        *,
+        rate_per_s: float,
+        read_boot: ReadBoot | None = None,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.ring = ring
+        self.read_boot = read_boot
+        self._rate_per_s = rate_per_s
+        self._clock = clock
+        self._monotonic = monotonic
+        self._known: OrderedDict[str, Known] = OrderedDict()
+        self._buckets: dict[str, Bucket] = {}
+        self._open: dict[int, tuple[str, Callable[[], None]]] = {}
+        ring.changed.append(self._ring_changed)
+
+    async def admit(self, headers: Mapping[str, str], name: str) -> Caller:
+        """Who asks for the endpoint `name`; or Unauthorized, Forbidden, TooManyRequests."""
+        rule = rule_of(name)
+        if rule.public:
+            return OPEN
+        shown = bearer(headers.get("Authorization", ""))
+        # Only tokens are remembered: where a key is asked for, a token must not do, or it could renew itself for ever.
+        known = self._known.get(shown) if "token" in rule.shown else None
+        if known is None or known.until < self._clock():
+            known = await self._identify(shown, rule)
+        wait_s = known.bucket.take(self._monotonic())
+        if wait_s > 0:
+            raise TooManyRequests(
+                f"key {known.caller.key} may make {known.bucket.rate_per_s:g} requests a second at this replica; try "
+                f"again in {wait_s:.1f} s, or ask for a key with a higher rate",
+                retry_after_s=max(1, ceil(wait_s)),
+            )
+        if not rule.allows(known.caller):
+            raise Forbidden(
+                f"a token of role {known.caller.role} with scopes {', '.join(sorted(known.caller.scopes)) or 'none'} "
+                f"does not allow {name}; it takes {' or '.join(sorted(rule.scopes | {'admin'}))}"
+            )
+        given = headers.get(TENANT_HEADER)
+        return known.caller if given is None else for_tenant(known.caller, given)
+
+    def slow(self, caller: Caller, count: int) -> float:
+        """How long a caller that sent `count` items over a socket must not be read from."""
+        bucket = self._buckets.get(caller.key)
+        return 0.0 if bucket is None else bucket.owe(count, self._monotonic())
+
+    @contextmanager
+    def open_while(self, caller: Caller, close: Callable[[], None]) -> Iterator[None]:
+        """A connection that stays: `close` is called when its key is revoked."""
+        self._open[id(close)] = (caller.key, close)
+        try:
+            yield
+        finally:
+            del self._open[id(close)]
+
+    def mint(self, caller: Caller, *, ttl_s: int, role: Role | None, tenant: str | None, scopes: list[Scope]) -> str:
+        """A token for this caller, or for less: only an admin may name another role or tenant."""
+        role = role or caller.role  # type: ignore[assignment]
+        tenant = tenant or caller.tenant
+        if not caller.admin and (role != caller.role or tenant != caller.tenant):
+            raise Forbidden(
+                f"a key of role {caller.role} for tenant {caller.tenant} mints tokens for these, not for {role} of "
+                f"{tenant}; only an admin's may"
+            )
+        assert role is not None
+        allowed = ROLES[role]
+        if outside := [scope for scope in scopes if scope not in allowed]:
+            raise Forbidden(f"role {role} has no scope {', '.join(outside)}; it has {', '.join(sorted(allowed))}")
+        narrowed = replace(caller, role=role, tenant=tenant, scopes=frozenset(scopes) or allowed)
+        kid = self.ring.newest("access")
+        secret = self.ring.secrets("access")[kid]
+        return api_tokens.sign(narrowed, kid=kid, secret=secret, ttl_s=ttl_s, now=self._clock())
+
+    # -- who is it
+
+    async def _identify(self, shown: str, rule: Rule) -> Known:
+        known = await self._look(shown, rule) if shown else None
+        if known is None and shown:
+            await self.ring.reread()
+            known = await self._look(shown, rule)
+        if known is None:
+            raise Unauthorized(UNAUTHORIZED)
+        return known
+
+    async def _look(self, shown: str, rule: Rule) -> Known | None:
+        if api_keys.is_key(shown):
+            return self._look_at_key(shown) if "key" in rule.shown else None
+        found = self._look_at_token(shown) if "token" in rule.shown else None
+        if found is None and "boot" in rule.shown and self.read_boot is not None:
+            return await self._look_at_boot(shown)
+        return found
+
+    def _look_at_key(self, text: str) -> Known | None:
+        record = self.ring.api_keys.get(api_keys.id_of(text))
+        if not api_keys.matches(text, record) or record is None:
+            return None
+        # Not remembered: a key is shown seldom, and its text should lie about nowhere.
+        return Known(record.caller(), 0.0, self._bucket(record))
+
+    def _look_at_token(self, token: str) -> Known | None:
+        claims = api_tokens.verify(token, self.ring.secrets("access"))
+        record = None if claims is None else self.ring.api_keys.get(claims.key)
+        if claims is None or record is None:
+            return None
+        if record.role != "admin" and (claims.role, claims.tenant) != (record.role, record.tenant):
+            return None
+        caller = Caller(record.id, claims.role, claims.tenant, claims.scopes, record.bounds)
+        known = Known(caller, claims.expires_at + api_tokens.LEEWAY_S, self._bucket(record))
+        self._known[token] = known
+        if len(self._known) > REMEMBERED_MAX:
+            self._known.popitem(last=False)
+        return known
+
+    async def _look_at_boot(self, token: str) -> Known | None:
+        assert self.read_boot is not None
+        try:
+            worker = await self.read_boot(token)
+        except StoreError:
+            raise
+        except DhschedError:
+            return None
+        # Boots are few and each asks when it connects, so they are not counted.
+        return Known(Caller("", "boot", "", frozenset(), worker=worker), 0.0, Bucket(1.0, self._monotonic()))
+
+    def _bucket(self, record: api_keys.ApiKey) -> Bucket:
+        bucket = self._buckets.get(record.id)
+        if bucket is None:
+            rate = record.rate_per_s or self._rate_per_s
+            bucket = self._buckets[record.id] = Bucket(rate, self._monotonic())
+        return bucket
+
+    def _ring_changed(self) -> None:
+        """A key was made or revoked, or a secret changed: what was remembered may not hold any more."""
+        self._known.clear()
+        keys = self.ring.api_keys
+        self._buckets = {key: bucket for key, bucket in self._buckets.items() if key in keys}
+        for key, close in [*self._open.values()]:
+            if key and key not in keys:
+                close()
+
+
+def bearer(header: str) -> str:
+    """What the header Authorization shows; nothing if it is of another kind."""
+    kind, _, shown = header.partition(" ")
+    return shown.strip() if kind.lower() == "bearer" else ""
+
+
+def for_tenant(caller: Caller, tenant: str) -> Caller:
+    """The caller, asking about this tenant's lives. The one place where a tenant is chosen."""
+    if tenant == caller.tenant:
+        return caller
+    if not caller.admin:
+        raise Forbidden(f"this token is for tenant {caller.tenant}; only an admin's may name another")
+    return replace(caller, tenant=check_id(tenant, TENANT_HEADER))

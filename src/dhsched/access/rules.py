@@ -1,0 +1,96 @@
+"""Which scope lets a caller at which endpoint. One row per endpoint, by its name; `admin` may use every one.
+
+An endpoint without a row is for admins only, and a test that wants its row fails. docs/access.md has the same table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dhsched.access.callers import Caller, Scope
+
+Shown = Literal["token", "key", "boot"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Any of `scopes` will do. `shown` is what may be shown: a token, the API key itself, a Worker's boot token.
+
+    `everyone` who is known may come in; `public` needs nothing.
+    """
+
+    scopes: frozenset[Scope] = frozenset()
+    shown: frozenset[Shown] = frozenset({"token"})
+    everyone: bool = False
+    public: bool = False
+
+    def allows(self, caller: Caller) -> bool:
+        return self.everyone or caller.admin or bool(caller.worker) or not self.scopes.isdisjoint(caller.scopes)
+
+
+def _scope(*scopes: Scope) -> Rule:
+    return Rule(frozenset(scopes))
+
+
+ADMIN = Rule()
+READ, WRITE, PUSH = _scope("lives:read"), _scope("lives:write"), _scope("lives:push")
+EVERYONE = Rule(everyone=True)
+PUBLIC = Rule(public=True)
+
+RULES: dict[str, Rule] = {
+    # Lives, of the caller's own tenant.
+    "create_live": WRITE,
+    "list_lives": READ,
+    "get_live": _scope("lives:read", "generations:read"),
+    "show_publishing": _scope("generations:read"),
+    "end_live": WRITE,
+    "get_history": READ,
+    "list_dead_letters": READ,
+    "drop_dead_letter": WRITE,
+    "push_dead_letter_again": PUSH,
+    # These show or change the fleet.
+    "reassign_live": ADMIN,
+    "get_why": ADMIN,
+    "list_workers": ADMIN,
+    "get_worker": ADMIN,
+    "drain_worker": ADMIN,
+    "get_drain": ADMIN,
+    "undrain_worker": ADMIN,
+    "list_recoveries": ADMIN,
+    "list_events": ADMIN,
+    "cordon_worker": ADMIN,
+    "uncordon_worker": ADMIN,
+    "list_pools": ADMIN,
+    "get_pool": ADMIN,
+    "put_pool": ADMIN,
+    "delete_pool": ADMIN,
+    "list_digital_ids": ADMIN,
+    "get_digital_id": ADMIN,
+    "put_digital_id": ADMIN,
+    "delete_digital_id": ADMIN,
+    # Access itself.
+    "mint_token": Rule(shown=frozenset({"key"}), everyone=True),
+    "list_keys": ADMIN,
+    "create_key": ADMIN,
+    "revoke_key": ADMIN,
+    "rotate_secret": ADMIN,
+    # Input.
+    "push_text": PUSH,
+    "push_stream": PUSH,
+    "push_streams": PUSH,
+    "watch_live": READ,
+    # Workers. A boot that has registered comes back with its boot token, and pulls with nothing else.
+    "worker_link": Rule(frozenset({"workers:register"}), shown=frozenset({"token", "boot"})),
+    "pull_link": Rule(shown=frozenset({"boot"})),
+    # What every role serves.
+    "healthz": PUBLIC,
+    "readyz": PUBLIC,
+    "metrics": Rule(frozenset({"metrics:read"}), shown=frozenset({"token", "key"})),
+    "openapi": EVERYONE,
+    "elsewhere": EVERYONE,
+}
+
+
+def rule_of(name: str) -> Rule:
+    return RULES.get(name, ADMIN)

@@ -1,0 +1,89 @@
+"""A face that speaks, seen and heard in a real browser while its Workers die and are drained."""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import quote
+
+import pytest
+from yarl import URL
+
+from tests.browser.watching import QUIET, Stage, Watching, epochs
+
+LONG = "This is a sentence that takes a while to say, so that there is time to do something to the one who says it."
+
+
+async def test_watch_talk_and_kill(faces: Stage) -> None:
+    """Pictures come; sound when and only when there is text; kill -9 of the Worker and the same page goes on."""
+    page = await faces.watch()
+    first = await page.until_playing()
+    await page.page.click("#sound")
+    await asyncio.sleep(0.5)
+    assert await page.energy(0.5) < QUIET, "nobody has said anything"
+    await page.page.fill("#text", LONG)
+    await page.page.keyboard.press("Enter")
+    await page.until_sound()
+    await page.page.keyboard.press("Escape")
+    await page.page.locator("#note", has_text="interrupted").wait_for()
+    await page.until_quiet(5)
+
+    await page.page.fill("#text", LONG)
+    await page.page.click("#send")
+    await page.until_sound()
+    await faces.owner(await faces.live()).kill()
+    await faces.until_epoch(2)
+    after = await page.until_playing(2)
+    assert after["connects"] == 1 and after["restarts"] == first["restarts"] and after["ufrag"] == first["ufrag"]
+    assert epochs(after) == [1, 2]
+    assert await page.page.inner_text("#epoch") == "2"
+    rows = await page.page.query_selector_all("tbody tr")
+    assert [await row.get_attribute("data-epoch") for row in rows] == ["2", "1"]
+    await page.until_sound()  # It was not acked, so it is said again.
+
+
+@pytest.mark.long
+async def test_a_drain_loses_and_repeats_no_sentence(faces: Stage) -> None:
+    page = await faces.watch()
+    await page.until_playing(1)
+    await page.page.click("#sound")
+    for n in range(6):
+        await faces.fleet.push("demo", f"This is sentence number {n + 1}, and there are six of them.", boundary=True)
+    await page.until_sound()
+    source = (await faces.live())["worker"]
+    url = URL(f"{faces.fleet.dispatch[0]}/v1/workers/{quote(source, safe='')}/drain", encoded=True)
+    async with faces.fleet.http.post(url, json={}) as response:
+        assert response.status < 300, await response.text()
+    placed = await faces.until_epoch(2)
+    assert placed["worker"] != source and placed["cause"] == "drain" and placed["acked"] < 6, "it moved in the middle"
+    after = await page.until_playing(2)
+    assert after["connects"] == 1 and epochs(after) == [1, 2]
+    for _ in range(600):
+        live = await faces.live()
+        if live["acked"] == 6:
+            break
+        await asyncio.sleep(0.1)
+    assert live["acked"] == live["appended"] == 6 and live["epoch"] == 2
+    assert not any(live["dropped"].values())
+
+
+@pytest.mark.long
+async def test_fifty_words_last_about_ten_times_five_words(faces: Stage) -> None:
+    page = await faces.watch()
+    await page.until_playing(1)
+    await page.page.click("#sound")
+    short = await spoken_s(faces, page, "one two three four five")
+    long = await spoken_s(faces, page, "one two three four five " * 10)
+    assert 6 < long / short < 14, f"5 words take {short:.1f} s and 50 take {long:.1f} s"
+
+
+async def spoken_s(faces: Stage, page: Watching, text: str) -> float:
+    """How much sound a text makes, by what the browser played."""
+    await page.until_quiet()
+    await faces.fleet.push("demo", text, boundary=True)
+    await page.until_sound()
+    sounding = 0.3
+    for _ in range(300):
+        sounding += 0.2 if (level := await page.energy(0.2)) > QUIET else 0.0
+        if level <= QUIET and await page.energy(0.4) <= QUIET:
+            break
+    return sounding

@@ -1,0 +1,201 @@
+"""Keys over their life: made, used up, revoked; secrets that change under way; Workers that register by key."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import jwt
+import pytest
+
+from dhsched.errors import BadSetting
+from dhsched.settings import DispatchSettings
+from dhsched.store.address import Address
+from dhsched.tokens import Boot, Tokens
+from dhsched.wire import Problem, Register, Resume, encode, read_from_dispatch
+from dhsched.worker.run import run_worker
+from dhsched.worker.settings import WorkerSettings
+from tests.integration.fleet import Record, until
+from tests.integration.keyed import Keyed, bearer, keyed
+
+
+async def test_a_key_from_its_making_to_its_end(server: Address) -> None:
+    async with keyed(server) as k:
+        admin = await k.role("admin")
+        body = {"role": "app", "tenant": "acme", "note": "for the shop"}
+        status, made = await k.ask("POST", "/v1/keys", admin, body)
+        assert status == 201 and made["record"] | body == made["record"]
+        stored = await k.api.context.store.link.call("HGET", k.api.context.store.keys.of("keys"), _field(made))
+        secret = made["key"].split("_", 2)[2]
+        assert secret.encode() not in stored, "only a hash is kept"
+        listed = (await k.ask("GET", "/v1/keys", admin))[1]["keys"]
+        assert made["record"] in listed and "hash" not in str(listed) and secret not in str(listed)
+        app = bearer(await k.token(made["key"]))
+        elsewhere = bearer(await k.token(made["key"], at="infer"))
+        assert (await k.ask("GET", "/v1/lives", app))[0] == (await k.ask("GET", "/v1/lives", elsewhere))[0] == 200
+        async with k.infer.ws_connect("/v1/stream", headers=app) as socket:
+            path = f"/v1/keys/{made['record']['key_id']}"
+            assert (await k.ask("DELETE", path, admin))[0] == 204
+            assert (await k.ask("DELETE", path, admin))[0] == 404
+            assert (await k.ask("GET", "/v1/lives", app))[0] == 401, "at once where it was revoked"
+            assert (await k.ask("POST", "/v1/tokens", bearer(made["key"]), {}))[0] == 401
+            ended = await asyncio.wait_for(socket.receive(), 10)
+            assert ended.type in (aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR), "its stream is cut elsewhere"
+        assert (await k.ask("POST", "/v1/lives/x/text", app, {"text": "x"}, at="infer"))[0] == 401
+        [last] = [row["key_id"] for row in (await k.ask("GET", "/v1/keys", admin))[1]["keys"]]
+        status, problem = await k.ask("DELETE", f"/v1/keys/{last}", admin)
+        assert (status, problem["code"]) == (409, "IN_USE"), "nobody locks everybody out"
+
+
+def _field(made: dict[str, Any]) -> str:
+    return f"api:{made['record']['key_id']}"
+
+
+async def test_secrets_change_while_tokens_are_under_way(server: Address) -> None:
+    async with keyed(server) as k:
+        key = await k.key("admin")
+        first = await k.token(key)
+        status, done = await k.ask("POST", "/v1/secrets/access/rotate", bearer(first), {})
+        assert (status, done) == (200, {"kind": "access", "kid": "2", "dropped": []})
+        second = await k.token(key)
+        assert [jwt.get_unverified_header(token)["kid"] for token in (first, second)] == ["1", "2"]
+        for token in (first, second):
+            assert (await k.ask("POST", "/v1/lives/x/text", bearer(token), {}, at="infer"))[0] == 404, "known elsewhere"
+        assert (await k.ask("POST", "/v1/secrets/access/rotate", bearer(second), {}))[1]["dropped"] == ["1"]
+        third = await k.token(key)
+        dropped = (await k.ask("POST", "/v1/secrets/access/rotate", bearer(third), {"drop_old": True}))[1]["dropped"]
+        assert dropped == ["2", "3"]
+        for token in (first, second, third):
+            assert (await k.ask("GET", "/v1/lives", bearer(token)))[0] == 401
+        assert (await k.ask("GET", "/v1/lives", bearer(await k.token(key))))[0] == 200
+
+
+async def test_each_key_has_its_rate(server: Address) -> None:
+    async with keyed(server, key_rate_per_s=1_000) as k:
+        slow, fast = await k.key("app", rate_per_s=3), bearer(await k.token(await k.key("app")))
+        token = bearer(await k.token(slow))  # One of three.
+        statuses = [(await k.ask("GET", "/v1/lives", token))[0] for _ in range(4)]
+        assert statuses[:2] == [200, 200] and 429 in statuses[2:]
+        async with k.api.client.get("/v1/lives", headers=token) as response:
+            if response.status == 429:  # A slow machine may have filled the bucket again.
+                assert int(response.headers["Retry-After"]) >= 1
+                assert "3 requests a second" in (await response.json())["detail"]
+        assert [(await k.ask("GET", "/v1/lives", fast))[0] for _ in range(20)] == [200] * 20
+
+
+async def test_a_remembered_token_is_not_computed_again(server: Address, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with keyed(server) as k:
+        shown = await k.role("app")
+        assert (await k.ask("GET", "/v1/lives", shown))[0] == 200
+        monkeypatch.setattr("dhsched.access.api_tokens.verify", lambda *_: pytest.fail("computed again"))
+        assert (await k.ask("GET", "/v1/lives", shown))[0] == 200
+        monkeypatch.undo()
+        monkeypatch.setattr(k.gate, "_clock", lambda: 4e9)
+        assert (await k.ask("GET", "/v1/lives", shown))[0] == 200, "asked anew, by the clock of the library"
+
+
+# -- Workers
+
+
+@asynccontextmanager
+async def worker(k: Keyed, folder: Path, record: Record, **given: Any) -> AsyncIterator[asyncio.Task[None]]:
+    url = str(k.api.client.make_url("/")).rstrip("/")
+    given = {"pool": "gpu", "capacity": 2, "name": "gpu-1", "drain_s": 0, "teardown_s": 1, **given}
+    settings = WorkerSettings(**given, dispatch=(url,), lock_folder=folder)
+    task = asyncio.create_task(run_worker(settings, record, asyncio.Event()))
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_worker_with_a_key_is_given_lives_and_input(server: Address, tmp_path: Path) -> None:
+    record = Record()
+    async with keyed(server) as k:
+        admin, app = await k.role("admin"), await k.role("app", tenant="acme")
+        key = await k.key("worker", names="gpu-*", pool="gpu", capacity_max=2)
+        assert (await k.ask("PUT", "/v1/pools/gpu", admin, {}))[0] == 201
+        assert (await k.ask("PUT", "/v1/digital-ids/anna", admin, {"pools": [{"pool": "gpu"}]}))[0] == 201
+        infer = str(k.infer.make_url("/")).rstrip("/")
+        store = k.api.context.store
+        now = int((await store.link.call("TIME"))[0]) * 1000 + 60_000
+        await store.link.call("ZADD", store.keys.of("controllers"), now, f"i1 {infer}")
+        async with worker(k, tmp_path, record, key=key):
+            body = {"digital_id": "anna", "live_id": "L"}
+            assert (await k.ask("POST", "/v1/lives?wait_s=20", app, body))[0] == 201
+            assert (await k.ask("POST", "/v1/lives/L/text", app, {"text": "hello"}, at="infer"))[0] == 200
+            await until(lambda: [one.text for one in record.consumed] == ["hello"], "the item", 20)
+            # The key is for registering: a boot that has its token goes on without it.
+            await k.ring.revoke(key.split("_")[1])
+            assert (await k.ask("POST", "/v1/lives/L/text", app, {"text": "again"}, at="infer"))[0] == 200
+            await until(lambda: len(record.consumed) == 2, "the next item", 20)
+
+
+REFUSED = [
+    ({"name": "cpu-1"}, "named gpu-*"),
+    ({"pool": "other"}, "of Pool gpu"),
+    ({"capacity": 3}, "capacity 2 at most"),
+]
+
+
+@pytest.mark.parametrize(("changed", "said"), REFUSED)
+async def test_a_key_registers_only_what_it_may(server: Address, changed: dict[str, Any], said: str) -> None:
+    async with keyed(server) as k:
+        shown = await k.role("worker", names="gpu-*", pool="gpu", capacity_max=2)
+        asked = {"name": "gpu-1", "boot": "b1", "pool": "gpu", "capacity": 2, **changed}
+        assert said in await refusal(k, shown, Register(**asked))
+
+
+async def refusal(k: Keyed, shown: dict[str, str], message: Register | Resume) -> str:
+    async with k.api.client.ws_connect("/v1/workers/link", headers=shown) as socket:
+        await socket.send_bytes(encode([message]))
+        [said] = read_from_dispatch((await socket.receive()).data)
+        assert isinstance(said, Problem) and said.code in ("FORBIDDEN", "UNAUTHORIZED"), said
+        return str(said.detail)
+
+
+async def test_nobody_ends_or_becomes_somebody_elses_worker(server: Address) -> None:
+    async with keyed(server) as k:
+        store = k.api.context.store
+        theirs = (await store.register_worker(name="theirs", boot="secret", pool="gpu", capacity=2)).worker
+        shown = await k.role("worker", names="gpu-*", pool="gpu")
+        register = Register(name="gpu-1", boot="b1", pool="gpu", capacity=2, replaces=theirs)
+        assert "would replace" in await refusal(k, shown, register)
+        register = Register(name="gpu-1", boot="secret", pool="gpu", capacity=2)
+        assert "is not of a Worker named gpu-1" in await refusal(k, shown, register)
+        found = await k.api.context.reads.worker(theirs)
+        assert found is not None and not found[0].gone
+        tokens = Tokens(k.ring)
+        mine = tokens.issue(Boot("gpu-1#9", "b", "gpu-1", "gpu", 2))
+        other = tokens.issue(Boot(theirs, "secret", "theirs", "gpu", 2))
+        assert "another boot's" in await refusal(k, bearer(mine), Resume(other))
+        register = Register(name="gpu-2", boot="b2", pool="gpu", capacity=2)
+        assert "does not register others" in await refusal(k, bearer(mine), register)
+
+
+async def test_a_worker_without_a_key_stays_outside(server: Address, tmp_path: Path) -> None:
+    async with keyed(server) as k:
+        async with worker(k, tmp_path, Record()) as task:
+            await asyncio.sleep(0.5)
+            assert not task.done(), "it tries again: a key may be made any moment"
+        assert (await k.api.context.reads.snapshot()).workers == ()
+
+
+# -- where to listen
+
+
+def test_listening_elsewhere_needs_keys_or_a_word() -> None:
+    with pytest.raises(BadSetting, match="dhsched token create"):
+        DispatchSettings(host="0.0.0.0")
+    with pytest.raises(BadSetting, match="every address"):
+        DispatchSettings(host="")
+    assert DispatchSettings(host="0.0.0.0", access="keys") and DispatchSettings(host="::1")
+    open_to_all = DispatchSettings(host="0.0.0.0", insecure=True)
+    with pytest.raises(BadSetting, match="tls_key is not"):
+        replace(open_to_all, tls_cert="x.pem")

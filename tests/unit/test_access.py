@@ -1,0 +1,87 @@
+"""The parts of access that decide: buckets, bounds, the text of keys, where a key is found."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dhsched.access.api_keys import ApiKey, id_of, matches, new_key
+from dhsched.access.bucket import Bucket
+from dhsched.access.callers import Bounds
+from dhsched.access.gate import bearer
+from dhsched.access.minting import KeyFile, find_key, origin
+from dhsched.access.rules import RULES, rule_of
+from dhsched.errors import BadSetting
+
+
+def test_a_bucket_fills_with_time_and_never_past_a_second() -> None:
+    bucket = Bucket(10, now=0)
+    assert [bucket.take(0) for _ in range(10)] == [0] * 10
+    assert bucket.take(0) == pytest.approx(0.1)
+    assert bucket.take(0.1) == 0 and bucket.take(0.1) > 0
+    assert [bucket.take(100) for _ in range(11)][9:] == [0, pytest.approx(0.1)]
+    slow = Bucket(0.1, now=0)
+    assert slow.take(0) == 0 and slow.take(0) == pytest.approx(10)
+
+
+def test_what_is_owed_is_waited_for() -> None:
+    bucket = Bucket(10, now=0)
+    assert bucket.owe(10, 0) == 0
+    assert bucket.owe(5, 0) == pytest.approx(0.5)
+    assert bucket.owe(0, 0.5) == pytest.approx(0)
+    assert bucket.take(0.5) > 0
+
+
+def test_bounds_of_a_worker_key() -> None:
+    bounds = Bounds("gpu-*", "eu-?", 100)
+    fine = {"name": "gpu-7", "pool": "eu-1", "capacity": 100, "replaces": "gpu-7#3"}
+    assert bounds.refusal(**fine) == ""  # type: ignore[arg-type]
+    for changed, said in (
+        ({"name": "Gpu-7"}, "named gpu-*"),
+        ({"pool": "eu-10"}, "of Pool eu-?"),
+        ({"capacity": 101}, "capacity 100 at most"),
+        ({"replaces": "cpu#1"}, "would replace"),
+    ):
+        assert said in bounds.refusal(**{**fine, **changed})  # type: ignore[arg-type]
+    assert Bounds().refusal(name="x", pool="y", capacity=10**6, replaces="z#1") == ""
+
+
+def test_a_key_is_known_by_its_whole_text() -> None:
+    made = new_key()
+    record = ApiKey(id=made.id, hash=made.hash, role="app")
+    assert id_of(made.text) == made.id and matches(made.text, record)
+    for other in (made.text[:-1], made.text + "x", new_key().text, ""):
+        assert not matches(other, record)
+    assert not matches(made.text, None)
+    assert "dhk_" not in repr(record) and made.text.split("_", 2)[2] not in repr(record)
+
+
+def test_what_has_no_rule_is_for_admins() -> None:
+    assert not rule_of("an endpoint of tomorrow").scopes and not rule_of("an endpoint of tomorrow").everyone
+    assert all(rule.shown for rule in RULES.values())
+    assert [name for name, rule in RULES.items() if rule.public] == ["healthz", "readyz"]
+
+
+def test_the_header() -> None:
+    assert bearer("Bearer x") == bearer("bearer  x ") == "x"
+    assert bearer("Basic x") == bearer("x") == bearer("") == ""
+
+
+def test_where_a_key_is_found(tmp_path: Path) -> None:
+    noted = {"XDG_STATE_HOME": str(tmp_path)}
+    file = KeyFile(noted)
+    assert find_key("http://127.0.0.1:7400", noted) == ""
+    file.put({"http://127.0.0.1:7400": "one", "http://127.0.0.1:7401": "two"})
+    assert os.stat(file.path).st_mode & 0o777 == 0o600
+    assert find_key("http://localhost:7400/", noted) == "one", "whatever this machine is called"
+    own = tmp_path / "key"
+    own.write_text("mine\n")
+    assert find_key("http://127.0.0.1:7400", {**noted, "DHSCHED_KEY_FILE": str(own)}) == "mine"
+    assert find_key("http://127.0.0.1:7400", {**noted, "DHSCHED_KEY": "given"}) == "given"
+    with pytest.raises(BadSetting, match="cannot read the key file"):
+        find_key("http://x", {"DHSCHED_KEY_FILE": str(tmp_path / "none")})
+    file.put({"http://127.0.0.1:7400": "later"})
+    file.drop({"http://127.0.0.1:7400": "one", "http://127.0.0.1:7401": "two"})
+    assert find_key("http://127.0.0.1:7400", noted) == "later", "another deployment has taken the address"
+    assert find_key("http://127.0.0.1:7401", noted) == ""
+    assert origin("https://x/y") == "https://x:443"

@@ -1,0 +1,38 @@
+"""Offers: what is refused, and what is added so that ICE waits for the viewer's own packets."""
+
+from __future__ import annotations
+
+import pytest
+
+from dhsched.room.offers import NOBODY, check_offer, with_candidates
+from dhsched.web import Problem
+
+HEAD = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\n"
+VIDEO = "m=video 9 UDP/TLS/RTP/SAVPF 96\r\nc=IN IP4 0.0.0.0\r\na=mid:0\r\na=rtpmap:96 VP8/90000\r\n"
+AUDIO = "m=audio 9 UDP/TLS/RTP/SAVPF 111\r\nc=IN IP4 0.0.0.0\r\na=mid:1\r\na=rtpmap:111 opus/48000/2\r\n"
+HIDDEN = "a=candidate:1 1 udp 2113937151 6d0c1c32-7e4b.local 50000 typ host\r\n"
+SHOWN = "a=candidate:2 1 udp 2113937151 10.0.0.7 50001 typ host generation 0\r\n"
+
+
+def test_one_of_each_kind_or_one() -> None:
+    for good in (HEAD + VIDEO, HEAD + AUDIO, HEAD + AUDIO + VIDEO):
+        check_offer(good)
+    for bad in (HEAD, HEAD + VIDEO + VIDEO, HEAD + VIDEO.replace("m=video", "m=application")):
+        with pytest.raises(Problem):
+            check_offer(bad)
+
+
+def test_hidden_addresses_are_left_out_and_known_ones_kept() -> None:
+    made = with_candidates(HEAD + VIDEO + HIDDEN + SHOWN + AUDIO + HIDDEN)
+    video, audio = made.split("m=audio")
+    assert ".local" not in made
+    assert SHOWN in video and NOBODY[0] not in video
+    assert all(line in audio for line in NOBODY)
+
+
+def test_without_any_address_each_part_gets_one() -> None:
+    made = with_candidates(HEAD + VIDEO + AUDIO)
+    assert (
+        made.count(NOBODY[0]) == 2
+        and made.replace("".join(f"{line}\r\n" for line in NOBODY), "") == HEAD + VIDEO + AUDIO
+    )
