@@ -53,7 +53,7 @@ STEADY_S = 3.0  # Input flows this long before anything is done to it.
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much of what. Capacity leaves room for one Worker's lives on the others."""
+    """How much of what. Capacity leaves room for the lives of the two Workers that go, and a quarter more."""
 
     workers: int = 8
     lives: int = 4_000
@@ -65,7 +65,7 @@ class Size:
 
     @property
     def capacity(self) -> int:
-        return -(-self.lives * 5 // (4 * (self.workers - 1)))
+        return -(-self.lives * 5 // (4 * (self.workers - 2)))
 
 
 class Consumed(NamedTuple):
