@@ -36,8 +36,9 @@ STORE_WINDOW_MS = 2.0  # On the real store clients start within this.
 STORE_WINDOWS_MS = (0.0, 2.0, 10.0)
 ROOM_CHECK = "  elseif w.load >= w.capacity then\n    return 'FULL'\n"
 MODEL_NOTE = (
-    "in our model think times go down to zero, so among many contenders somebody has written before most have read; so "
-    "large an overshoot at 64 beside so few at 2 needs think times that differ from trial to trial."
+    "in our model think times go down to zero, so among many contenders somebody has written before most have read; "
+    "think "
+    "times that differ from trial to trial might give so large an overshoot at 64 beside so few at 2; not tried."
 )
 PAPER = {2: "35.3 %", 16: "93.7 %", 64: "100 %"}
 PAPER_STORE = {2: "54 %", 16: "100 %", 64: "100 %"}
@@ -240,7 +241,9 @@ def remarks(tables: Tables) -> list[str]:
     windows = ", ".join(f"{row['window_ms']:g} ms {row['share']:.1%}" for row in tables["admission_store_windows"])
     return [
         f"One slot is free. How often two contenders collide is the ratio of their think time to the window in which "
-        f"they start, which the paper does not give; by the longest think time as a share of the window: {thinks}.",
+        f"they start, which the paper does not give; {THINK:g} was picked with its figure for two in view, so that "
+        f"one is "
+        f"no prediction. By the longest think time as a share of the window: {thinks}.",
         f"On the real store, two clients, by the window in which they start: {windows}. Store figures depend on the "
         "machine.",
     ]

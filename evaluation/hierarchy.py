@@ -150,10 +150,11 @@ def findings(tables: Tables) -> list[Finding]:
     base = where(tables["hierarchy"], staleness=STALENESS, fill=FILL)
     found = []
     notes = {
-        "bottom-tier-paper": "the paper's completes every create within three attempts; on our fleet, which ends "
-        f"{FILL:.0%} full, three attempts are too few for +1 once Pools run out.",
-        "least-load": "it ranks all eligible Workers alike, so its off-tier share is the share of slots elsewhere: a "
-        "property of the workload.",
+        "bottom-tier-paper": "the paper's completes every create within three attempts. Here "
+        f"{the(base, policy='bottom-tier-paper', fallback=0)['failed']:.0f} fail on average, and "
+        f"{the(base, policy='bottom-tier-paper', fallback=1)['failed']:.0f} when the store may look for room "
+        "itself: it is mostly the attempts that run out, not the slots.",
+        "least-load": "it ranks all eligible Workers alike, whatever their tier.",
     }
     for policy, paper in PAPER.items():
         row = the(base, policy=policy, fallback=0)

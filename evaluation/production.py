@@ -346,8 +346,7 @@ def remarks(tables: Tables) -> list[str]:
         f"Scaled down: a day's pushes to {row['pushes']:,}, creates and planned moves in proportion, Workers "
         f"({row['workers']}) in {BIG_HOSTS + SMALL_HOSTS} processes, no GPU, no media, one machine for everything. Not "
         "scaled: lives at once, and Worker losses, which come much closer together than in a day.",
-        f"After the last loss every live was claimed again within {row['settled_s']:.0f} s; {row['unclaimed_at_end']} "
-        "were not.",
+        f"{row['unclaimed_at_end']} lives were without a claimed owner {row['settled_s']:.0f} s after the replay.",
     ]
     if row["gave_out"]:
         said.append(f"What gave out first: {row['gave_out']}")

@@ -195,7 +195,9 @@ def remarks(tables: Tables) -> list[str]:
     each = ", ".join(f"{row['late_ms']:g} ms {row['share']:.1%}" for row in tables["recovery_delays"])
     return [
         f"Of the delayed items only those that come after the live has moved can resurrect it. Ours: recovered within "
-        f"{RECOVERED_MS:g} ms, late by {LATE_MS:g} ms on average; the paper does not give its delays. Without checks, "
+        f"{RECOVERED_MS:g} ms, late by {LATE_MS:g} ms on average; the paper does not give its delays, and these "
+        f"were picked "
+        f"with its slope in view, so the levels are no prediction. Without checks, "
         f"at probability {SWEPT_PROBABILITY:.2f}, by mean delay: {each}.",
         "In (b) the source-assisted model is no more than its definition: the source answers or it does not.",
     ]

@@ -202,7 +202,12 @@ def findings(tables: Tables) -> list[Finding]:
             "the same spread in the simulator",
             "tens to roughly one hundred placements per snapshot",
             f"about {like['staleness']} (spread {like['spread']:.1f})",
-            "the simulator's nearest point, of 16 Workers and 2 replicas.",
+            "the simulator's nearest point, with 16 Workers and 2 replicas. "
+            + (
+                "The runtime's Workers are further apart than any of them; what causes it was not measured."
+                if widest["spread"] > max(row["spread"] for row in model)
+                else "With share-weighted deltas the spread hardly grows with age, so this says little."
+            ),
         ),
     ]
     for how, what in (("leave", "graceful leave"), ("kill", "abrupt kill")):

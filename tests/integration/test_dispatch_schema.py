@@ -1,7 +1,8 @@
 """Schemathesis against the served OpenAPI: whatever the document allows is served, whatever it forbids is refused.
 
 The configuration accepts 401, 410 and 422 for well-formed requests (a publish token that nobody issued, a live that
-has ended, a Pool that does not exist) and 503 where a server error would otherwise be a failure (FULL is an answer). Everything else is checked.
+has ended, a Pool that does not exist) and 503 where a server error would otherwise be a failure (FULL is an answer).
+Everything else is checked.
 """
 
 import asyncio

@@ -27,7 +27,9 @@ LOOK_S = 0.3  # Between two readings of the log for a follower.
 PAGE = 500
 KEEP_ALIVE_S = 10.0
 
-Cursor = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,15}-[0-9]{1,15}$", description="An event's id.")]
+Cursor = Annotated[
+    str, msgspec.Meta(pattern=r"^[0-9]{1,15}(-[0-9]{1,15})?$", description="An event's id, or a time in ms.")
+]
 LAST_EVENT_ID = HeaderParameter("Last-Event-ID", Cursor, "What a stream that broke off goes on after.")
 
 
