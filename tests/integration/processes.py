@@ -115,3 +115,13 @@ async def processes(fleet: Fleet) -> AsyncIterator[Processes]:
 
 async def until_consumed(process: Process, live: str, text: str) -> None:
     await until(lambda: any(one[2] == text for one in process.consumed(live)), f"{text!r} on {live}", START_S)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # A zombie that nobody has waited for yet is not alive.
+    state = Path(f"/proc/{pid}/stat")
+    return not state.exists() or state.read_text().rpartition(")")[2].split()[0] != "Z"
