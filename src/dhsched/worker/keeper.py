@@ -15,7 +15,6 @@ nothing of dhsched, so that it starts in a few milliseconds.
 import contextlib
 import os
 import signal
-import sys
 
 CHUNK_BYTES = 65_536
 
@@ -35,4 +34,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
