@@ -8,7 +8,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ class Process:
         self.process = process
         self.lines: list[Any] = []
         self.printed: list[str] = []
+        self._consumed: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
         self.url = ""
         self._reading = asyncio.create_task(self._read())
 
@@ -44,11 +46,7 @@ class Process:
 
     def consumed(self, live: str) -> list[tuple[int, int, str]]:
         """What the echo runtime consumed of a live: epoch, seq, text."""
-        return [
-            (line["epoch"], line["seq"], line["text"])
-            for line in self.lines
-            if isinstance(line, dict) and line.get("live") == f"default/{live}" and "seq" in line
-        ]
+        return self._consumed.get(f"default/{live}", [])
 
     def opened(self, live: str) -> list[int]:
         return [line["epoch"] for line in self.lines if line.get("event") == "open" and line["live"].endswith(live)]
@@ -60,10 +58,13 @@ class Process:
             if b" listens on " in line:
                 self.url = line.decode().split()[-1]
             elif line.startswith(b"{"):
-                self.lines.append(json.loads(line))
+                said = json.loads(line)
+                self.lines.append(said)
+                if "seq" in said and "live" in said:
+                    self._consumed[said["live"]].append((said["epoch"], said["seq"], said["text"]))
 
 
-async def start(*arguments: str) -> Process:
+async def start(*arguments: str, environment: Mapping[str, str] | None = None) -> Process:
     """`dhsched ARGUMENTS`, which ends with this process."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "dhsched.cli.child", *arguments),
@@ -71,6 +72,7 @@ async def start(*arguments: str) -> Process:
         stdout=asyncio.subprocess.PIPE,
         start_new_session=True,
         cwd=ROOT,
+        env={**os.environ, **(environment or {})},
     )
     return Process(process)
 
@@ -115,3 +117,13 @@ async def processes(fleet: Fleet) -> AsyncIterator[Processes]:
 
 async def until_consumed(process: Process, live: str, text: str) -> None:
     await until(lambda: any(one[2] == text for one in process.consumed(live)), f"{text!r} on {live}", START_S)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # A zombie that nobody has waited for yet is not alive.
+    state = Path(f"/proc/{pid}/stat")
+    return not state.exists() or state.read_text().rpartition(")")[2].split()[0] != "Z"

@@ -1,4 +1,4 @@
-"""Runtimes for tests: they print what they are given; one of them never acks the item `hang`."""
+"""A runtime for tests: it prints what it is given, and never acks `hang in N` in generation N."""
 
 from __future__ import annotations
 
@@ -8,14 +8,10 @@ from dhsched.worker import Session
 from dhsched.worker.runtime import say
 
 
-async def hang_on_hang(session: Session) -> None:
-    await tell(session, hangs=True)
-
-
-async def tell(session: Session, hangs: bool = False) -> None:
+async def tell(session: Session) -> None:
     say(session, "open", state=session.state.decode())
     async for item in session.inputs():
         say(session, item.kind, seq=item.seq, text=item.text)
         session.state = f"after {item.text}".encode()
-        if hangs and item.text == "hang":
+        if item.text == f"hang in {session.generation.epoch}":
             await asyncio.sleep(3600)

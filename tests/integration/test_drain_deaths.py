@@ -9,9 +9,9 @@ import pytest
 
 from dhsched.worker.session import Session
 from tests.integration.fleet import Consumed, Record, fleet, until
+from tests.integration.processes import alive
 from tests.integration.replicas import replicas
 from tests.integration.test_drain import drain, ids, settled, until_done, where
-from tests.integration.test_processes import alive
 
 EAGER = {
     "DHSCHED_DISPATCH_DRAIN_S": "0.1",

@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 from aiohttp import web
 
@@ -19,6 +16,7 @@ from dhsched.outbox import OUTBOX_BYTES_FULL
 from dhsched.tokens import Boot
 from dhsched.worker.session import Session
 from tests.integration.fleet import Fleet, Record, fleet, until
+from tests.integration.pullers import FLUSH_SCRIPTS, KILL_PUBSUB, puller, tell_server
 from tests.integration.test_input_path import until_acked, until_slots
 
 
@@ -113,13 +111,15 @@ async def test_a_worker_can_only_speak_for_itself(tmp_path: Path) -> None:
         await f.start_worker(record, "w1")
         placed = await f.create("a")
         other = await f.controllers[0].context.store.register_worker(name="x", boot="b9", pool="gpu", capacity=1)
-        async with puller(f, "forged.token.here") as said:
+        async with puller(f.http, f.infer[0], "forged.token.here") as said:
             assert isinstance(await said.get(), wire.Problem)
         pull = wire.Pull("default/a", placed["epoch"], 0)
-        async with puller(f, token(f, other.worker, "b9"), pull) as said:
+        async with puller(f.http, f.infer[0], token(f, other.worker, "b9"), pull) as said:
             assert isinstance(await said.get(), wire.Welcome)
             assert isinstance(await said.get(), wire.Stale)
-        async with puller(f, token(f, other.worker, "b9"), wire.Open("default/a", placed["epoch"])) as said:
+        async with puller(
+            f.http, f.infer[0], token(f, other.worker, "b9"), wire.Open("default/a", placed["epoch"])
+        ) as said:
             await said.get()
             assert isinstance(await said.get(), wire.Stale)
         await f.push("a", "still its owner's")
@@ -132,7 +132,7 @@ async def test_lost_hints_cost_nothing(tmp_path: Path, kind: str) -> None:
     async with fleet(tmp_path, kind) as f:
         await f.start_worker(record, "w1")
         await f.create("a")
-        killing = asyncio.create_task(kill_connections(f))
+        killing = asyncio.create_task(tell_server(f.address, KILL_PUBSUB, 0.05))
         try:
             for i in range(60):
                 status, pushed = await f.push("a", f"t{i}", request_id=f"r{i}")
@@ -155,10 +155,10 @@ async def test_a_stale_puller_gets_nothing_while_scripts_are_flushed(tmp_path: P
         await until_slots(f, first["worker"], 1)
         worker = await worker_of(f, first["worker"])
         _, moved = await f.reassign("a")
-        flushing = asyncio.create_task(flush_scripts(f))
+        flushing = asyncio.create_task(tell_server(f.address, FLUSH_SCRIPTS, 0.05))
         stale = [wire.Pull("default/a", first["epoch"], n) for n in range(50)]
         try:
-            async with puller(f, token(f, first["worker"], worker["boot"]), *stale) as said:
+            async with puller(f.http, f.infer[0], token(f, first["worker"], worker["boot"]), *stale) as said:
                 for i in range(50):
                     assert (await f.push("a", f"t{i}"))[0] == 200
                 await until(lambda: len(record.consumed) == 50, "50 items at the new owner", 20)
@@ -256,27 +256,6 @@ def token(f: Fleet, worker: str, boot: str) -> str:
     return f.controllers[0].pulls.tokens.issue(Boot(worker, boot, worker.partition("#")[0], "gpu", 1))
 
 
-@asynccontextmanager
-async def puller(f: Fleet, hello: str, *messages: wire.Message) -> AsyncIterator[asyncio.Queue[Any]]:
-    """A bare connection to /v1/pull; what it hears comes into a queue."""
-    heard: asyncio.Queue[Any] = asyncio.Queue()
-    async with f.http.ws_connect(f"{f.infer[0]}/v1/pull") as socket:
-        await socket.send_bytes(wire.encode([wire.Hello(hello), *messages]))
-
-        async def listen() -> None:
-            async for message in socket:
-                if message.type is aiohttp.WSMsgType.BINARY:
-                    for said in wire.read_infer_says(message.data):
-                        heard.put_nowait(said)
-
-        listening = asyncio.create_task(listen())
-        try:
-            yield heard
-        finally:
-            listening.cancel()
-            await asyncio.gather(listening, return_exceptions=True)
-
-
 async def worker_of(f: Fleet, worker: str) -> dict[str, str]:
     store = f.controllers[0].context.store
     boot = await store.link.call("HGET", store.keys.of("worker", worker), "boot")
@@ -289,22 +268,6 @@ async def until_workers(f: Fleet, condition: Any, what: str) -> None:
             return
         await asyncio.sleep(0.02)
     raise AssertionError(f"waited in vain for {what}")
-
-
-async def kill_connections(f: Fleet) -> None:
-    reader, writer = await asyncio.open_unix_connection(f.address.path)
-    while True:
-        writer.write(b"CLIENT KILL TYPE pubsub SKIPME yes\r\n")
-        await reader.readline()
-        await asyncio.sleep(0.05)
-
-
-async def flush_scripts(f: Fleet) -> None:
-    reader, writer = await asyncio.open_unix_connection(f.address.path)
-    while True:
-        writer.write(b"SCRIPT FLUSH\r\n")
-        await reader.readline()
-        await asyncio.sleep(0.05)
 
 
 @pytest.fixture(autouse=True)

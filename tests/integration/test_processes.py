@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 
 from dhsched.access.minting import Minter, find_key
 from tests.integration.fleet import Fleet, Record, fleet, until
-from tests.integration.processes import Process, Processes, processes, start, until_consumed
+from tests.integration.processes import Process, Processes, alive, processes, start, until_consumed
 from tests.integration.test_input_path import until_acked
 
 
@@ -112,39 +111,6 @@ async def test_a_frozen_controller_is_left_for_another(tmp_path: Path) -> None:
             await frozen.kill()
 
 
-CHILD = """
-import json, os, sys
-for line in sys.stdin:
-    said = json.loads(line)
-    if "open" in said:
-        count = int(said["open"]["state"] or 0)
-        print(json.dumps({"pid": os.getpid()}), file=open(sys.argv[1], "a"), flush=True)
-    elif "input" in said:
-        count += 1
-        print(json.dumps({"ack": said["input"]["seq"], "state": str(count)}), flush=True)
-    elif "close" in said:
-        break
-"""
-
-
-async def test_an_exec_runtime_acks_and_dies_with_its_agent(tmp_path: Path) -> None:
-    script, pids = tmp_path / "child.py", tmp_path / "pids"
-    script.write_text(CHILD)
-    async with fleet(tmp_path) as f, processes(f) as p:
-        worker = await p.worker("x", "--exec", f"{sys.executable} {script} {pids}")
-        await p.workers_ready(1)
-        await f.create("e")
-        for text in ("one", "two", "three"):
-            await f.push("e", text)
-        await until_acked(f, "e", 3)
-        store = f.controllers[0].context.store
-        assert await store.link.call("HGET", store.keys.of("data", "default/e"), "saved") == b"3"
-        child = int(pids.read_text().split()[-1].rstrip("}"))
-        assert alive(child)
-        await worker.kill()
-        await until(lambda: not alive(child), "the end of the child")
-
-
 async def test_sigterm_drains_and_a_second_one_exits(tmp_path: Path) -> None:
     async with fleet(tmp_path) as f, processes(f) as p:
         empty, full = await p.worker("empty"), await p.worker("full")
@@ -238,16 +204,6 @@ async def until_gone(p: Processes, worker: str) -> None:
 
 def seen(process: Process) -> set[str]:
     return {line["live"] for line in process.lines if line.get("event") == "text"}
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    # A zombie that nobody has waited for yet is not alive.
-    state = Path(f"/proc/{pid}/stat")
-    return not state.exists() or state.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 def children_of(pid: int) -> list[int]:

@@ -43,16 +43,17 @@ async def test_a_prepared_child_is_told_what_was_saved_since(tmp_path: Path) -> 
     session = Session("t/a", Generation("w#1", 3), port)
     session.on_prepared = prepared.set
     session.made_of(Made(saved=b"1"))
-    running = asyncio.ensure_future(exec_runtime(f"{sys.executable} {script}")(session))
-    try:
-        async with asyncio.timeout(20):
-            await prepared.wait()
-            assert session.prepared and port.claims == 0, "nothing is claimed before the commit"
-            session.allow_claim()
-            assert not session.prepared and port.claims == 1
-            session.begins_after(5, b"", b"41")
-            session.accept(Item(6, "text", b"x", True))
-            assert await port.acks.get() == (6, b"42")
-    finally:
-        session.close()
-        await asyncio.wait_for(running, 20)
+    with exec_runtime(f"{sys.executable} {script}") as runtime:
+        running = asyncio.ensure_future(runtime(session))
+        try:
+            async with asyncio.timeout(20):
+                await prepared.wait()
+                assert session.prepared and port.claims == 0, "nothing is claimed before the commit"
+                session.allow_claim()
+                assert not session.prepared and port.claims == 1
+                session.begins_after(5, b"", b"41")
+                session.accept(Item(6, "text", b"x", True))
+                assert await port.acks.get() == (6, b"42")
+        finally:
+            session.close()
+            await asyncio.wait_for(running, 20)

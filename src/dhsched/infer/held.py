@@ -305,7 +305,10 @@ class Holder:
                 elif held.more:
                     self.release_soon(held)
             case o.Ahead(released):
-                detail = f"{held.live} acked {held.ack_n}, but only {released} is released to this pull; pull again"
+                detail = (
+                    f"{held.live} acked {held.ack_n}, but only items up to {released} are released to generation "
+                    f"{held.epoch} ({held.peer.worker}); pull again"
+                )
                 held.peer.outbox.put(Problem("AHEAD", detail, held.live, held.epoch))
             case o.Ended():
                 self._over(held, ended=True)

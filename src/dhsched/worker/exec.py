@@ -6,8 +6,9 @@ another generation went on after the child was prepared, {"interrupt": {"seq"}} 
 follows in order), {"close": {}} when it has to go. From the child: {"ack": 7} for everything up to item 7, or
 {"ack": 7, "state": "..."} to save its state with it; {"extend": 30} to ask for time. Other lines are logged.
 
-The child dies with the agent even when that is killed: its standard input ends, and on Linux the kernel kills it. It
-inherits the device lock, so that the device counts as taken while it lives.
+The child leads a process group. When its session ends, or when it ends itself, the whole group is killed. It dies with
+the agent even when that is killed: on Linux the kernel kills the child, and everywhere the keeper (keeper.py) kills the
+group. It inherits the device lock, so that the device counts as taken while any of the group lives.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ import ctypes
 import os
 import shlex
 import signal
+import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -34,6 +38,9 @@ log = structlog.get_logger(__name__)
 
 LINE_BYTES_MAX = 256 * 1024
 CLOSE_S = 5.0  # From `close` to a kill.
+LAST_WORDS_S = 1.0  # To read what a child said before it ended.
+KEEPER = Path(__file__).with_name("keeper.py")
+KEEPER_S = 5.0  # For the keeper to follow us.
 PR_SET_PDEATHSIG = 1
 
 
@@ -48,12 +55,47 @@ class Exec:
     command: str
 
 
-def exec_runtime(command: str, lock_fd: int = -1) -> Runtime:
-    """A runtime that runs `command` for each live."""
+class Keeper:
+    """Our end of the keeper: it knows the group of every child, and kills them when we are gone."""
+
+    def __init__(self) -> None:
+        reading, self._pipe = os.pipe()
+        try:
+            command = [sys.executable, "-I", "-S", str(KEEPER)]
+            self._process = subprocess.Popen(command, stdin=reading, start_new_session=True)
+        except BaseException:
+            os.close(self._pipe)
+            raise
+        finally:
+            os.close(reading)
+
+    def note_self(self) -> None:
+        """Called by a child, after the fork. Were the keeper killed, the child goes on without it."""
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        self._say(f"+{os.getpid()}\n")
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+
+    def forget(self, group: int) -> None:
+        self._say(f"-{group}\n")
+
+    def _say(self, line: str) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._pipe, line.encode())
+
+    def close(self) -> None:
+        os.close(self._pipe)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(KEEPER_S)
+
+
+@contextmanager
+def exec_runtime(command: str, lock_fd: int = -1) -> Iterator[Runtime]:
+    """A runtime that runs `command` for each live. When the block is left, however, nothing of them is left."""
     words = shlex.split(command)
     if not words:
         raise BadSetting("--exec is empty; give the command that runs one live")
-    dies_with_us = _dies_with_us()
+    keeper = Keeper()
+    tie = _tied(keeper)
 
     async def run(session: Session) -> None:
         try:
@@ -63,26 +105,33 @@ def exec_runtime(command: str, lock_fd: int = -1) -> Runtime:
                 stdout=asyncio.subprocess.PIPE,
                 limit=LINE_BYTES_MAX,
                 pass_fds=() if lock_fd < 0 else (lock_fd,),
-                preexec_fn=dies_with_us,
+                preexec_fn=tie,
                 start_new_session=True,
             )
         except OSError as error:
             raise ChildFailed(f"cannot run {words[0]} ({error.strerror}): give --exec a command on PATH") from error
-        await ChildSession(session, child, words).run()
+        try:
+            await ChildSession(session, child, words).run()
+        finally:
+            keeper.forget(child.pid)
 
-    return run
+    try:
+        yield run
+    finally:
+        keeper.close()
 
 
-def _dies_with_us() -> Callable[[], None] | None:
-    """What the child calls before it becomes the command: from then on the kernel ties it to this thread."""
-    if sys.platform != "linux":
-        return None
-    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
+def _tied(keeper: Keeper) -> Callable[[], None]:
+    """What a child calls before it becomes the command: the keeper knows it, and on Linux the kernel ties it to us."""
+    prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
+    parent = os.getpid()
 
     def tie() -> None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # It died before the child was tied to it.
-            os._exit(1)
+        keeper.note_self()
+        if prctl is not None:
+            prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:  # It died before the child was tied to it.
+                os._exit(1)
 
     return tie
 
@@ -102,11 +151,14 @@ class ChildSession:
         session.on_interrupt = lambda: self._tell("interrupt", {"seq": session.accepted})
         reading = asyncio.create_task(self._read())
         feeding = asyncio.create_task(self._feed())
+        # The child's end is not the end of its output: something that it started may hold that open.
+        ending = asyncio.create_task(self._child.wait())
         try:
-            await asyncio.wait((reading, feeding), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((reading, feeding, ending), return_when=asyncio.FIRST_COMPLETED)
         finally:
             session.on_interrupt = None
             await self._end(reading, feeding)
+            ending.cancel()
         for task in (feeding, reading):
             if not task.cancelled():
                 task.result()
@@ -172,7 +224,7 @@ class ChildSession:
             self._child.stdin.write(msgspec.json.encode({what: fields}) + b"\n")
 
     async def _end(self, reading: asyncio.Task[None], feeding: asyncio.Task[None]) -> None:
-        """Ask the child to go, then make it: when this returns there is no child. Acks on its way out still count."""
+        """Ask the child to go, then make it and all that it started. Acks on its way out still count."""
         feeding.cancel()
         self._tell("close", {})
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -180,7 +232,6 @@ class ChildSession:
             self._child.stdin.close()
         try:
             async with asyncio.timeout(CLOSE_S):
-                await asyncio.wait((reading,))
                 await self._child.wait()
         except (TimeoutError, asyncio.CancelledError):
             pass
@@ -188,5 +239,7 @@ class ChildSession:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._child.pid, signal.SIGKILL)
             await self._child.wait()
+            # Nobody of the group is left to write: what was said comes to its end.
+            await asyncio.wait((reading,), timeout=LAST_WORDS_S)
             reading.cancel()
             await asyncio.gather(reading, feeding, return_exceptions=True)

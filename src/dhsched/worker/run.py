@@ -12,6 +12,7 @@ import signal
 import socket
 import uuid
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import fields, replace
 from typing import Any
 
@@ -92,8 +93,10 @@ async def run_worker(settings: WorkerSettings, runtime: Runtime | Exec, leave: a
     """Be a Worker until `leave` is set and it is empty, or `drain_s` later."""
     name = settings.name or socket.gethostname().replace(" ", "-")[:64]
     settings = replace(settings, name=name, device=settings.device or name)
-    with DeviceLock(settings.device, settings.lock_folder) as lock:
-        run_one = exec_runtime(runtime.command, lock.fd) if isinstance(runtime, Exec) else runtime
+    with (
+        DeviceLock(settings.device, settings.lock_folder) as lock,
+        exec_runtime(runtime.command, lock.fd) if isinstance(runtime, Exec) else nullcontext(runtime) as run_one,
+    ):
         # A pull and a report must not wait for each other's connections.
         connector = aiohttp.TCPConnector(limit=0, ssl=client_tls(settings.tls_ca))
         async with aiohttp.ClientSession(connector=connector) as http:
