@@ -48,7 +48,7 @@ RULES: dict[str, Rule] = {
     "get_history": READ,
     "list_dead_letters": READ,
     "drop_dead_letter": WRITE,
-    "push_dead_letter_again": PUSH,
+    "push_dead_letter_again": WRITE,
     # These show or change the fleet.
     "reassign_live": ADMIN,
     "get_why": ADMIN,
