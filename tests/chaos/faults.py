@@ -33,7 +33,7 @@ KINDS: dict[str, int] = {
     "disk-full": 1,
 }
 """Each kind and how often it comes. `leave` is SIGTERM to a Worker: it asks to be drained, and exits. `late` is one
-that is silent for about as long as it may be, while a replica that judges it is slow to reach the store."""
+that is silent for about as long as it may be, while the replicas that judge it are slow to reach the store."""
 GAP_MEAN_S = 0.7
 
 
@@ -72,9 +72,7 @@ def target_of(kind: str, r: Random, size: Size) -> str:
     match kind:
         case "kill" | "pause":
             return r.choice(r.choice([dispatch, infer, workers, workers]))
-        case "late":
-            return f"{r.choice(dispatch)} {r.choice(workers)}"
-        case "clock" | "leave":
+        case "clock" | "leave" | "late":
             return r.choice(workers)
         case "cut" | "drop" | "delay" | "half-open" | "refuse":
             controller = r.choice([*dispatch, *infer])
@@ -91,7 +89,7 @@ def extent_of(kind: str, r: Random) -> tuple[float, float]:
             # Around the time after which a silent Worker is called lost: that is where races are.
             return r.choice([r.uniform(0.2, 1.0), r.uniform(1.2, 2.4), r.uniform(2.0, 6.0)]), 0.0
         case "late":
-            return WORKER_TTL_S + r.uniform(-0.2, 1.2), r.uniform(0.06, 0.18)
+            return WORKER_TTL_S + r.uniform(0.0, 1.0), r.uniform(0.06, 0.18)
         case "delay":
             return r.uniform(1.0, 4.0), r.uniform(0.02, 0.5)
         case "drop" | "half-open" | "refuse":
@@ -153,10 +151,9 @@ class Injector:
                 deployment.signal(fault.target, signal.SIGCONT)
 
         async def late(fault: Fault) -> None:
-            replica, worker = fault.target.split()
-            silent = Fault(fault.at_s, "pause", worker, fault.seconds, 0.0)
-            slow = proxies[f"{replica}-to-store"].delay(fault.seconds + 2.0, fault.size)
-            await asyncio.gather(pause(silent), slow)
+            replicas = [f"dispatch-{n}-to-store" for n in range(1, deployment.size.dispatch + 1)]
+            slow = (proxies[replica].delay(fault.seconds + 2.0, fault.size) for replica in replicas)
+            await asyncio.gather(pause(fault), *slow)
 
         async def leave(fault: Fault) -> None:
             deployment.signal(fault.target, signal.SIGTERM)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import socket
@@ -12,6 +13,10 @@ import time
 from typing import Any
 
 from dhsched.errors import DhschedError
+
+# A benchmark may have used encoders that own threads. Collected in a forked child, which has none of them, they would
+# wait for ever, and we for the child: no garbage is collected there.
+os.register_at_fork(before=gc.disable, after_in_parent=gc.enable)
 
 START_S = 60.0
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")

@@ -53,7 +53,7 @@ STEADY_S = 3.0  # Input flows this long before anything is done to it.
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much of what. Capacity leaves room for one Worker's lives on the others."""
+    """How much of what. Capacity leaves room for the lives of the two Workers that go, and a quarter more."""
 
     workers: int = 8
     lives: int = 4_000
@@ -65,7 +65,7 @@ class Size:
 
     @property
     def capacity(self) -> int:
-        return -(-self.lives * 5 // (4 * (self.workers - 1)))
+        return -(-self.lives * 5 // (4 * (self.workers - 2)))
 
 
 class Consumed(NamedTuple):
@@ -239,12 +239,17 @@ class Cell:
     async def books(self, *, prefix: str) -> dict[str, Any]:
         """Once all is consumed: items that nobody consumed, and those consumed more than once, since the last books."""
         give_up = time.monotonic() + FLOW_S
-        while unacked := sum(appended - acked for appended, acked in (await self._cursors()).values()):
+        while True:
+            cursors = await self._cursors()
+            unacked = sum(appended - acked for appended, acked in cursors.values())
+            if not unacked:
+                break
             if time.monotonic() > give_up:
                 raise DhschedError(f"{unacked} items were not acked {FLOW_S:g} s after the last one was pushed")
             await asyncio.sleep(0.2)
+        # The cursors first, the records after them: a push that is still on its way adds to both, in this order.
         times = Counter((one.live, one.seq) for one in self.consumed())
-        appended = {(live, seq) for live, (last, _) in (await self._cursors()).items() for seq in range(1, last + 1)}
+        appended = {(live, seq) for live, (last, _) in cursors.items() for seq in range(1, last + 1)}
         lost = sum(1 for item in appended if item not in self._seen and not times[item])
         twice = sum(count - max(1, self._seen.get(item, 1)) for item, count in times.items() if count > 1)
         items = len(appended) - len(self._seen)

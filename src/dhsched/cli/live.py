@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dhsched.cli.remote import URL, Json, Url, all_pages, client, moment, parse_object, show, table, text
+from dhsched.cli.remote import URL, Json, Url, all_pages, client, clock, parse_object, show, table, text, took
 
 app = typer.Typer(help="Lives: create, find, move, end.", no_args_is_help=True)
 
@@ -104,9 +104,12 @@ def end(
 def history(live_id: LiveId, json: Json = False, url: Url = URL) -> None:
     """Its generations, the current one first."""
     document = client(url).call("GET", "lives", live_id, "history")
-    rows = [{**row, "committed": moment(row["committed_at_ms"])} for row in document["generations"]]
-    phases = ("detect_ms", "place_ms", "wait_ms", "claim_ms", "first_ack_ms")
-    show(document, json, ("epoch", "worker", "source", "cause", "why", "committed", *phases), rows)
+    phases = ("detect", "place", "wait", "claim", "first_ack")
+    rows = [
+        {**row, "committed": clock(row["committed_at_ms"]), **{each: took(row[f"{each}_ms"]) for each in phases}}
+        for row in document["generations"]
+    ]
+    show(document, json, ("epoch", "worker", "cause", "why", "committed", *phases), rows)
 
 
 @app.command()

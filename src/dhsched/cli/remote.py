@@ -58,6 +58,15 @@ def moment(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
 
 
+def clock(at_ms: int) -> str:
+    """The time of day alone, where the day is clear."""
+    return moment(at_ms).partition(" ")[2] or "-"
+
+
+def took(ms: int | None) -> str:
+    return "-" if ms is None else f"{ms:,} ms"
+
+
 def text(value: Any) -> str:
     if value is None or value == "":
         return "-"

@@ -50,6 +50,8 @@ class Mine:
     because: Because = "drain"
     reserved_at_ms: int = 0
     checked_at: float = float("-inf")
+    wanted: bool = True
+    """False: nobody wants it as far as this replica knows, which may change; it is asked again with the next report."""
 
 
 class Cutovers:
@@ -123,7 +125,8 @@ class Cutovers:
             self._mine.move_to_end(tag)
             if over is True or self._context.loop_time() >= mine.give_up:
                 del self._mine[tag]
-                self._know(tag)
+                if mine.wanted:
+                    self._know(tag)
         for failed in done:
             if isinstance(failed, BaseException):
                 raise failed
@@ -156,15 +159,26 @@ class Cutovers:
             found = await live_with_move(store.link, store.keys, mine.live)
             if found is None or (found[1].target, found[1].number) != (mine.target, mine.number):
                 return False
-            mine.source, row = found
-            mine.epoch = row.epoch
+            source, row = found
+            because = await self._wanted_by(source)
+            mine.wanted = because is not None
+            if because is None:
+                return False
+            mine.source, mine.epoch, mine.because = source, row.epoch, because
             mine.reserved_at_ms = row.expires_at_ms - store.limits.move_expires_ms
-            draining = await mode_of(store.link, store.keys, mine.source) == "draining"
-            mine.because = "drain" if draining else "rebalance"
         outcome = await settle(
             "hold", lambda: store.hold(live=mine.live, number=mine.number), until=self._context.until()
         )
         return isinstance(outcome, o.Held)
+
+    async def _wanted_by(self, source: str) -> Because | None:
+        """Why lives are to leave the source; None where nobody wants it any more: such a move is left to expire."""
+        store, fleet = self._context.store, self._context.fleet
+        if await mode_of(store.link, store.keys, source) == "draining":
+            return "drain"
+        known = fleet.view.workers.get(source)
+        config = fleet.pools.get(known.pool) if known is not None else None
+        return "rebalance" if config is not None and config.rebalance == "act" else None
 
     async def _place(self, mine: Mine) -> o.PlaceOutcome:
         return await settle(
