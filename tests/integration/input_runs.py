@@ -70,6 +70,9 @@ async def two_workers_under_one_name(run: Run) -> None:
     for live in ones + twos:
         await run.push_some(live, "before", 4)
         await run.until_consumed(live)
+    if run.rng.random() < 0.3:  # A third one on a device that is taken is refused.
+        third = await run.rig.start_worker(name, f"{name}-gpu0")
+        assert await asyncio.wait_for(third.process.process.wait(), 60) == 1
     opened = {live: two.process.opened(live) for live in twos}
     await run.pause(0.3)
     await one.process.kill()
@@ -123,9 +126,9 @@ async def half_open_connections(run: Run) -> None:
     for live in lives:
         await run.push(live, "before")
         await run.until_consumed(live)
-    for round_no in range(1 if run.short else rng.randint(1, 3)):
+    rounds = [False, True] if run.short else [rng.random() < 0.3 for _ in range(rng.randint(1, 3))]
+    for round_no, freezes in enumerate(rounds):
         hurt = rng.randrange(2)
-        freezes = rng.random() < 0.3
         harm = freeze_for(rig.controllers[hurt].pid, rng.uniform(1, 4)) if freezes else half_open(run, hurt)
         harming = asyncio.create_task(harm)
         try:

@@ -17,6 +17,7 @@ from typing import Any
 from tests.integration.fleet import Fleet, until
 
 START_S = 30.0
+LEFT_S = 5.0  # For the rest of what a killed process printed.
 ROOT = Path(__file__).parents[2]
 
 
@@ -42,7 +43,9 @@ class Process:
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
         await self.process.wait()
-        await self._reading
+        # What it left behind, if anything, holds its output open: a test must find that, not wait for it.
+        await asyncio.wait((self._reading,), timeout=LEFT_S)
+        self._reading.cancel()
 
     def consumed(self, live: str) -> list[tuple[int, int, str]]:
         """What the echo runtime consumed of a live: epoch, seq, text."""

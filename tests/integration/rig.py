@@ -154,9 +154,6 @@ class Rig:
             await asyncio.sleep(0.05)
         raise AssertionError(f"{[(each.name, each.id) for each in workers]} are not ready: {status}")
 
-    def of(self, worker: str) -> RigWorker:
-        return next(each for each in self.all if each.id == worker)
-
     async def token(self, worker: str) -> str:
         """A token for a boot: what a second socket of that Worker would show."""
         boot = await self.store.link.call("HGET", self.store.keys.of("worker", worker), "boot")

@@ -1,4 +1,4 @@
-"""Workers as processes that are frozen, thawed, doubled and killed (paper, 4.4 and 4.5)."""
+"""Processes from their start to their end: a Worker that is asked to go, and a whole deployment by `up`."""
 
 from __future__ import annotations
 
@@ -12,103 +12,8 @@ import aiohttp
 import pytest
 
 from dhsched.access.minting import Minter, find_key
-from tests.integration.fleet import Fleet, Record, fleet, until
-from tests.integration.processes import Process, Processes, alive, processes, start, until_consumed
-from tests.integration.test_input_path import until_acked
-
-
-async def test_a_zombie_gets_nothing_after_a_b_a(tmp_path: Path) -> None:
-    """A freezes, the live goes to B and back to A, A thaws: its first runtime lives on and is given nothing."""
-    async with fleet(tmp_path, dispatch=2, infer=2) as f, processes(f) as p:
-        a, b = await p.worker("a"), await p.worker("b")
-        ids = {w["worker"].partition("#")[0]: w["worker"] for w in await p.workers_ready(2)}
-        placed = await f.create("z")
-        if placed["worker"] != ids["a"]:
-            await f.reassign("z", target=ids["a"])
-        await f.push("z", "one")
-        await until_consumed(a, "z", "one")
-        first = a.consumed("z")[-1][0]
-        a.signal(signal.SIGSTOP)
-        await f.push("z", "granted")  # Within the credit: this one the zombie may see.
-        await asyncio.sleep(0.2)
-        status, moved = await f.reassign("z", target=ids["b"])
-        assert status == 200
-        await f.push("z", "two")
-        await until_consumed(b, "z", "two")
-        status, back = await f.reassign("z", target=ids["a"])
-        assert status == 200 and back["epoch"] > moved["epoch"] > first
-        await f.push("z", "three")
-        a.signal(signal.SIGCONT)
-        await until_consumed(a, "z", "three")
-        old = [text for epoch, _, text in a.consumed("z") if epoch == first]
-        assert old in (["one"], ["one", "granted"]), "nothing beyond the credit already granted"
-        assert [text for epoch, _, text in a.consumed("z") if epoch == back["epoch"]] == ["three"]
-        await until_acked(f, "z", 4)
-
-
-async def test_two_workers_under_one_name_are_two_workers(tmp_path: Path) -> None:
-    async with fleet(tmp_path) as f, processes(f) as p:
-        one, two = await p.worker("twin", device="gpu0"), await p.worker("twin", device="gpu1")
-        found = await p.workers_ready(2)
-        assert len({w["worker"] for w in found}) == 2
-        for w in found:
-            live = f"on-{w['worker'].rpartition('#')[2]}"
-            await f.create(live)
-            await f.reassign(live, target=w["worker"])
-            await f.push(live, live)
-        await until(lambda: len(seen(one) | seen(two)) == 2, "both lives")
-        # A third process on a device that is taken is refused, and says by whom.
-        third = await p.worker("twin", device="gpu0")
-        assert await asyncio.wait_for(third.process.wait(), 30) == 1
-
-
-async def test_an_item_consumed_and_not_acked_comes_again(tmp_path: Path) -> None:
-    async with fleet(tmp_path) as f, processes(f) as p:
-        first = await p.worker("w", "--runtime", "tests.integration.stubborn:hang_on_hang")
-        await p.workers_ready(1)
-        placed = await f.create("k")
-        for text in ("fine", "hang", "next"):
-            await f.push("k", text)
-        await until_consumed(first, "k", "hang")
-        await until_acked(f, "k", 1)
-        await first.kill()
-        # The next boot on the device finds in the lock file whom it replaces; that one is gone at once.
-        second = await p.worker("w", "--runtime", "tests.integration.stubborn:tell")
-        await until_gone(p, placed["worker"])
-        again = await reassigned(f, "k")
-        await until_consumed(second, "k", "next")
-        assert second.consumed("k") == [(again["epoch"], 2, "hang"), (again["epoch"], 3, "next")]
-        opened = next(line for line in second.lines if line["event"] == "open")
-        assert opened["state"] == "after fine", "the state saved at the last ack"
-
-
-async def test_a_frozen_controller_is_left_for_another(tmp_path: Path) -> None:
-    """Half-open sockets: the connection looks alive and brings nothing. What it brings later is stale."""
-    record = Record()
-    async with fleet(tmp_path) as f:
-        frozen = await start("run", "infer", "--store", f.store_url, "--port", "0", "--log-level", "error")
-        try:
-            await until(lambda: frozen.url, "the second controller", 30)
-            await f.start_worker(record, "w", capacity=8)
-            await asyncio.sleep(1.2)  # Until both controllers are known.
-            lives = [f"l{i}" for i in range(6)]
-            for live in lives:
-                await f.create(live)
-                await f.push(live, "before")
-            await until(lambda: len(record.consumed) == 6, "the first items")
-            assert len(f.controllers[0].context.holder) < 6, "some pulls are with the other controller"
-            frozen.signal(signal.SIGSTOP)
-            for live in lives:
-                await f.push(live, "after")
-            await until(lambda: len(record.consumed) == 12, "the items after", 15)
-            frozen.signal(signal.SIGCONT)
-            for live in lives:
-                await f.push(live, "at last")
-            await until(lambda: len(record.consumed) == 18, "the last items")
-            for live in lives:
-                assert record.texts(live) == ["before", "after", "at last"]
-        finally:
-            await frozen.kill()
+from tests.integration.fleet import fleet, until
+from tests.integration.processes import Process, alive, processes, start, until_consumed
 
 
 async def test_sigterm_drains_and_a_second_one_exits(tmp_path: Path) -> None:
@@ -180,30 +85,6 @@ async def walk(up: Process, http: aiohttp.ClientSession) -> None:
     third, fourth = moved["epoch"] + 1, moved["epoch"] + 2
     consumed = [(first["epoch"], 1, "one"), (moved["epoch"], 2, "two"), (third, 3, "three"), (fourth, 4, "four")]
     assert up.consumed("hello") == consumed
-
-
-async def reassigned(f: Fleet, live: str) -> Any:
-    """Moved, as soon as a Worker that has reported can take it."""
-    for _ in range(100):
-        status, placed = await f.reassign(live)
-        if status == 200:
-            return placed
-        await asyncio.sleep(0.1)
-    raise AssertionError(f"{live} found no place: {placed}")
-
-
-async def until_gone(p: Processes, worker: str) -> None:
-    for _ in range(600):
-        found = (await p.fleet.get("/v1/workers"))["workers"]
-        others = [w for w in found if w["worker"] != worker]
-        if others and not any(w["worker"] == worker and w["status"] != "gone" for w in found):
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError(f"{worker} is not gone")
-
-
-def seen(process: Process) -> set[str]:
-    return {line["live"] for line in process.lines if line.get("event") == "text"}
 
 
 def children_of(pid: int) -> list[int]:

@@ -62,7 +62,7 @@ class Keeper:
         reading, self._pipe = os.pipe()
         try:
             command = [sys.executable, "-I", "-S", str(KEEPER)]
-            self._process = subprocess.Popen(command, stdin=reading, start_new_session=True)
+            self._process = subprocess.Popen(command, stdin=reading, stdout=subprocess.DEVNULL, start_new_session=True)
         except BaseException:
             os.close(self._pipe)
             raise
