@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup lock lint types up test test-long chaos spec spec-long clean evaluate
+.PHONY: help setup lock lint types up test test-long chaos spec spec-long test-release clean evaluate
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -35,6 +35,9 @@ up: setup  ## a whole deployment on this machine, with a face that speaks, to wa
 
 test: setup  ## the whole suite that fits in 5 minutes on 2 cores
 	$(BIN)/pytest -n 2 --dist worksteal
+
+test-release: setup  ## what CI runs beside `make test`: the wheel, the quickstart, slow faults
+	$(BIN)/pytest -n 2 --dist worksteal -m release --timeout 300
 
 test-long: setup  ## what takes minutes: larger schedules, more seeds
 	$(BIN)/pytest -m long --timeout 3600

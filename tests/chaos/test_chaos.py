@@ -31,6 +31,7 @@ async def test_a_short_storm_breaks_nothing() -> None:
     assert report.moved["recover"] > 0 and report.consumed > report.lives > 20 and report.steps > 500
 
 
+@pytest.mark.release
 @pytest.mark.skipif(sys.platform != "linux", reason="NOT TESTED: the faults are Linux's (prlimit, PR_SET_PDEATHSIG)")
 async def test_a_storm_over_a_fence_that_is_down_turns_red() -> None:
     small = Size(workers=3, lives=12)

@@ -95,6 +95,7 @@ async def test_the_tour_of_the_readme(shell: Mapping[str, str]) -> None:
         await up.kill()
 
 
+@pytest.mark.release
 async def test_the_quickstart(shell: Mapping[str, str], tmp_path: Path) -> None:
     """Processes are started in its order; what waits for one of them is started before it, as on the page."""
     if shutil.which("curl") is None:

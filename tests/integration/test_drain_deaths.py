@@ -25,6 +25,7 @@ POINTS = [
 ]
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("point", POINTS)
 async def test_a_replica_killed_at_any_step_is_carried_on_by_another(tmp_path: Path, point: str) -> None:
     """The doomed one holds the links of all Workers, so it is the one that hears what is prepared."""

@@ -147,7 +147,7 @@ def pull(number: int, after: int = 0) -> Line:
         ([commit("A", 1), commit("B", 2), items(1, "x")], "I2: A@1 passed the guard of L, which is at epoch 2"),
         ([commit("A", 1), items(1, "x", worker="B")], "I2: B@1 passed the guard"),
         ([commit("A", 1), line("new_term", floor=9, **{"is": "NewTerm"}), items(1, "x")], "the floor is 9"),
-        ([commit("A", 1), line("ack_input", ended=True, **{"is": "Acked"}), items(1, "x")], "which is at epoch None"),
+        ([commit("A", 1), line("ack_input", acked=1, ended=True, **{"is": "Acked"}), items(1, "x")], "which is at epoch None"),
         ([commit("A", 1), pull(1), pull(2), items(1, "x")], "was handed 1, and the latest pull is 2"),
         ([commit("A", 1), pull(1), items(1, "x"), items(1, "x"), items(3, "z")], "was handed 3 after 1"),
         ([commit("A", 1), pull(1, after=2), items(4, "z")], "was handed 4 after 2"),
@@ -157,6 +157,12 @@ def pull(number: int, after: int = 0) -> Line:
 )
 def test_the_rules_see_a_broken_history(history: list[Line], complaint: str) -> None:
     assert complaint in "\n".join(check_rules(history))
+
+
+def test_what_an_earlier_pull_acked_is_not_missed() -> None:
+    acked = line("ack_input", acked=2, ended=False, **{"is": "Acked"})
+    later = items(3, "z", pull_no=2)
+    assert [*check_rules([commit("A", 1), pull(1), items(1, "x", "y"), pull(2, after=1), acked, later])] == []
 
 
 def check_rules(history: Iterable[Line]) -> Iterator[str]:
@@ -179,6 +185,7 @@ class Judge:
         self.capacity: dict[str, int] = {}
         self.pulls: dict[tuple[str, int], int] = {}  # The latest, by (live, epoch).
         self.last_item: dict[tuple[str, int, int], int] = {}  # Of each (live, epoch, pull): what it has.
+        self.acked: dict[tuple[str, int], int] = {}  # Of each (live, epoch): by whichever pull it was said.
         self.content: dict[str, dict[int, str]] = {}
 
     def take(self, step: str, a: Line, outcome: Line) -> Iterator[str]:
@@ -198,6 +205,7 @@ class Judge:
                 self.last_item[a["live"], a["epoch"], outcome["pull_no"]] = outcome["after"]
             case "ack_input", "Acked":
                 yield from self.fenced(a)
+                self.acked[a["live"], a["epoch"]] = outcome["acked"]
             case "report", "Reported":
                 yield from self.holds(a["worker"], len(outcome["table"] or ()))
             case "new_term", "NewTerm":
@@ -251,7 +259,9 @@ class Judge:
         live, first, key = a["live"], outcome["first"], (a["live"], a["epoch"], a["pull_no"])
         if self.pulls.get((live, a["epoch"])) != a["pull_no"]:
             yield f"I2: {key} was handed {first}, and the latest pull is {self.pulls.get((live, a['epoch']))}"
-        skipped = key in self.last_item and first > self.last_item[key] + 1
+        # What an earlier pull of this generation was handed and acked is not handed out again.
+        has = max(self.last_item.get(key, 0), self.acked.get((live, a["epoch"]), 0))
+        skipped = key in self.last_item and first > has + 1
         if skipped and outcome["items"][0][0] not in "IJ":  # Only an interrupt passes over what was before it.
             yield f"I6: {key} was handed {first} after {self.last_item[key]}"
         self.last_item[key] = max(self.last_item.get(key, 0), first + len(outcome["items"]) - 1)

@@ -137,6 +137,7 @@ async def test_a_store_that_is_paused_and_restarted(tmp_path: Path) -> None:
         await nobody_noticed(f, f.restart_store, ttl_s=2)
 
 
+@pytest.mark.release
 async def test_a_replica_that_stands_still(tmp_path: Path) -> None:
     async with standing(tmp_path, workers=3, lives=12, ttl_s=3) as f:
         f.dispatch.reverse()  # The test asks the one that goes on.

@@ -17,6 +17,7 @@ from tests.integration.processes import ROOT
 STEP_S = 60.0
 
 
+@pytest.mark.release
 @pytest.mark.timeout(300)
 async def test_the_wheel_brings_everything_that_up_needs(tmp_path: Path) -> None:
     env = {
