@@ -259,8 +259,8 @@ class Judge:
         live, first, key = a["live"], outcome["first"], (a["live"], a["epoch"], a["pull_no"])
         if self.pulls.get((live, a["epoch"])) != a["pull_no"]:
             yield f"I2: {key} was handed {first}, and the latest pull is {self.pulls.get((live, a['epoch']))}"
-        # What an earlier pull of this generation was handed and acked is not handed out again.
-        has = max(self.last_item.get(key, 0), self.acked.get((live, a["epoch"]), 0))
+        # What an earlier pull of this generation acked is not handed out again, nor what the caller says that it has.
+        has = max(self.last_item.get(key, 0), self.acked.get((live, a["epoch"]), 0), a.get("after", 0))
         skipped = key in self.last_item and first > has + 1
         if skipped and outcome["items"][0][0] not in "IJ":  # Only an interrupt passes over what was before it.
             yield f"I6: {key} was handed {first} after {self.last_item[key]}"
