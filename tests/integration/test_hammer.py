@@ -147,7 +147,7 @@ def pull(number: int, after: int = 0) -> Line:
         ([commit("A", 1), commit("B", 2), items(1, "x")], "I2: A@1 passed the guard of L, which is at epoch 2"),
         ([commit("A", 1), items(1, "x", worker="B")], "I2: B@1 passed the guard"),
         ([commit("A", 1), line("new_term", floor=9, **{"is": "NewTerm"}), items(1, "x")], "the floor is 9"),
-        ([commit("A", 1), line("ack_input", acked=1, ended=True, **{"is": "Acked"}), items(1, "x")], "which is at epoch None"),
+        ([commit("A", 1), line("ack_input", acked=1, ended=True, **{"is": "Acked"}), items(1, "x")], "at epoch None"),
         ([commit("A", 1), pull(1), pull(2), items(1, "x")], "was handed 1, and the latest pull is 2"),
         ([commit("A", 1), pull(1), items(1, "x"), items(1, "x"), items(3, "z")], "was handed 3 after 1"),
         ([commit("A", 1), pull(1, after=2), items(4, "z")], "was handed 4 after 2"),
