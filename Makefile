@@ -34,7 +34,7 @@ up: setup  ## a whole deployment on this machine, with a face that speaks, to wa
 	$(BIN)/dhsched up
 
 test: setup  ## the whole suite that fits in 5 minutes on 2 cores
-	$(BIN)/pytest -n 2 --dist worksteal
+	$(BIN)/pytest -n 3 --dist worksteal
 
 test-release: setup  ## what CI runs beside `make test`: the wheel, the quickstart, slow faults
 	$(BIN)/pytest -n 2 --dist worksteal -m release --timeout 300

@@ -179,6 +179,7 @@ async def utterances(f: Recovering, *, speaks_s: float) -> None:
     assert [(e["live_id"], e["numbers"]["why"]) for e in await f.events("live_recovered")] == [("stuck", "stalled")]
 
 
+@pytest.mark.release
 async def test_a_long_utterance_and_a_held_live_are_no_stalls_and_a_stuck_one_is(tmp_path: Path) -> None:
     limits = Limits(ack_wait_ms=2_500)
     async with recovering(tmp_path, limits=limits, worker_ttl_s=30) as f:
