@@ -151,10 +151,9 @@ class Stage:
 @asynccontextmanager
 async def stage(browser: Browser, folder: Path, runtime: str = TESTCARD) -> AsyncIterator[Stage]:
     port = free_port()
-    async with fleet(folder, room=f"http://127.0.0.1:{port}") as made, processes(made) as running:
+    room = f"http://127.0.0.1:{port}"
+    async with fleet(folder, room=room, with_loops=True) as made, processes(made) as running:
         prepared = Stage(browser, made, running, port)
-        # The replica of the fleet runs no loops; this one finds Workers that were killed.
-        running.started.append(await start("run", "dispatch", "--store", made.store_url, "--port", "0"))
         await prepared.start_room()
         for name in ("a", "b"):
             await prepared.start_worker(name, runtime)
