@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from statistics import correlation
 from urllib.parse import quote
 
 import pytest
@@ -39,6 +40,21 @@ async def test_watch_talk_and_kill(faces: Stage) -> None:
     rows = await page.page.query_selector_all("tbody tr")
     assert [await row.get_attribute("data-epoch") for row in rows] == ["2", "1"]
     await page.until_sound()  # It was not acked, so it is said again.
+
+
+@pytest.mark.release
+async def test_the_mouth_opens_with_the_sound(faces: Stage) -> None:
+    """Over pictures of a face that speaks, pauses between sentences included: louder is more open."""
+    page = await faces.watch()
+    await page.until_playing()
+    await page.page.click("#sound")
+    for sentence in ("Papa and mama are far away.", "Open your arms.", "Good afternoon."):
+        await faces.fleet.push("demo", sentence, boundary=True)
+    await page.until_sound()
+    seen = await page.mouth(90)
+    loud, opened = [level for level, _ in seen], [dark for _, dark in seen]
+    assert max(opened) > 0, "the mouth's place was looked at in vain"
+    assert correlation(loud, opened) > 0.2, list(zip(loud, opened, strict=True))
 
 
 SENTENCES = 14  # More than a Worker is granted at once: what it has been granted it finishes before it is left.

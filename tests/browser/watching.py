@@ -44,6 +44,33 @@ def epochs(found: dict[str, Any]) -> list[int]:
     return [shown["epoch"] for shown in (found["state"] or {}).get("timeline", [])]
 
 
+MOUTH = """async (samples) => {
+  const video = document.getElementById("video");
+  const context = new AudioContext();
+  const analyser = context.createAnalyser();
+  analyser.fftSize = 2048;
+  context.createMediaStreamSource(video.srcObject).connect(analyser);
+  await context.resume();
+  const canvas = document.createElement("canvas");
+  canvas.width = canvas.height = 160;
+  const drawing = canvas.getContext("2d", { willReadFrequently: true });
+  const wave = new Float32Array(analyser.fftSize);
+  const found = [];
+  for (let n = 0; n < samples; n++) {
+    await new Promise((done) => video.requestVideoFrameCallback(done));
+    analyser.getFloatTimeDomainData(wave);
+    drawing.drawImage(video, 0, 0, 160, 160);
+    const pixels = drawing.getImageData(70, 94, 24, 18).data;
+    let dark = 0;
+    for (let i = 0; i < pixels.length; i += 4) dark += Math.max(0, 150 - pixels[i]);
+    found.push([Math.sqrt(wave.reduce((sum, x) => sum + x * x, 0) / wave.length), dark]);
+  }
+  await context.close();
+  return found;
+}"""
+"""For each of so many pictures: the level of the sound around it, and how much of the mouth's place is dark inside."""
+
+
 class Watching:
     """A page that shows a live."""
 
@@ -84,6 +111,11 @@ class Watching:
         lasted = after["totalSamplesDuration"] - before["totalSamplesDuration"]
         power: float = (after["totalAudioEnergy"] - before["totalAudioEnergy"]) / max(lasted, 0.001)
         return math.sqrt(max(power, 0.0))
+
+    async def mouth(self, pictures: int) -> list[tuple[float, float]]:
+        """The sound's level and the mouth's opening, picture by picture."""
+        found: list[tuple[float, float]] = await self.page.evaluate(MOUTH, pictures)
+        return found
 
     async def until_sound(self) -> None:
         for _ in range(30):
