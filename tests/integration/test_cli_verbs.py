@@ -48,7 +48,9 @@ async def test_every_verb() -> None:
         assert (await document("live", "get", "L"))["metadata"] == {"a": 1}
         opened = await dhsched("live", "create", "anna", "--id", "shown", "--open", "--room-url", "http://r:1/")
         assert "http://r:1/live/shown" in opened
+        shown = (await document("live", "get", "shown"))["worker"]
         await dhsched("live", "end", "shown")
+        await api.context.store.depart(worker=shown, live="default/shown", number=1)  # There is no agent to say so.
         moved = await document("live", "move", "L")
         assert moved["epoch"] == 2 and moved["worker"] != made["worker"]
         assert (await document("live", "move", "L", "--to", moved["worker"]))["epoch"] == 3
