@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -11,6 +11,7 @@ from dhsched.infer.held import Held, Holder
 from dhsched.ownership import agent as rules
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.state import frozen
+from dhsched.store.redis import Append, RedisStore
 from dhsched.wire import Pulling
 from dhsched.worker.pulling import Connection, PullClient
 from dhsched.worker.session import Item, Session
@@ -69,31 +70,27 @@ def say_no_ack_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PullClient, "_pulling", mutant)
 
 
-def push_and_leave_it_to_the_hint(patch: pytest.MonkeyPatch) -> None:
-    """The hint counts as answered, and nothing was released for it."""
+def push_and_release_nothing(patch: pytest.MonkeyPatch) -> None:
+    """The store sends no hint to who holds the pull itself, and nothing is released for it."""
 
-    def push_begins(self: Holder, live: str) -> Held | None:
-        held = self._held.get(live)
-        if held is not None:
-            held.pushing += 1
-            held.hints_owed += 1
-        return held
+    def flush_appends(self: Holder) -> None:
+        due, self._appends = self._appends, []
+        for each in due:
+            self._spawn(self._append([each], self._controller))
 
-    patch.setattr(Holder, "push_begins", push_begins)
-    patch.setattr(Holder, "_check", lambda self, held: None)
+    patch.setattr(Holder, "_flush_appends", flush_appends)
+    patch.setattr(Holder, "_appended", lambda self, held, outcome: None)
 
 
-def owe_a_hint_that_was_never_published(patch: pytest.MonkeyPatch) -> None:
-    """A push that stored nothing publishes nothing: the next hint, of another push, is taken for its own."""
-    push_ended = Holder.push_ended
+def hint_nobody(patch: pytest.MonkeyPatch) -> None:
+    """A pull that is held by another controller is not told."""
+    append_many = RedisStore.append_many
 
-    def mutant(self: Holder, held: Held | None, outcome: o.AppendOutcome | None) -> None:
-        owed = held.hints_owed if held is not None else 0
-        push_ended(self, held, outcome)
-        if held is not None:
-            held.hints_owed = owed
+    async def mutant(self: RedisStore, rows: Sequence[Append], controller: str) -> list[o.AppendOutcome]:
+        holds = [await self.link.call("HGET", self.keys.of("live", row.live), "controller") for row in rows]
+        return await append_many(self, rows, (holds[0] or b"").decode())
 
-    patch.setattr(Holder, "push_ended", mutant)
+    patch.setattr(RedisStore, "append_many", mutant)
 
 
 @pytest.mark.long
@@ -105,8 +102,8 @@ def owe_a_hint_that_was_never_published(patch: pytest.MonkeyPatch) -> None:
         start_a_generation_twice,
         forget_a_full_window,
         say_no_ack_again,
-        push_and_leave_it_to_the_hint,
-        owe_a_hint_that_was_never_published,
+        push_and_release_nothing,
+        hint_nobody,
     ],
 )
 async def test_schedules_catch(mutate: Patch, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,17 +32,22 @@ class Item:
     config: bytes | None = None
 
 
+def stored(kind: Kind, payload: bytes, boundary: bool) -> bytes:
+    """The blob that lies in the queue for this item."""
+    return MARKS[kind, boundary] + payload
+
+
 def with_config(payload: bytes, config: bytes) -> bytes:
     """An interrupt that passed over a config item brings the configuration itself: nothing else would."""
     return INTERRUPT_WITH_CONFIG + str(len(config)).encode() + b":" + config + payload
 
 
-def read(stored: bytes) -> Item:
+def read(blob: bytes) -> Item:
     """The item behind a stored blob."""
-    mark, payload = stored[0], stored[1:]
+    mark, payload = blob[0], blob[1:]
     kind = _KINDS[mark | 0x20]
     boundary = mark in BOUNDARIES
-    if stored[:1] == INTERRUPT_WITH_CONFIG:
+    if blob[:1] == INTERRUPT_WITH_CONFIG:
         size, _, rest = payload.partition(b":")
         return Item(kind, rest[int(size) :], boundary, config=rest[: int(size)])
     return Item(kind, payload, boundary, config=payload if kind == "config" else None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self, cast
 
@@ -23,8 +22,16 @@ NO_CREATE = Create(digital_id="", fingerprint="")
 IN_LUA = {"worker": "worker_id", "number": "num", "rev": "rev_seen"}
 """Arguments that a script calls otherwise, because the plain word names a function of its library."""
 
-APPEND = ("live", "kind", "item", "producer", "n", "request")
-"""The arguments of append_input before its limits, in their order."""
+
+class Append(NamedTuple):
+    """One row of `append_many`: the arguments of append_input. `item` is as it lies in the queue (`items.stored`)."""
+
+    live: str
+    kind: Kind
+    item: bytes
+    producer: str = ""
+    n: int = 0
+    request: str = ""
 
 
 class Release(NamedTuple):
@@ -57,11 +64,6 @@ class RedisStore(Store):
         self.limits = limits
         self._scripts = scripts
         self._limit_values = limit_values(limits)
-        self._key = [self.keys.cell]
-        append = scripts["append_input"].argv
-        if append[: len(APPEND)] != APPEND:
-            raise ValueError(f"append_input.lua takes {append}, and append_soon gives {APPEND} first")
-        self._append_limits = [self._limit_values[name] for name in append[len(APPEND) :]]
 
     @classmethod
     async def open(
@@ -105,29 +107,14 @@ class RedisStore(Store):
         self.now_ms = reply[1] or self.now_ms  # 0 where the step did not read the clock.
         return outcome(reply[0], reply[2:])
 
-    def append_soon(
-        self,
-        live: str,
-        kind: Kind,
-        payload: bytes,
-        boundary: bool,
-        *,
-        producer: str = "",
-        n: int = 0,
-        request: str = "",
-    ) -> asyncio.Future[Any]:
-        """append_input on its way, with arguments that have been checked; `outcome_of` reads what it answers.
+    async def append_many(self, rows: Sequence[Append], controller: str) -> list[o.AppendOutcome]:
+        """append_input of many items in one call, each as if it were alone. The rows have been checked.
 
-        For whoever has many in flight and gives each a callback: a task for each, and binding each argument by its
-        name, would cost more than the step.
+        `controller` is who appends: where it holds the live's pull itself, it gets no hint.
         """
-        item = items.MARKS[kind, boundary] + payload
-        argv: list[Argument] = [live, kind, item, producer, n, request, *self._append_limits]
-        return self.link.run("append_input", self._key, argv)
-
-    @staticmethod
-    def outcome_of(reply: Any) -> Any:
-        return outcome(reply[0], reply[2:])
+        script = self._scripts["append_input"]
+        argv = script.bind(self._limit_values, {"controller": controller})
+        return cast(list[o.AppendOutcome], await self._run_each(script, argv, rows))
 
     async def release_many(self, rows: Sequence[Release]) -> list[o.ReleaseOutcome]:
         """release_input of many lives in one call, each as if it were alone. The rows have been checked."""
@@ -169,7 +156,8 @@ def encode(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         create = values.pop("create", None) or NO_CREATE
         values.update({field: getattr(create, field) for field in CREATE_FIELDS})
     elif name == "append_input":
-        values["item"] = items.MARKS[values["kind"], values.pop("boundary", False)] + values.pop("payload")
+        values["item"] = items.stored(values["kind"], values.pop("payload"), values.pop("boundary", False))
+        values["controller"] = ""
     elif name == "ack_input":
         saved = values.get("saved")
         values["saves"], values["saved"] = saved is not None, saved or b""
