@@ -13,6 +13,7 @@ import contextlib
 import zlib
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
@@ -60,7 +61,7 @@ class RecordingStore(RedisStore):
     def __init__(self, link: Link, *, cell: str, scripts: Mapping[str, Script]) -> None:
         super().__init__(link, cell=cell, limits=LIMITS, scripts=scripts)
         self.steps: list[Step] = []
-        self._under_way: set[asyncio.Task[Any]] = set()
+        self._under_way: set[asyncio.Future[Any]] = set()
 
     async def settled(self) -> None:
         """Wait for what is still on its way: whoever asked may have been killed, the store answers all the same."""
@@ -69,9 +70,13 @@ class RecordingStore(RedisStore):
     async def step(self, name: str, arguments: Mapping[str, Any]) -> Any:
         return await self._to_its_end(self._record_step(name, arguments))
 
-    async def _run_each(self, script: Script, argv: list[Argument], rows: Sequence[Sequence[Argument]]) -> list[Any]:
-        outcomes: list[Any] = await self._to_its_end(self._record_each(script, argv, rows))
-        return outcomes
+    def each_soon(
+        self, script: Script, argv: list[Argument], rows: Sequence[Sequence[Argument]]
+    ) -> asyncio.Future[Any]:
+        answer = super().each_soon(script, argv, rows)
+        self._under_way.add(answer)
+        answer.add_done_callback(partial(self._record_each, script, rows))
+        return asyncio.shield(answer)
 
     async def _to_its_end(self, call: Coroutine[Any, Any, Any]) -> Any:
         task = asyncio.create_task(call)
@@ -85,12 +90,11 @@ class RecordingStore(RedisStore):
             self.steps.append(Step((self.now_ms, 0), name, dict(arguments), outcome))
         return outcome
 
-    async def _record_each(self, script: Script, argv: list[Argument], rows: Sequence[Sequence[Argument]]) -> list[Any]:
-        outcomes = await super()._run_each(script, argv, rows)
-        tick = self.now_ms
-        for at, (row, outcome) in enumerate(zip(rows, outcomes, strict=True)):
-            self.steps.append(Step((tick, at), script.name, row_arguments(script.name, row), outcome))
-        return outcomes
+    def _record_each(self, script: Script, rows: Sequence[Sequence[Argument]], answer: asyncio.Future[Any]) -> None:
+        self._under_way.discard(answer)
+        reply = answer.result()
+        for at, (row, outcome) in enumerate(zip(rows, self.outcomes_of(reply), strict=True)):
+            self.steps.append(Step((reply[0], at), script.name, row_arguments(script.name, row), outcome))
 
 
 def row_arguments(name: str, row: Sequence[Any]) -> dict[str, Any]:

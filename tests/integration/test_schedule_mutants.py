@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -11,7 +11,6 @@ from dhsched.infer.held import Held, Holder
 from dhsched.ownership import agent as rules
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.state import frozen
-from dhsched.store.redis import Append, RedisStore
 from dhsched.wire import Pulling
 from dhsched.worker.pulling import Connection, PullClient
 from dhsched.worker.session import Item, Session
@@ -76,21 +75,15 @@ def push_and_release_nothing(patch: pytest.MonkeyPatch) -> None:
     def flush_appends(self: Holder) -> None:
         due, self._appends = self._appends, []
         for each in due:
-            self._spawn(self._append([each], self._controller))
+            self._append([each], self._controller)
 
     patch.setattr(Holder, "_flush_appends", flush_appends)
     patch.setattr(Holder, "_appended", lambda self, held, outcome: None)
 
 
-def hint_nobody(patch: pytest.MonkeyPatch) -> None:
-    """A pull that is held by another controller is not told."""
-    append_many = RedisStore.append_many
-
-    async def mutant(self: RedisStore, rows: Sequence[Append], controller: str) -> list[o.AppendOutcome]:
-        holds = [await self.link.call("HGET", self.keys.of("live", row.live), "controller") for row in rows]
-        return await append_many(self, rows, (holds[0] or b"").decode())
-
-    patch.setattr(RedisStore, "append_many", mutant)
+def ignore_hints(patch: pytest.MonkeyPatch) -> None:
+    """What another controller stored, or a hold's end, is not noticed."""
+    patch.setattr(Holder, "on_hint", lambda self, channel, live: None)
 
 
 @pytest.mark.long
@@ -103,7 +96,7 @@ def hint_nobody(patch: pytest.MonkeyPatch) -> None:
         forget_a_full_window,
         say_no_ack_again,
         push_and_release_nothing,
-        hint_nobody,
+        ignore_hints,
     ],
 )
 async def test_schedules_catch(mutate: Patch, monkeypatch: pytest.MonkeyPatch) -> None:

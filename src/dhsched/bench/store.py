@@ -144,7 +144,7 @@ class Bench:
 
     async def release_many(self, lives: Sequence[Placed]) -> None:
         """As the Infer-Controller does it: the lives of one tick share a call."""
-        await self.store.release_many([Release(p.live, p.worker, p.epoch, 1, 10, 10) for p in lives])
+        await self.store.release_soon([Release(p.live, p.worker, p.epoch, 1, 10, 10) for p in lives])
 
     async def move(self, p: Placed, worker: str) -> Placed:
         placed: Any = await self.store.place(

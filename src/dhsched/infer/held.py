@@ -2,7 +2,7 @@
 
 Theory of operation. A pull is served when there may be something for it: after it was granted, after a hint that its
 live got input, after an ack that opened its window. Whatever is due in one tick of the loop goes to the store in one
-`append_many`, `release_many` or `ack_many`. At most `CALLS_MAX` releases and acks are under way, so under load calls
+call of its kind. At most `CALLS_MAX` releases and acks are under way, so under load calls
 grow instead of queueing; what was pushed is never kept back here, for its deadline runs. No task, no timer and no call
 belongs to one live.
 
@@ -20,12 +20,13 @@ behind that one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
 from typing import Any, Protocol
 
 import structlog
 
-from dhsched.errors import DhschedError, StoreError
+from dhsched.errors import StoreError
 from dhsched.outbox import Outbox
 from dhsched.ownership import outcomes as o
 from dhsched.store.redis import Ack, Append, RedisStore, Release
@@ -41,7 +42,7 @@ RETRY_S = 0.1  # After a call that failed.
 LOOK_S = 0.05  # Between two looks whether the link to the store was lost.
 
 
-Appended = Callable[[o.AppendOutcome | DhschedError], None]
+Appended = Callable[[o.AppendOutcome | StoreError], None]
 """What is called with an append's outcome, or with why there is none."""
 ToAppend = tuple[Append, Appended]
 
@@ -97,7 +98,6 @@ class Holder:
         self._releasing = 0
         self._acking = 0
         self._flush_due = False
-        self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
 
     def __len__(self) -> int:
@@ -181,13 +181,13 @@ class Holder:
         while self._acks and self._acking < CALLS_MAX:
             rows, self._acks = self._acks[:ROWS_MAX], self._acks[ROWS_MAX:]
             self._acking += 1
-            self._spawn(self._ack(rows))
+            self._ack(rows)
         if self._appends:
             self._flush_appends()
         while self._releases and self._releasing < CALLS_MAX:
             rows, self._releases = self._releases[:ROWS_MAX], self._releases[ROWS_MAX:]
             self._releasing += 1
-            self._spawn(self._release(rows))
+            self._release(rows)
 
     def _flush_appends(self) -> None:
         here, elsewhere = [], []
@@ -201,34 +201,36 @@ class Holder:
         self._appends = []
         for controller, due in ((self._controller, here), ("", elsewhere)):
             for rows in calls_of(due):
-                self._spawn(self._append(rows, controller))
+                self._append(rows, controller)
 
-    def _spawn(self, call: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(call)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _read(self, answer: asyncio.Future[Any]) -> list[Any] | StoreError:
+        """A call's outcomes, or why there are none."""
+        try:
+            return self._store.outcomes_of(answer.result())
+        except StoreError as error:
+            return error
 
     # -- append
 
-    async def _append(self, rows: list[ToAppend], controller: str) -> None:
-        outcomes: Sequence[o.AppendOutcome | DhschedError]
-        try:
-            outcomes = await self._store.append_many([row for row, _ in rows], controller)
-        except DhschedError as error:
-            outcomes = [error] * len(rows)
-        for (row, done), outcome in zip(rows, outcomes, strict=True):
+    def _append(self, rows: list[ToAppend], controller: str) -> None:
+        answer = self._store.append_soon([row for row, _ in rows], controller)
+        answer.add_done_callback(lambda done: self._appends_answered(rows, self._read(done)))
+
+    def _appends_answered(self, rows: list[ToAppend], outcomes: list[o.AppendOutcome] | StoreError) -> None:
+        each: Iterable[o.AppendOutcome | StoreError] = outcomes if isinstance(outcomes, list) else repeat(outcomes)
+        for (row, done), outcome in zip(rows, each, strict=False):
             # Whoever holds the live by now: its pull may have been granted since.
             held = self._held.get(row.live)
             if held is not None:
                 self._appended(held, outcome)
             done(outcome)
 
-    def _appended(self, held: Held, outcome: o.AppendOutcome | DhschedError) -> None:
+    def _appended(self, held: Held, outcome: o.AppendOutcome | StoreError) -> None:
         if isinstance(outcome, o.Appended):
             held.expects = max(held.expects, outcome.seq)
             if not held.release_due:
                 self._check(held)
-        elif isinstance(outcome, DhschedError):
+        elif isinstance(outcome, StoreError):
             self.release_soon(held)
 
     def _check(self, held: Held) -> None:
@@ -239,19 +241,20 @@ class Holder:
 
     # -- release
 
-    async def _release(self, rows: list[Held]) -> None:
+    def _release(self, rows: list[Held]) -> None:
         credit = self._credit
         asked = [Release(h.live, h.peer.worker, h.epoch, h.pull_no, h.after, credit) for h in rows]
         for held in rows:
             held.release_sent = True
-        try:
-            outcomes = await self._store.release_many(asked)
-        except StoreError as error:
-            log.warning("cannot release", lives=len(rows), why=str(error))
+        answer = self._store.release_soon(asked)
+        answer.add_done_callback(lambda done: self._releases_answered(rows, self._read(done)))
+
+    def _releases_answered(self, rows: list[Held], outcomes: list[o.ReleaseOutcome] | StoreError) -> None:
+        self._releasing -= 1
+        if isinstance(outcomes, StoreError):
+            log.warning("cannot release", lives=len(rows), why=str(outcomes))
             self._loop.call_later(RETRY_S, self._release_again, rows)
             return
-        finally:
-            self._releasing -= 1
         for held, outcome in zip(rows, outcomes, strict=True):
             held.release_due = held.release_sent = False
             again, held.again = held.again, False
@@ -299,19 +302,20 @@ class Holder:
 
     # -- ack
 
-    async def _ack(self, rows: list[Held]) -> None:
+    def _ack(self, rows: list[Held]) -> None:
         asked = []
         for held in rows:
             asked.append(Ack(held.live, held.peer.worker, held.epoch, held.ack_n, held.ack_saved))
             held.ack_due, held.ack_saved = False, None
-        try:
-            outcomes = await self._store.ack_many(asked)
-        except StoreError as error:
-            log.warning("cannot ack", lives=len(rows), why=str(error))
+        answer = self._store.ack_soon(asked)
+        answer.add_done_callback(lambda done: self._acks_answered(rows, asked, self._read(done)))
+
+    def _acks_answered(self, rows: list[Held], asked: list[Ack], outcomes: list[o.AckOutcome] | StoreError) -> None:
+        self._acking -= 1
+        if isinstance(outcomes, StoreError):
+            log.warning("cannot ack", lives=len(rows), why=str(outcomes))
             self._loop.call_later(RETRY_S, self._ack_again, rows, asked)
             return
-        finally:
-            self._acking -= 1
         for held, outcome in zip(rows, outcomes, strict=True):
             self._acked(held, outcome)
         self._flush_soon()

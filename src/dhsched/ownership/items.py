@@ -5,7 +5,7 @@ The mark says what the fence has to know without parsing: where a boundary is, a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dhsched.types import Kind
 
@@ -22,8 +22,7 @@ BOUNDARIES = frozenset(b"TCIJ")
 _KINDS: dict[int, Kind] = {ord("t"): "text", ord("c"): "config", ord("i"): "interrupt", ord("j"): "interrupt"}
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """One input, as a runtime sees it. `config` is set where the item brings a configuration with it."""
 
     kind: Kind

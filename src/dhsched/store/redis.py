@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self
 
 from dhsched.errors import StoreIncompatible
 from dhsched.ownership import items
-from dhsched.ownership import outcomes as o
 from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
 from dhsched.ownership.placing import Create
 from dhsched.store.address import Address, parse_address
@@ -24,7 +24,7 @@ IN_LUA = {"worker": "worker_id", "number": "num", "rev": "rev_seen"}
 
 
 class Append(NamedTuple):
-    """One row of `append_many`: the arguments of append_input. `item` is as it lies in the queue (`items.stored`)."""
+    """One row of `append_soon`: the arguments of append_input. `item` is as it lies in the queue (`items.stored`)."""
 
     live: str
     kind: Kind
@@ -35,7 +35,7 @@ class Append(NamedTuple):
 
 
 class Release(NamedTuple):
-    """One row of `release_many`: the arguments of release_input."""
+    """One row of `release_soon`: the arguments of release_input."""
 
     live: str
     worker: str
@@ -46,7 +46,7 @@ class Release(NamedTuple):
 
 
 class Ack(NamedTuple):
-    """One row of `ack_many`: the arguments of ack_input."""
+    """One row of `ack_soon`: the arguments of ack_input."""
 
     live: str
     worker: str
@@ -64,6 +64,7 @@ class RedisStore(Store):
         self.limits = limits
         self._scripts = scripts
         self._limit_values = limit_values(limits)
+        self._key = [self.keys.cell]
 
     @classmethod
     async def open(
@@ -102,35 +103,39 @@ class RedisStore(Store):
         script = self._scripts["place_create" if name == "place" and arguments.get("create") else name]
         argv = script.bind(self._limit_values, encoded)
         if script.each:
-            return (await self._run_each(script, argv, [[plain(encoded[field]) for field in script.each]]))[0]
+            row = [plain(encoded[field]) for field in script.each]
+            return self.outcomes_of(await self.each_soon(script, argv, [row]))[0]
         reply = await self.link.run(script.name, [self.keys.cell], argv)
         self.now_ms = reply[1] or self.now_ms  # 0 where the step did not read the clock.
         return outcome(reply[0], reply[2:])
 
-    async def append_many(self, rows: Sequence[Append], controller: str) -> list[o.AppendOutcome]:
-        """append_input of many items in one call, each as if it were alone. The rows have been checked.
+    # Steps that many lives share: one call, an outcome for each row, as if it were alone. The rows have been checked.
+    # For whoever has many in flight these give futures, which `outcomes_of` reads: a task for each would cost more.
 
-        `controller` is who appends: where it holds the live's pull itself, it gets no hint.
-        """
+    def append_soon(self, rows: Sequence[Append], controller: str) -> asyncio.Future[Any]:
+        """append_input. `controller` is who appends: where it holds the live's pull itself, it gets no hint."""
         script = self._scripts["append_input"]
-        argv = script.bind(self._limit_values, {"controller": controller})
-        return cast(list[o.AppendOutcome], await self._run_each(script, argv, rows))
+        return self.each_soon(script, script.bind(self._limit_values, {"controller": controller}), rows)
 
-    async def release_many(self, rows: Sequence[Release]) -> list[o.ReleaseOutcome]:
-        """release_input of many lives in one call, each as if it were alone. The rows have been checked."""
-        return cast(list[o.ReleaseOutcome], await self._run_each(self._scripts["release_input"], [], rows))
+    def release_soon(self, rows: Sequence[Release]) -> asyncio.Future[Any]:
+        """release_input."""
+        return self.each_soon(self._scripts["release_input"], [], rows)
 
-    async def ack_many(self, rows: Sequence[Ack]) -> list[o.AckOutcome]:
-        """ack_input of many lives in one call, each as if it were alone. The rows have been checked."""
+    def ack_soon(self, rows: Sequence[Ack]) -> asyncio.Future[Any]:
+        """ack_input."""
         script = self._scripts["ack_input"]
         encoded = [(*row[:4], "" if row.saved is None else "1", row.saved or b"") for row in rows]
-        return cast(list[o.AckOutcome], await self._run_each(script, script.bind(self._limit_values, {}), encoded))
+        return self.each_soon(script, script.bind(self._limit_values, {}), encoded)
 
-    async def _run_each(self, script: Script, argv: list[Argument], rows: Sequence[Sequence[Argument]]) -> list[Any]:
-        """A step that many lives share: one call, an outcome for each row."""
+    def each_soon(
+        self, script: Script, argv: list[Argument], rows: Sequence[Sequence[Argument]]
+    ) -> asyncio.Future[Any]:
         for row in rows:
             argv.extend(row)
-        reply = await self.link.run(script.name, [self.keys.cell], argv)
+        return self.link.run(script.name, self._key, argv)
+
+    def outcomes_of(self, reply: Any) -> list[Any]:
+        """What such a call says of each row."""
         self.now_ms = reply[0] or self.now_ms
         return [outcome(one[0], one[1:]) for one in reply[1:]]
 
