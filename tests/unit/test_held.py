@@ -1,0 +1,145 @@
+"""The pulls that a controller holds: what is asked of the store, and when. The store answers when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from dhsched.errors import StoreUnavailable
+from dhsched.infer.held import APPEND_BYTES_FULL, ROWS_MAX, Held, Holder
+from dhsched.outbox import Outbox
+from dhsched.ownership import outcomes as o
+from dhsched.store.redis import Ack, Append, Release
+
+LIVE = "t/a"
+
+
+class SlowStore:
+    """Every call is a future that the test answers, with the outcomes of its rows."""
+
+    def __init__(self) -> None:
+        self.appends: list[tuple[Sequence[Append], str, asyncio.Future[Any]]] = []
+        self.releases: list[tuple[Sequence[Release], asyncio.Future[Any]]] = []
+
+    def append_soon(self, rows: Sequence[Append], controller: str) -> asyncio.Future[Any]:
+        self.appends.append((rows, controller, asyncio.get_running_loop().create_future()))
+        return self.appends[-1][2]
+
+    def release_soon(self, rows: Sequence[Release]) -> asyncio.Future[Any]:
+        self.releases.append((rows, asyncio.get_running_loop().create_future()))
+        return self.releases[-1][1]
+
+    def ack_soon(self, rows: Sequence[Ack]) -> asyncio.Future[Any]:
+        raise AssertionError(f"nothing was consumed: {rows}")
+
+    def outcomes_of(self, reply: list[Any]) -> list[Any]:
+        return reply
+
+
+class Peer:
+    """A Worker's connection that takes everything."""
+
+    def __init__(self) -> None:
+        self.worker = "A#1"
+        self.waiting: set[Held] = set()
+        self.outbox = Outbox(self.send)
+
+    async def send(self, frame: bytes) -> None:
+        raise AssertionError(f"nothing was to be sent: {frame!r}")
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def holding() -> tuple[Holder, SlowStore, list[Any]]:
+    """A controller that holds one pull, whose first release found nothing."""
+    store = SlowStore()
+    told: list[Any] = []
+    holder = Holder(store, credit=8, controller="c1")  # type: ignore[arg-type]
+    holder.take(Held(Peer(), LIVE, 1, 1, 0))
+    await settle()
+    store.releases.pop()[1].set_result([o.Nothing()])
+    await settle()
+    assert not store.releases
+    return holder, store, told
+
+
+async def test_the_release_goes_right_behind_the_append_which_asks_for_no_hint() -> None:
+    holder, store, told = await holding()
+    holder.append_soon(Append(LIVE, "text", b"tx", "p", 1), told.append)
+    holder.append_soon(Append("t/elsewhere", "text", b"tx", "p", 1), told.append)
+    await settle()
+    assert [(rows[0].live, controller) for rows, controller, _ in store.appends] == [(LIVE, "c1"), ("t/elsewhere", "")]
+    assert [row.live for rows, _ in store.releases for row in rows] == [LIVE]
+
+
+async def test_a_hint_counts_although_an_own_append_that_was_refused_is_not_heard_of_yet() -> None:
+    """It published nothing: the hint is of something else, and nobody will say it again."""
+    holder, store, told = await holding()
+    holder.append_soon(Append(LIVE, "text", b"tx", "p", 1), told.append)
+    await settle()
+    # All three come in one read: the two answers are heard of a tick later, the hint at once.
+    store.appends[0][2].set_result([o.Duplicate()])
+    store.releases[0][1].set_result([o.Nothing()])
+    holder.on_hint(b"infer:c1", LIVE.encode())
+    await settle()
+    assert told == [o.Duplicate()]
+    assert len(store.releases) == 2
+
+
+async def test_an_item_that_the_release_behind_it_did_not_find_is_asked_for_once_more() -> None:
+    """The link sends an append again when the server has forgotten its script; the release then ran first."""
+    holder, store, told = await holding()
+    holder.append_soon(Append(LIVE, "text", b"tx", "p", 1), told.append)
+    await settle()
+    store.releases[0][1].set_result([o.Nothing()])
+    await settle()
+    store.appends[0][2].set_result([o.Appended(1)])
+    await settle()
+    assert len(store.releases) == 2
+    store.releases[1][1].set_result([o.Nothing()])  # Held back: it is not asked for again and again.
+    await settle()
+    assert len(store.releases) == 2
+
+
+async def test_an_append_that_nobody_answered_may_have_run() -> None:
+    holder, store, told = await holding()
+    holder.append_soon(Append(LIVE, "text", b"tx", "p", 1), told.append)
+    await settle()
+    store.releases[0][1].set_result([o.Nothing()])
+    await settle()
+    store.appends[0][2].set_exception(StoreUnavailable("no answer", unknown=True))
+    await settle()
+    assert [type(each) for each in told] == [StoreUnavailable]
+    assert len(store.releases) == 2
+
+
+async def test_a_pull_that_was_granted_meanwhile_is_served_what_was_stored_meanwhile() -> None:
+    store = SlowStore()
+    told: list[Any] = []
+    holder = Holder(store, credit=8, controller="c1")  # type: ignore[arg-type]
+    holder.append_soon(Append(LIVE, "text", b"tx", "p", 1), told.append)
+    await settle()
+    holder.take(Held(Peer(), LIVE, 1, 1, 0))
+    await settle()
+    store.releases[0][1].set_result([o.Nothing()])
+    store.appends[0][2].set_result([o.Appended(1)])
+    await settle()
+    assert len(store.releases) == 2
+
+
+async def test_calls_are_bounded_and_keep_their_order() -> None:
+    store = SlowStore()
+    told: list[Any] = []
+    holder = Holder(store, credit=8, controller="c1")  # type: ignore[arg-type]
+    for n in range(1, 2 * ROWS_MAX + 2):
+        holder.append_soon(Append(LIVE, "text", b"tx", "p", n), told.append)
+    for n in range(3):
+        holder.append_soon(Append(f"t/large{n}", "text", b"t" * APPEND_BYTES_FULL), told.append)
+    await settle()
+    sizes = [len(rows) for rows, _, _ in store.appends]
+    assert sizes == [ROWS_MAX, ROWS_MAX, 2, 1, 1]
+    assert [row.n for rows, _, _ in store.appends for row in rows if row.live == LIVE] == [*range(1, 2 * ROWS_MAX + 2)]
