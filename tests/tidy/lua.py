@@ -106,10 +106,15 @@ def unpacked(source: str) -> tuple[str, ...]:
     for i, token in enumerate(code):
         if token == "local" and "=" in code[i : i + 80]:
             names = names_from(code, i + 1)
-            value = code[i + 2 * len(names) + 1 :][:4]
-            if value == ["unpack", "(", "ARGV", ")"]:
+            value = code[i + 2 * len(names) + 1 :][:8]
+            # Where rows follow, only so many as there are names: the rows may be thousands.
+            if value[:4] == ["unpack", "(", "ARGV", ")"] or value == [
+                *"unpack ( ARGV , 1 ,".split(),
+                str(len(names)),
+                ")",
+            ]:
                 return tuple(names)
-            if value == ["ARGV", "[", str(len(given) + 1), "]"]:
+            if value[:4] == ["ARGV", "[", str(len(given) + 1), "]"]:
                 given += names
     return tuple(given)
 
