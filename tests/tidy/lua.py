@@ -108,11 +108,8 @@ def unpacked(source: str) -> tuple[str, ...]:
             names = names_from(code, i + 1)
             value = code[i + 2 * len(names) + 1 :][:8]
             # Where rows follow, only so many as there are names: the rows may be thousands.
-            if value[:4] == ["unpack", "(", "ARGV", ")"] or value == [
-                *"unpack ( ARGV , 1 ,".split(),
-                str(len(names)),
-                ")",
-            ]:
+            count = str(len(names))
+            if "".join(value[:4]) == "unpack(ARGV)" or "".join(value) == f"unpack(ARGV,1,{count})":
                 return tuple(names)
             if value[:4] == ["ARGV", "[", str(len(given) + 1), "]"]:
                 given += names
