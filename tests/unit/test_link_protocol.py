@@ -340,7 +340,10 @@ async def test_calls_in_flight_are_bounded() -> None:
 
 
 async def test_bytes_that_the_socket_does_not_take_are_bounded() -> None:
-    async with FakeStore(echo) as fake, linked(fake, unsent_max_bytes=2_000_000, write_buffer_bytes=1000) as link:
+    async with (
+        FakeStore(echo) as fake,
+        linked(fake, unsent_max_bytes=2_000_000, write_buffer_bytes=1000, deadline_s=30) as link,
+    ):
         fake.reading.clear()
         blob = bytes(500_000)
         calls = []
