@@ -7,5 +7,26 @@ from a fork on; here it goes on behind it.
 
 import gc
 import os
+from collections.abc import Generator
+from typing import Any
+
+import pytest
 
 os.register_at_fork(before=gc.disable, after_in_parent=gc.enable)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Generator[None, Any, Any]:
+    """A failed test is reported as such, and the run goes on.
+
+    Python before 3.11.8 loses count while it parses when a collected object parses too, as one does that dies with an
+    exception (CPython issue 106905). Pytest parses the source for its report, and its whole run ends there.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    except SystemError:
+        item.config.option.tbstyle = "native"  # The one style that does not parse the source.
+        return pytest.TestReport.from_item_and_call(item, call)
+    finally:
+        gc.enable()

@@ -102,6 +102,7 @@ def arguments_of(step: str, given: Mapping[str, str]) -> dict[str, Any]:
         made = {name: values.pop(name) for name in _CREATE & values.keys()}
         values["create"] = create_of(made) if values["because"] == "create" else None
     elif step == "append_input":
+        del values["controller"]  # Who gets no hint: nothing of the protocol.
         item = values.pop("item").encode()
         values["boundary"] = values["kind"] != "interrupt" and item[:1] == items.MARKS[values["kind"], True]
         values["payload"] = item[1:]

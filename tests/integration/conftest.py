@@ -25,6 +25,14 @@ def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEv
     return {"uvloop": uvloop.new_event_loop}
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that hangs is ended from a thread, with its process: uvloop drops what a signal's handler raises."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(method="thread"))
+
+
 @pytest.fixture(params=SERVERS)
 def kind(request: pytest.FixtureRequest) -> str:
     """Which server; a test that needs one with options of its own starts it with `running_server(kind, ...)`."""

@@ -13,6 +13,7 @@ import contextlib
 import zlib
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
@@ -20,12 +21,13 @@ from dhsched.infer.context import InferContext, Metrics
 from dhsched.infer.held import Holder
 from dhsched.infer.pull_text import PullText
 from dhsched.infer.settings import InferSettings
+from dhsched.ownership import items
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.placing import Create
 from dhsched.store.link import Link
 from dhsched.store.reads import Reads
-from dhsched.store.redis import RedisStore
+from dhsched.store.redis import Append, RedisStore
 from dhsched.store.scripts import Argument, Script
 from dhsched.tokens import Boot, Tokens, open_tokens
 from dhsched.types import Kind
@@ -59,7 +61,7 @@ class RecordingStore(RedisStore):
     def __init__(self, link: Link, *, cell: str, scripts: Mapping[str, Script]) -> None:
         super().__init__(link, cell=cell, limits=LIMITS, scripts=scripts)
         self.steps: list[Step] = []
-        self._under_way: set[asyncio.Task[Any]] = set()
+        self._under_way: set[asyncio.Future[Any]] = set()
 
     async def settled(self) -> None:
         """Wait for what is still on its way: whoever asked may have been killed, the store answers all the same."""
@@ -68,31 +70,13 @@ class RecordingStore(RedisStore):
     async def step(self, name: str, arguments: Mapping[str, Any]) -> Any:
         return await self._to_its_end(self._record_step(name, arguments))
 
-    def append_soon(
-        self,
-        live: str,
-        kind: Kind,
-        payload: bytes,
-        boundary: bool,
-        *,
-        producer: str = "",
-        n: int = 0,
-        request: str = "",
+    def each_soon(
+        self, script: Script, argv: list[Argument], rows: Sequence[Sequence[Argument]]
     ) -> asyncio.Future[Any]:
-        given = {"live": live, "kind": kind, "payload": payload, "boundary": boundary}
-        arguments = {**given, "producer": producer, "n": n, "request": request}
-        future = super().append_soon(live, kind, payload, boundary, producer=producer, n=n, request=request)
-
-        def record(answered: asyncio.Future[Any]) -> None:
-            reply = answered.result()
-            self.steps.append(Step((reply[1], 0), "append_input", arguments, self.outcome_of(reply)))
-
-        future.add_done_callback(record)
-        return future
-
-    async def _run_each(self, script: Script, argv: list[Argument], rows: Sequence[Sequence[Argument]]) -> list[Any]:
-        outcomes: list[Any] = await self._to_its_end(self._record_each(script, argv, rows))
-        return outcomes
+        answer = super().each_soon(script, argv, rows)
+        self._under_way.add(answer)
+        answer.add_done_callback(partial(self._record_each, script, rows))
+        return asyncio.shield(answer)
 
     async def _to_its_end(self, call: Coroutine[Any, Any, Any]) -> Any:
         task = asyncio.create_task(call)
@@ -106,15 +90,19 @@ class RecordingStore(RedisStore):
             self.steps.append(Step((self.now_ms, 0), name, dict(arguments), outcome))
         return outcome
 
-    async def _record_each(self, script: Script, argv: list[Argument], rows: Sequence[Sequence[Argument]]) -> list[Any]:
-        outcomes = await super()._run_each(script, argv, rows)
-        tick = self.now_ms
-        for at, (row, outcome) in enumerate(zip(rows, outcomes, strict=True)):
-            self.steps.append(Step((tick, at), script.name, row_arguments(script.name, row), outcome))
-        return outcomes
+    def _record_each(self, script: Script, rows: Sequence[Sequence[Argument]], answer: asyncio.Future[Any]) -> None:
+        self._under_way.discard(answer)
+        reply = answer.result()
+        for at, (row, outcome) in enumerate(zip(rows, self.outcomes_of(reply), strict=True)):
+            self.steps.append(Step((reply[0], at), script.name, row_arguments(script.name, row), outcome))
 
 
 def row_arguments(name: str, row: Sequence[Any]) -> dict[str, Any]:
+    if name == "append_input":
+        live, kind, item, producer, n, request = row
+        read = items.read(item)
+        given = {"live": live, "kind": kind, "payload": read.payload, "boundary": read.boundary}
+        return {**given, "producer": producer, "n": n, "request": request}
     live, worker, epoch = row[:3]
     common = {"live": live, "worker": worker, "epoch": epoch}
     if name == "release_input":
@@ -228,7 +216,7 @@ class Cell:
             await self.store.place(live=live, operation=self.operation(), because="create", create=create, pools=["p"])
 
     async def start_controller(self, name: str) -> None:
-        holder = Holder(self.store, credit=self.r.choice([1, 2, 8]))
+        holder = Holder(self.store, credit=self.r.choice([1, 2, 8]), controller=name)
 
         async def ready() -> Sequence[str]:
             return ()
@@ -276,9 +264,9 @@ class Cell:
             # An application that did not hear the answer says it again: stored once, and published once.
             live, kind, request, boundary = self.r.choice(self._pushed)
         # Through one of the controllers, which may hold the live's pull or not.
-        await self.r.choice([*self.network.controllers.values()]).context.append(
-            live=live, kind=kind, payload=request[1:].encode(), boundary=boundary, request=request
-        )
+        item = items.stored(kind, request[1:].encode(), boundary)
+        context = self.r.choice([*self.network.controllers.values()]).context
+        await context.append_to_its_end(Append(live, kind, item, request=request))
 
     async def push_many(self) -> None:
         for _ in range(self.r.randrange(2, 9)):

@@ -116,7 +116,8 @@ async def test_half_the_fleet_killed_the_rest_waits_visibly_and_a_new_worker_tak
             x["live_id"]: x["epoch"] + (x["live_id"] in lost) for x in before
         }
         told = Counter(event["kind"] for event in await f.events())
-        assert told["worker_lost"] == 2 and told["brake_on"] == 1
+        # The brake is on only if both were found silent in one look.
+        assert told["worker_lost"] == 2 and told["brake_on"] <= 1
         assert told["live_waiting"] == told["live_recovered_after_waiting"] == without
         assert told["live_recovered"] == room
         late = next(x["live_id"] for x in waiting(shown))

@@ -69,31 +69,21 @@ def say_no_ack_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PullClient, "_pulling", mutant)
 
 
-def push_and_leave_it_to_the_hint(patch: pytest.MonkeyPatch) -> None:
-    """The hint counts as answered, and nothing was released for it."""
+def push_and_release_nothing(patch: pytest.MonkeyPatch) -> None:
+    """The store sends no hint to who holds the pull itself, and nothing is released for it."""
 
-    def push_begins(self: Holder, live: str) -> Held | None:
-        held = self._held.get(live)
-        if held is not None:
-            held.pushing += 1
-            held.hints_owed += 1
-        return held
+    def flush_appends(self: Holder) -> None:
+        due, self._appends = self._appends, []
+        for each in due:
+            self._append([each], self._controller)
 
-    patch.setattr(Holder, "push_begins", push_begins)
-    patch.setattr(Holder, "_check", lambda self, held: None)
+    patch.setattr(Holder, "_flush_appends", flush_appends)
+    patch.setattr(Holder, "_appended", lambda self, held, outcome: None)
 
 
-def owe_a_hint_that_was_never_published(patch: pytest.MonkeyPatch) -> None:
-    """A push that stored nothing publishes nothing: the next hint, of another push, is taken for its own."""
-    push_ended = Holder.push_ended
-
-    def mutant(self: Holder, held: Held | None, outcome: o.AppendOutcome | None) -> None:
-        owed = held.hints_owed if held is not None else 0
-        push_ended(self, held, outcome)
-        if held is not None:
-            held.hints_owed = owed
-
-    patch.setattr(Holder, "push_ended", mutant)
+def ignore_hints(patch: pytest.MonkeyPatch) -> None:
+    """What another controller stored, or a hold's end, is not noticed."""
+    patch.setattr(Holder, "on_hint", lambda self, channel, live: None)
 
 
 @pytest.mark.long
@@ -105,8 +95,8 @@ def owe_a_hint_that_was_never_published(patch: pytest.MonkeyPatch) -> None:
         start_a_generation_twice,
         forget_a_full_window,
         say_no_ack_again,
-        push_and_leave_it_to_the_hint,
-        owe_a_hint_that_was_never_published,
+        push_and_release_nothing,
+        ignore_hints,
     ],
 )
 async def test_schedules_catch(mutate: Patch, monkeypatch: pytest.MonkeyPatch) -> None:

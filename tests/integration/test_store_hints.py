@@ -14,7 +14,7 @@ from dhsched.ownership.placing import Create
 from dhsched.store.address import Address
 from dhsched.store.cluster import SLOTS
 from dhsched.store.link import Link
-from dhsched.store.redis import RedisStore
+from dhsched.store.redis import Append, RedisStore
 from dhsched.store.scripts import load
 from tests.conformance.lockstep import run
 from tests.conformance.operations import LIMITS
@@ -122,6 +122,18 @@ async def test_a_standstill_and_the_end_of_a_hold_wake_as_well(server: Address) 
         await ear.since()
         await store.cancel(live=LIVE, number=2)
         assert sorted(await ear.since()) == ["dispatch:d2 B#2", f"infer:c1 {LIVE}"]
+
+
+async def test_who_appends_and_holds_the_pull_gets_no_hint(server: Address) -> None:
+    async with listening(server) as (subject, ear):
+        store = subject.store
+        await place(store)
+        await store.pull(live=LIVE, worker="A#1", epoch=1, after=0, controller="c1")
+        await ear.since()
+        for n, (controller, told) in enumerate((("c1", []), ("c2", [f"infer:c1 {LIVE}"]), ("", [f"infer:c1 {LIVE}"]))):
+            row = Append(LIVE, "text", b"tx", request=f"by-{n}")
+            assert store.outcomes_of(await store.append_soon([row], controller)) == [o.Appended(n + 1)]
+            assert await ear.since() == told
 
 
 async def place(store: RedisStore) -> None:

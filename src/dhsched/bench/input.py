@@ -44,7 +44,7 @@ class Size:
     """How much to measure with."""
 
     lives: int = 2_000
-    items: int = 20_000
+    items: int = 50_000
     rate: int = 2_000
     paced_s: float = 2.0
     rounds: int = 3

@@ -19,14 +19,15 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
+from dhsched.ownership import items
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.placing import Create
 from dhsched.store.embedded import Embedded
-from dhsched.store.redis import RedisStore, Release
+from dhsched.store.redis import Append, RedisStore, Release
 
 ITEM = b"x" * 60
 PIPELINE = 50
-SHARED = 16  # Lives that share a call of release_input, as the lives of one tick do in the Infer-Controller.
+SHARED = 16  # Lives that share a call, as the lives of one tick do in the Infer-Controller.
 T = TypeVar("T")
 
 
@@ -142,9 +143,14 @@ class Bench:
             live=p.live, worker=p.worker, epoch=p.epoch, pull_no=pull_no, after=after, credit=10
         )
 
-    async def release_many(self, lives: Sequence[Placed]) -> None:
-        """As the Infer-Controller does it: the lives of one tick share a call."""
-        await self.store.release_many([Release(p.live, p.worker, p.epoch, 1, 10, 10) for p in lives])
+    # As the Infer-Controller does it: the lives of one tick share a call.
+
+    async def append_shared(self, lives: Sequence[Placed], n: int) -> None:
+        item = items.stored("text", ITEM, False)
+        await self.store.append_soon([Append(p.live, "text", item, "app", n) for p in lives], controller="")
+
+    async def release_shared(self, lives: Sequence[Placed]) -> None:
+        await self.store.release_soon([Release(p.live, p.worker, p.epoch, 1, 10, 10) for p in lives])
 
     async def move(self, p: Placed, worker: str) -> Placed:
         placed: Any = await self.store.place(
@@ -167,23 +173,25 @@ class Bench:
         for _ in range(self.size.rounds):
             lives = list(islice(self.fresh, k))
             streams = [f"bench:stream:{p.live}" for p in lives]
-            appends = [partial(self.append, p, n) for n in range(11, 21) for p in lives]
-            adds = [partial(self.xadd, s) for _ in range(10) for s in streams]
+            alone, together, numbers = lives[k // 2 :], shares(lives[: k // 2]), range(11, 21)
+            adds = [partial(self.xadd, s) for _ in numbers for s in streams]
             for name, work in (
-                ("append", appends),
+                ("append", [partial(self.append, p, n) for n in numbers for p in alone]),
+                ("append_shared", [partial(self.append_shared, part, n) for n in numbers for part in together]),
                 ("xadd", adds),
-                ("release10", [partial(self.release, p, pull_no=1, after=10) for p in lives[k // 2 :]]),
+                ("release10", [partial(self.release, p, pull_no=1, after=10) for p in alone]),
                 ("xrange10", [partial(self.xrange, s) for s in streams]),
-                ("release10_shared", [partial(self.release_many, part) for part in shares(lives[: k // 2])]),
+                ("release10_shared", [partial(self.release_shared, part) for part in together]),
                 ("ack", [partial(self.ack, p, 20) for p in lives]),
             ):
-                lives_per_call = SHARED if name == "release10_shared" else 1
+                lives_per_call = SHARED if name.endswith("_shared") else 1
                 costs.setdefault(name, []).append((await self.timed(work))[1] / lives_per_call)
             await self.store.link.call("DEL", *streams)
         cost = {name: statistics.median(rounds) for name, rounds in costs.items()}
         return {
             "append_server_us": round(cost["append"], 1),
             "append_over_xadd": round(cost["append"] / cost["xadd"], 2),
+            "append_shared_over_xadd": round(cost["append_shared"] / cost["xadd"], 2),
             "release10_server_us": round(cost["release10"], 1),
             "release10_over_xrange10": round(cost["release10"] / cost["xrange10"], 2),
             "release10_shared_over_xrange10": round(cost["release10_shared"] / cost["xrange10"], 2),

@@ -70,7 +70,7 @@ def store(
 def input_path(
     json: Json = False,
     lives: Annotated[int, typer.Option(min=1, help="Lives on the one Worker.")] = 2_000,
-    items: Annotated[int, typer.Option(min=10, help="Items per round, as fast as they go.")] = 20_000,
+    items: Annotated[int, typer.Option(min=10, help="Items per round, as fast as they go.")] = 50_000,
     rate: Annotated[int, typer.Option(min=1, help="Items per second where lateness is measured.")] = 2_000,
     rounds: Annotated[int, typer.Option(min=1, help="Alternating rounds; the median counts.")] = 3,
     peers: Annotated[bool, typer.Option(help="Also redis-py and NATS.")] = True,

@@ -86,7 +86,7 @@ async def open_infer(
         ring = await open_ring(store.link, store.keys)
         service = Service(role="infer", instance=name, ready=ready, in_flight_max=settings.in_flight_max)
         service.gate = await stack.enter_async_context(open_gate(settings, ring))
-        holder = Holder(store, settings.credit)
+        holder = Holder(store, settings.credit, name)
         metrics = Metrics(service.registry)
         metrics.watch(holder)
         context = InferContext(

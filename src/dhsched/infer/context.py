@@ -19,13 +19,13 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, M
 from prometheus_client.registry import Collector
 
 from dhsched.access.callers import Caller
-from dhsched.errors import StoreUnavailable
+from dhsched.errors import DhschedError, StoreUnavailable
 from dhsched.infer.held import Holder
 from dhsched.infer.settings import InferSettings
 from dhsched.outbox import close_soon
 from dhsched.ownership import outcomes as o
 from dhsched.store.reads import Reads
-from dhsched.store.redis import RedisStore
+from dhsched.store.redis import Append, RedisStore
 from dhsched.types import Kind, live_key
 from dhsched.web import Problem, Service
 from dhsched.web.server import SECONDS_BUCKETS
@@ -113,27 +113,34 @@ class InferContext:
         """This controller stops, and nobody is left to wait for."""
         await asyncio.gather(*(close_soon(socket, transport) for socket, transport in [*self.sockets.items()]))
 
-    async def append(self, *, live: str, kind: Kind, payload: bytes, boundary: bool, request: str) -> o.AppendOutcome:
-        """One item by its request id, to its end: while its outcome is unknown, it is repeated as it was."""
+    async def append(self, row: Append) -> o.AppendOutcome:
+        """One item, once; raises where its outcome is unknown."""
+        answered: asyncio.Future[o.AppendOutcome] = asyncio.get_running_loop().create_future()
+
+        def done(outcome: o.AppendOutcome | DhschedError) -> None:
+            if answered.done():
+                return  # Whoever asked has gone.
+            if isinstance(outcome, DhschedError):
+                answered.set_exception(outcome)
+            else:
+                answered.set_result(outcome)
+
+        self.holder.append_soon(row, done)
+        return await answered
+
+    async def append_to_its_end(self, row: Append) -> o.AppendOutcome:
+        """One item by its request id: while its outcome is unknown, it is repeated as it was."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + self.settings.deadline_s
         unknown = False
         while True:
-            stored = self.store.append_soon(live, kind, payload, boundary, request=request)
-            held = self.holder.push_begins(live)
-            outcome: o.AppendOutcome | None = None
             try:
-                outcome = self.store.outcome_of(await stored)
+                return await self.append(row)
             except StoreUnavailable as error:
                 unknown = unknown or error.unknown
                 if loop.time() + RETRY_S >= give_up:
                     raise StoreUnavailable(str(error), unknown=unknown) from error
                 await asyncio.sleep(RETRY_S)
-                continue
-            finally:
-                self.holder.push_ended(held, outcome)
-            assert outcome is not None
-            return outcome
 
 
 def new_request() -> str:

@@ -1,26 +1,27 @@
-"""The pulls that this controller holds, and the two calls that serve all of them: release and ack.
+"""The pulls that this controller holds, and the three calls that serve all lives: append, release and ack.
 
 Theory of operation. A pull is served when there may be something for it: after it was granted, after a hint that its
 live got input, after an ack that opened its window. Whatever is due in one tick of the loop goes to the store in one
-`release_many` or `ack_many`; at most `CALLS_MAX` of each are under way, so under load calls grow instead of queueing.
-No task, no timer and no call belongs to one live.
+call of its kind. At most `CALLS_MAX` releases and acks are under way, so under load calls
+grow instead of queueing; what was pushed is never kept back here, for its deadline runs. No task, no timer and no call
+belongs to one live.
 
 Nothing is decided here. The store releases, under its fence; what comes back is passed on. A call whose outcome is
 unknown is repeated with the same cursor, and the store answers with the same range, so nothing is skipped or doubled.
 Hints come over the connection that the calls go over: when it was lost, hints may have been, and every pull is due.
 
-An item that is pushed through the controller that holds its live's pull does not wait for the hint: the release is sent
-right behind the append, over the same connection, so it finds the item (`push_begins`). The append's own hint is then
-not answered with another release. It always comes before the append's reply, so at the reply (`push_ended`) no more
-hints can be owed than appends are still under way: one that was not published is never waited for. And the reply says
-which number the item got: if the release ran first after all (the link sends a step again when the server has forgotten
-its script), that number shows it, and there is one more release.
+An item that is pushed through the controller that holds its live's pull needs no hint, and the store sends none: the
+release goes right behind the append, over the same connection, so it finds the item. Should the release have run first
+all the same (the link sends a step again when the server has forgotten its script), the append's reply shows it: it
+says which number the item got. And an append whose reply does not come may still run, so there is one more release
+behind that one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
 from typing import Any, Protocol
 
 import structlog
@@ -28,16 +29,22 @@ import structlog
 from dhsched.errors import StoreError
 from dhsched.outbox import Outbox
 from dhsched.ownership import outcomes as o
-from dhsched.store.redis import Ack, RedisStore, Release
+from dhsched.store.redis import Ack, Append, RedisStore, Release
 from dhsched.types import Generation
 from dhsched.wire import Ended, Items, Problem, Stale
 
 log = structlog.get_logger(__name__)
 
 ROWS_MAX = 128  # In one call.
-CALLS_MAX = 2  # Of each kind, under way.
+APPEND_BYTES_FULL = 256 * 1024  # Of items in one call; then the next one begins.
+CALLS_MAX = 2  # Of releases and of acks, under way.
 RETRY_S = 0.1  # After a call that failed.
 LOOK_S = 0.05  # Between two looks whether the link to the store was lost.
+
+
+Appended = Callable[[o.AppendOutcome | StoreError], None]
+"""What is called with an append's outcome, or with why there is none."""
+ToAppend = tuple[Append, Appended]
 
 
 class Peer(Protocol):
@@ -53,7 +60,7 @@ class Held:
 
     __slots__ = (
         *("ack_due", "ack_n", "ack_saved", "acked", "after", "again", "epoch", "expects", "first"),
-        *("hints_owed", "live", "more", "peer", "pull_no", "pushing", "release_due", "release_sent"),
+        *("live", "more", "peer", "pull_no", "release_due", "release_sent"),
     )
 
     def __init__(self, peer: Peer, live: str, epoch: int, pull_no: int, after: int) -> None:
@@ -68,8 +75,6 @@ class Held:
         self.release_due = False  # Queued, or under way.
         self.release_sent = False  # Under way.
         self.again = False  # Due once more when the one under way is back.
-        self.pushing = 0  # Appends through this controller that are under way ...
-        self.hints_owed = 0  # ... and how many of them a hint is still to come of.
         self.expects = 0  # An item that was stored through this controller and should have been released by now.
         self.ack_due = False
         self.ack_n = 0
@@ -79,19 +84,20 @@ class Held:
 class Holder:
     """All pulls of this controller."""
 
-    def __init__(self, store: RedisStore, credit: int) -> None:
+    def __init__(self, store: RedisStore, credit: int, controller: str) -> None:
         self.stale_releases = 0
         self.stale_acks = 0
         self.released = 0
         self._store = store
         self._credit = credit
+        self._controller = controller
         self._held: dict[str, Held] = {}
+        self._appends: list[ToAppend] = []
         self._releases: list[Held] = []
         self._acks: list[Held] = []
         self._releasing = 0
         self._acking = 0
         self._flush_due = False
-        self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
 
     def __len__(self) -> int:
@@ -126,40 +132,15 @@ class Holder:
     def on_hint(self, _channel: bytes, live: bytes) -> None:
         """Something was appended, or a hold was lifted, or the live ended."""
         held = self._held.get(live.decode())
-        if held is None:
-            return
-        if held.hints_owed:
-            held.hints_owed -= 1
-        else:
-            self.release_soon(held)
-
-    def push_begins(self, live: str) -> Held | None:
-        """An append to this live was just sent: release right behind it, if its pull is held here."""
-        held = self._held.get(live)
         if held is not None:
-            held.pushing += 1
-            held.hints_owed += 1
-            self.release_soon(held)
-        return held
-
-    def push_ended(self, held: Held | None, outcome: o.AppendOutcome | None) -> None:
-        """That append is answered, or will never be."""
-        if held is None:
-            return
-        held.pushing -= 1
-        held.hints_owed = min(held.hints_owed, held.pushing)
-        if isinstance(outcome, o.Appended) and self._held.get(held.live) is held:
-            held.expects = max(held.expects, outcome.seq)
-            if not held.release_due:
-                self._check(held)
-
-    def _check(self, held: Held) -> None:
-        """Once per push at most: what a hold keeps back must not be asked for again and again."""
-        expected, held.expects = held.expects, 0
-        if expected > held.after and not held.more:
             self.release_soon(held)
 
     # -- what is due
+
+    def append_soon(self, row: Append, done: Appended) -> None:
+        """Store an item that has been checked, in this tick's call; its live's pull, if it is here, follows."""
+        self._appends.append((row, done))
+        self._flush_soon()
 
     def release_soon(self, held: Held) -> None:
         if held.release_due:
@@ -200,32 +181,80 @@ class Holder:
         while self._acks and self._acking < CALLS_MAX:
             rows, self._acks = self._acks[:ROWS_MAX], self._acks[ROWS_MAX:]
             self._acking += 1
-            self._spawn(self._ack(rows))
+            self._ack(rows)
+        if self._appends:
+            self._flush_appends()
         while self._releases and self._releasing < CALLS_MAX:
             rows, self._releases = self._releases[:ROWS_MAX], self._releases[ROWS_MAX:]
             self._releasing += 1
-            self._spawn(self._release(rows))
+            self._release(rows)
 
-    def _spawn(self, call: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(call)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _flush_appends(self) -> None:
+        here, elsewhere = [], []
+        for each in self._appends:
+            held = self._held.get(each[0].live)
+            if held is None:
+                elsewhere.append(each)
+            else:
+                here.append(each)
+                self.release_soon(held)
+        self._appends = []
+        for controller, due in ((self._controller, here), ("", elsewhere)):
+            for rows in calls_of(due):
+                self._append(rows, controller)
+
+    def _read(self, answer: asyncio.Future[Any]) -> list[Any] | StoreError:
+        """A call's outcomes, or why there are none."""
+        try:
+            return self._store.outcomes_of(answer.result())
+        except StoreError as error:
+            return error
+
+    # -- append
+
+    def _append(self, rows: list[ToAppend], controller: str) -> None:
+        answer = self._store.append_soon([row for row, _ in rows], controller)
+        answer.add_done_callback(lambda done: self._appends_answered(rows, self._read(done)))
+
+    def _appends_answered(self, rows: list[ToAppend], outcomes: list[o.AppendOutcome] | StoreError) -> None:
+        each: Iterable[o.AppendOutcome | StoreError] = outcomes if isinstance(outcomes, list) else repeat(outcomes)
+        for (row, done), outcome in zip(rows, each, strict=False):
+            # Whoever holds the live by now: its pull may have been granted since.
+            held = self._held.get(row.live)
+            if held is not None:
+                self._appended(held, outcome)
+            done(outcome)
+
+    def _appended(self, held: Held, outcome: o.AppendOutcome | StoreError) -> None:
+        if isinstance(outcome, o.Appended):
+            held.expects = max(held.expects, outcome.seq)
+            if not held.release_due:
+                self._check(held)
+        elif isinstance(outcome, StoreError):
+            self.release_soon(held)
+
+    def _check(self, held: Held) -> None:
+        """Once per push at most: what a hold keeps back must not be asked for again and again."""
+        expected, held.expects = held.expects, 0
+        if expected > held.after and not held.more:
+            self.release_soon(held)
 
     # -- release
 
-    async def _release(self, rows: list[Held]) -> None:
+    def _release(self, rows: list[Held]) -> None:
         credit = self._credit
         asked = [Release(h.live, h.peer.worker, h.epoch, h.pull_no, h.after, credit) for h in rows]
         for held in rows:
             held.release_sent = True
-        try:
-            outcomes = await self._store.release_many(asked)
-        except StoreError as error:
-            log.warning("cannot release", lives=len(rows), why=str(error))
+        answer = self._store.release_soon(asked)
+        answer.add_done_callback(lambda done: self._releases_answered(rows, self._read(done)))
+
+    def _releases_answered(self, rows: list[Held], outcomes: list[o.ReleaseOutcome] | StoreError) -> None:
+        self._releasing -= 1
+        if isinstance(outcomes, StoreError):
+            log.warning("cannot release", lives=len(rows), why=str(outcomes))
             self._loop.call_later(RETRY_S, self._release_again, rows)
             return
-        finally:
-            self._releasing -= 1
         for held, outcome in zip(rows, outcomes, strict=True):
             held.release_due = held.release_sent = False
             again, held.again = held.again, False
@@ -273,19 +302,20 @@ class Holder:
 
     # -- ack
 
-    async def _ack(self, rows: list[Held]) -> None:
+    def _ack(self, rows: list[Held]) -> None:
         asked = []
         for held in rows:
             asked.append(Ack(held.live, held.peer.worker, held.epoch, held.ack_n, held.ack_saved))
             held.ack_due, held.ack_saved = False, None
-        try:
-            outcomes = await self._store.ack_many(asked)
-        except StoreError as error:
-            log.warning("cannot ack", lives=len(rows), why=str(error))
+        answer = self._store.ack_soon(asked)
+        answer.add_done_callback(lambda done: self._acks_answered(rows, asked, self._read(done)))
+
+    def _acks_answered(self, rows: list[Held], asked: list[Ack], outcomes: list[o.AckOutcome] | StoreError) -> None:
+        self._acking -= 1
+        if isinstance(outcomes, StoreError):
+            log.warning("cannot ack", lives=len(rows), why=str(outcomes))
             self._loop.call_later(RETRY_S, self._ack_again, rows, asked)
             return
-        finally:
-            self._acking -= 1
         for held, outcome in zip(rows, outcomes, strict=True):
             self._acked(held, outcome)
         self._flush_soon()
@@ -328,3 +358,17 @@ class Holder:
                 reconnects = link.reconnects
                 for held in self._held.values():
                     self.release_soon(held)
+
+
+def calls_of(due: list[ToAppend]) -> Iterator[list[ToAppend]]:
+    """What is to be appended, in its order, by calls that are not too large."""
+    rows: list[ToAppend] = []
+    size_bytes = 0
+    for each in due:
+        rows.append(each)
+        size_bytes += len(each[0].item)
+        if len(rows) == ROWS_MAX or size_bytes >= APPEND_BYTES_FULL:
+            yield rows
+            rows, size_bytes = [], 0
+    if rows:
+        yield rows

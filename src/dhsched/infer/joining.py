@@ -14,6 +14,8 @@ from typing import Generic, TypeVar
 from dhsched.errors import DhschedError
 from dhsched.infer.context import InferContext, new_request
 from dhsched.ownership import outcomes as o
+from dhsched.ownership.items import stored
+from dhsched.store.redis import Append
 from dhsched.types import Kind
 
 SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？", "\n")
@@ -111,12 +113,8 @@ class Joiner(Generic[E]):
             self._items.popleft()
 
     async def _store(self, joined: Joined) -> o.AppendOutcome:
-        payload = b"".join(joined.parts)
+        item = stored(joined.kind, b"".join(joined.parts), joined.boundary)
         producer, n = joined.numbered
         if producer:
-            return await self._context.store.append_input(
-                live=self._live, kind=joined.kind, payload=payload, boundary=joined.boundary, producer=producer, n=n
-            )
-        return await self._context.append(
-            live=self._live, kind=joined.kind, payload=payload, boundary=joined.boundary, request=new_request()
-        )
+            return await self._context.append(Append(self._live, joined.kind, item, producer, n))
+        return await self._context.append_to_its_end(Append(self._live, joined.kind, item, request=new_request()))

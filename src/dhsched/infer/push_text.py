@@ -14,6 +14,8 @@ import msgspec
 
 from dhsched.infer.context import InferContext, new_request, payload_of, refusal
 from dhsched.ownership import outcomes as o
+from dhsched.ownership.items import stored
+from dhsched.store.redis import Append
 from dhsched.types import Kind
 from dhsched.web import Asked, Endpoint, HeaderParameter, Id
 
@@ -54,9 +56,8 @@ def endpoints(context: InferContext) -> Sequence[Endpoint]:
         payload = payload_of(body.kind, body.text, body.config, context.settings.text_bytes_max)
         given = body.request_id if isinstance(body.request_id, str) else asked.header(IDEMPOTENCY_KEY.name)
         request = given or new_request()
-        outcome = await context.append(
-            live=live, kind=body.kind, payload=payload, boundary=body.boundary, request=request
-        )
+        item = stored(body.kind, payload, body.boundary)
+        outcome = await context.append_to_its_end(Append(live, body.kind, item, request=request))
         context.metrics.pushed(outcome, began)
         problem = refusal(live_id, outcome)
         if problem is not None:

@@ -28,11 +28,11 @@ from aiohttp import WSMsgType, web
 from dhsched.access.callers import Caller
 from dhsched.errors import DhschedError
 from dhsched.infer.context import InferContext, payload_of, refusal
-from dhsched.infer.held import Held
 from dhsched.infer.joining import Joined, Joiner
 from dhsched.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
-from dhsched.store.redis import RedisStore
+from dhsched.ownership.items import stored
+from dhsched.store.redis import Append
 from dhsched.types import Kind, check_id
 from dhsched.web import Id, Problem, caller_of, problem_from, upgraded
 from dhsched.wire import FRAME_BYTES_MAX
@@ -99,12 +99,17 @@ def routes(context: InferContext) -> list[web.RouteDef]:
 class Entry:
     """One reply that is owed, in its place."""
 
-    __slots__ = ("answer", "began", "done")
+    __slots__ = ("answer", "began", "done", "line", "peer")
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, peer: StreamPeer, line: Line, answer: Answer) -> None:
+        self.peer = peer
+        self.line = line
         self.answer = answer
         self.began = time.perf_counter()
         self.done = False
+
+    def settle(self, outcome: o.AppendOutcome | DhschedError) -> None:
+        self.peer.settle(self, outcome)
 
 
 class Line:
@@ -219,12 +224,9 @@ class StreamPeer:
             self._joiner(line).item(push.kind, payload, push.boundary, (self._producer, push.n))
             return
         entry = self._owe(line, Answer(line.live_id, n=push.n))
-        # The hot path: one future and one callback per item, no task.
-        stored = context.store.append_soon(
-            line.live, push.kind, payload, push.boundary, producer=self._producer, n=push.n
-        )
-        held = context.holder.push_begins(line.live)
-        stored.add_done_callback(lambda future: self._stored(line, entry, held, future))
+        # The hot path: one callback per item, no task and no future.
+        item = stored(push.kind, payload, push.boundary)
+        context.holder.append_soon(Append(line.live, push.kind, item, self._producer, push.n), entry.settle)
 
     def _line(self, push: Push) -> Line:
         live_id = push.live if isinstance(push.live, str) else self._live_id
@@ -238,24 +240,19 @@ class StreamPeer:
         return line
 
     def _owe(self, line: Line, answer: Answer) -> Entry:
-        entry = Entry(answer)
+        entry = Entry(self, line, answer)
         line.entries.append(entry)
         self._in_flight += 1
         return entry
 
     # -- replies
 
-    def _stored(self, line: Line, entry: Entry, held: Held | None, future: asyncio.Future[Any]) -> None:
-        try:
-            outcome: o.AppendOutcome = RedisStore.outcome_of(future.result())
-        except DhschedError as error:
-            self._context.holder.push_ended(held, None)
-            self._failed(line, entry, error)
+    def settle(self, entry: Entry, outcome: o.AppendOutcome | DhschedError) -> None:
+        """What became of an item, in its place."""
+        line = entry.line
+        if isinstance(outcome, DhschedError):
+            self._failed(line, entry, outcome)
             return
-        self._context.holder.push_ended(held, outcome)
-        self._settle(line, entry, outcome)
-
-    def _settle(self, line: Line, entry: Entry, outcome: o.AppendOutcome) -> None:
         answer = entry.answer
         if isinstance(outcome, o.Appended):
             answer.seq = outcome.seq
@@ -290,13 +287,11 @@ class StreamPeer:
                 self._context,
                 line.live,
                 owe=lambda n: self._owe(line, Answer(line.live_id, n=n)),
-                done=lambda entry, joined, result: self._joined(line, entry, joined, result),
+                done=self._joined,
             )
         return line.joiner
 
-    def _joined(self, line: Line, entry: Entry, joined: Joined, result: o.AppendOutcome | DhschedError) -> None:
-        if isinstance(result, DhschedError):
-            self._failed(line, entry, result)
-            return
-        entry.answer.tokens = joined.tokens_so_far
-        self._settle(line, entry, result)
+    def _joined(self, entry: Entry, joined: Joined, result: o.AppendOutcome | DhschedError) -> None:
+        if not isinstance(result, DhschedError):
+            entry.answer.tokens = joined.tokens_so_far
+        self.settle(entry, result)

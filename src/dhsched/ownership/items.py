@@ -5,7 +5,7 @@ The mark says what the fence has to know without parsing: where a boundary is, a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dhsched.types import Kind
 
@@ -22,8 +22,7 @@ BOUNDARIES = frozenset(b"TCIJ")
 _KINDS: dict[int, Kind] = {ord("t"): "text", ord("c"): "config", ord("i"): "interrupt", ord("j"): "interrupt"}
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """One input, as a runtime sees it. `config` is set where the item brings a configuration with it."""
 
     kind: Kind
@@ -32,17 +31,22 @@ class Item:
     config: bytes | None = None
 
 
+def stored(kind: Kind, payload: bytes, boundary: bool) -> bytes:
+    """The blob that lies in the queue for this item."""
+    return MARKS[kind, boundary] + payload
+
+
 def with_config(payload: bytes, config: bytes) -> bytes:
     """An interrupt that passed over a config item brings the configuration itself: nothing else would."""
     return INTERRUPT_WITH_CONFIG + str(len(config)).encode() + b":" + config + payload
 
 
-def read(stored: bytes) -> Item:
+def read(blob: bytes) -> Item:
     """The item behind a stored blob."""
-    mark, payload = stored[0], stored[1:]
+    mark, payload = blob[0], blob[1:]
     kind = _KINDS[mark | 0x20]
     boundary = mark in BOUNDARIES
-    if stored[:1] == INTERRUPT_WITH_CONFIG:
+    if blob[:1] == INTERRUPT_WITH_CONFIG:
         size, _, rest = payload.partition(b":")
         return Item(kind, rest[int(size) :], boundary, config=rest[: int(size)])
     return Item(kind, payload, boundary, config=payload if kind == "config" else None)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self
 
 from dhsched.errors import StoreIncompatible
 from dhsched.ownership import items
-from dhsched.ownership import outcomes as o
 from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
 from dhsched.ownership.placing import Create
 from dhsched.store.address import Address, parse_address
@@ -23,12 +22,20 @@ NO_CREATE = Create(digital_id="", fingerprint="")
 IN_LUA = {"worker": "worker_id", "number": "num", "rev": "rev_seen"}
 """Arguments that a script calls otherwise, because the plain word names a function of its library."""
 
-APPEND = ("live", "kind", "item", "producer", "n", "request")
-"""The arguments of append_input before its limits, in their order."""
+
+class Append(NamedTuple):
+    """One row of `append_soon`: the arguments of append_input. `item` is as it lies in the queue (`items.stored`)."""
+
+    live: str
+    kind: Kind
+    item: bytes
+    producer: str = ""
+    n: int = 0
+    request: str = ""
 
 
 class Release(NamedTuple):
-    """One row of `release_many`: the arguments of release_input."""
+    """One row of `release_soon`: the arguments of release_input."""
 
     live: str
     worker: str
@@ -39,7 +46,7 @@ class Release(NamedTuple):
 
 
 class Ack(NamedTuple):
-    """One row of `ack_many`: the arguments of ack_input."""
+    """One row of `ack_soon`: the arguments of ack_input."""
 
     live: str
     worker: str
@@ -58,10 +65,6 @@ class RedisStore(Store):
         self._scripts = scripts
         self._limit_values = limit_values(limits)
         self._key = [self.keys.cell]
-        append = scripts["append_input"].argv
-        if append[: len(APPEND)] != APPEND:
-            raise ValueError(f"append_input.lua takes {append}, and append_soon gives {APPEND} first")
-        self._append_limits = [self._limit_values[name] for name in append[len(APPEND) :]]
 
     @classmethod
     async def open(
@@ -100,50 +103,39 @@ class RedisStore(Store):
         script = self._scripts["place_create" if name == "place" and arguments.get("create") else name]
         argv = script.bind(self._limit_values, encoded)
         if script.each:
-            return (await self._run_each(script, argv, [[plain(encoded[field]) for field in script.each]]))[0]
+            row = [plain(encoded[field]) for field in script.each]
+            return self.outcomes_of(await self.each_soon(script, argv, [row]))[0]
         reply = await self.link.run(script.name, [self.keys.cell], argv)
         self.now_ms = reply[1] or self.now_ms  # 0 where the step did not read the clock.
         return outcome(reply[0], reply[2:])
 
-    def append_soon(
-        self,
-        live: str,
-        kind: Kind,
-        payload: bytes,
-        boundary: bool,
-        *,
-        producer: str = "",
-        n: int = 0,
-        request: str = "",
-    ) -> asyncio.Future[Any]:
-        """append_input on its way, with arguments that have been checked; `outcome_of` reads what it answers.
+    # Steps that many lives share: one call, an outcome for each row, as if it were alone. The rows have been checked.
+    # For whoever has many in flight these give futures, which `outcomes_of` reads: a task for each would cost more.
 
-        For whoever has many in flight and gives each a callback: a task for each, and binding each argument by its
-        name, would cost more than the step.
-        """
-        item = items.MARKS[kind, boundary] + payload
-        argv: list[Argument] = [live, kind, item, producer, n, request, *self._append_limits]
-        return self.link.run("append_input", self._key, argv)
+    def append_soon(self, rows: Sequence[Append], controller: str) -> asyncio.Future[Any]:
+        """append_input. `controller` is who appends: where it holds the live's pull itself, it gets no hint."""
+        script = self._scripts["append_input"]
+        return self.each_soon(script, script.bind(self._limit_values, {"controller": controller}), rows)
 
-    @staticmethod
-    def outcome_of(reply: Any) -> Any:
-        return outcome(reply[0], reply[2:])
+    def release_soon(self, rows: Sequence[Release]) -> asyncio.Future[Any]:
+        """release_input."""
+        return self.each_soon(self._scripts["release_input"], [], rows)
 
-    async def release_many(self, rows: Sequence[Release]) -> list[o.ReleaseOutcome]:
-        """release_input of many lives in one call, each as if it were alone. The rows have been checked."""
-        return cast(list[o.ReleaseOutcome], await self._run_each(self._scripts["release_input"], [], rows))
-
-    async def ack_many(self, rows: Sequence[Ack]) -> list[o.AckOutcome]:
-        """ack_input of many lives in one call, each as if it were alone. The rows have been checked."""
+    def ack_soon(self, rows: Sequence[Ack]) -> asyncio.Future[Any]:
+        """ack_input."""
         script = self._scripts["ack_input"]
         encoded = [(*row[:4], "" if row.saved is None else "1", row.saved or b"") for row in rows]
-        return cast(list[o.AckOutcome], await self._run_each(script, script.bind(self._limit_values, {}), encoded))
+        return self.each_soon(script, script.bind(self._limit_values, {}), encoded)
 
-    async def _run_each(self, script: Script, argv: list[Argument], rows: Sequence[Sequence[Argument]]) -> list[Any]:
-        """A step that many lives share: one call, an outcome for each row."""
+    def each_soon(
+        self, script: Script, argv: list[Argument], rows: Sequence[Sequence[Argument]]
+    ) -> asyncio.Future[Any]:
         for row in rows:
             argv.extend(row)
-        reply = await self.link.run(script.name, [self.keys.cell], argv)
+        return self.link.run(script.name, self._key, argv)
+
+    def outcomes_of(self, reply: Any) -> list[Any]:
+        """What such a call says of each row."""
         self.now_ms = reply[0] or self.now_ms
         return [outcome(one[0], one[1:]) for one in reply[1:]]
 
@@ -169,7 +161,8 @@ def encode(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         create = values.pop("create", None) or NO_CREATE
         values.update({field: getattr(create, field) for field in CREATE_FIELDS})
     elif name == "append_input":
-        values["item"] = items.MARKS[values["kind"], values.pop("boundary", False)] + values.pop("payload")
+        values["item"] = items.stored(values["kind"], values.pop("payload"), values.pop("boundary", False))
+        values["controller"] = ""
     elif name == "ack_input":
         saved = values.get("saved")
         values["saves"], values["saved"] = saved is not None, saved or b""

@@ -17,6 +17,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
+
 from dhsched.errors import BadValue
 from dhsched.types import Generation, Kind
 
@@ -24,8 +26,7 @@ STATE_BYTES_MAX = 4_096
 EXTEND_MAX_S = 600.0  # Of one `extend`; work that takes longer says so again.
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(msgspec.Struct, frozen=True, gc=False):
     """One input. `config` is set where it brings a configuration with it."""
 
     seq: int

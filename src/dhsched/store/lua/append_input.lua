@@ -1,129 +1,138 @@
--- append_input: accept one item, by (producer, n) from a stream or by request id. Accepted means stored.
+-- append_input: accept items, each by (producer, n) from a stream or by request id. Accepted means stored. Many lives
+-- share one call, each item as if it were alone, in the order in which they stand there.
 --
 -- USES     clock agenda
 -- KEYS     cell
--- ARGV     live, kind, item, producer, n, request, pending_max, producers_max, recent_min, recent_ms,
---          recent_max, ack_wait_ms
+-- ARGV     controller, pending_max, producers_max, recent_min, recent_ms, recent_max, ack_wait_ms
+-- EACH     live, kind, item, producer, n, request
 -- RETURNS  APPENDED seq
 --          DUPLICATE
 --          GAP last
 --          CLOSING, ENDED, NOT_FOUND
 --          TOO_MANY_PENDING pending
 --          TOO_MANY_PRODUCERS producers
-local live, kind, item, producer, n, request, pending_max, producers_max, recent_min, recent_ms, recent_max,
-  ack_wait_ms = unpack(ARGV)
+local controller, pending_max, producers_max, recent_min, recent_ms, recent_max, ack_wait_ms = unpack(ARGV, 1, 7)
 
-local key = prefix .. 'live:' .. live
-local from = producer ~= '' and 'from:' .. producer
-local f = call('HMGET', key, 'state', 'appended', 'acked', 'controller', 'priority', from or 'state')
-local state = f[1]
-if not state then
-  return { 'NOT_FOUND', 0 }
-elseif state == 'ended' then
-  return { 'ENDED', 0 }
-end
-
-local recent = not from and prefix .. 'recent:' .. live
-local last, known = 0, from and f[6]
-if from then
-  n = number(n)
-  last = known and number(string.match(known, '^%d+')) or 0
-  if n <= last then
-    return { 'DUPLICATE', 0 }
+local function append(live, kind, item, producer, n, request)
+  local key = prefix .. 'live:' .. live
+  local from = producer ~= '' and 'from:' .. producer
+  local f = call('HMGET', key, 'state', 'appended', 'acked', 'controller', 'priority', from or 'state')
+  local state = f[1]
+  if not state then
+    return { 'NOT_FOUND' }
+  elseif state == 'ended' then
+    return { 'ENDED' }
   end
-elseif call('ZSCORE', recent, request) then
-  return { 'DUPLICATE', 0 }
-end
-if state == 'closing' then
-  return { 'CLOSING', 0 }
-elseif from and n > last + 1 then
-  return { 'GAP', 0, last }
-end
-local appended, acked = number(f[2]), number(f[3])
-local pending = appended - acked
-if kind ~= 'interrupt' and pending >= number(pending_max) then
-  return { 'TOO_MANY_PENDING', 0, pending }
-end
 
--- Time is read only where it decides: a new producer, a request id, a queue that was empty.
-if pending == 0 or not known then
-  now = clock()
-end
-local seq = appended + 1
-if from and not known then
-  local rest, count, oldest, lowest, since = call('HGETALL', key), 0, nil, nil, nil
-  for i = 1, #rest, 2 do
-    if string.sub(rest[i], 1, 5) == 'from:' then
-      local at, first = string.match(rest[i + 1], '(%d+) (%d+)$')
-      count = count + 1
-      if not lowest or number(at) < lowest then
-        oldest, lowest, since = rest[i], number(at), first
+  local recent = not from and prefix .. 'recent:' .. live
+  local last, known = 0, from and f[6]
+  if from then
+    n = number(n)
+    last = known and number(string.match(known, '^%d+')) or 0
+    if n <= last then
+      return { 'DUPLICATE' }
+    end
+  elseif call('ZSCORE', recent, request) then
+    return { 'DUPLICATE' }
+  end
+  if state == 'closing' then
+    return { 'CLOSING' }
+  elseif from and n > last + 1 then
+    return { 'GAP', last }
+  end
+  local appended, acked = number(f[2]), number(f[3])
+  local pending = appended - acked
+  if kind ~= 'interrupt' and pending >= number(pending_max) then
+    return { 'TOO_MANY_PENDING', pending }
+  end
+
+  -- Time is read only where it decides: a new producer, a request id, a queue that was empty.
+  if pending == 0 or not known then
+    now = now or clock()
+  end
+  local seq = appended + 1
+  if from and not known then
+    local rest, count, oldest, lowest, since = call('HGETALL', key), 0, nil, nil, nil
+    for i = 1, #rest, 2 do
+      if string.sub(rest[i], 1, 5) == 'from:' then
+        local at, first = string.match(rest[i + 1], '(%d+) (%d+)$')
+        count = count + 1
+        if not lowest or number(at) < lowest then
+          oldest, lowest, since = rest[i], number(at), first
+        end
+      end
+    end
+    if count >= number(producers_max) then
+      -- One more than fit takes the place of the one that was silent longest, if that has been here long.
+      if now - since < number(recent_ms) then
+        return { 'TOO_MANY_PRODUCERS', count }
+      end
+      call('HDEL', key, oldest)
+    end
+  elseif not from then
+    call('ZADD', recent, now, request)
+    local count = call('ZCARD', recent)
+    -- Two old ones may leave, so the memory shrinks faster than it grows.
+    for _ = 1, 2 do
+      if count > number(recent_min) then
+        local oldest = call('ZRANGE', recent, 0, 0, 'WITHSCORES')
+        if count > number(recent_max) or now - oldest[2] >= number(recent_ms) then
+          call('ZREM', recent, oldest[1])
+          count = count - 1
+        end
       end
     end
   end
-  if count >= number(producers_max) then
-    -- One more than fit takes the place of the one that was silent longest, if that has been here long.
-    if now - since < number(recent_ms) then
-      return { 'TOO_MANY_PRODUCERS', now, count }
-    end
-    call('HDEL', key, oldest)
-  end
-elseif not from then
-  call('ZADD', recent, now, request)
-  local count = call('ZCARD', recent)
-  -- Two old ones may leave, so the memory shrinks faster than it grows.
-  for _ = 1, 2 do
-    if count > number(recent_min) then
-      local oldest = call('ZRANGE', recent, 0, 0, 'WITHSCORES')
-      if count > number(recent_max) or now - oldest[2] >= number(recent_ms) then
-        call('ZREM', recent, oldest[1])
-        count = count - 1
-      end
-    end
-  end
-end
-local mark = from and n .. ' ' .. seq .. ' ' .. (known and string.match(known, '%d+$') or now)
+  local mark = from and n .. ' ' .. seq .. ' ' .. (known and string.match(known, '%d+$') or now)
 
-if kind == 'interrupt' then
-  -- Everything before it that is not acked is dropped, released or not; the interrupt is next.
-  local g = call('HMGET', key, 'released', 'config_seq', 'move_hold')
-  local released = number(g[1])
-  if number(g[2] or 0) > acked then
-    -- It passed over a config item, so it brings the configuration itself: nothing else would.
-    local config = call('HGET', prefix .. 'data:' .. live, 'config') or ''
-    item = 'J' .. #config .. ':' .. config .. string.sub(item, 2)
-    call('HSET', key, 'config_seq', seq)
-  end
-  call('DEL', prefix .. 'input:' .. live)
-  if released < seq - 1 then
-    call('HSET', key, 'at_boundary', '')
-  end
-  call('HSET', key, 'appended', seq, 'released', math.max(released, seq - 1), 'acked', seq - 1, 'suspect', '')
-  if pending > 0 then
-    call('HINCRBY', key, 'dropped_interrupt', pending)
-  end
-  if g[3] ~= '' and g[3] ~= 'next' then
-    call('HSET', key, 'move_hold', seq)
-  end
-  if from then
-    call('HSET', key, from, mark)
-  end
-else
-  if from then
-    call('HSET', key, 'appended', seq, from, mark)
+  if kind == 'interrupt' then
+    -- Everything before it that is not acked is dropped, released or not; the interrupt is next.
+    local g = call('HMGET', key, 'released', 'config_seq', 'move_hold')
+    local released = number(g[1])
+    if number(g[2] or 0) > acked then
+      -- It passed over a config item, so it brings the configuration itself: nothing else would.
+      local config = call('HGET', prefix .. 'data:' .. live, 'config') or ''
+      item = 'J' .. #config .. ':' .. config .. string.sub(item, 2)
+      call('HSET', key, 'config_seq', seq)
+    end
+    call('DEL', prefix .. 'input:' .. live)
+    if released < seq - 1 then
+      call('HSET', key, 'at_boundary', '')
+    end
+    call('HSET', key, 'appended', seq, 'released', math.max(released, seq - 1), 'acked', seq - 1, 'suspect', '')
+    if pending > 0 then
+      call('HINCRBY', key, 'dropped_interrupt', pending)
+    end
+    if g[3] ~= '' and g[3] ~= 'next' then
+      call('HSET', key, 'move_hold', seq)
+    end
+    if from then
+      call('HSET', key, from, mark)
+    end
   else
-    call('HSET', key, 'appended', seq)
+    if from then
+      call('HSET', key, 'appended', seq, from, mark)
+    else
+      call('HSET', key, 'appended', seq)
+    end
+    if kind == 'config' then
+      call('HSET', prefix .. 'data:' .. live, 'config', string.sub(item, 2))
+      call('HSET', key, 'config_seq', seq)
+    end
   end
-  if kind == 'config' then
-    call('HSET', prefix .. 'data:' .. live, 'config', string.sub(item, 2))
-    call('HSET', key, 'config_seq', seq)
+  call('RPUSH', prefix .. 'input:' .. live, item)
+  if pending == 0 then
+    look_by(f[5], live, now + ack_wait_ms)
   end
+  if f[4] ~= '' and f[4] ~= controller then
+    call('SPUBLISH', prefix .. 'infer:' .. f[4], live)
+  end
+  return { 'APPENDED', seq }
 end
-call('RPUSH', prefix .. 'input:' .. live, item)
-if pending == 0 then
-  look_by(f[5], live, now + ack_wait_ms)
+
+local replies = { 0 }
+for i = 8, #ARGV, 6 do
+  replies[#replies + 1] = append(unpack(ARGV, i, i + 5))
 end
-if f[4] ~= '' then
-  call('SPUBLISH', prefix .. 'infer:' .. f[4], live)
-end
-return { 'APPENDED', now or 0, seq }
+replies[1] = now or 0
+return replies
