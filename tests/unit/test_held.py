@@ -6,7 +6,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from dhsched.errors import StoreUnavailable
+import pytest
+
+from dhsched.errors import StoreOverloaded, StoreRefused, StoreUnavailable
+from dhsched.infer import held
 from dhsched.infer.held import APPEND_BYTES_FULL, ROWS_MAX, Held, Holder
 from dhsched.outbox import Outbox
 from dhsched.ownership import outcomes as o
@@ -54,12 +57,12 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def holding() -> tuple[Holder, SlowStore, list[Any]]:
+async def holding(after: int = 0) -> tuple[Holder, SlowStore, list[Any]]:
     """A controller that holds one pull, whose first release found nothing."""
     store = SlowStore()
     told: list[Any] = []
     holder = Holder(store, credit=8, controller="c1")  # type: ignore[arg-type]
-    holder.take(Held(Peer(), LIVE, 1, 1, 0))
+    holder.take(Held(Peer(), LIVE, 1, 1, after))
     await settle()
     store.releases.pop()[1].set_result([o.Nothing()])
     await settle()
@@ -90,14 +93,15 @@ async def test_a_hint_counts_although_an_own_append_that_was_refused_is_not_hear
     assert len(store.releases) == 2
 
 
-async def test_an_item_that_the_release_behind_it_did_not_find_is_asked_for_once_more() -> None:
+@pytest.mark.parametrize("after", [0, 100])
+async def test_an_item_that_the_release_behind_it_did_not_find_is_asked_for_once_more(after: int) -> None:
     """The link sends an append again when the server has forgotten its script; the release then ran first."""
-    holder, store, told = await holding()
+    holder, store, told = await holding(after)
     holder.append_soon(Append(LIVE, "text", b"tx", "p", 1), told.append)
     await settle()
     store.releases[0][1].set_result([o.Nothing()])
     await settle()
-    store.appends[0][2].set_result([o.Appended(1)])
+    store.appends[0][2].set_result([o.Appended(after + 1)])
     await settle()
     assert len(store.releases) == 2
     store.releases[1][1].set_result([o.Nothing()])  # Held back: it is not asked for again and again.
@@ -129,6 +133,71 @@ async def test_a_pull_that_was_granted_meanwhile_is_served_what_was_stored_meanw
     store.appends[0][2].set_result([o.Appended(1)])
     await settle()
     assert len(store.releases) == 2
+
+
+async def test_a_call_that_ended_at_one_row_is_sent_again_row_by_row() -> None:
+    store = SlowStore()
+    told: dict[str, list[Any]] = {"a": [], "b": []}
+    holder = Holder(store, credit=8, controller="c1")  # type: ignore[arg-type]
+    for live, heard in told.items():
+        holder.append_soon(Append(f"t/{live}", "text", b"tx", "p", 1), heard.append)
+    await settle()
+    damaged = StoreRefused("wrong type", code="WRONGTYPE")
+    store.appends[0][2].set_exception(damaged)
+    await settle()
+    assert [[row.live for row in rows] for rows, _, _ in store.appends[1:]] == [["t/a"], ["t/b"]]
+    store.appends[1][2].set_result([o.Duplicate()])  # Stored before the call came to the damaged one.
+    store.appends[2][2].set_exception(damaged)
+    await settle()
+    assert told == {"a": [o.Duplicate()], "b": [damaged]}
+
+
+def deaf(_: object) -> None:
+    raise RuntimeError("not now")
+
+
+async def test_one_who_does_not_want_to_know_does_not_keep_it_from_the_others() -> None:
+    store = SlowStore()
+    told: list[Any] = []
+    holder = Holder(store, credit=8, controller="c1")  # type: ignore[arg-type]
+    holder.append_soon(Append(LIVE, "text", b"tx", "p", 1), deaf)
+    holder.append_soon(Append(LIVE, "text", b"tx", "p", 2), told.append)
+    await settle()
+    store.appends[0][2].set_result([o.Appended(1), o.Appended(2)])
+    await settle()
+    assert told == [o.Appended(2)]
+
+
+async def test_what_waits_behind_calls_that_failed_is_sent() -> None:
+    """The two calls under way fail, and those they were for have gone: nobody else would send the third."""
+    store, peers = SlowStore(), [Peer(), Peer(), Peer()]
+    holder = Holder(store, credit=8, controller="c1")  # type: ignore[arg-type]
+    for n, peer in enumerate(peers):
+        holder.take(Held(peer, f"t/{n}", 1, 1, 0))
+        await settle()
+    assert len(store.releases) == 2
+    for peer in peers[:2]:
+        holder.drop_all(peer)
+    for _, answer in [*store.releases]:
+        answer.set_exception(StoreUnavailable("no answer", unknown=True))
+    await settle()
+    assert [row.live for rows, _ in store.releases[2:] for row in rows] == ["t/2"]
+
+
+async def test_only_so_many_items_wait_for_a_slow_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held, "APPENDS_MAX", 3)
+    store = SlowStore()
+    told: list[Any] = []
+    holder = Holder(store, credit=8, controller="c1")  # type: ignore[arg-type]
+    for n in range(1, 5):
+        holder.append_soon(Append(LIVE, "text", b"tx", "p", n), told.append)
+    await settle()
+    assert [type(each) for each in told] == [StoreOverloaded]
+    store.appends[0][2].set_result([o.Appended(1), o.Appended(2), o.Appended(3)])
+    await settle()
+    holder.append_soon(Append(LIVE, "text", b"tx", "p", 4), told.append)
+    await settle()
+    assert len(store.appends) == 2
 
 
 async def test_calls_are_bounded_and_keep_their_order() -> None:

@@ -114,7 +114,7 @@ class InferContext:
         await asyncio.gather(*(close_soon(socket, transport) for socket, transport in [*self.sockets.items()]))
 
     async def append(self, row: Append) -> o.AppendOutcome:
-        """One item, once; raises where its outcome is unknown."""
+        """One item, once; raises where it has no outcome, unknown or refused."""
         answered: asyncio.Future[o.AppendOutcome] = asyncio.get_running_loop().create_future()
 
         def done(outcome: o.AppendOutcome | DhschedError) -> None:

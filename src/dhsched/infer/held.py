@@ -14,7 +14,11 @@ An item that is pushed through the controller that holds its live's pull needs n
 release goes right behind the append, over the same connection, so it finds the item. Should the release have run first
 all the same (the link sends a step again when the server has forgotten its script), the append's reply shows it: it
 says which number the item got. And an append whose reply does not come may still run, so there is one more release
-behind that one.
+behind that one. (One that was left behind on a lost connection may run even later; then whoever repeats it wakes the
+pull, and the agenda does if nobody does.)
+
+A call that the store refused half-way, because one live's keys are damaged, is sent again row by row: what is wrong
+with one live is no reason to refuse another.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from dhsched.errors import StoreError
+from dhsched.errors import StoreError, StoreOverloaded, StoreRefused
 from dhsched.outbox import Outbox
 from dhsched.ownership import outcomes as o
 from dhsched.store.redis import Ack, Append, RedisStore, Release
@@ -36,6 +40,7 @@ from dhsched.wire import Ended, Items, Problem, Stale
 log = structlog.get_logger(__name__)
 
 ROWS_MAX = 128  # In one call.
+APPENDS_MAX = 20_000  # Items on their way to the store; more are refused as too much at once.
 APPEND_BYTES_FULL = 256 * 1024  # Of items in one call; then the next one begins.
 CALLS_MAX = 2  # Of releases and of acks, under way.
 RETRY_S = 0.1  # After a call that failed.
@@ -93,6 +98,7 @@ class Holder:
         self._controller = controller
         self._held: dict[str, Held] = {}
         self._appends: list[ToAppend] = []
+        self._appending = 0
         self._releases: list[Held] = []
         self._acks: list[Held] = []
         self._releasing = 0
@@ -139,6 +145,11 @@ class Holder:
 
     def append_soon(self, row: Append, done: Appended) -> None:
         """Store an item that has been checked, in this tick's call; its live's pull, if it is here, follows."""
+        if self._appending >= APPENDS_MAX:
+            why = f"{self._appending} items are on their way to the store, as many as this controller lets wait"
+            done(StoreOverloaded(f"{why}; slow down, or find out why the store is slow"))
+            return
+        self._appending += 1
         self._appends.append((row, done))
         self._flush_soon()
 
@@ -180,13 +191,11 @@ class Holder:
         self._flush_due = False
         while self._acks and self._acking < CALLS_MAX:
             rows, self._acks = self._acks[:ROWS_MAX], self._acks[ROWS_MAX:]
-            self._acking += 1
             self._ack(rows)
         if self._appends:
             self._flush_appends()
         while self._releases and self._releasing < CALLS_MAX:
             rows, self._releases = self._releases[:ROWS_MAX], self._releases[ROWS_MAX:]
-            self._releasing += 1
             self._release(rows)
 
     def _flush_appends(self) -> None:
@@ -214,16 +223,26 @@ class Holder:
 
     def _append(self, rows: list[ToAppend], controller: str) -> None:
         answer = self._store.append_soon([row for row, _ in rows], controller)
-        answer.add_done_callback(lambda done: self._appends_answered(rows, self._read(done)))
+        answer.add_done_callback(lambda done: self._appends_answered(rows, controller, done))
 
-    def _appends_answered(self, rows: list[ToAppend], outcomes: list[o.AppendOutcome] | StoreError) -> None:
-        each: Iterable[o.AppendOutcome | StoreError] = outcomes if isinstance(outcomes, list) else repeat(outcomes)
-        for (row, done), outcome in zip(rows, each, strict=False):
+    def _appends_answered(self, rows: list[ToAppend], controller: str, answer: asyncio.Future[Any]) -> None:
+        outcomes = self._read(answer)
+        if half_way(outcomes) and len(rows) > 1:
+            for each in rows:
+                self._append([each], controller)
+            return
+        self._appending -= len(rows)
+        every: Iterable[o.AppendOutcome | StoreError]
+        every = repeat(outcomes, len(rows)) if isinstance(outcomes, StoreError) else outcomes
+        for (row, done), outcome in zip(rows, every, strict=True):
             # Whoever holds the live by now: its pull may have been granted since.
             held = self._held.get(row.live)
             if held is not None:
                 self._appended(held, outcome)
-            done(outcome)
+            try:
+                done(outcome)
+            except Exception:
+                log.exception("nobody heard what became of an item", live=row.live)
 
     def _appended(self, held: Held, outcome: o.AppendOutcome | StoreError) -> None:
         if isinstance(outcome, o.Appended):
@@ -236,7 +255,7 @@ class Holder:
     def _check(self, held: Held) -> None:
         """Once per push at most: what a hold keeps back must not be asked for again and again."""
         expected, held.expects = held.expects, 0
-        if expected > held.after and not held.more:
+        if expected > held.after:
             self.release_soon(held)
 
     # -- release
@@ -246,14 +265,21 @@ class Holder:
         asked = [Release(h.live, h.peer.worker, h.epoch, h.pull_no, h.after, credit) for h in rows]
         for held in rows:
             held.release_sent = True
+        self._releasing += 1
         answer = self._store.release_soon(asked)
-        answer.add_done_callback(lambda done: self._releases_answered(rows, self._read(done)))
+        answer.add_done_callback(lambda done: self._releases_answered(rows, done))
 
-    def _releases_answered(self, rows: list[Held], outcomes: list[o.ReleaseOutcome] | StoreError) -> None:
+    def _releases_answered(self, rows: list[Held], answer: asyncio.Future[Any]) -> None:
         self._releasing -= 1
+        outcomes = self._read(answer)
+        if half_way(outcomes) and len(rows) > 1:
+            for held in rows:
+                self._release([held])
+            return
         if isinstance(outcomes, StoreError):
             log.warning("cannot release", lives=len(rows), why=str(outcomes))
             self._loop.call_later(RETRY_S, self._release_again, rows)
+            self._flush_soon()
             return
         for held, outcome in zip(rows, outcomes, strict=True):
             held.release_due = held.release_sent = False
@@ -307,14 +333,24 @@ class Holder:
         for held in rows:
             asked.append(Ack(held.live, held.peer.worker, held.epoch, held.ack_n, held.ack_saved))
             held.ack_due, held.ack_saved = False, None
-        answer = self._store.ack_soon(asked)
-        answer.add_done_callback(lambda done: self._acks_answered(rows, asked, self._read(done)))
+        self._send_acks(rows, asked)
 
-    def _acks_answered(self, rows: list[Held], asked: list[Ack], outcomes: list[o.AckOutcome] | StoreError) -> None:
+    def _send_acks(self, rows: list[Held], asked: list[Ack]) -> None:
+        self._acking += 1
+        answer = self._store.ack_soon(asked)
+        answer.add_done_callback(lambda done: self._acks_answered(rows, asked, done))
+
+    def _acks_answered(self, rows: list[Held], asked: list[Ack], answer: asyncio.Future[Any]) -> None:
         self._acking -= 1
+        outcomes = self._read(answer)
+        if half_way(outcomes) and len(rows) > 1:
+            for held, ack in zip(rows, asked, strict=True):
+                self._send_acks([held], [ack])
+            return
         if isinstance(outcomes, StoreError):
             log.warning("cannot ack", lives=len(rows), why=str(outcomes))
             self._loop.call_later(RETRY_S, self._ack_again, rows, asked)
+            self._flush_soon()
             return
         for held, outcome in zip(rows, outcomes, strict=True):
             self._acked(held, outcome)
@@ -358,6 +394,11 @@ class Holder:
                 reconnects = link.reconnects
                 for held in self._held.values():
                     self.release_soon(held)
+
+
+def half_way(outcomes: list[Any] | StoreError) -> bool:
+    """Whether a call ended at one of its rows: a full store, for one, refuses before the first."""
+    return isinstance(outcomes, StoreRefused) and outcomes.code in ("ERR", "WRONGTYPE")
 
 
 def calls_of(due: list[ToAppend]) -> Iterator[list[ToAppend]]:

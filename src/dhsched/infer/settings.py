@@ -18,7 +18,7 @@ class InferSettings:
     cell: str = free("main", "The cell; one deployment is one cell.")
     host: str = free("127.0.0.1", "Where to listen.")
     port: int = bounded(7401, 0, 65535, "Where to listen; 0 takes any free port.")
-    name: str = free("", "The controller's id; made up when empty.")
+    name: str = free("", "The controller's id, which no other running one may have; made up when empty.")
     advertise: str = free("", "The URL at which Workers reach this controller; from host and port when empty.")
     room: str = free("", "The URL of the room at which Workers publish; without one there is none.")
     credit: int = bounded(8, 1, 1_000, "Items of one live that its Worker may have unacked.")

@@ -204,11 +204,12 @@ class Link:
         unsent, wire = self._unsent, self._wire
         # Without a connection, or with one that has had enough, whatever ends that state flushes again.
         while unsent and wire is not None and not (wire.gone or wire.paused or wire.leaving):
-            if len(unsent) <= BATCH_CALLS:
-                batch = list(unsent)
-                unsent.clear()
-            else:
-                batch = [unsent.popleft() for _ in range(BATCH_CALLS)]
+            batch: list[Call] = []
+            left_bytes = self.settings.write_buffer_bytes
+            # Past that the connection may have had enough, and what is not sent can still be given up.
+            while unsent and len(batch) < BATCH_CALLS and left_bytes > 0:
+                batch.append(unsent.popleft())
+                left_bytes -= len(batch[-1].packed)
             size_bytes = wire.send(batch)
             self.bytes_out += size_bytes
             self._unsent_bytes -= size_bytes

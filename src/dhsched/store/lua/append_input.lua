@@ -13,6 +13,13 @@
 --          TOO_MANY_PRODUCERS producers
 local controller, pending_max, producers_max, recent_min, recent_ms, recent_max, ack_wait_ms = unpack(ARGV, 1, 7)
 
+-- To whoever holds the pull, unless it appends itself: then it asks for the item anyway.
+local function wake(holder, live)
+  if holder ~= '' and holder ~= controller then
+    call('SPUBLISH', prefix .. 'infer:' .. holder, live)
+  end
+end
+
 local function append(live, kind, item, producer, n, request)
   local key = prefix .. 'live:' .. live
   local from = producer ~= '' and 'from:' .. producer
@@ -30,9 +37,11 @@ local function append(live, kind, item, producer, n, request)
     n = number(n)
     last = known and number(string.match(known, '^%d+')) or 0
     if n <= last then
+      wake(f[4], live) -- Who asks again did not hear that it was stored, and perhaps nobody did.
       return { 'DUPLICATE' }
     end
   elseif call('ZSCORE', recent, request) then
+    wake(f[4], live)
     return { 'DUPLICATE' }
   end
   if state == 'closing' then
@@ -124,9 +133,7 @@ local function append(live, kind, item, producer, n, request)
   if pending == 0 then
     look_by(f[5], live, now + ack_wait_ms)
   end
-  if f[4] ~= '' and f[4] ~= controller then
-    call('SPUBLISH', prefix .. 'infer:' .. f[4], live)
-  end
+  wake(f[4], live)
   return { 'APPENDED', seq }
 end
 
