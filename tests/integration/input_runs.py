@@ -37,6 +37,7 @@ async def a_zombie_after_a_b_a(run: Run) -> None:
     for live in lives:
         await run.push_some(live, "first", 4)
         await run.until_consumed(live)
+    await run.rig.reports(a)
     async with frozen(a):
         for live in lives:
             await run.push_some(live, "granted at most", run.rig.credit + 2)

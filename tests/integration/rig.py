@@ -154,6 +154,15 @@ class Rig:
             await asyncio.sleep(0.05)
         raise AssertionError(f"{[(each.name, each.id) for each in workers]} are not ready: {status}")
 
+    async def reports(self, worker: RigWorker) -> None:
+        """Wait for its next report. One that has just hung up on a slow replica, and then freezes, is lost at once."""
+        give_up = asyncio.get_running_loop().time() + READY_S
+        key = self.store.keys.of("worker", worker.id)
+        before = await self.store.link.call("HGET", key, "beat")
+        while await self.store.link.call("HGET", key, "beat") == before:
+            assert asyncio.get_running_loop().time() < give_up, f"{worker.id} does not report"
+            await asyncio.sleep(0.05)
+
     async def token(self, worker: str) -> str:
         """A token for a boot: what a second socket of that Worker would show."""
         boot = await self.store.link.call("HGET", self.store.keys.of("worker", worker), "boot")
