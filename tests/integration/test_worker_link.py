@@ -9,7 +9,8 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from dhsched.wire import Register
+from dhsched.dispatch import worker_link
+from dhsched.wire import Register, Report, encode
 from dhsched.worker.link import Boot, DispatchLink
 from tests.integration.fleet import Record, fleet, until
 from tests.integration.serving import serving
@@ -24,6 +25,23 @@ async def test_a_worker_that_vanishes_is_noted_with_the_beat_it_had(tmp_path: Pa
         await worker.kill()
         await until(lambda: "w1#1" in api.context.hung_up, "the replica to notice")
         assert api.context.hung_up["w1#1"] == (await api.context.reads.beats())["w1#1"].beat > 0
+
+
+async def test_a_worker_that_is_only_silent_has_not_hung_up(tmp_path: Path, monkeypatch: Any) -> None:
+    """It is frozen or cut off: how long that may last is `worker_ttl_s`, not a second."""
+    monkeypatch.setattr(worker_link, "HEARTBEAT_S", 0.2)
+    async with fleet(tmp_path) as f, serving(f.address) as api:
+        at = f"http://127.0.0.1:{api.client.port}/v1/workers/link"
+        async with f.http.ws_connect(at, autoping=False) as socket:
+            await socket.send_bytes(encode([Register("w1", "boot", "gpu", 4, "", "")]))
+            await socket.receive()
+            await socket.send_bytes(encode([Report(0, 0)]))
+            heard = [await socket.receive() for _ in range(2)]
+            assert aiohttp.WSMsgType.PING in {each.type for each in heard}, "which nobody answers"
+            while not socket.closed:
+                await socket.receive()
+        await asyncio.sleep(0.1)
+        assert api.context.hung_up == {}
 
 
 class Deaf:

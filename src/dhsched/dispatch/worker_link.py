@@ -67,6 +67,12 @@ def routes(context: DispatchContext) -> list[web.RouteDef]:
     return [web.get(PATH, WorkerLinks(context).serve, name="worker_link")]
 
 
+def gave_up(socket: web.WebSocketResponse, sending: asyncio.Task[None]) -> bool:
+    """Whether it was us who closed it, because nothing came: a Worker that is frozen or cut off has all its time."""
+    failed = sending.exception() if sending.done() and not sending.cancelled() else None
+    return isinstance(socket.exception(), TimeoutError) or isinstance(failed, TimeoutError)
+
+
 class WorkerLinks:
     """The Workers that are linked to this replica. It starts with the first of them."""
 
@@ -95,8 +101,9 @@ class WorkerLinks:
             with contextlib.suppress(TimeoutError, ConnectionError):
                 await asyncio.wait_for(sending, GOODBYE_S)
         finally:
-            if link.boot is not None and not link.over and not self.context.service.stopping:
-                # The Worker's side closed it, without a word: liveness gives it less time to report elsewhere.
+            closed_by_us = link.over or self.context.service.stopping or gave_up(socket, sending)
+            if link.boot is not None and not closed_by_us:
+                # The Worker's side did, without a word: liveness gives it less time to report elsewhere.
                 self.context.hung_up[link.boot.worker] = link.beat
             self.forget(link)
             await hang_up(socket, sending, request.transport)
