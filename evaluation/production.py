@@ -329,11 +329,11 @@ def findings(tables: Tables) -> list[Finding]:
         Finding(
             "PushText P99",
             f"{PAPER_P99_MS['push']} ms",
-            f"{row['push_p99_ms']:.1f} ms at the client, {row['push_service_p99_ms']:.1f} ms in the controller (P50 at the "
-            f"client: {row['push_p50_ms']:.1f} ms)",
-            "all of it is on two cores here, clients and Workers too, and a day's losses come in ten minutes: each puts "
-            "some 600 lives on other Workers and starts three Workers anew on the same cores. How much of the P99 is "
-            "theirs was not taken apart.",
+            f"{row['push_p99_ms']:.1f} ms at the client, {row['push_service_p99_ms']:.1f} ms in the controller (P50 at "
+            f"the client: {row['push_p50_ms']:.1f} ms)",
+            "all of it is on two cores here, clients and Workers too, and a day's losses come in ten minutes: each "
+            "puts some 600 lives on other Workers and starts three Workers anew on the same cores. How much of the P99 "
+            "is theirs was not taken apart.",
         ),
         Finding("dual owners, overshoots", "0, 0", f"{row['dual_owners']}, {row['overshoots']}"),
         Finding(

@@ -207,7 +207,7 @@ def draw(tables: Tables, folder: Path) -> list[str]:
     axes[2].axhline(11_500, color="#1f5fa8", linestyle=":", label="Orleans abrupt, quoted")
     axes[2].axhspan(281, 424, color="#1f5fa8", alpha=0.2, label="Orleans graceful, quoted")
     axes[2].set(yscale="log", xlabel="Workers", ylabel="ms after the loss")
-    axes[2].legend(fontsize=7, loc="center right")
+    axes[2].legend(fontsize=6, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3)
     return [save(figure, folder, "runtime")]
 
 
