@@ -13,12 +13,12 @@ from dhsched.infer import held
 from dhsched.infer.held import APPEND_BYTES_FULL, ROWS_MAX, Held, Holder
 from dhsched.outbox import Outbox
 from dhsched.ownership import outcomes as o
-from dhsched.store.redis import Ack, Append, Release
+from dhsched.store.redis import Ack, Append, RedisStore, Release
 
 LIVE = "t/a"
 
 
-class SlowStore:
+class SlowStore(RedisStore):
     """Every call is a future that the test answers, with the outcomes of its rows."""
 
     def __init__(self) -> None:
@@ -36,8 +36,8 @@ class SlowStore:
     def ack_soon(self, rows: Sequence[Ack]) -> asyncio.Future[Any]:
         raise AssertionError(f"nothing was consumed: {rows}")
 
-    def outcomes_of(self, reply: list[Any]) -> list[Any]:
-        return reply
+    def outcomes_of(self, reply: Any) -> list[Any]:
+        return [*reply]
 
 
 class Peer:
@@ -61,7 +61,7 @@ async def holding(after: int = 0) -> tuple[Holder, SlowStore, list[Any]]:
     """A controller that holds one pull, whose first release found nothing."""
     store = SlowStore()
     told: list[Any] = []
-    holder = Holder(store, credit=8, controller="c1")  # type: ignore[arg-type]
+    holder = Holder(store, credit=8, controller="c1")
     holder.take(Held(Peer(), LIVE, 1, 1, after))
     await settle()
     store.releases.pop()[1].set_result([o.Nothing()])
@@ -124,7 +124,7 @@ async def test_an_append_that_nobody_answered_may_have_run() -> None:
 async def test_a_pull_that_was_granted_meanwhile_is_served_what_was_stored_meanwhile() -> None:
     store = SlowStore()
     told: list[Any] = []
-    holder = Holder(store, credit=8, controller="c1")  # type: ignore[arg-type]
+    holder = Holder(store, credit=8, controller="c1")
     holder.append_soon(Append(LIVE, "text", b"tx", "p", 1), told.append)
     await settle()
     holder.take(Held(Peer(), LIVE, 1, 1, 0))
@@ -138,7 +138,7 @@ async def test_a_pull_that_was_granted_meanwhile_is_served_what_was_stored_meanw
 async def test_a_call_that_ended_at_one_row_is_sent_again_row_by_row() -> None:
     store = SlowStore()
     told: dict[str, list[Any]] = {"a": [], "b": []}
-    holder = Holder(store, credit=8, controller="c1")  # type: ignore[arg-type]
+    holder = Holder(store, credit=8, controller="c1")
     for live, heard in told.items():
         holder.append_soon(Append(f"t/{live}", "text", b"tx", "p", 1), heard.append)
     await settle()
@@ -159,7 +159,7 @@ def deaf(_: object) -> None:
 async def test_one_who_does_not_want_to_know_does_not_keep_it_from_the_others() -> None:
     store = SlowStore()
     told: list[Any] = []
-    holder = Holder(store, credit=8, controller="c1")  # type: ignore[arg-type]
+    holder = Holder(store, credit=8, controller="c1")
     holder.append_soon(Append(LIVE, "text", b"tx", "p", 1), deaf)
     holder.append_soon(Append(LIVE, "text", b"tx", "p", 2), told.append)
     await settle()
@@ -171,7 +171,7 @@ async def test_one_who_does_not_want_to_know_does_not_keep_it_from_the_others() 
 async def test_what_waits_behind_calls_that_failed_is_sent() -> None:
     """The two calls under way fail, and those they were for have gone: nobody else would send the third."""
     store, peers = SlowStore(), [Peer(), Peer(), Peer()]
-    holder = Holder(store, credit=8, controller="c1")  # type: ignore[arg-type]
+    holder = Holder(store, credit=8, controller="c1")
     for n, peer in enumerate(peers):
         holder.take(Held(peer, f"t/{n}", 1, 1, 0))
         await settle()
@@ -188,7 +188,7 @@ async def test_only_so_many_items_wait_for_a_slow_store(monkeypatch: pytest.Monk
     monkeypatch.setattr(held, "APPENDS_MAX", 3)
     store = SlowStore()
     told: list[Any] = []
-    holder = Holder(store, credit=8, controller="c1")  # type: ignore[arg-type]
+    holder = Holder(store, credit=8, controller="c1")
     for n in range(1, 5):
         holder.append_soon(Append(LIVE, "text", b"tx", "p", n), told.append)
     await settle()
@@ -203,7 +203,7 @@ async def test_only_so_many_items_wait_for_a_slow_store(monkeypatch: pytest.Monk
 async def test_calls_are_bounded_and_keep_their_order() -> None:
     store = SlowStore()
     told: list[Any] = []
-    holder = Holder(store, credit=8, controller="c1")  # type: ignore[arg-type]
+    holder = Holder(store, credit=8, controller="c1")
     for n in range(1, 2 * ROWS_MAX + 2):
         holder.append_soon(Append(LIVE, "text", b"tx", "p", n), told.append)
     for n in range(3):

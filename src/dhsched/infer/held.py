@@ -2,9 +2,8 @@
 
 Theory of operation. A pull is served when there may be something for it: after it was granted, after a hint that its
 live got input, after an ack that opened its window. Whatever is due in one tick of the loop goes to the store in one
-call of its kind. At most `CALLS_MAX` releases and acks are under way, so under load calls
-grow instead of queueing; what was pushed is never kept back here, for its deadline runs. No task, no timer and no call
-belongs to one live.
+call of its kind. At most `CALLS_MAX` releases and acks are under way, so under load calls grow instead of queueing;
+what was pushed is never kept back here, for its deadline runs. No task, no timer and no call belongs to one live.
 
 Nothing is decided here. The store releases, under its fence; what comes back is passed on. A call whose outcome is
 unknown is repeated with the same cursor, and the store answers with the same range, so nothing is skipped or doubled.
@@ -45,7 +44,6 @@ APPEND_BYTES_FULL = 256 * 1024  # Of items in one call; then the next one begins
 CALLS_MAX = 2  # Of releases and of acks, under way.
 RETRY_S = 0.1  # After a call that failed.
 LOOK_S = 0.05  # Between two looks whether the link to the store was lost.
-
 
 Appended = Callable[[o.AppendOutcome | StoreError], None]
 """What is called with an append's outcome, or with why there is none."""
