@@ -1,35 +1,16 @@
 """One cell in a cluster: its slot is found, followed when it moves, and missed when nobody serves it."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 
 from dhsched.errors import StoreRefused
-from dhsched.store.cluster import SLOTS, key_slot
+from dhsched.store.cluster import SLOTS
 from dhsched.store.embedded import Embedded
 from dhsched.store.link import Link, LinkSettings
-from tests.servers import free_port, running_server
+from tests.integration.clusters import CELL, SLOT, healthy, move_slot, node, two_primaries
 
-CELL = "dh:{main}:cell"
-SLOT = key_slot(CELL)
 SCRIPTS = {"where": b"return redis.call('EXISTS', KEYS[1])"}
-CLUSTER = ("--cluster-enabled", "yes", "--cluster-require-full-coverage", "no")
-
-
-@asynccontextmanager
-async def node(kind: str) -> AsyncIterator[Embedded]:
-    async with running_server(kind, port=free_port(), extra=CLUSTER) as server:
-        yield server
-
-
-async def healthy(*admins: Link) -> None:
-    """Wait until the nodes serve, and all of them know who serves our slot."""
-    async with asyncio.timeout(20):
-        for admin in admins:
-            while b"cluster_state:ok" not in await admin.call("CLUSTER", "INFO"):  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
 
 
 async def filled(heard: list[bytes]) -> None:
@@ -63,29 +44,19 @@ async def test_one_node_with_all_slots(kind: str) -> None:
 
 
 async def test_a_slot_is_found_and_followed(kind: str) -> None:
-    async with (
-        node(kind) as left,
-        node(kind) as right,
-        await Link.open(left.tcp_address, {}) as left_admin,
-        await Link.open(right.tcp_address, {}) as right_admin,
-    ):
-        await left_admin.call("CLUSTER", "ADDSLOTSRANGE", 0, SLOT)
-        await right_admin.call("CLUSTER", "ADDSLOTSRANGE", SLOT + 1, SLOTS - 1)
-        await right_admin.call("CLUSTER", "MEET", "127.0.0.1", left.port)
-        await healthy(left_admin, right_admin)
-        async with await knowing(right) as link:
-            heard: list[bytes] = []
-            await link.subscribe("dh:{main}:wake", lambda _channel, message: heard.append(message))
-            assert await link.run("where", [CELL]) == 0
-            assert link.reconnects == 0
-            await move_slot(left_admin, right_admin)
-            assert await asyncio.gather(*(link.run("where", [CELL]) for _ in range(20))) == [0] * 20
-            async with asyncio.timeout(20):
-                while await right_admin.call("SPUBLISH", "dh:{main}:wake", "m") != 1:  # noqa: ASYNC110
-                    await asyncio.sleep(0.02)
-            await filled(heard)
-            assert link.reconnects >= 1
-            assert await right_admin.call("CLUSTER", "COUNTKEYSINSLOT", SLOT) == 0
+    async with two_primaries(kind) as (left, right), await knowing(right.server) as link:
+        heard: list[bytes] = []
+        await link.subscribe("dh:{main}:wake", lambda _channel, message: heard.append(message))
+        assert await link.run("where", [CELL]) == 0
+        assert link.reconnects == 0
+        await move_slot(left, right)
+        assert await asyncio.gather(*(link.run("where", [CELL]) for _ in range(20))) == [0] * 20
+        async with asyncio.timeout(20):
+            while await right.admin.call("SPUBLISH", "dh:{main}:wake", "m") != 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        await filled(heard)
+        assert link.reconnects >= 1
+        assert await right.keys() == []
 
 
 async def knowing(seed: Embedded) -> Link:
@@ -96,11 +67,3 @@ async def knowing(seed: Embedded) -> Link:
                 return await open_at(seed)
             except StoreRefused as error:
                 assert error.code == "CLUSTERDOWN"
-
-
-async def move_slot(source: Link, target: Link) -> None:
-    source_id, target_id = await source.call("CLUSTER", "MYID"), await target.call("CLUSTER", "MYID")
-    await target.call("CLUSTER", "SETSLOT", SLOT, "IMPORTING", source_id)
-    await source.call("CLUSTER", "SETSLOT", SLOT, "MIGRATING", target_id)
-    await target.call("CLUSTER", "SETSLOT", SLOT, "NODE", target_id)
-    await source.call("CLUSTER", "SETSLOT", SLOT, "NODE", target_id)

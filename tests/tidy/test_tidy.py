@@ -172,6 +172,18 @@ def test_no_name_is_used_before_it_is_defined(name: str) -> None:
     assert lua.free_names(scripts.assemble(name, SOURCES).source.decode()) == []
 
 
+@pytest.mark.parametrize("name", ALL_FILES)
+def test_a_script_looks_first_for_the_key_that_never_exists(name: str) -> None:
+    """So a slot that is being moved refuses the script before its first write, and not in the middle."""
+    source = scripts.assemble(name, SOURCES).source.decode()
+    begins = source.index("local call, number = redis.call, tonumber")
+    assert re.findall(r"redis\.\w+\('\w+'", source[:begins]) in ([], ["redis.call('TIME'"]), (
+        "only a function of the clock"
+    )
+    calls = re.findall(r"\bcall\(.*", source[begins:])
+    assert calls[0] == f"call('EXISTS', prefix .. '{keys.NEVER}')"
+
+
 def test_parts_of_the_library_are_all_used() -> None:
     headers = [scripts.header(SOURCES[name]) for name in ALL_FILES]
     used = {part for header in headers for part in scripts.names(header.get("USES", "") + header.get("RARELY", ""))}
@@ -180,7 +192,7 @@ def test_parts_of_the_library_are_all_used() -> None:
 
 # -- keys and settings
 
-KINDS = (*keys.SINGLE, *keys.PER_LIVE, *keys.PER_WORKER, *keys.PER_POOL, *keys.OTHER, *keys.CHANNELS)
+KINDS = (*keys.SINGLE, *keys.PER_LIVE, *keys.PER_WORKER, *keys.PER_POOL, *keys.OTHER, *keys.CHANNELS, keys.NEVER)
 
 
 def document(name: str) -> str:

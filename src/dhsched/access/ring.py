@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets as random_secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -22,6 +22,7 @@ from dhsched.access.api_keys import ApiKey, new_key
 from dhsched.errors import BadValue, StoreError
 from dhsched.store.keys import Keys
 from dhsched.store.link import Link
+from dhsched.store.scripts import join
 
 SecretKind = Literal["boot", "access"]
 SECRET_KINDS: tuple[SecretKind, ...] = ("boot", "access")
@@ -43,6 +44,7 @@ class KeyRing:
         self.changed: list[Callable[[], None]] = []
         """Called after every reading that found something new."""
         self._link = link
+        self._cell = keys.cell
         self._key = keys.of("keys")
         self._secrets: dict[str, dict[str, str]] = {kind: {} for kind in SECRET_KINDS}
         self._fields: dict[str, bytes] = {}
@@ -129,12 +131,12 @@ class KeyRing:
         made = new_key()
         seconds, micros = await self._link.call("TIME")
         record = ApiKey(id=made.id, hash=made.hash, created_at_ms=int(seconds) * 1000 + int(micros) // 1000, **given)
-        await self._change("HSET", f"api:{record.id}", msgspec.json.encode(record))
+        await self._change(f"api:{record.id}", msgspec.json.encode(record))
         return made.text, record
 
     async def revoke(self, key_id: str) -> bool:
         """Forget a key: it mints nothing any more, and what it minted counts no more. Whether it was there."""
-        return bool(await self._change("HDEL", f"api:{key_id}"))
+        return bool(await self._change(deleted=[f"api:{key_id}"]))
 
     async def rotate(self, kind: SecretKind, *, drop_old: bool = False) -> tuple[str, list[str]]:
         """A new secret of this kind, which signs from now on; the `kid`s of the new one and of those that were dropped.
@@ -142,22 +144,19 @@ class KeyRing:
         The one before still verifies until the next rotation, unless `drop_old`: then all that it signed is void.
         """
         await self.read()
-        number = int(self.newest(kind)) + 1
-        while not await self._link.call("HSETNX", self._key, f"{kind}:{number}", new_secret()):
-            number += 1  # Another replica was faster.
-        kids = sorted((kid for kid in self._secrets[kind] if kid != str(number)), key=int)
-        dropped = kids if drop_old else kids[: len(kids) + 1 - SECRETS_KEPT]
-        await self._change("HDEL", *(f"{kind}:{kid}" for kid in dropped))
-        return str(number), dropped
+        while True:
+            kids = sorted(self._secrets[kind], key=int)
+            number = int(kids[-1]) + 1
+            dropped = kids if drop_old else kids[: len(kids) + 1 - SECRETS_KEPT]
+            if await self._change(f"{kind}:{number}", new_secret(), deleted=[f"{kind}:{kid}" for kid in dropped]):
+                return str(number), dropped
+            # Another replica was faster, and what it made has been read.
 
-    async def _change(self, command: str, *arguments: Any) -> Any:
-        """Both in one write, the count last: who sees the count sees the change."""
-        changing = self._link.call(command, self._key, *arguments) if arguments else None
-        counting = self._link.call("HINCRBY", self._key, "rev", 1)
-        done = await changing if changing is not None else 0
-        await counting
+    async def _change(self, field: str = "", value: str | bytes = "", *, deleted: Iterable[str] = ()) -> int:
+        """One script: a replica that sees the new `rev` sees the whole change. How many fields changed."""
+        changed: int = await self._link.run("change_keys", [self._cell], [field, value, join(deleted)])
         await self.read()
-        return done
+        return changed
 
 
 def _told(done: asyncio.Future[None]) -> None:

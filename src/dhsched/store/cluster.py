@@ -53,6 +53,16 @@ def moved_to(reply: str) -> Node:
     return Node("", host.strip("[]"), int(port))
 
 
+def is_moving(reply: str) -> bool:
+    """Whether an error reply says that the slot is being moved to another node and that nothing was done for us.
+
+    A key that this node does not hold may be on the other one already: a command on it is refused with ASK, or TRYAGAIN
+    where it names several keys, and a script with the sentence below, at its first such key. What a script wrote before
+    stays; so every script of ours looks, before anything else, for a key that never exists (lua/lib/base.lua).
+    """
+    return reply.startswith(("ASK ", "TRYAGAIN ")) or "access a non local key in a cluster node" in reply
+
+
 def _node(entry: Sequence[Any]) -> Node:
     host, port, id_ = entry[:3]
     # A node that does not know its own name says NULL, "" or "?".

@@ -35,11 +35,7 @@ class Controller:
 
 async def announce(link: Link, keys: Keys, controller: Controller) -> None:
     """Say that this controller is there."""
-    now_ms = _ms(await link.call("TIME"))
-    key = keys.of("controllers")
-    added = link.call("ZADD", key, now_ms, controller.entry)
-    forgotten = link.call("ZREMRANGEBYSCORE", key, "-inf", now_ms - FORGET_MS)
-    await asyncio.gather(added, forgotten)
+    await link.run("announce", [keys.cell], [controller.entry, FORGET_MS])
 
 
 async def withdraw(link: Link, keys: Keys, controller: Controller) -> None:

@@ -1,8 +1,8 @@
 """What was asked of a drain, and how the lives on a Worker stand: what the loops that move lives go by.
 
 That a Worker drains is its mode, which the steps know. By when, and how patiently, is a wish beside it in `drains`, one
-field per WorkerID: no step reads it, and plain commands write it. A WorkerID never comes back, so what is left of one
-that is gone can be removed by anybody at any time. Times are the store's.
+field per WorkerID. No step reads the wish; each change is one command, or the script `say_once`. A WorkerID never comes
+back, so what is left of one that is gone can be removed by anybody at any time. Times are the store's.
 """
 
 from __future__ import annotations
@@ -91,8 +91,7 @@ async def first_to_say(link: Link, keys: Keys, worker: str, what: Said) -> bool:
 
     Of a drain that was cancelled nothing more is said: a replica may still see it for a moment.
     """
-    there = await link.call("HEXISTS", keys.of("drains"), worker)
-    return bool(there) and bool(await link.call("HSETNX", keys.of("drains"), f"{worker} {what}", 1))
+    return bool(await link.run("say_once", [keys.cell], [worker, what]))
 
 
 def _read(value: bytes) -> Wish | None:

@@ -31,6 +31,9 @@ PER_WORKER = ("worker", "slots")
 PER_POOL = ("room", "waiting", "rebalanced")
 OTHER = ("agenda", "blame", "trouble")
 """By class and, twice, by Worker name."""
+NEVER = "never"
+"""A key that never exists. Every script looks for it first, so that a slot that is being moved refuses the script
+there, before its first write (lua/lib/base.lua)."""
 CHANNELS = ("infer", "dispatch")
 """Where hints are published: to the controller that holds a pull, to the replica that holds a Worker's link."""
 

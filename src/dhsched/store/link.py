@@ -8,8 +8,9 @@ costs one future and no task, no timer and no system call of its own.
   past its deadline fails; if it was sent, its place in the queue stays until its reply has come.
 - **Unknown, never failed.** A call that was sent and not answered may have run: `unknown=True`. A call that was never
   sent has not: it waits for the next connection until its own deadline, then `unknown=False`.
-- **Sent again** is only what the server says it did not run: NOSCRIPT (it forgot our scripts) and MOVED (another node
-  owns our slot). Calls that nobody awaits in between may change their order that way.
+- **Sent again** is only what the server says it did not run: NOSCRIPT (it forgot our scripts), MOVED (another node
+  owns our slot), and refusals because our slot is being moved (`moving.py`). After NOSCRIPT, calls that nobody awaits
+  in between may change their order; after the others they keep it, and go before everything unsent.
 - **A silent server** is left when the head of line is overdue by `dead_after_s`: the reply may be lost in a half-open
   connection, and all later ones with it.
 """
@@ -24,9 +25,10 @@ from typing import Any, Literal, Self
 
 from dhsched.errors import StoreOverloaded, StoreRefused, StoreUnavailable
 from dhsched.store.address import Address
-from dhsched.store.cluster import moved_to
+from dhsched.store.cluster import is_moving, moved_to
 from dhsched.store.connect import Connector, LinkSettings
 from dhsched.store.greeting import Greeting, Server
+from dhsched.store.moving import Refused
 from dhsched.store.wire import Arg, Call, Subscribing, Wire, pack
 
 __all__ = ["Arg", "Link", "LinkSettings", "OnMessage"]
@@ -63,7 +65,8 @@ class Link:
         self._wire: Wire | None = None
         self._sent: deque[Call] = deque()  # The wire's own, or an empty one while there is none.
         self._unsent: deque[Call] = deque()
-        self._unsent_bytes = 0
+        self._unsent_bytes = 0  # Of these and of the refused.
+        self._refused = Refused(self._may_try, self._send_alone, self._go_on)
         self._flush_due = False
         self._scripts_on_their_way = False
         self._channels: dict[bytes, OnMessage] = {}
@@ -103,7 +106,7 @@ class Link:
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
         unsent, self._unsent = self._unsent, deque()
-        for call in unsent:
+        for call in [*self._refused.take_all(), *unsent]:
             call.fail(self._not_sent(call))
         if self._keeper is not None:
             self._keeper.cancel()
@@ -128,7 +131,7 @@ class Link:
 
     @property
     def in_flight(self) -> int:
-        return len(self._sent) + len(self._unsent)
+        return len(self._sent) + len(self._unsent) + len(self._refused.calls)
 
     @property
     def late_replies(self) -> int:
@@ -184,7 +187,7 @@ class Link:
     def _enqueue(self, call: Call) -> None:
         settings = self.settings
         size_bytes = self._unsent_bytes + len(call.packed)
-        if len(self._sent) + len(self._unsent) >= settings.in_flight_max or size_bytes > settings.unsent_max_bytes:
+        if self.in_flight >= settings.in_flight_max or size_bytes > settings.unsent_max_bytes:
             call.fail(self._overloaded(call))
             return
         if self._closed:
@@ -202,8 +205,11 @@ class Link:
     def _flush(self) -> None:
         self._flush_due = False
         unsent, wire = self._unsent, self._wire
-        # Without a connection, or with one that has had enough, whatever ends that state flushes again.
-        while unsent and wire is not None and not (wire.gone or wire.paused or wire.leaving):
+        # Without a connection, with one that has had enough, or while our slot is being moved: whatever ends that
+        # state flushes again.
+        while (
+            unsent and not self._refused.waiting and wire is not None and not (wire.gone or wire.paused or wire.leaving)
+        ):
             batch: list[Call] = []
             left_bytes = self.settings.write_buffer_bytes
             # Past that the connection may have had enough, and what is not sent can still be given up.
@@ -252,9 +258,14 @@ class Link:
         return nearest
 
     def _sweep_unsent(self, now: float) -> float:
+        self._refused.calls, nearest_refused = self._still_wanted(self._refused.calls, now)
+        self._unsent, nearest = self._still_wanted(self._unsent, now)
+        return min(nearest, nearest_refused)
+
+    def _still_wanted(self, calls: deque[Call], now: float) -> tuple[deque[Call], float]:
         nearest = float("inf")
         kept: deque[Call] = deque()
-        for call in self._unsent:
+        for call in calls:
             if call.deadline <= now:
                 call.fail(self._not_sent(call))
             # Whoever was told that a call was not sent, or has gone, must not have it sent later.
@@ -263,8 +274,7 @@ class Link:
             else:
                 kept.append(call)
                 nearest = min(nearest, call.deadline)
-        self._unsent = kept
-        return nearest
+        return kept, nearest
 
     # -- connecting ---------------------------------------------------------------------------------------------
 
@@ -287,7 +297,7 @@ class Link:
         self._wire, self._sent, self.server = wire, wire.sent, server
         self._scripts_on_their_way = False
         self._sweep_unsent(self._loop.time())
-        self._flush()
+        self._go_on()
 
     # -- what the server says -----------------------------------------------------------------------------------
 
@@ -310,8 +320,12 @@ class Link:
             self._load_scripts()
             self._send_again(call)
             return
+        elif is_moving(refusal.reply):
+            self._keep(call, refusal)
+            self._refused.pause()
         elif refusal.code == "MOVED" and again:
-            self._send_again(call)
+            call.tries += 1
+            self._keep(call, refusal)
         else:
             call.fail(refusal)
         if refusal.code == "MOVED":
@@ -328,6 +342,30 @@ class Link:
         call.tries += 1
         self.calls -= 1
         self._enqueue(call)
+
+    # -- calls that did not run (moving.py)
+
+    def _keep(self, call: Call, refusal: StoreRefused) -> None:
+        self._unsent_bytes += len(call.packed)
+        self._refused.keep(call, refusal.reply)
+        if call.deadline < self._sweep_at:
+            self._sweep_no_later_than(call.deadline)
+
+    def _may_try(self) -> bool:
+        """Not while answers are due: some may be refusals, of calls that come before what was never sent."""
+        self._sweep_unsent(self._loop.time())
+        wire = self._wire
+        return wire is not None and not (wire.sent or wire.gone or wire.paused or wire.leaving)
+
+    def _send_alone(self, call: Call) -> None:
+        assert self._wire is not None
+        size_bytes = self._wire.send([call])
+        self.bytes_out += size_bytes
+        self._unsent_bytes -= size_bytes
+
+    def _go_on(self) -> None:
+        self._unsent.extendleft(reversed(self._refused.take_all()))
+        self._flush()
 
     def _load_scripts(self) -> None:
         if self._scripts_on_their_way:
@@ -351,6 +389,12 @@ class Link:
         )
 
     def _not_sent(self, call: Call) -> StoreUnavailable:
+        if call.refusal and not self._closed:
+            return StoreUnavailable(
+                f"{call} did not run on store {self.address.redacted()} before its deadline: the cell's slot is being "
+                f"moved to another node ({call.refusal}); try again",
+                unknown=False,
+            )
         why = "we closed the link" if self._closed else self._connector.trouble
         return StoreUnavailable(
             f"{call} was not sent to store {self.address.redacted()} before its deadline ({why}): try again",

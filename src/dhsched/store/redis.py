@@ -15,7 +15,7 @@ from dhsched.store.api import Store
 from dhsched.store.keys import SCHEMA, Keys
 from dhsched.store.link import Link, LinkSettings
 from dhsched.store.replies import outcome, text
-from dhsched.store.scripts import Argument, Script, default_scripts, limit_values, plain
+from dhsched.store.scripts import Argument, Script, default_scripts, limit_values, plain, scripts_around
 from dhsched.types import Kind
 
 NO_CREATE = Create(digital_id="", fingerprint="")
@@ -78,7 +78,7 @@ class RedisStore(Store):
     ) -> Self:
         """Connect, load the scripts, and make sure that the cell's data is of our schema."""
         scripts = scripts or default_scripts()
-        sources = {name: script.source for name, script in scripts.items()}
+        sources = {name: script.source for name, script in {**scripts_around(), **scripts}.items()}
         address = parse_address(address) if isinstance(address, str) else address
         link = await Link.open(address, scripts=sources, settings=settings, slot_key=Keys(cell).cell)
         store = cls(link, cell=cell, limits=limits, scripts=scripts)

@@ -27,7 +27,7 @@ LIBRARY = (
 """The parts of lua/lib in the order in which they build on each other."""
 DENY_OOM = frozenset({"append_input", "place_create"})
 """Steps that a full store refuses; every other one must run there, or nothing could ever be freed."""
-AROUND = ("snapshot", "due", "configure", "trouble")
+AROUND = ("snapshot", "due", "configure", "trouble", "change_keys", "say_once", "announce")
 """Scripts around the protocol, which are no steps of it: they change no ownership."""
 READ_ONLY = frozenset({"snapshot", "due"})
 _LIMITS = frozenset(field.name for field in fields(Limits))

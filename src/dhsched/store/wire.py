@@ -47,7 +47,7 @@ ADVICE = {
 class Call:
     """One command and whoever waits for its reply. `script` may be loaded and sent again when the server forgot it."""
 
-    __slots__ = ("deadline", "future", "name", "packed", "script", "tries")
+    __slots__ = ("deadline", "future", "name", "packed", "refusal", "script", "tries")
 
     def __init__(self, future: asyncio.Future[Any], packed: bytes, name: Arg, deadline: float, script: bool) -> None:
         self.future = future
@@ -56,6 +56,7 @@ class Call:
         self.deadline = deadline
         self.script = script
         self.tries = 0
+        self.refusal = ""  # Why it did not run when it was last sent, where it is to be sent again.
 
     def __str__(self) -> str:
         return self.name.decode(errors="replace") if isinstance(self.name, bytes) else str(self.name)

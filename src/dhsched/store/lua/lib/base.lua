@@ -2,4 +2,7 @@
 -- last word, `cell`.
 local call, number = redis.call, tonumber
 local prefix = string.sub(KEYS[1], 1, -5)
+-- While a cluster moves our slot to another node, a script is refused at the first key that does not exist, and what it
+-- wrote before stays. This key never exists: a script is refused here, before its first write, or nowhere.
+call('EXISTS', prefix .. 'never')
 local now -- The store's time, in steps that use `now`.
