@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from dhsched.wire import FRAME_BYTES_FULL, encode
+from dhsched.wire import FRAME_BYTES_FULL, MESSAGES_FULL, encode
 
 OUTBOX_BYTES_FULL = 1024 * 1024  # Said and not yet taken over by the transport; past this the sender holds back.
 SEND_MAX_S = 30.0  # For one frame.
@@ -68,7 +68,7 @@ class Outbox:
         size_bytes, count = 0, 0
         for _, one_bytes in messages:
             size_bytes, count = size_bytes + one_bytes, count + 1
-            if size_bytes >= FRAME_BYTES_FULL:
+            if size_bytes >= FRAME_BYTES_FULL or count == MESSAGES_FULL:
                 break
         async with asyncio.timeout(SEND_MAX_S):
             await self._send(self._encode([message for message, _ in messages[:count]]))

@@ -23,6 +23,9 @@ Mode = Literal["ready", "cordoned", "draining"]
 Because = Literal["create", "reassign", "recover", "drain", "rebalance"]
 Kind = Literal["text", "interrupt", "config"]
 
+BUSY_MAX = 4_096
+"""Slots that one report names: each is a read inside one step, while nobody else's steps run. A Worker with more of
+them names the others in its next reports."""
 PRIORITIES = 4
 """Classes of lives, 0 looked at first. Each class has its own agenda."""
 

@@ -15,17 +15,23 @@ an id may contain is checked where it is used; a frame that does not fit ends it
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, TypeVar
 
 import msgspec
 
 from dhsched.errors import BadValue
-from dhsched.types import Mode, SlotState
+from dhsched.types import BUSY_MAX, Mode, SlotState
 
 FRAME_BYTES_MAX = 4 * 1024 * 1024
 """The limit of a frame on the receiving side; a sender starts a new one at a quarter of it."""
 FRAME_BYTES_FULL = FRAME_BYTES_MAX // 4
-MESSAGES_MAX = 65_536  # In one frame.
+MESSAGES_MAX = 16_384  # In one frame; a frame with more ends its connection.
+MESSAGES_FULL = MESSAGES_MAX // 4  # A sender starts a new frame.
+TURN_MESSAGES = 256  # Of one frame; then everybody else has a turn before the next of them are heard.
+PUSH_FRAME_BYTES_MAX = 1024 * 1024  # Of one frame of a push stream, which is JSON; a longer one ends its connection.
+PUSHES_MAX = 4_096  # Items in it, each object of a configuration counted as one; more end the connection.
 HEARTBEAT_S = 2.0  # A silent peer is asked this often whether it is there: how a half-open connection is found.
 SILENCE_MAX_S = 1.0  # A report that is not answered for this long: the Worker tries another replica.
 REPORT_S = 1.0
@@ -34,9 +40,11 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
 Name = Annotated[str, msgspec.Meta(max_length=64)]
 LiveName = Annotated[str, msgspec.Meta(max_length=129)]
 Tag = Annotated[str, msgspec.Meta(max_length=146)]
+Tags = Annotated[list[Tag], msgspec.Meta(max_length=BUSY_MAX)]
 Token = Annotated[str, msgspec.Meta(max_length=2_048)]
 Text = Annotated[str, msgspec.Meta(max_length=1_024)]
 Url = Annotated[str, msgspec.Meta(max_length=512)]
+Urls = Annotated[list[Url], msgspec.Meta(max_length=4_096)]
 Blob = Annotated[bytes, msgspec.Meta(max_length=131_200)]
 """An item, a configuration or metadata; an interrupt may carry a configuration in front of its own payload."""
 Saved = Annotated[bytes, msgspec.Meta(max_length=65_536)]
@@ -69,14 +77,14 @@ class Resume(Message):
 class Report(Message):
     """The sign of life. `term` and `rev` are of the slot table it has, `busy` the slots that need time.
 
-    `prepared` are the reserved slots whose runtime is built and waits for the commit. Every report names all of them:
-    whichever replica hears it can go on with their moves.
+    `prepared` are the reserved slots whose runtime is built and waits for the commit. Every report names all of them,
+    up to BUSY_MAX: whichever replica hears it can go on with their moves.
     """
 
     term: Number
     rev: Number
-    busy: Annotated[list[Tag], msgspec.Meta(max_length=100_000)] = []
-    prepared: Annotated[list[Tag], msgspec.Meta(max_length=100_000)] = []
+    busy: Tags = []
+    prepared: Tags = []
 
 
 class Depart(Message):
@@ -108,7 +116,7 @@ class Registered(Message):
     worker: Text
     token: Token
     mode: Mode
-    controllers: list[Url]
+    controllers: Urls
 
 
 class Reported(Message):
@@ -119,7 +127,7 @@ class Reported(Message):
     rev: Number
     mode: Mode
     table: dict[Tag, SlotState] | None = None
-    controllers: list[Url] | None = None
+    controllers: Urls | None = None
     token: Token = ""
 
 
@@ -241,7 +249,7 @@ class Items(Message):
     epoch: Number
     pull_no: Number
     first: Number
-    items: list[Blob]
+    items: Annotated[list[Blob], msgspec.Meta(max_length=1_000)]  # As many as the largest credit.
 
 
 class Stale(Message):
@@ -270,6 +278,14 @@ _from_worker = msgspec.msgpack.Decoder(Frame[FromWorker])
 _from_dispatch = msgspec.msgpack.Decoder(Frame[FromDispatch])
 _pull_says = msgspec.msgpack.Decoder(Frame[PullSays])
 _infer_says = msgspec.msgpack.Decoder(Frame[InferSays])
+
+
+async def in_turns(messages: Sequence[T]) -> AsyncIterator[T]:
+    """The messages of one frame; after every TURN_MESSAGES of them the event loop serves everybody else."""
+    for n, message in enumerate(messages, 1):
+        yield message
+        if n % TURN_MESSAGES == 0:
+            await asyncio.sleep(0)
 
 
 def read_from_worker(frame: bytes) -> list[FromWorker]:

@@ -9,8 +9,12 @@ import msgspec
 import pytest
 
 from dhsched import wire
+from dhsched.client.stream import frames_of
 from dhsched.errors import BadValue
+from dhsched.infer.stream import read_pushes
 from dhsched.outbox import Outbox
+from dhsched.types import BUSY_MAX
+from dhsched.worker.link import part_of
 
 FROM_INFER = [
     wire.Welcome("c1"),
@@ -99,3 +103,37 @@ async def test_a_slow_peer_fills_only_its_own_outbox() -> None:
     outbox.finish()
     await running
     assert drained[-1] is False
+
+
+def test_a_report_names_so_many_slots_and_the_others_next_time() -> None:
+    tags = [f"t/l{n}@1" for n in range(2 * BUSY_MAX + 10)]
+    named = [part_of(tags, report) for report in range(3)]
+    assert {len(part) for part in named} == {BUSY_MAX} and set().union(*named) == set(tags)
+    assert part_of(tags[:BUSY_MAX], 7) == tags[:BUSY_MAX]
+    with pytest.raises(BadValue):
+        wire.read_from_worker(wire.encode([wire.Report(1, 1, tags)]))
+
+
+async def test_a_long_frame_gives_everybody_else_a_turn() -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    running = asyncio.create_task(others())
+    taken = [each async for each in wire.in_turns(range(10 * wire.TURN_MESSAGES))]
+    running.cancel()
+    assert len(taken) == 10 * wire.TURN_MESSAGES and turns >= 9
+
+
+def test_what_a_stream_sends_again_is_split_into_frames_that_are_taken() -> None:
+    small = [msgspec.json.encode({"n": n, "kind": "config", "config": {"a": [{}, {}]}}) for n in range(1, 3_001)]
+    large = [msgspec.json.encode({"n": n, "text": "x" * 60_000}) for n in range(1, 41)]
+    for items in (small, large, []):
+        frames = [*frames_of(items)]
+        assert [each["n"] for frame in frames for each in msgspec.json.decode(frame)] == [*range(1, len(items) + 1)]
+        assert all(len(frame) <= wire.PUSH_FRAME_BYTES_MAX for frame in frames)
+        assert [len(read_pushes(frame)) for frame in frames] == [len(msgspec.json.decode(frame)) for frame in frames]

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import secrets
 from collections import deque
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,7 +20,8 @@ import msgspec
 
 from dhsched.client.calls import AGAIN, Refused, Replicas, Unreachable
 from dhsched.client.models import Pushed
-from dhsched.errors import DhschedError
+from dhsched.errors import BadValue, DhschedError
+from dhsched.wire import PUSH_FRAME_BYTES_MAX, PUSHES_MAX
 
 HEARTBEAT_S = 5.0
 PAUSES = AGAIN | {"GAP", "TOO_MANY_PENDING"}
@@ -29,11 +31,11 @@ PAUSES = AGAIN | {"GAP", "TOO_MANY_PENDING"}
 class _Item:
     """One item that has no answer yet."""
 
-    __slots__ = ("frame", "n", "stored")
+    __slots__ = ("encoded", "n", "stored")
 
-    def __init__(self, n: int, frame: dict[str, Any], stored: asyncio.Future[Pushed]) -> None:
+    def __init__(self, n: int, encoded: bytes, stored: asyncio.Future[Pushed]) -> None:
         self.n = n
-        self.frame = frame
+        self.encoded = encoded
         self.stored = stored
 
 
@@ -92,13 +94,16 @@ class Stream:
             await self._changed.wait_for(lambda: self._failed or len(self._owed) < self._in_flight_max)
             if self._failed:
                 raise self._failed
-            self._n += 1
-            frame: dict[str, Any] = {"n": self._n, "text": text, "kind": kind, "boundary": boundary}
+            frame: dict[str, Any] = {"n": self._n + 1, "text": text, "kind": kind, "boundary": boundary}
             if config is not None:
                 frame["config"] = config
-            item = _Item(self._n, frame, asyncio.get_running_loop().create_future())
+            encoded = msgspec.json.encode(frame)
+            if len(encoded) > PUSH_FRAME_BYTES_MAX - 2:
+                raise BadValue(f"an item has {len(encoded)} bytes, at most {PUSH_FRAME_BYTES_MAX - 2} are taken")
+            self._n += 1
+            item = _Item(self._n, encoded, asyncio.get_running_loop().create_future())
             self._owed.append(item)
-            await self._transmit([frame])
+            await self._transmit([encoded])
         return item.stored
 
     async def flush(self) -> None:
@@ -108,11 +113,12 @@ class Stream:
             if self._failed and self._owed:
                 raise self._failed
 
-    async def _transmit(self, frames: list[dict[str, Any]]) -> None:
+    async def _transmit(self, items: Iterable[bytes]) -> None:
         """Send now, if there is a connection; what is lost with it is sent again by the next one."""
-        if self._socket is not None and frames:
+        if self._socket is not None:
             with contextlib.suppress(aiohttp.ClientError, ConnectionError):
-                await self._socket.send_str(msgspec.json.encode(frames).decode())
+                for frame in frames_of(items):
+                    await self._socket.send_str(frame)
 
     async def _keep(self) -> None:
         """Have a connection, and make another when it is lost, until none was to be had for too long."""
@@ -162,7 +168,7 @@ class Stream:
         """Send again what has no answer, then hear the answers. True if there were any."""
         async with self._changed:
             self._socket = socket
-            await self._transmit([item.frame for item in self._owed])
+            await self._transmit([item.encoded for item in self._owed])
         answered = False
         async for message in socket:
             if message.type is not aiohttp.WSMsgType.TEXT:
@@ -204,3 +210,18 @@ class Stream:
             if not item.stored.done():
                 item.stored.set_exception(self._failed)
                 item.stored.exception()  # Whoever asked may have gone.
+
+
+def frames_of(items: Iterable[bytes]) -> Iterator[str]:
+    """Encoded items as JSON arrays, none longer than a controller takes: it counts every object in a frame."""
+    frame: list[bytes] = []
+    size_bytes = objects = 0
+    for item in items:
+        braces = item.count(b"{")
+        if frame and (size_bytes + len(item) + 2 > PUSH_FRAME_BYTES_MAX or objects + braces > PUSHES_MAX):
+            yield f"[{b','.join(frame).decode()}]"
+            frame, size_bytes, objects = [], 0, 0
+        frame.append(item)
+        size_bytes, objects = size_bytes + len(item) + 1, objects + braces
+    if frame:
+        yield f"[{b','.join(frame).decode()}]"

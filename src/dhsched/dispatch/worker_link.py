@@ -23,13 +23,13 @@ from dhsched.access.callers import Caller
 from dhsched.dispatch.blaming import HOW_TO_UNDO, blame_of_name
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.draining import ask_for_drain
-from dhsched.errors import DhschedError, Forbidden, StoreError, StoreRefused
+from dhsched.errors import BadValue, DhschedError, Forbidden, StoreError, StoreRefused
 from dhsched.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
 from dhsched.store.api import TERMS_LOST_MAX
 from dhsched.store.controllers import list_controllers
 from dhsched.tokens import BadToken, Boot, Tokens
-from dhsched.web import caller_of, upgraded
+from dhsched.web import caller_of, upgrade
 from dhsched.web.problems import problem_from
 from dhsched.wire import (
     FRAME_BYTES_MAX,
@@ -49,6 +49,7 @@ from dhsched.wire import (
     Reported,
     Resume,
     Wake,
+    in_turns,
     read_from_worker,
 )
 
@@ -59,6 +60,7 @@ LOOK_S = 0.1  # Between two looks whether this replica is stopping.
 CONTROLLERS_S = 1.0  # Between two readings of where the controllers are.
 GOODBYE_S = 1.0  # For the last message to a Worker.
 CLAIMS_S = 10.0  # For which a Worker's word about lost history counts.
+SLOTS_SPARE = 64  # Slots that a report may name beside twice the Worker's capacity; one with more ends the link.
 RENEW_S = 6 * 3600.0  # A link that lasts gets a new token this often: it must be able to resume elsewhere.
 
 
@@ -87,8 +89,8 @@ class WorkerLinks:
         self._minder: asyncio.Task[None] | None = None
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
-        socket = web.WebSocketResponse(heartbeat=HEARTBEAT_S, max_msg_size=FRAME_BYTES_MAX)
-        if not await upgraded(socket, request):
+        socket = await upgrade(request, heartbeat_s=HEARTBEAT_S, frame_bytes_max=FRAME_BYTES_MAX)
+        if socket is None:
             return web.Response()
         outbox = Outbox(socket.send_bytes)
         sending = asyncio.create_task(outbox.run())
@@ -117,10 +119,7 @@ class WorkerLinks:
                 hearing.cancel()
                 await asyncio.gather(hearing, return_exceptions=True)
                 return
-            try:
-                message = hearing.result()
-            except ConnectionError:
-                return  # It broke while a ping was answered.
+            message = hearing.result()
             if message.type is not WSMsgType.BINARY:
                 return
             await link.hear_frame(message.data)
@@ -210,7 +209,7 @@ class WorkerLink:
     async def hear_frame(self, frame: bytes) -> None:
         """Everything in one frame. What cannot be read or is not allowed ends the link, with a problem."""
         try:
-            for said in read_from_worker(frame):
+            async for said in in_turns(read_from_worker(frame)):
                 await self._hear(said)
         except StoreError as error:
             if isinstance(error, StoreRefused):
@@ -302,6 +301,8 @@ class WorkerLink:
     def _check_bounds(self, said: Register) -> None:
         """Only what the key may register, where there are keys; a boot token registers nothing."""
         caller = self._caller
+        if self.boot is not None and self.boot.boot != said.boot:
+            raise Forbidden(f"this link is of boot {self.boot.worker}; another one registers on a link of its own")
         if caller.worker:
             raise Forbidden(f"this link was opened by boot {caller.worker}, which does not register others")
         refused = caller.bounds.refusal(name=said.name, pool=said.pool, capacity=said.capacity, replaces=said.replaces)
@@ -319,6 +320,7 @@ class WorkerLink:
 
     async def _report(self, boot: Boot, said: Report) -> None:
         self._woken = False
+        check_slots(boot, said)
         store = self._context.store
         was_lost = self._was_lost(boot)
         outcome = await store.report(
@@ -397,6 +399,17 @@ class WorkerLink:
     def _end(self, last: Message) -> None:
         self.outbox.put(last)
         self.leave()
+
+
+def check_slots(boot: Boot, said: Report) -> None:
+    """A Worker names slots that it has: in its table, and those that a table before had and whose runtime stops."""
+    slots_max = 2 * boot.capacity + SLOTS_SPARE
+    for what, tags in (("busy", said.busy), ("prepared", said.prepared)):
+        if len(tags) > slots_max:
+            raise BadValue(
+                f"a report of {boot.worker} names {len(tags)} {what} slots, at most {slots_max} are taken of a Worker "
+                f"with capacity {boot.capacity}"
+            )
 
 
 def said_of(error: Exception) -> Problem:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, Protocol, TypeVar
 
 import structlog
 from aiohttp import WSMessage, WSMsgType, web
@@ -21,7 +21,7 @@ from dhsched.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
 from dhsched.tokens import BadToken, Publishing, Tokens
 from dhsched.types import Generation, check_live, slot_tag
-from dhsched.web import upgraded
+from dhsched.web import upgrade
 from dhsched.web.problems import problem_from
 from dhsched.wire import (
     FRAME_BYTES_MAX,
@@ -39,6 +39,7 @@ from dhsched.wire import (
     PullSays,
     Stale,
     Welcome,
+    in_turns,
     read_pull_says,
 )
 
@@ -48,6 +49,7 @@ PATH = "/v1/pull"
 ASKED_MAX = 256  # Opens and pulls of one Worker under way; past that it is not read from.
 HELLO_S = 5.0
 GOODBYE_S = 1.0
+M = TypeVar("M", Pull, Open)
 OPENABLE = frozenset({b"reserved", b"starting", b"running"})
 
 
@@ -76,8 +78,8 @@ class PullText:
         return [web.get(PATH, self.serve, name="pull_link")]
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
-        socket = web.WebSocketResponse(heartbeat=HEARTBEAT_S, max_msg_size=FRAME_BYTES_MAX)
-        if not await upgraded(socket, request):
+        socket = await upgrade(request, heartbeat_s=HEARTBEAT_S, frame_bytes_max=FRAME_BYTES_MAX)
+        if socket is None:
             return web.Response()
         with self.context.open_socket(socket, request.transport):
             await self.serve_socket(socket, request.transport)
@@ -116,6 +118,7 @@ class PullPeer:
         self._pulls = pulls
         self._socket = socket
         self._asked: set[asyncio.Task[None]] = set()
+        self._may_ask = asyncio.Semaphore(ASKED_MAX)
 
     async def listen(self) -> None:
         """Everything the Worker says, until it leaves or says what it may not."""
@@ -124,11 +127,10 @@ class PullPeer:
                 async for message in self._socket:
                     if message.type is not WSMsgType.BINARY:
                         return
-                    for said in read_pull_says(message.data):
+                    async for said in in_turns(read_pull_says(message.data)):
                         await self._hear(said)
-                    until_hello.reschedule(None)
-                    if len(self._asked) > ASKED_MAX:
-                        await asyncio.wait(self._asked, return_when=asyncio.FIRST_COMPLETED)
+                        if self.worker and until_hello.when() is not None:
+                            until_hello.reschedule(None)
         except TimeoutError:
             self.outbox.put(Problem("UNAUTHORIZED", f"no hello within {HELLO_S:g} s"))
         except BadToken as error:
@@ -157,16 +159,22 @@ class PullPeer:
             case _ if not self.worker:
                 raise BadToken("a connection begins with hello")
             case Pull():
-                self._ask(self._pull(said))
+                await self._ask(self._pull, said)
             case Open():
-                self._ask(self._open(said))
+                await self._ask(self._open, said)
             case Leave() if (held := holder.find(self, said.live, said.epoch)) is not None:
                 holder.drop(held)
 
-    def _ask(self, call: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(call)
+    async def _ask(self, call: Callable[[M], Coroutine[Any, Any, None]], said: M) -> None:
+        """Begin what the Worker asks for; it is not heard further while as much as it may ask is under way."""
+        await self._may_ask.acquire()
+        task = asyncio.create_task(call(said))
         self._asked.add(task)
-        task.add_done_callback(self._asked.discard)
+        task.add_done_callback(self._answered)
+
+    def _answered(self, task: asyncio.Task[None]) -> None:
+        self._asked.discard(task)
+        self._may_ask.release()
 
     async def _pull(self, said: Pull) -> None:
         store = self._pulls.store

@@ -17,13 +17,14 @@ connection broke is unknown to the client.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections import deque
 from typing import Annotated, Any
 
 import msgspec
 import structlog
-from aiohttp import WSMsgType, web
+from aiohttp import WSCloseCode, WSMsgType, web
 
 from dhsched.access.callers import Caller
 from dhsched.errors import DhschedError
@@ -34,12 +35,14 @@ from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import stored
 from dhsched.store.redis import Append
 from dhsched.types import Kind, check_id
-from dhsched.web import Id, Problem, caller_of, problem_from, upgraded
-from dhsched.wire import FRAME_BYTES_MAX
+from dhsched.web import Id, Problem, caller_of, problem_from, upgrade
+from dhsched.web.sockets import ServedSocket
+from dhsched.wire import PUSH_FRAME_BYTES_MAX, PUSHES_MAX, TURN_MESSAGES
 
 log = structlog.get_logger(__name__)
 
 LINES_MAX = 10_000  # Lives of one socket.
+GOODBYE_S = 1.0  # For the last answers of a stream that is closed.
 STREAM_HEARTBEAT_S = 20.0  # Clients that read their replies only now and then answer late.
 UNSET = msgspec.UNSET
 
@@ -68,6 +71,21 @@ class Answer(msgspec.Struct, omit_defaults=True):
 
 
 _frames = msgspec.json.Decoder(list[Push] | Push)
+_TEXTS = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+
+
+def read_pushes(frame: str | bytes) -> list[Push]:
+    """What a frame holds. It is counted before it is decoded, which would build all of it first."""
+    try:
+        text = frame if isinstance(frame, str) else frame.decode()
+        # A brace is an object, unless it is in a text.
+        if text.count("{") > PUSHES_MAX and (items := _TEXTS.sub("", text).count("{")) > PUSHES_MAX:
+            detail = f"the frame has {items} items and objects in them, at most {PUSHES_MAX} are taken; send fewer"
+            raise Problem("TOO_LARGE", detail, items_max=PUSHES_MAX)
+        pushes = _frames.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Problem("BAD_REQUEST", f"the frame cannot be read: {error}") from None
+    return pushes if isinstance(pushes, list) else [pushes]
 
 
 def routes(context: InferContext) -> list[web.RouteDef]:
@@ -138,8 +156,8 @@ class StreamPeer:
         self._outbox: Outbox
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
-        socket = web.WebSocketResponse(heartbeat=STREAM_HEARTBEAT_S, max_msg_size=FRAME_BYTES_MAX)
-        if not await upgraded(socket, request):
+        socket = await upgrade(request, heartbeat_s=STREAM_HEARTBEAT_S, frame_bytes_max=PUSH_FRAME_BYTES_MAX)
+        if socket is None:
             return web.Response()
 
         async def send(frame: bytes) -> None:
@@ -156,8 +174,9 @@ class StreamPeer:
                 async for message in socket:
                     if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
                         break
-                    await self._wait_for_rate(self._hear(message.data))
-                    await self._wait_for_room()
+                    if not await self._hear(message.data):
+                        await self._end(socket, sending)
+                        break
         finally:
             for line in self._lines.values():
                 if line.joiner is not None:
@@ -182,21 +201,32 @@ class StreamPeer:
         if wait_s > 0:
             await asyncio.sleep(wait_s)
 
-    def _hear(self, frame: str | bytes) -> int:
-        """Take everything in a frame; how many items that was."""
+    async def _end(self, socket: ServedSocket, sending: asyncio.Task[None]) -> None:
+        """Say what is left to say, then close with the code of a frame that is too long."""
+        self._outbox.finish()
+        await asyncio.wait((sending,), timeout=GOODBYE_S)
+        await socket.close(code=WSCloseCode.MESSAGE_TOO_BIG)
+
+    async def _hear(self, frame: str | bytes) -> bool:
+        """Take everything in a frame, a turn's worth at a time; False if the connection must end."""
         try:
-            pushes = _frames.decode(frame)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            problem = Problem("BAD_REQUEST", f"the frame cannot be read: {error}")
+            pushes = read_pushes(frame)
+        except Problem as problem:
             self._outbox.put(Answer(self._live_id, problem=problem.document()))
-            return 1
-        taken = pushes if isinstance(pushes, list) else (pushes,)
-        for push in taken:
-            try:
-                self._push(push)
-            except DhschedError as error:
-                self._refuse(push, error)
-        return len(taken)
+            await self._wait_for_rate(1)
+            return problem.code != "TOO_LARGE"
+        for first in range(0, len(pushes), TURN_MESSAGES):
+            turn = pushes[first : first + TURN_MESSAGES]
+            for push in turn:
+                try:
+                    self._push(push)
+                except DhschedError as error:
+                    self._refuse(push, error)
+            if first + TURN_MESSAGES < len(pushes):
+                await asyncio.sleep(0)
+            await self._wait_for_rate(len(turn))
+            await self._wait_for_room()
+        return True
 
     def _refuse(self, push: Push, error: DhschedError) -> None:
         problem = problem_from(error) or Problem("INTERNAL", str(error))

@@ -19,7 +19,7 @@ from dhsched.ownership.limits import Limits
 from dhsched.ownership.model import STEPS
 from dhsched.ownership.placing import Create
 from dhsched.ownership.workers import Verb
-from dhsched.types import PRIORITIES, Because, Kind, check_id, check_live, check_worker
+from dhsched.types import BUSY_MAX, PRIORITIES, Because, Kind, check_id, check_live, check_worker
 
 NUMBER_MAX = 2**53 - 1
 """What a script's numbers hold exactly."""
@@ -62,6 +62,8 @@ class Store(ABC):
         check_number(term, "term"), check_number(rev, "rev")
         if link:
             check_id(link, "link")
+        if len(busy) > BUSY_MAX:
+            raise BadValue(f"a report of {worker} names {len(busy)} busy slots, at most {BUSY_MAX} are taken at once")
         for tag in busy:
             live, _, number = tag.rpartition("@")
             check_live(live), check_number(int(number) if re.fullmatch(r"[0-9]{1,16}", number) else -1, "slot number")

@@ -15,7 +15,8 @@ from dhsched.web.gates import listener_tls, open_gate
 from dhsched.web.minting import MINT
 from dhsched.web.openapi import document
 from dhsched.web.problems import PROBLEMS, Problem, problem_from
-from dhsched.web.server import Service, caller_of, make_app, run_service, serve, upgraded
+from dhsched.web.server import Service, caller_of, make_app, run_service, serve
+from dhsched.web.sockets import upgrade
 
 __all__ = [
     "MINT",
@@ -39,5 +40,5 @@ __all__ = [
     "problem_from",
     "run_service",
     "serve",
-    "upgraded",
+    "upgrade",
 ]

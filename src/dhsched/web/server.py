@@ -294,15 +294,6 @@ async def _not_found(request: web.Request) -> web.Response:
 # -- running
 
 
-async def upgraded(socket: web.WebSocketResponse, request: web.Request) -> bool:
-    """Make the request a WebSocket; not if its client has gone by now, which is nobody's error."""
-    try:
-        await socket.prepare(request)
-    except ConnectionError:
-        return False
-    return True
-
-
 async def serve(
     app: web.Application,
     *,

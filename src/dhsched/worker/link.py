@@ -19,7 +19,7 @@ import structlog
 from dhsched.access.minting import Minter
 from dhsched.errors import BadValue, DhschedError
 from dhsched.outbox import Outbox
-from dhsched.types import Mode, SlotState
+from dhsched.types import BUSY_MAX, Mode, SlotState
 from dhsched.wire import (
     FRAME_BYTES_MAX,
     HEARTBEAT_S,
@@ -98,6 +98,7 @@ class DispatchLink:
         self._outbox: Outbox | None = None
         self._asked_at: float | None = None  # When the report in flight was sent.
         self._again = False  # Something changed while it was.
+        self._reports = 0
         self._drain_by: float | None = None  # Asked to be drained, and until when; infinity for no deadline.
         self._exit = False
         self._heard_at = asyncio.get_running_loop().time()
@@ -134,7 +135,9 @@ class DispatchLink:
             return
         term, rev = self._listener.position()
         self._asked_at = asyncio.get_running_loop().time()
-        self._outbox.put(Report(term, rev, self._listener.busy(), self._listener.prepared()))
+        self._reports += 1
+        busy, prepared = (part_of(tags, self._reports) for tags in (self._listener.busy(), self._listener.prepared()))
+        self._outbox.put(Report(term, rev, busy, prepared))
 
     # -- the connection
 
@@ -283,3 +286,11 @@ class DispatchLink:
         if self._again:
             self._again = False
             self.report_soon()
+
+
+def part_of(tags: list[str], report: int) -> list[str]:
+    """As many slots as one report names; of more, the next ones with each report."""
+    if len(tags) <= BUSY_MAX:
+        return tags
+    first = report * BUSY_MAX % len(tags)
+    return (tags[first:] + tags[:first])[:BUSY_MAX]

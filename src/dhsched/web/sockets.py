@@ -1,0 +1,32 @@
+"""The WebSockets that the roles serve: one place for what holds for each of them.
+
+A peer may say what it likes, so the size of a frame is bounded, and compression is not agreed upon: 4 kB that inflate
+to 4 MB cost their sender nothing. A connection that breaks is the end of a conversation and no error: where a ping
+cannot be answered any more, `receive` says that the socket is closed.
+"""
+
+from __future__ import annotations
+
+from aiohttp import WSMessage, WSMsgType, web
+
+CLOSED = WSMessage(WSMsgType.CLOSED, None, None)
+
+
+class ServedSocket(web.WebSocketResponse):
+    """One peer's WebSocket."""
+
+    async def receive(self, timeout: float | None = None) -> WSMessage:
+        try:
+            return await super().receive(timeout)
+        except ConnectionError:
+            return CLOSED
+
+
+async def upgrade(request: web.Request, *, heartbeat_s: float, frame_bytes_max: int) -> ServedSocket | None:
+    """Make the request a WebSocket; None if its client has gone by now, which is nobody's error."""
+    socket = ServedSocket(heartbeat=heartbeat_s, max_msg_size=frame_bytes_max, compress=False)
+    try:
+        await socket.prepare(request)
+    except ConnectionError:
+        return None
+    return socket
