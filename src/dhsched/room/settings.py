@@ -30,6 +30,7 @@ class RoomSettings:
     in_flight_max: int = bounded(256, 1, 100_000, "Requests worked on at once; past it 503 BUSY.")
     packet_bytes_max: int = bounded(262_144, 1_024, 4_194_304, "Of one published packet.")
     connect_s: float = bounded(15, 1, 120, "For a viewer's connection to come up before it is given up.")
+    confirm_s: float = bounded(2, 0.1, 60, "Between two questions to Dispatch whether a live that is shown goes on.")
     deadline_s: float = bounded(3, 0.1, 60, "For Dispatch or an Infer-Controller to answer.")
     stop_s: float = bounded(2, 0, 600, "For requests in flight when the room stops.")
     key: str = free("", "The API key that it asks Dispatch with, of role room and of its tenant.", secret=True)
