@@ -13,6 +13,7 @@ import pytest
 from aiortc import MediaStreamTrack, RTCConfiguration, RTCPeerConnection, RTCSessionDescription
 
 from dhsched.bench.processes import free_port
+from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
 from dhsched.room.app import Room, open_room
 from dhsched.room.settings import RoomSettings
 from dhsched.tokens import Publishing
@@ -42,9 +43,9 @@ class Theatre:
 
 
 @asynccontextmanager
-async def theatre(folder: Path, **settings: Any) -> AsyncIterator[Theatre]:
+async def theatre(folder: Path, limits: Limits = DEFAULT_LIMITS, **settings: Any) -> AsyncIterator[Theatre]:
     port = free_port()
-    async with fleet(folder, room=f"http://127.0.0.1:{port}") as made:
+    async with fleet(folder, room=f"http://127.0.0.1:{port}", limits=limits) as made:
         asked = RoomSettings(
             port=port, dispatch=f"http://127.0.0.1:1,{made.dispatch[0]}", infer=made.infer[0], **settings
         )
@@ -70,8 +71,9 @@ class Watcher:
         await self.pc.setLocalDescription(await self.pc.createOffer())
         return str(self.pc.localDescription.sdp)
 
-    async def connect(self, at: Theatre) -> None:
-        async with at.fleet.http.post(at.path("whep"), data=await self.offer(), headers=SDP) as response:
+    async def connect(self, at: Theatre, kinds: tuple[str, ...] = ("audio", "video")) -> None:
+        offer = await self.offer(kinds)
+        async with at.fleet.http.post(at.path("whep"), data=offer, headers=SDP) as response:
             assert response.status == 201, await response.text()
             self.location = response.headers["Location"]
             await self.pc.setRemoteDescription(RTCSessionDescription(await response.text(), "answer"))
@@ -303,4 +305,16 @@ async def test_viewers_of_an_ended_live_are_let_go_also_without_a_publisher(tmp_
         assert at.room.rooms.viewers == 1
         assert (await at.fleet.post(f"{at.fleet.dispatch[0]}/v1/lives/demo/end"))[0] == 200
         await until(lambda: at.room.rooms.viewers == 0, "the viewer to be let go")
+        await watcher.close()
+
+
+@pytest.mark.parametrize("kind", ["video", "audio"])
+async def test_one_kind_of_media_alone(tmp_path: Path, kind: str) -> None:
+    """An offer with only video, or only audio, is answered and served."""
+    async with theatre(tmp_path) as at:
+        await at.fleet.start_worker(show, "a")
+        await at.fleet.create("demo")
+        watcher = Watcher()
+        await watcher.connect(at, (kind,))
+        await until(lambda: len(watcher.seen[kind]) > 8, f"{kind} alone", 30)
         await watcher.close()

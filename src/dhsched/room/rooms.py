@@ -8,6 +8,7 @@ import time
 import structlog
 
 from dhsched.room.live_room import Counts, LiveRoom
+from dhsched.room.rates import Rates
 from dhsched.room.settings import RoomSettings
 from dhsched.room.upstream import Upstream
 from dhsched.types import live_key
@@ -26,6 +27,7 @@ class Rooms:
         self.settings = settings
         self.upstream = upstream
         self.counts = Counts()
+        self.rates = Rates(settings)
         self.publishers = 0
         self.connecting = 0  # Viewers whose offer is being answered.
         self._lives: dict[str, LiveRoom] = {}
