@@ -21,7 +21,7 @@ from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.loops import running
 from dhsched.infer.app import Infer, open_infer
 from dhsched.infer.settings import InferSettings
-from dhsched.ownership.limits import DEFAULT_LIMITS
+from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
 from dhsched.settings import DispatchSettings
 from dhsched.store.address import Address
 from dhsched.store.embedded import Embedded
@@ -189,11 +189,13 @@ async def fleet(
     infer: int = 1,
     with_loops: bool = False,
     replica: Mapping[str, Any] | None = None,
+    limits: Limits = DEFAULT_LIMITS,
     **infer_settings: Any,
 ) -> AsyncIterator[Fleet]:
     async with contextlib.AsyncExitStack() as stack:
         server = await stack.enter_async_context(running_server(kind))
         made = Fleet(server, folder, stack)
+        made.limits = limits
         made.http = await stack.enter_async_context(aiohttp.ClientSession())
         for _ in range(dispatch):
             await made.start_dispatch(with_loops=with_loops, **(replica or {}))

@@ -13,6 +13,7 @@ import pytest
 from aiortc import MediaStreamTrack, RTCConfiguration, RTCPeerConnection, RTCSessionDescription
 
 from dhsched.bench.processes import free_port
+from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
 from dhsched.room.app import Room, open_room
 from dhsched.room.settings import RoomSettings
 from dhsched.tokens import Publishing
@@ -42,9 +43,9 @@ class Theatre:
 
 
 @asynccontextmanager
-async def theatre(folder: Path, **settings: Any) -> AsyncIterator[Theatre]:
+async def theatre(folder: Path, limits: Limits = DEFAULT_LIMITS, **settings: Any) -> AsyncIterator[Theatre]:
     port = free_port()
-    async with fleet(folder, room=f"http://127.0.0.1:{port}") as made:
+    async with fleet(folder, room=f"http://127.0.0.1:{port}", limits=limits) as made:
         asked = RoomSettings(
             port=port, dispatch=f"http://127.0.0.1:1,{made.dispatch[0]}", infer=made.infer[0], **settings
         )
@@ -70,8 +71,9 @@ class Watcher:
         await self.pc.setLocalDescription(await self.pc.createOffer())
         return str(self.pc.localDescription.sdp)
 
-    async def connect(self, at: Theatre) -> None:
-        async with at.fleet.http.post(at.path("whep"), data=await self.offer(), headers=SDP) as response:
+    async def connect(self, at: Theatre, kinds: tuple[str, ...] = ("audio", "video")) -> None:
+        offer = await self.offer(kinds)
+        async with at.fleet.http.post(at.path("whep"), data=offer, headers=SDP) as response:
             assert response.status == 201, await response.text()
             self.location = response.headers["Location"]
             await self.pc.setRemoteDescription(RTCSessionDescription(await response.text(), "answer"))
@@ -242,3 +244,77 @@ async def send_slots(socket: aiohttp.ClientWebSocketResponse, card: Card, slots:
 async def idle(session: Any) -> None:
     async for _ in session.inputs():
         pass
+
+
+async def test_an_ended_live_leaves_the_air(tmp_path: Path) -> None:
+    """Its Worker never hears of the end, or does not care, and goes on sending: the room itself ends the show."""
+    async with theatre(tmp_path, confirm_s=0.2) as at:
+        await at.fleet.start_worker(idle, "a")
+        placed = await at.fleet.create("demo")
+        defiant = Show("default/demo", 1, Card(1))
+        publishing = asyncio.create_task(defiant.publish(at.publish(placed["worker"], 1)))
+        try:
+            room = at.room.rooms.room("default/demo")
+            await until(lambda: room.on_air == 1, "the live on air")
+            watcher = Watcher()
+            await watcher.connect(at)
+            await until(lambda: len(watcher.seen["video"]) > 3, "pictures", 30)
+            assert (await at.fleet.post(f"{at.fleet.dispatch[0]}/v1/lives/demo/end"))[0] == 200
+            await until(lambda: room.on_air == 0 and not room.in_use, "the end of the show")
+            shown = room.shown[-1].last_ms
+            refused = at.room.rooms.counts.refused
+            await until(lambda: at.room.rooms.counts.refused > refused, "its publisher to try again, in vain")
+            assert room.shown[-1].last_ms == shown and not room.in_use, "nothing more passes"
+            state = await at.state()
+            assert state["owner"]["state"] == "ended" and state["on_air"] == 0 and state["viewers"] == 0
+            late = Watcher()
+            async with at.fleet.http.post(at.path("whep"), data=await late.offer(), headers=SDP) as response:
+                assert response.status == 410 and (await response.json())["code"] == "ENDED"
+            for one in (watcher, late):
+                await one.close()
+        finally:
+            await ended(publishing)
+
+
+async def test_who_was_silent_while_its_live_ended_is_told_so(tmp_path: Path) -> None:
+    async with theatre(tmp_path, confirm_s=60) as at:
+        await at.fleet.start_worker(idle, "a")
+        placed = await at.fleet.create("demo")
+        card = Card(1)
+        headers = {"Authorization": f"Bearer {at.publish(placed['worker'], 1).token}"}
+        async with at.fleet.http.ws_connect(f"{at.url}/v1/publish", headers=headers) as socket:
+            await socket.send_str(begin("default/demo", 1))
+            await send_slots(socket, card, 10)
+            room = at.room.rooms.room("default/demo")
+            await until(lambda: room.on_air == 1, "the live on air")
+            assert (await at.fleet.post(f"{at.fleet.dispatch[0]}/v1/lives/demo/end"))[0] == 200
+            await asyncio.sleep(1.1)  # Longer than a publisher may be silent without being asked about.
+            await send_slots(socket, card, 5)
+            async with asyncio.timeout(20):
+                said = [message async for message in socket]
+            assert said[-1].json() == {"ended": True} and socket.close_code == 4410
+            assert room.on_air == 0
+
+
+async def test_viewers_of_an_ended_live_are_let_go_also_without_a_publisher(tmp_path: Path) -> None:
+    async with theatre(tmp_path, confirm_s=0.2) as at:
+        await at.fleet.start_worker(idle, "a")
+        await at.fleet.create("demo")
+        watcher = Watcher()
+        await watcher.connect(at)
+        assert at.room.rooms.viewers == 1
+        assert (await at.fleet.post(f"{at.fleet.dispatch[0]}/v1/lives/demo/end"))[0] == 200
+        await until(lambda: at.room.rooms.viewers == 0, "the viewer to be let go")
+        await watcher.close()
+
+
+@pytest.mark.parametrize("kind", ["video", "audio"])
+async def test_one_kind_of_media_alone(tmp_path: Path, kind: str) -> None:
+    """An offer with only video, or only audio, is answered and served."""
+    async with theatre(tmp_path) as at:
+        await at.fleet.start_worker(show, "a")
+        await at.fleet.create("demo")
+        watcher = Watcher()
+        await watcher.connect(at, (kind,))
+        await until(lambda: len(watcher.seen[kind]) > 8, f"{kind} alone", 30)
+        await watcher.close()

@@ -153,10 +153,11 @@ async def test_a_room_asks_for_a_keyframe() -> None:
         await until(lambda: len(asked) == before + 2)
 
 
-async def test_superseded_is_for_good() -> None:
+@pytest.mark.parametrize("said", ['{"stale": {"epoch": 5}}', '{"ended": true}'])
+async def test_superseded_or_ended_is_for_good(said: str) -> None:
     async with running(Room()) as room, publishing(room) as (publisher, _):
         await until(lambda: publisher.connected and room.sockets)
-        await room.sockets[0].send_str('{"stale": {"epoch": 5}}')
+        await room.sockets[0].send_str(said)
         await until(lambda: publisher.stale and not publisher.connected)
         publisher.put([video(0, keyframe=True)])
         await asyncio.sleep(0.3)

@@ -4,6 +4,7 @@
     -> kind (0 video, 1 audio), flags (bit 0: keyframe), pts in microseconds (8 bytes), payload       binary frames
     <- {"keyframe": true}                 the next frame should be one
     <- {"stale": {"epoch": n}}            the live has moved on: never publish for this generation again
+    <- {"ended": true}                    the live has ended: the same
 
 Nobody waits for the room. Packets are put into a bounded queue; when it is full, all of it is old, so it is emptied
 and video goes on with the next keyframe. While there is no connection nothing is queued at all.
@@ -55,6 +56,7 @@ class Heard(msgspec.Struct):
 
     keyframe: bool = False
     stale: dict[str, int] | None = None
+    ended: bool = False
 
 
 def frame_of(packet: Packet) -> bytes:
@@ -226,6 +228,10 @@ class Publisher:
             if heard.stale is not None:
                 self.stale = True
                 log.info("superseded at the room", live=self._live, epoch=self._epoch, by=heard.stale.get("epoch"))
+                return
+            if heard.ended:
+                self.stale = True
+                log.info("the live has ended at the room", live=self._live, epoch=self._epoch)
                 return
             if heard.keyframe:
                 self._on_keyframe()

@@ -103,7 +103,12 @@ def room(
         str | None, typer.Option(metavar="IP,...", help="Addresses for media (DHSCHED_ROOM_ADDRESSES); the host's.")
     ] = None,
     text: Annotated[
-        bool | None, typer.Option("--text/--no-text", help="Viewers may type (DHSCHED_ROOM_TEXT); they may.")
+        bool | None,
+        typer.Option("--text/--no-text", help="Viewers may type (DHSCHED_ROOM_TEXT); on loopback they may."),
+    ] = None,
+    insecure: Annotated[
+        bool | None,
+        typer.Option("--insecure", help="Listen elsewhere than on loopback; viewers have no keys (DHSCHED_INSECURE)."),
     ] = None,
     key_file: Annotated[
         str | None, typer.Option(help="A file with an API key of role room; or set DHSCHED_ROOM_KEY.")

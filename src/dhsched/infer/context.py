@@ -128,14 +128,21 @@ class InferContext:
         self.holder.append_soon(row, done)
         return await answered
 
-    async def append_to_its_end(self, row: Append) -> o.AppendOutcome:
+    async def append_alone(self, row: Append, pending_max: int) -> o.AppendOutcome:
+        """One item with a limit of its own, and therefore in a call of its own."""
+        # Without our name as the controller, the step wakes whoever holds the pull, also when that is this one.
+        reply = await self.store.append_soon([row], controller="", pending_max=pending_max)
+        outcome: o.AppendOutcome = self.store.outcomes_of(reply)[0]
+        return outcome
+
+    async def append_to_its_end(self, row: Append, pending_max: int | None = None) -> o.AppendOutcome:
         """One item by its request id: while its outcome is unknown, it is repeated as it was."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + self.settings.deadline_s
         unknown = False
         while True:
             try:
-                return await self.append(row)
+                return await (self.append(row) if pending_max is None else self.append_alone(row, pending_max))
             except StoreUnavailable as error:
                 unknown = unknown or error.unknown
                 if loop.time() + RETRY_S >= give_up:

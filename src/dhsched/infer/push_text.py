@@ -2,6 +2,9 @@
 
 A request has an id, from its `request_id` or its Idempotency-Key: the same id again is the same item, however often a
 client repeats it. Without one we make one, which makes our own retries safe but not the client's.
+
+What a room passes on from its viewers, whom nobody knows, is kept apart: its ids are in a namespace of their own, and
+it is taken only while the live's queue is filled to less than VIEWERS_SHARE, so the app always finds space.
 """
 
 from __future__ import annotations
@@ -17,8 +20,10 @@ from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import stored
 from dhsched.store.redis import Append
 from dhsched.types import Kind
-from dhsched.web import Asked, Endpoint, HeaderParameter, Id
+from dhsched.web import Asked, Endpoint, HeaderParameter, Id, Problem
 
+VIEWERS_SHARE = 4  # Of `pending_max`, one part in so many is open to viewers.
+VIEWER = "viewer:"  # Before a viewer's request id. No id has a colon, so no app's id is among them.
 IDEMPOTENCY_KEY = HeaderParameter("Idempotency-Key", Id, "The request's id, where the body has none.")
 
 
@@ -34,6 +39,9 @@ class PushText(msgspec.Struct, forbid_unknown_fields=True):
     boundary: Annotated[bool, msgspec.Meta(description="A sentence ends here: a good place to move the live.")] = False
     config: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     request_id: Id | msgspec.UnsetType = msgspec.UNSET
+    viewer: Annotated[
+        bool, msgspec.Meta(description="Typed by a viewer. Everything that comes with a key of role room is.")
+    ] = False
 
 
 class Pushed(msgspec.Struct, omit_defaults=True):
@@ -57,8 +65,21 @@ def endpoints(context: InferContext) -> Sequence[Endpoint]:
         given = body.request_id if isinstance(body.request_id, str) else asked.header(IDEMPOTENCY_KEY.name)
         request = given or new_request()
         item = stored(body.kind, payload, body.boundary)
-        outcome = await context.append_to_its_end(Append(live, body.kind, item, request=request))
-        context.metrics.pushed(outcome, began)
+        if body.viewer or asked.caller.role == "room":
+            row = Append(live, body.kind, item, request=VIEWER + request)
+            pending_max = max(1, context.store.limits.pending_max // VIEWERS_SHARE)
+            outcome = await context.append_to_its_end(row, pending_max)
+            context.metrics.pushed(outcome, began)
+            if isinstance(outcome, o.TooManyPending):
+                raise Problem(
+                    "TOO_MANY_PENDING",
+                    f"live {live_id} has {outcome.pending} items pending, and viewers' are taken up to {pending_max}; "
+                    "wait for its Worker to ack some",
+                    pending=outcome.pending,
+                )
+        else:
+            outcome = await context.append_to_its_end(Append(live, body.kind, item, request=request))
+            context.metrics.pushed(outcome, began)
         problem = refusal(live_id, outcome)
         if problem is not None:
             raise problem

@@ -47,9 +47,12 @@ async def open_room(settings: RoomSettings) -> AsyncIterator[Room]:
         watch(service, rooms)
         raw = [*publish.routes(rooms), *whep.routes(rooms), *viewing.page_routes()]
         app = make_app(service, viewing.endpoints(rooms), raw)
+        confirming = asyncio.create_task(rooms.confirm(), name="confirm lives")
         try:
             yield Room(rooms, app)
         finally:
+            confirming.cancel()
+            await asyncio.gather(confirming, return_exceptions=True)
             await rooms.close()
 
 

@@ -11,6 +11,7 @@ before, and may go on speaking, or thaw in the middle of a word. The rules:
             dropped for good. The highest is on air from its first keyframe: before, it has no picture to show.
     silence A publisher that was silent for SILENCE_MAX_S may have been frozen while the live moved on. It is asked
             about again before its next packet passes.
+    end     The live has ended: nobody is on air. Whoever publishes is cut off, and refused when it comes back.
 """
 
 from __future__ import annotations
@@ -84,6 +85,11 @@ def hear(fence: Fence, epoch: int, *, keyframe: bool) -> tuple[Fence, Verdict]:
     if keyframe:
         return Fence(highest=epoch, on_air=epoch), Verdict.TAKE_OVER
     return replace(fence, highest=epoch), Verdict.WAIT
+
+
+def end(fence: Fence) -> Fence:
+    """The live has ended. `highest` stays: epochs never repeat, also not when the live's id is used again."""
+    return replace(fence, on_air=0)
 
 
 def must_ask_again(silent_s: float) -> bool:

@@ -42,6 +42,10 @@ class Publisher(Protocol):
 
     def replaced(self) -> None: ...
 
+    def ended(self) -> None: ...
+
+    async def confirm(self) -> None: ...
+
 
 class Viewer(Protocol):
     """One connection of one viewer."""
@@ -89,6 +93,10 @@ class LiveRoom:
     def in_use(self) -> bool:
         return bool(self.viewers or self._publishers)
 
+    @property
+    def publishers(self) -> list[Publisher]:
+        return [*self._publishers.values()]
+
     # -- publishers
 
     def admit(self, publishing: Publishing) -> Admitted | Superseded | NeverIssued:
@@ -108,6 +116,17 @@ class LiveRoom:
     def leave(self, publisher: Publisher) -> None:
         if self._publishers.get(publisher.epoch) is publisher:
             del self._publishers[publisher.epoch]
+        self._note_idle()
+
+    async def end(self) -> None:
+        """Take an ended live off the air: disconnect its publishers, then its viewers."""
+        if self.in_use:
+            log.info("live ended", live=self.live, epoch=self._fence.highest, viewers=len(self.viewers))
+        self._fence = fence.end(self._fence)
+        publishers, self._publishers = self.publishers, {}
+        for publisher in publishers:
+            publisher.ended()
+        await asyncio.gather(*(viewer.close() for viewer in [*self.viewers.values()]))
         self._note_idle()
 
     def hear(self, publisher: Publisher, packet: Packet) -> bool:

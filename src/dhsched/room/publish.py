@@ -5,6 +5,7 @@
     -> kind, flags, pts, payload                                                binary, from then on (packets.py)
     <- {"keyframe": true}                                                       the next frame should be one
     <- {"stale": {"epoch": 8}}, then the end                                    the live is at least that far
+    <- {"ended": true}, then the end                                            the live has ended
 
 A token that Dispatch does not know is refused before the upgrade. What cannot be read ends the connection with a
 reason. A Worker that loses its connection comes back with the same token; whether it is still current is asked anew.
@@ -35,7 +36,7 @@ BEGIN_S = 5.0
 HEARTBEAT_S = 2.0
 CLOSE_S = 1.0
 REASON_BYTES_MAX = 120  # A close frame holds no more.
-MALFORMED, STALE, REPLACED = 4400, 4409, 4408
+MALFORMED, UNAUTHORIZED, REPLACED, STALE, ENDED = 4400, 4401, 4408, 4409, 4410
 
 
 def routes(rooms: Rooms) -> list[web.RouteDef]:
@@ -146,16 +147,40 @@ class PublisherConnection:
 
     async def _may_go_on(self) -> bool:
         """It was silent so long that it may have been frozen: ask again before a packet of it passes."""
-        try:
-            still = self._room.admit(await self._rooms.upstream.publishing(self._token))
-        except DhschedError as error:
-            self._end(WSCloseCode.TRY_AGAIN_LATER, str(error))
-            return False
+        still = await self._ask_again()
         if isinstance(still, Superseded):
             self.superseded(still.epoch)
-        elif isinstance(still, NeverIssued):
-            self._end(MALFORMED, still.why)
+        elif isinstance(still, DhschedError):
+            self._end(WSCloseCode.TRY_AGAIN_LATER, str(still))
         return isinstance(still, Admitted)
+
+    async def confirm(self) -> None:
+        """Ask Dispatch again while packets pass, and disconnect if the live has ended or the token is void.
+
+        A superseded publisher goes on until its successor publishes; without an answer everything goes on: viewers
+        must not lose the picture because Dispatch is restarted.
+        """
+        await self._ask_again()
+
+    async def _ask_again(self) -> Admitted | Superseded | DhschedError | None:
+        """Dispatch's answer about this connection. None: it must not go on, whoever asks, and has been told why."""
+        try:
+            publishing = await self._rooms.upstream.publishing(self._token)
+        except DhschedError as error:
+            code = error.code if isinstance(error, Problem) else ""
+            if code == "NOT_FOUND":
+                await self._room.end()
+            elif code == "UNAUTHORIZED":
+                self._end(UNAUTHORIZED, str(error))
+            return None if code in ("NOT_FOUND", "UNAUTHORIZED") else error
+        if publishing.state == "ended":
+            await self._room.end()
+            return None
+        still = self._room.admit(publishing)
+        if isinstance(still, NeverIssued):
+            self._end(MALFORMED, still.why)
+            return None
+        return still
 
     # -- what the live says
 
@@ -169,6 +194,9 @@ class PublisherConnection:
 
     def replaced(self) -> None:
         self._end(REPLACED, "another connection of this generation has taken over")
+
+    def ended(self) -> None:
+        self._end(ENDED, "the live has ended", {"ended": True})
 
     def _end(self, code: int, why: str, last_word: dict[str, Any] | None = None) -> None:
         """Say why and close, once; `_receive` then ends as well."""

@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 
+import structlog
+
 from dhsched.room.live_room import Counts, LiveRoom
+from dhsched.room.rates import Rates
 from dhsched.room.settings import RoomSettings
 from dhsched.room.upstream import Upstream
 from dhsched.types import live_key
 from dhsched.web import Problem
 
+log = structlog.get_logger(__name__)
+
+CONFIRM_AT_ONCE_MAX = 16  # Questions to Dispatch; the others wait for these.
 IDLE_S = 600.0  # A live without publisher and viewer is forgotten after this, and its timeline with it.
 
 
@@ -21,6 +27,7 @@ class Rooms:
         self.settings = settings
         self.upstream = upstream
         self.counts = Counts()
+        self.rates = Rates(settings)
         self.publishers = 0
         self.connecting = 0  # Viewers whose offer is being answered.
         self._lives: dict[str, LiveRoom] = {}
@@ -63,6 +70,37 @@ class Rooms:
                 f"this room has {self.viewers} viewers, at most {self.settings.viewers_max} are taken; try again later",
                 viewers_max=self.settings.viewers_max,
             )
+
+    async def confirm(self) -> None:
+        """Ask Dispatch every `confirm_s` about each live that is published or watched, until cancelled.
+
+        A Worker that is frozen, cut off or hostile never tells that its live has ended, so the room asks.
+        """
+        turns = asyncio.Semaphore(CONFIRM_AT_ONCE_MAX)
+
+        async def one(room: LiveRoom) -> None:
+            async with turns:
+                await self._confirm(room)
+
+        while True:
+            await asyncio.sleep(self.settings.confirm_s)
+            shown = [room for room in self._lives.values() if room.in_use or room.on_air]
+            for failed in await asyncio.gather(*map(one, shown), return_exceptions=True):
+                if isinstance(failed, BaseException):
+                    log.error("cannot confirm a live", why=repr(failed))
+
+    async def _confirm(self, room: LiveRoom) -> None:
+        publishers = room.publishers
+        for publisher in publishers:
+            await publisher.confirm()
+        if publishers:
+            return
+        try:
+            ended = (await self.upstream.owner(room.live.partition("/")[2])).state == "ended"
+        except Problem as problem:
+            ended = problem.code == "NOT_FOUND"
+        if ended:
+            await room.end()
 
     def _forget_idle(self) -> None:
         full = len(self._lives) >= self.settings.lives_max

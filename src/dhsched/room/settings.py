@@ -7,7 +7,7 @@ from ipaddress import ip_address
 from typing import ClassVar
 
 from dhsched.errors import BadSetting
-from dhsched.settings import TLS_CA, TLS_CERT, TLS_KEY, bounded, check, free, one_of, shown_key
+from dhsched.settings import TLS_CA, TLS_CERT, TLS_KEY, bounded, check, free, is_loopback, one_of, shown_key
 from dhsched.types import check_id
 
 
@@ -24,12 +24,20 @@ class RoomSettings:
     name: str = free("", "The room's id; made up when empty.")
     addresses: str = free("", "Addresses for media, separated by commas; when empty, the host's, or all of them.")
     tenant: str = free("default", "Whose lives are shown: /live/L1 is this tenant's L1.")
-    text: bool = free(True, "Whether viewers may type and interrupt.")
+    text: bool | None = free(None, "Whether viewers may type and interrupt; on loopback they may, elsewhere not.")
+    viewer_rate_per_s: float = bounded(
+        2, 0.1, 1_000, "Items a second from one viewer's address; a quarter of it for interrupts."
+    )
+    live_rate_per_s: float = bounded(
+        4, 0.1, 1_000, "Items a second from all viewers of one live; a quarter of it for interrupts."
+    )
+    insecure: bool = free(False, "Listen elsewhere than on loopback, although viewers have no keys.")
     lives_max: int = bounded(1_000, 1, 100_000, "Lives with a publisher or a viewer at once.")
     viewers_max: int = bounded(200, 1, 10_000, "Viewers at once.")
     in_flight_max: int = bounded(256, 1, 100_000, "Requests worked on at once; past it 503 BUSY.")
     packet_bytes_max: int = bounded(262_144, 1_024, 4_194_304, "Of one published packet.")
     connect_s: float = bounded(15, 1, 120, "For a viewer's connection to come up before it is given up.")
+    confirm_s: float = bounded(2, 0.1, 60, "Between two questions to Dispatch whether a live that is shown goes on.")
     deadline_s: float = bounded(3, 0.1, 60, "For Dispatch or an Infer-Controller to answer.")
     stop_s: float = bounded(2, 0, 600, "For requests in flight when the room stops.")
     key: str = free("", "The API key that it asks Dispatch with, of role room and of its tenant.", secret=True)
@@ -45,10 +53,20 @@ class RoomSettings:
         check_id(self.tenant, "tenant")
         if not self.dispatch_urls or not self.infer_urls:
             raise BadSetting("a room asks Dispatch who may publish; give --dispatch URL and --infer URL")
+        if not self.insecure and not is_loopback(self.host):
+            raise BadSetting(
+                f"a room would listen on {self.host or 'every address'}, and whoever reaches it can watch all lives of "
+                f"tenant {self.tenant}, because viewers have no keys: listen on 127.0.0.1 behind something that knows "
+                "your viewers, or say --insecure if the network itself keeps strangers out"
+            )
 
     def shown_key(self) -> str:
         """The API key, from wherever it is; empty without one."""
         return shown_key(self.key, self.key_file)
+
+    @property
+    def viewers_may_type(self) -> bool:
+        return is_loopback(self.host) if self.text is None else self.text
 
     @property
     def dispatch_urls(self) -> tuple[str, ...]:

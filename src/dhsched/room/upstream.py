@@ -109,18 +109,21 @@ class Upstream:
         failed: list[str] = []
         for url in urls:
             try:
-                shown = await self._minters[url].headers()
-                async with self._http.request(
-                    method, url + path, json=body, timeout=timeout, headers=shown
-                ) as response:
-                    if response.status == 401:
-                        self._minters[url].forget()
-                    raw = await response.content.read(REPLY_BYTES_MAX)
-                    return Answer(response.status, msgspec.json.decode(raw))
+                answer = await self._ask_one(method, url, path, body, timeout)
+                if answer.status == 401:
+                    # Our own token may be void, or what we asked about. With a new token only the second is left.
+                    self._minters[url].forget()
+                    answer = await self._ask_one(method, url, path, body, timeout)
+                return answer
             except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError, DhschedError) as error:
                 failed.append(f"{url} ({str(error) or type(error).__name__})")
         problem = Problem("NOT_READY", f"nobody answers at {', '.join(failed)}; try again later")
         return Answer(problem.kind.status, problem.document())
+
+    async def _ask_one(self, method: str, url: str, path: str, body: Any, timeout: aiohttp.ClientTimeout) -> Answer:
+        shown = await self._minters[url].headers()
+        async with self._http.request(method, url + path, json=body, timeout=timeout, headers=shown) as response:
+            return Answer(response.status, msgspec.json.decode(await response.content.read(REPLY_BYTES_MAX)))
 
 
 def as_problem(answer: Answer) -> Problem:

@@ -1,7 +1,8 @@
 """What viewers are told and may say: the state of a live with its timeline, text, the page itself.
 
 The page and these come from one origin, so the page needs no CORS and no address but its own. Input is passed on to an
-Infer-Controller as it is; only text and interrupts, and only as JSON, which no other origin's page can send unasked.
+Infer-Controller, as a viewer's; only text and interrupts, so many a second (rates.py), and only as JSON, which no other
+origin's page can send unasked.
 """
 
 from __future__ import annotations
@@ -70,17 +71,18 @@ def endpoints(rooms: Rooms) -> list[Endpoint]:
             owner=owner,
             on_air=room.on_air if room is not None else 0,
             viewers=len(room.viewers) if room is not None else 0,
-            may_say=rooms.settings.text,
+            may_say=rooms.settings.viewers_may_type,
             timeline=[*room.shown] if room is not None else [],
         )
 
     async def say(asked: Asked) -> Reply:
-        if not rooms.settings.text:
-            raise Problem("FORBIDDEN", "this room takes no text from viewers (DHSCHED_ROOM_TEXT)")
+        if not rooms.settings.viewers_may_type:
+            raise Problem("FORBIDDEN", "this room takes no text from viewers; start it with --text")
         if asked.request.content_type != "application/json":
             raise Problem("BAD_REQUEST", f"text comes as application/json, not {asked.request.content_type}")
         live_id = check_id(asked.path.live_id, "live_id")
-        answer = await rooms.upstream.push(live_id, msgspec.to_builtins(asked.body))
+        rooms.rates.take(address=asked.request.remote or "", live=live_id, kind=asked.body.kind)
+        answer = await rooms.upstream.push(live_id, {**msgspec.to_builtins(asked.body), "viewer": True})
         headers = {"Content-Type": "application/problem+json"} if answer.status >= 400 else {}
         return Reply(answer.document, status=answer.status, headers=headers)
 
@@ -105,7 +107,10 @@ def endpoints(rooms: Rooms) -> list[Endpoint]:
             path_type=LivePath,
             body=Say,
             replies={200: msgspec.Raw},
-            problems=["FORBIDDEN", "NOT_FOUND", "ENDED", "CLOSING", "TOO_MANY_PENDING", "STORE_FULL", "NOT_READY"],
+            problems=[
+                *("FORBIDDEN", "NOT_FOUND", "ENDED", "CLOSING", "TOO_MANY_PENDING", "RATE_LIMITED", "STORE_FULL"),
+                "NOT_READY",
+            ],
             tag="viewers",
         ),
     ]

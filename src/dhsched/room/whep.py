@@ -18,7 +18,7 @@ from aiortc import RTCConfiguration, RTCPeerConnection, RTCRtpSender, RTCSession
 
 from dhsched.errors import DhschedError
 from dhsched.room.live_room import LiveRoom
-from dhsched.room.offers import check_offer, with_candidates
+from dhsched.room.offers import check_offer, without_addresses
 from dhsched.room.packets import AUDIO, VIDEO
 from dhsched.room.rooms import Rooms
 from dhsched.room.tracks import KIND, Forward, answer_keyframe_requests
@@ -117,7 +117,7 @@ async def room_of(rooms: Rooms, live_id: str) -> LiveRoom:
 
 
 class ViewerConnection:
-    """One viewer: a peer connection with two tracks that only send."""
+    """One viewer: a peer connection with a track, that only sends, for each kind of media that it offered."""
 
     def __init__(self, room: LiveRoom, key: str) -> None:
         self.video = Forward(VIDEO, room.want_keyframe)
@@ -133,8 +133,10 @@ class ViewerConnection:
         """The answer to an offer; from here on the viewer is there."""
         pc = self._pc
         try:
-            check_offer(offer)
+            offered = check_offer(offer)
             for kind, track in ((AUDIO, self.audio), (VIDEO, self.video)):
+                if KIND[kind] not in offered:
+                    continue  # aiortc cannot answer with a transceiver that the offer does not have.
                 transceiver = pc.addTransceiver(track, direction="sendonly")
                 capabilities = RTCRtpSender.getCapabilities(KIND[kind]).codecs
                 # Before the offer is set: that is when a codec is chosen.
@@ -143,7 +145,7 @@ class ViewerConnection:
                     answer_keyframe_requests(transceiver.sender, self._room.want_keyframe)
             pc.on("connectionstatechange", self._state_changed)
             async with asyncio.timeout(ANSWER_S):
-                await pc.setRemoteDescription(RTCSessionDescription(with_candidates(offer), "offer"))
+                await pc.setRemoteDescription(RTCSessionDescription(without_addresses(offer), "offer"))
                 await pc.setLocalDescription(await pc.createAnswer())
         except DhschedError:
             await pc.close()

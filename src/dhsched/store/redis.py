@@ -112,10 +112,14 @@ class RedisStore(Store):
     # Steps that many lives share: one call, an outcome for each row, as if it were alone. The rows have been checked.
     # For whoever has many in flight these give futures, which `outcomes_of` reads: a task for each would cost more.
 
-    def append_soon(self, rows: Sequence[Append], controller: str) -> asyncio.Future[Any]:
-        """append_input. `controller` is who appends: where it holds the live's pull itself, it gets no hint."""
+    def append_soon(
+        self, rows: Sequence[Append], controller: str, pending_max: int | None = None
+    ) -> asyncio.Future[Any]:
+        """append_input. `controller` is who appends: where it holds the live's pull itself, it gets no hint.
+        `pending_max` is for items that may not fill the whole queue."""
         script = self._scripts["append_input"]
-        return self.each_soon(script, script.bind(self._limit_values, {"controller": controller}), rows)
+        limits = self._limit_values if pending_max is None else {**self._limit_values, "pending_max": pending_max}
+        return self.each_soon(script, script.bind(limits, {"controller": controller}), rows)
 
     def release_soon(self, rows: Sequence[Release]) -> asyncio.Future[Any]:
         """release_input."""

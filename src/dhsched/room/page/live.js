@@ -94,6 +94,7 @@ async function poll() {
 function show(state) {
   viewer.state = state;
   const owner = state.owner;
+  if (owner && owner.state === "ended" && $("connection").dataset.state !== "ended") whep.over(`Live ${live} has ended`);
   $("worker").textContent = owner ? owner.worker || "nobody yet" : "Dispatch does not answer";
   $("epoch").textContent = owner ? owner.epoch : "-";
   $("cause").textContent = owner ? owner.cause : "-";

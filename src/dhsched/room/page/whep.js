@@ -63,11 +63,17 @@ export class Whep {
 
   lost(error) {
     const final = error.code === "NOT_FOUND" || error.code === "ENDED";
-    this.onState(final ? "ended" : "failed", error.message);
+    if (final) return this.over(error.message);
+    this.onState("failed", error.message);
     this.close();
-    if (final) return;
     this.retry = setTimeout(() => this.start(), this.backoff);
     this.backoff = Math.min(this.backoff * 2, BACKOFF_MAX_MS);
+  }
+
+  // The live has ended: nothing more comes, and trying again is of no use.
+  over(why) {
+    this.onState("ended", why);
+    this.close();
   }
 
   close() {
