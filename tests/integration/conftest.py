@@ -17,8 +17,17 @@ import uvloop
 from dhsched.store.address import Address
 from tests.servers import SERVERS, running_server, server_binary
 
-# Replicas that run in the test's own process must not write into what a command prints.
-structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+# Replicas that run in the test's own process must not write into what a command prints. Tracebacks are plain, as in the
+# product: the default draws every frame's locals, which holds up the event loop, and with it every deadline in the
+# test, for as long as a busy machine needs for that.
+structlog.configure(
+    processors=[
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+    ],
+    logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+)
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:

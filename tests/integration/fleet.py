@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import aiohttp
 
@@ -31,6 +31,9 @@ from dhsched.worker.runtime import Runtime
 from dhsched.worker.session import Session
 from dhsched.worker.settings import WorkerSettings
 from tests.servers import running_server
+
+T = TypeVar("T")
+PATIENCE_S = 60.0  # For what must come. Only a busy machine needs it all.
 
 
 class Consumed(NamedTuple):
@@ -205,7 +208,7 @@ async def fleet(
         yield made
 
 
-async def until(condition: Callable[[], object], what: str, wait_s: float = 10.0) -> None:
+async def until(condition: Callable[[], object], what: str, wait_s: float = PATIENCE_S) -> None:
     """Wait for it, or say what did not come."""
     loop = asyncio.get_running_loop()
     give_up = loop.time() + wait_s
@@ -213,3 +216,18 @@ async def until(condition: Callable[[], object], what: str, wait_s: float = 10.0
         if loop.time() > give_up:
             raise AssertionError(f"waited {wait_s:g} s for {what}")
         await asyncio.sleep(0.01)
+
+
+async def until_so(
+    ask: Callable[[], Awaitable[T]], wanted: Callable[[T], object], what: str, wait_s: float = PATIENCE_S
+) -> T:
+    """Ask until the answer is the wanted one, and return it, or say what the last one was."""
+    loop = asyncio.get_running_loop()
+    give_up = loop.time() + wait_s
+    while True:
+        found = await ask()
+        if wanted(found):
+            return found
+        if loop.time() > give_up:
+            raise AssertionError(f"waited {wait_s:g} s for {what}; last: {str(found)[:2000]}")
+        await asyncio.sleep(0.02)

@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.integration.fleet import Fleet, until
 
-START_S = 30.0
+START_S = 60.0
 LEFT_S = 5.0  # For the rest of what a killed process printed.
 ROOT = Path(__file__).parents[2]
 

@@ -130,11 +130,11 @@ async def test_a_worker_with_a_key_is_given_lives_and_input(server: Address, tmp
             body = {"digital_id": "anna", "live_id": "L"}
             assert (await k.ask("POST", "/v1/lives?wait_s=20", app, body))[0] == 201
             assert (await k.ask("POST", "/v1/lives/L/text", app, {"text": "hello"}, at="infer"))[0] == 200
-            await until(lambda: [one.text for one in record.consumed] == ["hello"], "the item", 20)
+            await until(lambda: [one.text for one in record.consumed] == ["hello"], "the item")
             # The key is for registering: a boot that has its token goes on without it.
             await k.ring.revoke(key.split("_")[1])
             assert (await k.ask("POST", "/v1/lives/L/text", app, {"text": "again"}, at="infer"))[0] == 200
-            await until(lambda: len(record.consumed) == 2, "the next item", 20)
+            await until(lambda: len(record.consumed) == 2, "the next item")
 
 
 REFUSED = [

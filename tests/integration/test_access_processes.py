@@ -45,7 +45,7 @@ async def test_keys_and_tls_from_the_command_line(certificate: Path, tmp_path: P
             for role in ("dispatch", "infer")
         ]
         try:
-            await until(lambda: all(each.url for each in roles), "both processes", 30)
+            await until(lambda: all(each.url for each in roles), "both processes")
             dispatch, infer = (each.url for each in roles)
             assert dispatch.startswith("https://") and infer.startswith("https://")
             environment |= {"DHSCHED_URL": dispatch, "DHSCHED_INFER": infer}
@@ -65,7 +65,7 @@ async def test_keys_and_tls_from_the_command_line(certificate: Path, tmp_path: P
             as_app = {"DHSCHED_KEY": made["key"]}
             await dhsched("live", "create", "anna", "--id", "L", "--wait", "30", **as_app)
             await dhsched("live", "push", "L", "hello", **as_app)
-            await until(lambda: any("hello" in line for line in roles[-1].printed), "the item at the Worker", 30)
+            await until(lambda: any("hello" in line for line in roles[-1].printed), "the item at the Worker")
             with pytest.raises(DhschedError, match="NOT_FOUND"):
                 await dhsched("live", "get", "L")
             assert json.loads(await dhsched("live", "get", "L", "--json", DHSCHED_TENANT="acme"))["acked"] <= 1

@@ -83,7 +83,7 @@ async def test_a_live_from_create_to_end(tmp_path: Path) -> None:
         assert [row.live_id async for row in client.lives(state="open")] == [made.live_id]
         assert {row.status async for row in client.workers(pool="gpu")} == {"ready"}
         assert (await client.end(made.live_id)).state == "ended"
-        await asyncio.wait_for(following, 10)
+        await asyncio.wait_for(following, 60)
         assert events[0] == "committed" and events[-1] == "ended" and "claimed" in events
         with pytest.raises(Refused) as refused:
             await client.push(made.live_id, "too late")

@@ -8,6 +8,7 @@ import pytest
 
 from dhsched.store.address import Address
 from dhsched.store.redis import RedisStore
+from tests.integration.fleet import PATIENCE_S, until, until_so
 from tests.integration.serving import Api, serving
 from tests.servers import running_server
 
@@ -94,10 +95,10 @@ async def test_a_create_may_wait_for_room(api: Api) -> None:
     await api.workers(1, capacity=1)
     assert (await api.create("A"))[0] == 201
     waiting = asyncio.create_task(api.create("B", "?wait_s=20"))
-    await asyncio.sleep(0.2)
-    assert len(api.context.line) == 1 and api.context.service.in_flight == 0
+    await until(lambda: len(api.context.line) == 1, "the create that waits")
+    await until(lambda: api.context.service.in_flight == 0, "the request to be no load while it waits")
     await api.workers(1, capacity=1, name="late")
-    status, made = await asyncio.wait_for(waiting, 5)
+    status, made = await asyncio.wait_for(waiting, PATIENCE_S)
     assert (status, made["worker"].partition("#")[0]) == (201, "late0")
     assert (await api.create("C", "?wait_s=0.2"))[0] == 503
 
@@ -212,9 +213,10 @@ async def test_a_store_that_is_gone_is_a_503_and_the_replica_is_not_ready() -> N
         await server.stop()
         status, problem = await api.create("L")
         assert (status, problem["code"]) == (503, "STORE_UNAVAILABLE")
-        await asyncio.sleep(0.6)
-        status, problem = await api("GET", "/readyz")
-        assert (status, problem["code"]) == (503, "NOT_READY") and "view of the fleet" in problem["detail"]
+        status, problem = await until_so(
+            lambda: api("GET", "/readyz"), lambda said: said[0] == 503, "a replica that is not ready"
+        )
+        assert problem["code"] == "NOT_READY" and "view of the fleet" in problem["detail"]
         assert (await api("GET", "/healthz"))[0] == 200
 
 

@@ -81,7 +81,7 @@ async def test_the_tour_of_the_readme(shell: Mapping[str, str]) -> None:
         owner = json.loads(await run("dhsched live get evening --json", env))["worker"]
         os.kill(int(where[owner.partition("#")[0]][2]), signal.SIGKILL)
         said = [await run(after[0], env)]
-        await until(lambda: "Did you miss me?" in [text for _, _, text in up.consumed("evening")], "the words", 30)
+        await until(lambda: "Did you miss me?" in [text for _, _, text in up.consumed("evening")], "the words")
         said.append(await run(after[1], env))
         header = next(line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("EPOCH"))
         assert said[1].splitlines()[0].split() == header.split()

@@ -9,7 +9,7 @@ from typing import Any
 from dhsched.ownership import invariants
 from dhsched.store.raw import read_state
 from dhsched.worker.session import Session
-from tests.integration.fleet import Consumed, Fleet, Record, WorkerTask, fleet, until
+from tests.integration.fleet import PATIENCE_S, Consumed, Fleet, Record, WorkerTask, fleet, until, until_so
 
 QUICK = {"drain_s": 0.1, "worker_ttl_s": 2}
 
@@ -28,21 +28,19 @@ async def progress(f: Fleet, worker: str) -> Any:
     return await f.get(f"/v1/workers/{quoted(worker)}/drain")
 
 
-async def until_done(f: Fleet, worker: str, wait_s: float = 20.0) -> Any:
-    give_up = asyncio.get_running_loop().time() + wait_s
-    while not (at := await progress(f, worker))["done"]:
-        assert asyncio.get_running_loop().time() < give_up, at
-        await asyncio.sleep(0.05)
-    return at
+async def until_done(f: Fleet, worker: str, wait_s: float = PATIENCE_S) -> Any:
+    return await until_so(lambda: progress(f, worker), lambda at: at["done"], f"the drain of {worker}", wait_s)
+
+
+async def until_reasons(f: Fleet, worker: str, reasons: dict[str, int]) -> Any:
+    return await until_so(lambda: progress(f, worker), lambda at: at["reasons"] == reasons, f"{reasons} of {worker}")
 
 
 async def ids(f: Fleet, count: int) -> dict[str, str]:
-    for _ in range(200):
-        found = {w["worker"].partition("#")[0]: w["worker"] for w in (await f.get("/v1/workers"))["workers"]}
-        if len(found) >= count:
-            return found
-        await asyncio.sleep(0.05)
-    raise AssertionError(f"{count} Workers were not there")
+    async def named() -> dict[str, str]:
+        return {w["worker"].partition("#")[0]: w["worker"] for w in (await f.get("/v1/workers"))["workers"]}
+
+    return await until_so(named, lambda found: len(found) >= count, f"{count} Workers")
 
 
 async def settled(f: Fleet) -> None:
@@ -52,13 +50,13 @@ async def settled(f: Fleet) -> None:
 
 async def events(f: Fleet, worker: str) -> list[str]:
     """The kinds of what was said of a Worker's drain, in order."""
-    for _ in range(100):
+
+    async def kinds() -> list[str]:
         found = (await f.get("/v1/events"))["events"]
-        kinds = [each["kind"] for each in found if each["worker"] == worker and each["kind"].startswith("drain")]
-        if kinds and kinds[-1] in ("drain_done", "drain_cancelled"):
-            break
-        await asyncio.sleep(0.05)
-    return kinds
+        return [each["kind"] for each in found if each["worker"] == worker and each["kind"].startswith("drain")]
+
+    last = ("drain_done", "drain_cancelled")
+    return await until_so(kinds, lambda found: bool(found) and found[-1] in last, f"the end of the drain of {worker}")
 
 
 def moves(f: Fleet, how: str) -> float:
@@ -155,9 +153,8 @@ async def test_at_the_deadline_everything_goes_even_the_immovable_and_past_the_s
     async with fleet(tmp_path, with_loops=True, replica=QUICK) as f:
         a, _ = await source_and_target(f, slow, lives, immovable=True)
         await drain(f, a)
-        await asyncio.sleep(0.5)
-        at = await progress(f, a)
-        assert at["reasons"] == {"IMMOVABLE": 18} and at["blocked"] == 18 and at["moved"] == 0
+        at = await until_reasons(f, a, {"IMMOVABLE": 18})
+        assert at["blocked"] == 18 and at["moved"] == 0
         assert "no deadline" in at["details"][0]["why"]
         await drain(f, a, deadline_s=0.2)
         at = await until_done(f, a)
@@ -177,11 +174,7 @@ async def test_two_workers_that_drain_towards_each_other_say_so_and_a_cancelled_
         await drain(f, a)
         await drain(f, b)
         for worker, other in ((a, b), (b, a)):
-            for _ in range(100):
-                at = await progress(f, worker)
-                if at["reasons"] == {"ALL_DRAINING": 1}:
-                    break
-                await asyncio.sleep(0.05)
+            at = await until_reasons(f, worker, {"ALL_DRAINING": 1})
             assert at["blocked"] == 1 and other in at["details"][0]["why"], at
         async with f.http.delete(f"{f.dispatch[0]}/v1/workers/{quoted(b)}/drain") as response:
             assert (await response.json())["mode"] == "ready"
@@ -203,11 +196,7 @@ async def test_cancelling_leaves_what_has_not_moved_and_lifts_its_hold(tmp_path:
         await f.push("l", "first")
         await until(lambda: record.texts("l"), "the item")
         await drain(f, a)
-        for _ in range(200):
-            at = await progress(f, a)
-            if at["reasons"] == {"BOUNDARY": 1}:
-                break
-            await asyncio.sleep(0.05)
+        at = await until_reasons(f, a, {"BOUNDARY": 1})
         assert at["waiting"] == 1 and at["details"][0]["target"].startswith("b#"), at
         await f.push("l", "second", boundary=True)
         async with f.http.delete(f"{f.dispatch[0]}/v1/workers/{quoted(a)}/drain") as response:
@@ -218,11 +207,7 @@ async def test_cancelling_leaves_what_has_not_moved_and_lifts_its_hold(tmp_path:
         assert at["worker"] == a and at["epoch"] == 1 and at["move"] is None
         # The reservation on b was given back, and its runtime with it.
         b = quoted((await ids(f, 2))["b"])
-        for _ in range(100):
-            if not (await f.get(f"/v1/workers/{b}"))["slots"]:
-                break
-            await asyncio.sleep(0.05)
-        assert (await f.get(f"/v1/workers/{b}"))["slots"] == []
+        await until_so(lambda: f.get(f"/v1/workers/{b}"), lambda found: found["slots"] == [], "an empty target")
         await settled(f)
 
 
@@ -252,7 +237,7 @@ async def test_a_target_that_dies_prepared_is_replaced_and_a_source_that_dies_he
         await f.push("l", "next", boundary=True)
         await source.kill()
         # The source had an item in hand that it never acked: recovery gives it to whoever takes the live.
-        await until(lambda: record.texts("l") == ["in hand", "in hand", "next"], "both items elsewhere", 30)
+        await until(lambda: record.texts("l") == ["in hand", "in hand", "next"], "both items elsewhere")
         assert (await where(f, "l"))["worker"].startswith("c#")
         await settled(f)
 

@@ -5,13 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from dhsched.errors import ServerNotStarted
-from dhsched.store.embedded import STOP_S, Embedded, choose_server_binary, find_server_binaries, given_or_embedded
+from dhsched.store.embedded import Embedded, choose_server_binary, find_server_binaries, given_or_embedded
 from dhsched.store.link import Link
 from tests.servers import running_server, server_binary
 
@@ -46,7 +45,7 @@ def there(path: str | Path | None) -> bool:
 
 
 async def gone(*pids: int, folder: Path) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while any(alive(pid) for pid in pids) or there(folder):  # noqa: ASYNC110  # Other processes set no events.
             await asyncio.sleep(0.02)
 
@@ -91,7 +90,7 @@ async def test_kill_of_the_guardian_takes_the_server_along(kind: str) -> None:
     async with running_server(kind) as server:
         folder = Path(server.address.path or "").parent
         os.kill(server.guardian_pid, signal.SIGKILL)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while alive(server.pid):  # noqa: ASYNC110  # Other processes set no events.
                 await asyncio.sleep(0.02)
     assert not there(folder)
@@ -106,9 +105,11 @@ async def test_kill_of_the_server_leaves_nothing(kind: str) -> None:
 async def test_a_frozen_server_is_stopped_too(kind: str) -> None:
     async with running_server(kind) as server:
         os.kill(server.pid, signal.SIGSTOP)
-        started = time.monotonic()
+        guardian = server._guardian
     assert not alive(server.pid)
-    assert time.monotonic() - started < STOP_S / 2  # By its guardian, not by our killing the guardian.
+    assert guardian is not None and guardian.returncode != -signal.SIGKILL, (
+        "its guardian stopped it, and ended by itself"
+    )
 
 
 async def test_the_store_is_out_of_reach_of_ctrl_c(kind: str) -> None:

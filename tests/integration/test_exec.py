@@ -74,7 +74,7 @@ async def test_what_a_child_started_dies_with_its_live_and_with_its_agent(tmp_pa
         # Nobody is left to hold the device, so the next boot gets it.
         again = await p.worker("x", "--exec", command)
         await until(lambda: not any(map(alive, both)), "the end of both with the agent")
-        await until(lambda: f.folder.joinpath("x.lock").read_text() == "x#2\n", "the next boot", 30)
+        await until(lambda: f.folder.joinpath("x.lock").read_text() == "x#2\n", "the next boot")
         assert again.process.returncode is None
 
 

@@ -51,7 +51,7 @@ async def test_events_are_listed_from_a_cursor_and_followed() -> None:
 
 
 async def following(response: Any) -> Any:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not (line := await response.content.readline()).startswith(b"data: "):
             assert line, "the stream ended"
     return json.loads(line[6:])

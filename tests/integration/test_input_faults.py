@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from dhsched import wire
+from dhsched import outbox, wire
+from dhsched.infer import pull_text
 from dhsched.outbox import OUTBOX_BYTES_FULL
 from dhsched.tokens import Boot
 from dhsched.worker.session import Session
@@ -140,7 +141,7 @@ async def test_lost_hints_cost_nothing(tmp_path: Path, kind: str) -> None:
                 await asyncio.sleep(0.01)
         finally:
             killing.cancel()
-        await until(lambda: len(set(record.texts("a"))) == 60, "60 items", 20)
+        await until(lambda: len(set(record.texts("a"))) == 60, "60 items")
         await until_acked(f, "a", 60)
         assert record.texts("a") == [f"t{i}" for i in range(60)]
         assert f.controllers[0].context.store.link.reconnects > 5
@@ -161,7 +162,7 @@ async def test_a_stale_puller_gets_nothing_while_scripts_are_flushed(tmp_path: P
             async with puller(f.http, f.infer[0], token(f, first["worker"], worker["boot"]), *stale) as said:
                 for i in range(50):
                     assert (await f.push("a", f"t{i}"))[0] == 200
-                await until(lambda: len(record.consumed) == 50, "50 items at the new owner", 20)
+                await until(lambda: len(record.consumed) == 50, "50 items at the new owner")
                 heard = [said.get_nowait() for _ in range(said.qsize())]
         finally:
             flushing.cancel()
@@ -169,10 +170,14 @@ async def test_a_stale_puller_gets_nothing_while_scripts_are_flushed(tmp_path: P
         assert {one.epoch for one in record.consumed} == {moved["epoch"]}
 
 
-async def test_a_slow_reader_holds_back_only_itself(tmp_path: Path) -> None:
+async def test_a_slow_reader_holds_back_only_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A peer that reads nothing answers no heartbeat either, and takes no frame. On a slow machine the pushes below take
+    # longer than both limits, and a peer that has been given up would have no outbox left to measure.
+    monkeypatch.setattr(pull_text, "HEARTBEAT_S", 600.0)
+    monkeypatch.setattr(outbox, "SEND_MAX_S", 600.0)
     record = Record()
-    async with fleet(tmp_path) as f:
-        store = f.controllers[0].context.store
+    async with fleet(tmp_path, deadline_s=60) as f:
+        store, holder = f.controllers[0].context.store, f.controllers[0].context.holder
         slow = await store.register_worker(name="slow", boot="b1", pool="gpu", capacity=200)
         await store.report(worker=slow.worker, boot="b1")
         connection = await f.http.ws_connect(f"{f.infer[0]}/v1/pull")
@@ -181,23 +186,27 @@ async def test_a_slow_reader_holds_back_only_itself(tmp_path: Path) -> None:
         for live in lives:
             placed = await f.create(live)
             await connection.send_bytes(wire.encode([wire.Pull(f"default/{live}", placed["epoch"], 0)]))
-        await until(lambda: len(f.controllers[0].context.holder) == 100, "100 pulls")
+        await until(lambda: len(holder) == 100, "100 pulls")
         await f.start_worker(record, "w1")
         transport = connection.get_extra_info("socket") and connection._response.connection
         assert transport is not None and transport.transport is not None
         transport.transport.pause_reading()
+        [peer] = [each for each in f.controllers[0].pulls.peers if each.worker == slow.worker]
         big = "x" * 16_000
         for _ in range(8):
-            await asyncio.gather(*(f.push(live, big) for live in lives))
-        peers = f.controllers[0].pulls.peers
+            answers = await asyncio.gather(*(f.push(live, big) for live in lives))
+            assert {status for status, _ in answers} == {200}
+            await until(
+                lambda: not holder._releasing and not holder._releases, "what was stored to be released or to wait"
+            )
         # 13 MB were accepted for it; what lies here in memory is bounded by the outbox and what was under way.
-        waiting_bytes = max(peer.outbox.waiting_bytes for peer in peers)
-        assert OUTBOX_BYTES_FULL < waiting_bytes < 4 * OUTBOX_BYTES_FULL
-        assert sum(len(peer.waiting) for peer in peers) > 50, "its pulls wait"
+        await until(lambda: peer.outbox.full and len(peer.waiting) > 50, "a full outbox, and pulls that wait for it")
+        assert OUTBOX_BYTES_FULL < peer.outbox.waiting_bytes < 4 * OUTBOX_BYTES_FULL
         await store.set_worker(worker=slow.worker, verb="cordon")
         await f.create("quick")
         await f.push("quick", "not held back")
         await until(lambda: record.texts("quick") == ["not held back"], "the quick live's item")
+        assert peer in f.controllers[0].pulls.peers, "the slow one is still connected"
 
 
 async def test_a_paused_store_loses_nothing(tmp_path: Path, kind: str) -> None:

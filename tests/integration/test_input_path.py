@@ -8,7 +8,7 @@ from typing import Any
 
 from dhsched.store.raw import hash_of
 from dhsched.worker.session import Session
-from tests.integration.fleet import Consumed, Fleet, Record, fleet, until
+from tests.integration.fleet import PATIENCE_S, Consumed, Fleet, Record, fleet, until, until_so
 
 
 async def test_pushed_text_reaches_the_runtime_in_order(tmp_path: Path, kind: str) -> None:
@@ -84,7 +84,7 @@ async def test_an_interrupt_is_seen_at_once_and_drops_what_is_pending(tmp_path: 
             await f.push("a", text)
         await until(lambda: record.texts("a") == ["long"], "the long item")
         await f.push("a", "stop", kind="interrupt")
-        await asyncio.wait_for(seen.wait(), 5)
+        await asyncio.wait_for(seen.wait(), PATIENCE_S)
         await f.push("a", "after")
         await until(lambda: record.texts("a") == ["long", "stop", "after"], "what comes after the interrupt")
         live = await f.get("/v1/lives/a")
@@ -117,7 +117,7 @@ async def test_too_much_pending_is_429(tmp_path: Path) -> None:
         await socket.send_json([{"n": n, "text": "x"} for n in range(1, 1_002)])
         answers: list[dict[str, Any]] = []
         while len(answers) < 1_001:
-            answers += await socket.receive_json(timeout=10)
+            answers += await socket.receive_json(timeout=PATIENCE_S)
         assert [each["n"] for each in answers] == list(range(1, 1_002))
         assert answers[-2]["seq"] == 1_000 and answers[-1]["problem"]["code"] == "TOO_MANY_PENDING"
         async with f.http.post(f"{f.infer[0]}/v1/lives/a/text", json={"text": "x"}) as response:
@@ -134,16 +134,16 @@ async def test_a_stream_is_exact(tmp_path: Path) -> None:
             await socket.send_json([{"n": n, "text": f"t{n}"} for n in range(1, 101)])
             answers: list[dict[str, Any]] = []
             while len(answers) < 100:
-                answers += await socket.receive_json(timeout=10)
+                answers += await socket.receive_json(timeout=PATIENCE_S)
             assert [(each["n"], each["seq"]) for each in answers] == [(n, n) for n in range(1, 101)]
         async with f.http.ws_connect(url) as socket:  # The client lost its connection and sends the tail again.
             await socket.send_json([{"n": n, "text": f"t{n}"} for n in range(91, 103)])
             answers = []
             while len(answers) < 12:
-                answers += await socket.receive_json(timeout=10)
+                answers += await socket.receive_json(timeout=PATIENCE_S)
             assert [each.get("duplicate", False) for each in answers] == [True] * 10 + [False] * 2
             await socket.send_json({"n": 200, "text": "too far"})
-            assert (await socket.receive_json(timeout=10))[0]["problem"]["last"] == 102
+            assert (await socket.receive_json(timeout=PATIENCE_S))[0]["problem"]["last"] == 102
         await until(lambda: len(record.consumed) == 102, "102 items")
         assert record.texts("a") == [f"t{n}" for n in range(1, 103)]
 
@@ -157,7 +157,7 @@ async def test_tokens_are_joined_to_sentences(tmp_path: Path) -> None:
             await socket.send_json([{"token": part} for part in ("Hel", "lo", ", wor", "ld.", " How", " are")])
             answers: list[dict[str, Any]] = []
             while sum("seq" in each for each in answers) < 2:
-                answers += await socket.receive_json(timeout=10)
+                answers += await socket.receive_json(timeout=PATIENCE_S)
         await until(lambda: len(record.consumed) == 2, "two joined items")
         assert record.texts("a") == ["Hello, world.", " How are"]
         assert [each["tokens"] for each in answers] == [4, 6]
@@ -180,27 +180,20 @@ async def test_events_say_what_happens(tmp_path: Path) -> None:
 
 
 async def until_acked(f: Fleet, live: str, n: int) -> None:
-    for _ in range(500):
-        if (await f.get(f"/v1/lives/{live}"))["acked"] >= n:
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError(f"{live} never acked {n}: {await f.get(f'/v1/lives/{live}')}")
+    await until_so(lambda: f.get(f"/v1/lives/{live}"), lambda found: found["acked"] >= n, f"{live} to ack {n}")
 
 
 async def until_slots(f: Fleet, worker: str, n: int) -> None:
-    store = f.controllers[0].context.store
-    for _ in range(500):
-        if await store.link.call("HLEN", store.keys.of("slots", worker)) == n:
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError(f"{worker} never held {n} slots")
+    await until_so(lambda: slots_of(f, worker), lambda table: len(table) == n, f"{worker} to hold {n} slots")
 
 
 async def until_slot(f: Fleet, worker: str, live: str, state: str) -> None:
+    def there(table: dict[str, bytes]) -> bool:
+        return any(tag.startswith(f"default/{live}@") and found == state.encode() for tag, found in table.items())
+
+    await until_so(lambda: slots_of(f, worker), there, f"{worker} to have {live} {state}")
+
+
+async def slots_of(f: Fleet, worker: str) -> dict[str, bytes]:
     store = f.controllers[0].context.store
-    for _ in range(500):
-        table = hash_of(await store.link.call("HGETALL", store.keys.of("slots", worker)))
-        if any(tag.startswith(f"default/{live}@") and found == state.encode() for tag, found in table.items()):
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError(f"{worker} never had {live} {state}")
+    return hash_of(await store.link.call("HGETALL", store.keys.of("slots", worker)))

@@ -68,7 +68,7 @@ async def under_load(link: Link) -> AsyncIterator[Tally]:
             await asyncio.gather(*callers)
 
 
-async def eventually(condition: Callable[[], bool], within_s: float = 20) -> None:
+async def eventually(condition: Callable[[], bool], within_s: float = 60) -> None:
     async with asyncio.timeout(within_s):
         while not condition():  # noqa: ASYNC110  # It may depend on anything.
             await asyncio.sleep(0.005)
@@ -184,10 +184,9 @@ async def test_subscriptions_outlive_a_connection(server: Address) -> None:
 
 
 async def refusal(address: Address, **settings: Any) -> StoreError:
-    started = time.monotonic()
     with pytest.raises(StoreError) as caught:
-        await Link.open(address, SCRIPTS, LinkSettings(**({"connect_s": 0.5} | settings)))
-    assert time.monotonic() - started < 10
+        async with asyncio.timeout(60):
+            await Link.open(address, SCRIPTS, LinkSettings(**({"connect_s": 0.5} | settings)))
     assert "\n" not in str(caught.value) and "hunter2" not in str(caught.value)
     return caught.value
 

@@ -51,7 +51,7 @@ async def test_up_from_create_to_recovery(tmp_path: Path, monkeypatch: pytest.Mo
             await walk(up, http)
     finally:
         await up.kill()
-    await until(lambda: not any(alive(pid) for pid in left), "the end of every child", 15)
+    await until(lambda: not any(alive(pid) for pid in left), "the end of every child")
 
 
 async def walk(up: Process, http: aiohttp.ClientSession) -> None:

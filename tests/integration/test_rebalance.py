@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from tests.integration.fleet import Fleet, Record, fleet, until
+from tests.integration.fleet import Fleet, Record, fleet, until, until_so
 from tests.integration.test_drain import ids, settled, where
 
 EAGER = {"rebalance_s": 0.2}
@@ -34,19 +34,12 @@ async def test_a_pool_is_evened_out_repeats_nothing_and_then_rests(tmp_path: Pat
         await f.start_worker(record, "b", capacity=10)
         b = (await ids(f, 2))["b"]
         await pool(f, rebalance="advise", rebalance_spread_pct=30, rebalance_moves_max=2)
-        for _ in range(100):
-            told = await f.get("/v1/pools/gpu/rebalance")
-            if told["advice"]:
-                break
-            await asyncio.sleep(0.05)
+        told = await until_so(lambda: f.get("/v1/pools/gpu/rebalance"), lambda told: told["advice"], "advice")
         assert told["advice"] == [{"source": a, "target": b, "lives": 3}], "from 8:0 to 5:3, which is even enough"
         await asyncio.sleep(0.5)
         assert await loads(f) == {"a": 8, "b": 0}, "it only says so"
         await pool(f, rebalance="act", rebalance_spread_pct=30, rebalance_moves_max=2)
-        for _ in range(300):
-            if await loads(f) == {"a": 5, "b": 3}:
-                break
-            await asyncio.sleep(0.05)
+        await until_so(lambda: loads(f), lambda found: found == {"a": 5, "b": 3}, "three moves")
         await asyncio.sleep(1.0)
         assert await loads(f) == {"a": 5, "b": 3}, "and it rests"
         for live in lives:

@@ -96,14 +96,14 @@ async def test_one_viewer_over_two_workers(tmp_path: Path) -> None:
         first = await at.fleet.create("demo")
         watcher = Watcher()
         await watcher.connect(at)
-        await until(lambda: len(watcher.seen["video"]) > 8 and watcher.seen["audio"], "pictures", 30)
+        await until(lambda: len(watcher.seen["video"]) > 8 and watcher.seen["audio"], "pictures")
         before = len(watcher.seen["video"])
         status, moved = await at.fleet.reassign("demo")
         assert status == 200 and moved["worker"] != first["worker"]
         room = at.room.rooms.find("default/demo")
         assert room is not None
-        await until(lambda: room.on_air == 2, "the next generation on air", 30)
-        await until(lambda: len(watcher.seen["video"]) > before + 15, "its pictures", 30)
+        await until(lambda: room.on_air == 2, "the next generation on air")
+        await until(lambda: len(watcher.seen["video"]) > before + 15, "its pictures")
         for seen in watcher.seen.values():
             assert seen == sorted(seen), "timestamps never go back"
         state = await at.state()

@@ -18,7 +18,7 @@ import pytest
 
 from dhsched.store.address import Address
 from dhsched.store.embedded import Embedded
-from tests.integration.fleet import Fleet, Record, until
+from tests.integration.fleet import Fleet, Record, until, until_so
 from tests.integration.replicas import Replica, replicas
 from tests.servers import free_port, server_binary
 
@@ -77,15 +77,6 @@ async def standing(folder: Path, *, workers: int, lives: int, ttl_s: float) -> A
         yield f
 
 
-async def until_so(ask: Callable[[], Awaitable[Any]], wanted: Callable[[Any], bool], what: str) -> Any:
-    for _ in range(600):
-        found = await ask()
-        if wanted(found):
-            return found
-        await asyncio.sleep(0.1)
-    raise AssertionError(f"waited in vain for {what}; last: {found}")
-
-
 async def nobody_noticed(f: Standing, disturb: Callable[[], Awaitable[None]], *, ttl_s: float) -> None:
     """Do it, and give the fleet the time in which it would have called somebody lost."""
     before, beats = await f.lives(), await f.beats()
@@ -105,7 +96,7 @@ async def nobody_noticed(f: Standing, disturb: Callable[[], Awaitable[None]], *,
     said = f"after {len(f.record.consumed)}"
     for live in list(after)[:10]:
         assert (await f.push(live, said))[0] == 200
-        await until(lambda live=live: said in f.record.texts(live), f"input on {live}", 30)  # type: ignore[misc]
+        await until(lambda live=live: said in f.record.texts(live), f"input on {live}")  # type: ignore[misc]
 
 
 async def settled_beats(f: Standing) -> dict[str, int]:

@@ -22,7 +22,7 @@ async def linked(fake: FakeStore, **settings: Any) -> AsyncIterator[Link]:
         yield link
 
 
-async def eventually(condition: Callable[[], bool], within_s: float = 10) -> None:
+async def eventually(condition: Callable[[], bool], within_s: float = 60) -> None:
     async with asyncio.timeout(within_s):
         while not condition():  # noqa: ASYNC110  # It may depend on anything.
             await asyncio.sleep(0.005)
@@ -36,7 +36,7 @@ def echo(command: list[bytes]) -> bytes:
     return bulk(command[-1])
 
 
-async def error_of(future: "asyncio.Future[Any]", within_s: float = 10) -> Exception:
+async def error_of(future: "asyncio.Future[Any]", within_s: float = 60) -> Exception:
     """What `future` fails with. A hang is a failure of the test."""
     done, _ = await asyncio.wait([future], timeout=within_s)
     assert done, "the call hangs"
