@@ -29,7 +29,7 @@ from dhsched.errors import BadSetting
 
 SHARED = frozenset(
     {
-        *("store", "cell", "log_level", "log_json"),
+        *("store", "cell", "allow_eviction", "log_level", "log_json"),
         *("access", "insecure", "tls_cert", "tls_key", "tls_ca", "key_rate_per_s"),
     }
 )
@@ -57,6 +57,7 @@ def free(default: Any, why: str, **more: Any) -> Any:
     return field(default=default, metadata={"why": why, **more})
 
 
+ALLOW_EVICTION = free(False, "Start on a store whose maxmemory-policy is allkeys-*, although it may delete lives.")
 ACCESS = one_of("open", ("open", "keys"), "Whether callers need a token (keys), or not (open: on loopback only).")
 INSECURE = free(False, "Listen elsewhere than on loopback although access is open: anybody can do anything.")
 TLS_CERT = free("", "A PEM file with the certificate and its chain: the listener speaks TLS.")
@@ -267,6 +268,7 @@ class DispatchSettings:
 
     store: str | None = free(None, "The store's URL; without one the replica runs a store of its own.", secret=True)
     cell: str = free("main", "The cell; one deployment is one cell.")
+    allow_eviction: bool = ALLOW_EVICTION
     host: str = free("127.0.0.1", "Where to listen.")
     port: int = bounded(7400, 0, 65535, "Where to listen; 0 takes any free port.")
     name: str = free("", "The replica's id; made up when empty.")

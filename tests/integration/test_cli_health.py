@@ -2,12 +2,16 @@
 
 import asyncio
 import json
+import sys
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner, Result
 
 from dhsched import cli
 from dhsched.cli.top import Look, rates_of, shown
+from tests.integration.fleet import until
+from tests.integration.processes import start
 from tests.integration.serving import serving
 from tests.servers import free_port, running_server
 
@@ -35,7 +39,10 @@ async def test_doctor_finds_a_healthy_deployment() -> None:
 
 async def test_doctor_says_what_is_broken_and_what_to_do() -> None:
     extra = ("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
-    async with running_server("valkey", port=free_port(), extra=extra) as server, serving(server.address) as api:
+    async with (
+        running_server("valkey", port=free_port(), extra=extra) as server,
+        serving(server.address, allow_eviction=True) as api,
+    ):
         served = f"http://127.0.0.1:{api.client.port}"
         result = await dhsched(
             *("doctor", "--store", server.address.url(), "--infer", served, "--json"),
@@ -47,6 +54,41 @@ async def test_doctor_says_what_is_broken_and_what_to_do() -> None:
     assert found["infer"]["state"] == "broken" and "is not infer" in found["infer"]["found"]
     unreachable = by_check(await dhsched("doctor", "--store", f"redis://127.0.0.1:{free_port()}", "--json"))
     assert unreachable["store"]["state"] == "broken" and unreachable["store"]["remedy"]
+
+
+EVICTING = ("--maxmemory-policy", "allkeys-lru")
+
+
+@pytest.mark.parametrize("role", ["dispatch", "infer"])
+async def test_a_role_does_not_start_on_a_store_that_evicts_lives_unless_it_is_told_to(role: str) -> None:
+    async with running_server("valkey", extra=EVICTING) as server:
+        run = ("run", role, "--store", server.address.url(), "--port", "0")
+        refused = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", "from dhsched.cli import main; main()", *run),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        try:
+            printed, _ = await asyncio.wait_for(refused.communicate(), 30)
+        finally:
+            if refused.returncode is None:
+                refused.kill()
+        assert refused.returncode == 1, printed
+        assert b"maxmemory-policy is allkeys-lru" in printed and b"--allow-eviction" in printed
+        assert b"Traceback" not in printed
+        forced = await start(*run, "--allow-eviction")
+        try:
+            await until(lambda: forced.url, f"{role} to listen", 30)
+        finally:
+            await forced.kill()
+
+
+async def test_a_store_that_evicts_only_what_has_a_ttl_is_taken_and_mentioned() -> None:
+    extra = ("--maxmemory-policy", "volatile-lru")
+    async with running_server("valkey", extra=extra) as server, serving(server.address):
+        found = by_check(await dhsched("doctor", "--store", server.address.url(), "--json"))
+    assert found["store eviction"]["state"] == "warning" and "noeviction" in found["store eviction"]["remedy"]
 
 
 async def test_top_shows_pools_workers_and_rates() -> None:

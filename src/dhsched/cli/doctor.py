@@ -187,14 +187,23 @@ async def _store_answers(link: Any, shown: str) -> AsyncIterator[Finding]:
 
 
 async def _store_memory(link: Any, info: Any) -> AsyncIterator[Finding]:
+    from dhsched.store.eviction import REMEDY, evicts_lives
+
     most, used = int(info.get("maxmemory", 0)), int(info.get("used_memory", 0))
     policy = info.get("maxmemory_policy", "noeviction")
-    if policy != "noeviction":
+    if evicts_lives(policy):
         yield Finding(
             "store eviction",
             "broken",
-            f"maxmemory-policy is {policy}: the store may delete lives",
-            "CONFIG SET maxmemory-policy noeviction, and in its configuration file",
+            f"maxmemory-policy is {policy}: the store may delete lives, and no role starts on it",
+            f"{REMEDY}; --allow-eviction starts a role all the same",
+        )
+    elif policy != "noeviction":
+        yield Finding(
+            "store eviction",
+            "warning",
+            f"maxmemory-policy is {policy}: the store may forget how often Workers failed, but no live",
+            REMEDY,
         )
     if not most:
         yield Finding("store memory", "ok", f"{used / 2**20:.0f} MiB used, no limit set")

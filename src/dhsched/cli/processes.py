@@ -7,7 +7,18 @@ from typing import Annotated
 
 import typer
 
-from dhsched.cli.run import Access, Cell, Config, Insecure, LogJson, LogLevel, StoreUrl, TlsCert, TlsKey
+from dhsched.cli.run import (
+    Access,
+    AllowEviction,
+    Cell,
+    Config,
+    Insecure,
+    LogJson,
+    LogLevel,
+    StoreUrl,
+    TlsCert,
+    TlsKey,
+)
 from dhsched.errors import BadSetting
 
 TlsCa = Annotated[str | None, typer.Option(help="The servers' authority, PEM (DHSCHED_TLS_CA).", metavar="FILE")]
@@ -23,6 +34,7 @@ def add_to(family: typer.Typer) -> None:
 def infer(
     store: StoreUrl = None,
     cell: Cell = None,
+    allow_eviction: AllowEviction = None,
     host: Annotated[str | None, typer.Option(help="Where to listen (DHSCHED_INFER_HOST); 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option(help="Port (DHSCHED_INFER_PORT); 7401, and 0 is any.")] = None,
     name: Annotated[str | None, typer.Option(help="The controller's id (DHSCHED_INFER_NAME); made up.")] = None,

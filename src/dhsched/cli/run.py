@@ -25,6 +25,10 @@ Insecure = Annotated[
 TlsCert = Annotated[str | None, typer.Option(help="Certificate chain, PEM (DHSCHED_TLS_CERT).", metavar="FILE")]
 TlsKey = Annotated[str | None, typer.Option(help="The certificate's key, PEM (DHSCHED_TLS_KEY).", metavar="FILE")]
 Cell = Annotated[str | None, typer.Option(help="The cell (DHSCHED_CELL); default main.")]
+AllowEviction = Annotated[
+    bool | None,
+    typer.Option("--allow-eviction", help="Start on a store that may delete lives (DHSCHED_ALLOW_EVICTION)."),
+]
 LogLevel = Annotated[str | None, typer.Option(help="debug, info, warning or error (DHSCHED_LOG_LEVEL).")]
 LogJson = Annotated[bool | None, typer.Option("--log-json", help="Logs as JSON lines (DHSCHED_LOG_JSON).")]
 
@@ -38,6 +42,7 @@ def family() -> None:
 def dispatch(
     store: StoreUrl = None,
     cell: Cell = None,
+    allow_eviction: AllowEviction = None,
     host: Annotated[str | None, typer.Option(help="Where to listen (DHSCHED_DISPATCH_HOST); 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option(help="Port (DHSCHED_DISPATCH_PORT); 7400, and 0 is any.")] = None,
     name: Annotated[str | None, typer.Option(help="The replica's id (DHSCHED_DISPATCH_NAME); made up.")] = None,

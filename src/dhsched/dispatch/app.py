@@ -38,6 +38,7 @@ from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
 from dhsched.settings import DispatchSettings
 from dhsched.store.address import Address
 from dhsched.store.embedded import given_or_embedded
+from dhsched.store.eviction import refuse_eviction
 from dhsched.store.link import LinkSettings
 from dhsched.store.reads import Reads
 from dhsched.store.redis import RedisStore
@@ -78,6 +79,7 @@ async def open_context(
         link = LinkSettings(deadline_s=min(TRY_MAX_S, settings.deadline_s / 2), client_name="dhsched-dispatch")
         opening = RedisStore.open(address, cell=settings.cell, settings=link, limits=limits)
         store = await stack.enter_async_context(await opening)
+        await refuse_eviction(store.link, allowed=settings.allow_eviction)
         reads = await stack.enter_async_context(await Reads.open(address, cell=settings.cell))
         fleet = Fleet(reads, settings)
         await fleet.start()

@@ -27,6 +27,7 @@ from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
 from dhsched.store.address import parse_address
 from dhsched.store.connect import LinkSettings
 from dhsched.store.controllers import ANNOUNCE_S, Controller, announce, withdraw
+from dhsched.store.eviction import refuse_eviction
 from dhsched.store.reads import Reads
 from dhsched.store.redis import RedisStore
 from dhsched.store.scripts import Script
@@ -83,6 +84,7 @@ async def open_infer(
         async def ready() -> Sequence[str]:
             return () if store.link.state == "connected" else ("the store cannot be reached",)
 
+        await refuse_eviction(store.link, allowed=settings.allow_eviction)
         ring = await open_ring(store.link, store.keys)
         service = Service(role="infer", instance=name, ready=ready, in_flight_max=settings.in_flight_max)
         service.gate = await stack.enter_async_context(open_gate(settings, ring))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dhsched.settings import ACCESS, INSECURE, KEY_RATE, TLS_CERT, TLS_KEY, bounded, check, free, one_of
+from dhsched.settings import ACCESS, ALLOW_EVICTION, INSECURE, KEY_RATE, TLS_CERT, TLS_KEY, bounded, check, free, one_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +16,7 @@ class InferSettings:
 
     store: str | None = free(None, "The store's URL; Dispatch must use the same one.", secret=True)
     cell: str = free("main", "The cell; one deployment is one cell.")
+    allow_eviction: bool = ALLOW_EVICTION
     host: str = free("127.0.0.1", "Where to listen.")
     port: int = bounded(7401, 0, 65535, "Where to listen; 0 takes any free port.")
     name: str = free("", "The controller's id, which no other running one may have; made up when empty.")

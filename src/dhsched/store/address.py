@@ -18,6 +18,9 @@ PLAIN_SCHEMES = ("redis", "valkey")
 TLS_SCHEMES = ("rediss", "valkeys")
 TLS_OPTIONS = ("ca", "cert", "key")
 
+ONE_HOST = "give the primary's alone, or one node of a cluster, which names the others"
+HOST = re.compile(r"[\w.:%-]+")  # A name or an address, also of IPv6 with its zone.
+
 # The kernel's sockaddr_un holds 108 bytes on Linux and 104 on macOS, with the closing zero.
 SOCKET_PATH_MAX_BYTES = 103
 
@@ -66,6 +69,9 @@ def parse_address(url: str) -> Address:
     """The address in `url`, or BadAddress, which says what is wrong with it."""
     try:
         parts = urlsplit(url)
+        hosts = parts.netloc.rpartition("@")[2]
+        if "," in hosts:
+            raise _bad(url, f"names several hosts ({hosts}): {ONE_HOST}")
         port = None if "#" in url else parts.port
     except ValueError:
         # Not what Python says about it: that may quote a piece of the password.
@@ -80,10 +86,13 @@ def parse_address(url: str) -> Address:
     options = _options(url, parts.query, allowed)
     if ("cert" in options) != ("key" in options):
         raise _bad(url, "must give cert and key together")
+    host = parts.hostname or "localhost"
+    if not HOST.fullmatch(host):
+        raise _bad(url, f"has a host that is none: {host!r}")
     user, password = _login(parts)
     return Address(
         scheme=parts.scheme,
-        host=parts.hostname or "localhost",
+        host=host,
         port=DEFAULT_PORT if port is None else port,
         db=_db(url, parts.path.strip("/")),
         user=user,
