@@ -84,7 +84,9 @@ async def open_infer(
             return () if store.link.state == "connected" else ("the store cannot be reached",)
 
         ring = await open_ring(store.link, store.keys)
-        service = Service(role="infer", instance=name, ready=ready, in_flight_max=settings.in_flight_max)
+        service = Service(
+            role="infer", instance=name, ready=ready, in_flight_max=settings.in_flight_max, body_s=settings.body_s
+        )
         service.gate = await stack.enter_async_context(open_gate(settings, ring))
         holder = Holder(store, settings.credit, name)
         metrics = Metrics(service.registry)
@@ -132,4 +134,6 @@ async def run_infer(
             say=listening,
             stop=served,
             tls=listener_tls(settings),
+            head_s=settings.head_s,
+            idle_s=settings.idle_s,
         )
