@@ -31,6 +31,7 @@ SHARED = frozenset(
     {
         *("store", "cell", "allow_eviction", "log_level", "log_json"),
         *("access", "insecure", "tls_cert", "tls_key", "tls_ca", "key_rate_per_s"),
+        *("head_s", "body_s", "idle_s"),
     }
 )
 ROLES = ("dispatch", "infer", "worker", "room")
@@ -64,6 +65,9 @@ TLS_CERT = free("", "A PEM file with the certificate and its chain: the listener
 TLS_KEY = free("", "A PEM file with the certificate's key.")
 TLS_CA = free("", "A PEM file with the authority of the servers' certificates, beside the usual ones.")
 KEY_RATE = bounded(2_000, 0.1, 1e6, "Requests a second of one API key at one replica; a key may have its own limit.")
+HEAD_S = bounded(10, 0.1, 600, "From a new connection to the end of its first request's head; then it is closed.")
+BODY_S = bounded(10, 0.1, 600, "For a request's body to come; then 408 TIMEOUT.")
+IDLE_S = bounded(75, 1, 3600, "From an answer to the end of the next request's head; then the connection is closed.")
 """What several roles have. Under one name, several dataclasses may share a field."""
 
 
@@ -309,6 +313,9 @@ class DispatchSettings:
     tls_cert: str = TLS_CERT
     tls_key: str = TLS_KEY
     key_rate_per_s: float = KEY_RATE
+    head_s: float = HEAD_S
+    body_s: float = BODY_S
+    idle_s: float = IDLE_S
     log_level: str = one_of("info", ("debug", "info", "warning", "error"), "What is logged.")
     log_json: bool = free(False, "Logs as JSON lines.")
 

@@ -188,7 +188,7 @@ async def test_a_replica_that_misses_something_is_not_ready() -> None:
 def test_the_document_has_every_problem_of_an_endpoint() -> None:
     described = document("t", "1", ENDPOINTS)
     responses = described["paths"]["/things"]["post"]["responses"]
-    assert sorted(responses) == ["201", "400", "401", "403", "413", "429", "500", "503"]
+    assert sorted(responses) == ["201", "400", "401", "403", "408", "413", "429", "500", "503"]
     codes = responses["503"]["content"]["application/problem+json"]["schema"]["allOf"][1]["properties"]["code"]["enum"]
     assert codes == ["BUSY", "FULL", "STORE_UNAVAILABLE"]
     assert described["components"]["schemas"]["Thing"]["additionalProperties"] is False

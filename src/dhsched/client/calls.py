@@ -14,7 +14,7 @@ import msgspec
 from dhsched.access.minting import Minter, find_key
 from dhsched.errors import BadAddress, DhschedError
 
-AGAIN = frozenset({"STORE_UNAVAILABLE", "BUSY", "NOT_READY", "INTERNAL", "STARTING", "RATE_LIMITED"})
+AGAIN = frozenset({"STORE_UNAVAILABLE", "BUSY", "NOT_READY", "INTERNAL", "STARTING", "RATE_LIMITED", "TIMEOUT"})
 """Refusals that pass by themselves. FULL is not one of them: `wait_s` of a create waits for room, in line."""
 BACKOFF_FIRST_S = 0.05
 BACKOFF_MAX_S = 2.0

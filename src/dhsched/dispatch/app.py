@@ -66,6 +66,8 @@ async def run_dispatch(settings: DispatchSettings, stop: asyncio.Event, say: Cal
             say=say,
             stop=stop,
             tls=listener_tls(settings),
+            head_s=settings.head_s,
+            idle_s=settings.idle_s,
         )
 
 
@@ -100,7 +102,9 @@ def make_context(
         return await missing(context)
 
     name = check_id(settings.name or f"d-{secrets.token_hex(4)}", "name")
-    service = Service(role="dispatch", instance=name, ready=ready, in_flight_max=settings.in_flight_max)
+    service = Service(
+        role="dispatch", instance=name, ready=ready, in_flight_max=settings.in_flight_max, body_s=settings.body_s
+    )
     line = RoomLine(settings.waiting_max)
     fleet.on_refresh.append(lambda: line.wake(fleet.free_slots()))
     context = DispatchContext(

@@ -21,6 +21,7 @@ from dhsched.dispatch.context import DispatchContext
 from dhsched.errors import StoreError
 from dhsched.store.event_log import Logged, Value, events_after, last_events
 from dhsched.web import Asked, Endpoint, HeaderParameter, Problem
+from dhsched.web.server import tell
 
 FOLLOWERS_MAX = 64  # Streams open at once on one replica.
 LOOK_S = 0.3  # Between two readings of the log for a follower.
@@ -121,10 +122,10 @@ class EventFeed:
             said_at = loop.time()
             while not self.context.service.stopping:
                 for each in found:
-                    await response.write(encoded(each))
+                    await tell(response, encoded(each), asked.request)
                     after, said_at = each.id, loop.time()
                 if loop.time() - said_at >= KEEP_ALIVE_S:
-                    await response.write(b": still here\n\n")
+                    await tell(response, b": still here\n\n", asked.request)
                     said_at = loop.time()
                 if len(found) < PAGE:
                     await asyncio.sleep(LOOK_S)

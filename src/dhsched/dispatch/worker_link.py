@@ -58,6 +58,7 @@ log = structlog.get_logger(__name__)
 PATH = "/v1/workers/link"
 LOOK_S = 0.1  # Between two looks whether this replica is stopping.
 CONTROLLERS_S = 1.0  # Between two readings of where the controllers are.
+HELLO_S = 5.0  # For a new link to say who it is; then it is closed.
 GOODBYE_S = 1.0  # For the last message to a Worker.
 CLAIMS_S = 10.0  # For which a Worker's word about lost history counts.
 SLOTS_SPARE = 64  # Slots that a report may name beside twice the Worker's capacity; one with more ends the link.
@@ -114,10 +115,13 @@ class WorkerLinks:
     async def _listen(self, socket: web.WebSocketResponse, link: WorkerLink) -> None:
         while not link.over:
             hearing = asyncio.ensure_future(socket.receive())
-            await asyncio.wait((hearing, link.left), return_when=asyncio.FIRST_COMPLETED)
+            wait_s = None if link.boot is not None else HELLO_S
+            done, _ = await asyncio.wait((hearing, link.left), timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
             if not hearing.done():
                 hearing.cancel()
                 await asyncio.gather(hearing, return_exceptions=True)
+                if not done:
+                    link.outbox.put(said_of(BadToken(f"no register or resume within {HELLO_S:g} s")))
                 return
             message = hearing.result()
             if message.type is not WSMsgType.BINARY:

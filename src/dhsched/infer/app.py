@@ -86,7 +86,9 @@ async def open_infer(
 
         await refuse_eviction(store.link, allowed=settings.allow_eviction)
         ring = await open_ring(store.link, store.keys)
-        service = Service(role="infer", instance=name, ready=ready, in_flight_max=settings.in_flight_max)
+        service = Service(
+            role="infer", instance=name, ready=ready, in_flight_max=settings.in_flight_max, body_s=settings.body_s
+        )
         service.gate = await stack.enter_async_context(open_gate(settings, ring))
         holder = Holder(store, settings.credit, name)
         metrics = Metrics(service.registry)
@@ -134,4 +136,6 @@ async def run_infer(
             say=listening,
             stop=served,
             tls=listener_tls(settings),
+            head_s=settings.head_s,
+            idle_s=settings.idle_s,
         )

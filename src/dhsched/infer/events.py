@@ -22,6 +22,7 @@ from dhsched.errors import DhschedError, StoreError
 from dhsched.infer.context import InferContext
 from dhsched.ownership.state import Row
 from dhsched.web import Problem, caller_of, problem_from
+from dhsched.web.server import tell
 
 KEEP_ALIVE_S = 10.0
 FIELDS = (
@@ -101,18 +102,18 @@ async def watch(
 ) -> web.StreamResponse:
     """Say what changes until the live has ended, or the watcher or this controller leaves."""
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
-    await response.prepare(request)
     loop = asyncio.get_running_loop()
     before, now, said_at = Look(), first, loop.time()
     try:
+        await response.prepare(request)
         while True:
             for event, data in changes(before, now):
-                await response.write(encoded(event, {"live_id": live_id, **data}))
+                await tell(response, encoded(event, {"live_id": live_id, **data}), request)
                 said_at = loop.time()
             if now.state == "ended" or context.service.stopping:
                 break
             if loop.time() - said_at >= KEEP_ALIVE_S:
-                await response.write(b": still here\n\n")
+                await tell(response, b": still here\n\n", request)
                 said_at = loop.time()
             before = now
             await asyncio.sleep(context.settings.watch_s)

@@ -5,7 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dhsched.settings import ACCESS, ALLOW_EVICTION, INSECURE, KEY_RATE, TLS_CERT, TLS_KEY, bounded, check, free, one_of
+from dhsched.settings import (
+    ACCESS,
+    ALLOW_EVICTION,
+    BODY_S,
+    HEAD_S,
+    IDLE_S,
+    INSECURE,
+    KEY_RATE,
+    TLS_CERT,
+    TLS_KEY,
+    bounded,
+    check,
+    free,
+    one_of,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +51,9 @@ class InferSettings:
     tls_cert: str = TLS_CERT
     tls_key: str = TLS_KEY
     key_rate_per_s: float = KEY_RATE
+    head_s: float = HEAD_S
+    body_s: float = BODY_S
+    idle_s: float = IDLE_S
     log_level: str = one_of("info", ("debug", "info", "warning", "error"), "What is logged.")
     log_json: bool = free(False, "Logs as JSON lines.")
 

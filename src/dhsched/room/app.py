@@ -43,7 +43,9 @@ async def open_room(settings: RoomSettings) -> AsyncIterator[Room]:
             return await rooms.upstream.reachable()
 
         name = check_id(settings.name or f"r-{secrets.token_hex(4)}", "name")
-        service = Service(role="room", instance=name, ready=ready, in_flight_max=settings.in_flight_max)
+        service = Service(
+            role="room", instance=name, ready=ready, in_flight_max=settings.in_flight_max, body_s=settings.body_s
+        )
         watch(service, rooms)
         raw = [*publish.routes(rooms), *whep.routes(rooms), *viewing.page_routes()]
         app = make_app(service, viewing.endpoints(rooms), raw)
@@ -80,4 +82,6 @@ async def run_room(settings: RoomSettings, stop: asyncio.Event, *, say: Callable
             say=say,
             stop=stop,
             tls=listener_tls(settings),
+            head_s=settings.head_s,
+            idle_s=settings.idle_s,
         )

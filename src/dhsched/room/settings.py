@@ -7,7 +7,20 @@ from ipaddress import ip_address
 from typing import ClassVar
 
 from dhsched.errors import BadSetting
-from dhsched.settings import TLS_CA, TLS_CERT, TLS_KEY, bounded, check, free, is_loopback, one_of, shown_key
+from dhsched.settings import (
+    BODY_S,
+    HEAD_S,
+    IDLE_S,
+    TLS_CA,
+    TLS_CERT,
+    TLS_KEY,
+    bounded,
+    check,
+    free,
+    is_loopback,
+    one_of,
+    shown_key,
+)
 from dhsched.types import check_id
 
 
@@ -45,6 +58,9 @@ class RoomSettings:
     tls_cert: str = TLS_CERT
     tls_key: str = TLS_KEY
     tls_ca: str = TLS_CA
+    head_s: float = HEAD_S
+    body_s: float = BODY_S
+    idle_s: float = IDLE_S
     log_level: str = one_of("info", ("debug", "info", "warning", "error"), "What is logged.")
     log_json: bool = free(False, "Logs as JSON lines.")
 

@@ -23,7 +23,7 @@ from dhsched.room.packets import AUDIO, VIDEO
 from dhsched.room.rooms import Rooms
 from dhsched.room.tracks import KIND, Forward, answer_keyframe_requests
 from dhsched.types import check_id
-from dhsched.web import Problem
+from dhsched.web import Problem, body_in_time
 from dhsched.web.server import refuse
 
 log = structlog.get_logger(__name__)
@@ -46,7 +46,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 def routes(rooms: Rooms) -> list[web.RouteDef]:
     async def post(request: web.Request) -> web.Response:
         live_id = check_id(request.match_info["live_id"], "live_id")
-        offer = await read_offer(request)
+        offer = await body_in_time(read_offer(request), rooms.settings.body_s)
         rooms.check_viewers()
         rooms.connecting += 1
         try:

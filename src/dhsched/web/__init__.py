@@ -10,6 +10,7 @@ A handler is given an `Asked` with its path, query and body decoded, and returns
 refuses it raises as a `Problem`. Routes and `/openapi.json` come from the same list, so they cannot disagree.
 """
 
+from dhsched.web.deadlines import body_in_time
 from dhsched.web.endpoints import Asked, Endpoint, Flag, HeaderParameter, Id, NoBody, Reply, WorkerId, is_set
 from dhsched.web.gates import listener_tls, open_gate
 from dhsched.web.minting import MINT
@@ -31,6 +32,7 @@ __all__ = [
     "Reply",
     "Service",
     "WorkerId",
+    "body_in_time",
     "caller_of",
     "document",
     "is_set",

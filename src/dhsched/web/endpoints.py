@@ -15,6 +15,7 @@ import msgspec
 from aiohttp import web
 
 from dhsched.access.callers import OPEN, Caller
+from dhsched.web.deadlines import body_in_time
 from dhsched.web.problems import PROBLEMS, Problem
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class Endpoint:
         """Its own problems and those that every endpoint can meet."""
         common = {"BAD_REQUEST", "BUSY", "STORE_UNAVAILABLE", "INTERNAL"}
         access = {"UNAUTHORIZED", "FORBIDDEN", "RATE_LIMITED"}
-        return sorted({*self.problems, *common, *access, *(["TOO_LARGE"] if self.body is not None else [])})
+        return sorted({*self.problems, *common, *access, *(["TIMEOUT", "TOO_LARGE"] if self.body is not None else [])})
 
 
 def is_set(flag: Flag) -> bool:
@@ -138,15 +139,15 @@ class Decode:
         for name, kind in self._headers:
             if name in request.headers:
                 parameters_header(name, kind, request.headers[name])
-        body = None if self._body is None else await self._decode_body(request, self._body)
+        body = None if self._body is None else await self._decode_body(request, self._body, service.body_s)
         return Asked(request, path, query, body, request_id, service, caller)
 
-    async def _decode_body(self, request: web.Request, decoder: msgspec.json.Decoder[Any]) -> Any:
+    async def _decode_body(self, request: web.Request, decoder: msgspec.json.Decoder[Any], body_s: float) -> Any:
         # Refused by its announced size before it is read; a body without one is cut off while it is read.
         if (request.content_length or 0) > BODY_BYTES_MAX:
             raise too_large(request.content_length or 0)
         try:
-            raw = await request.read()
+            raw = await body_in_time(request.read(), body_s)
         except web.HTTPRequestEntityTooLarge as error:
             raise too_large(BODY_BYTES_MAX + 1) from error
         if not raw and self._empty_body is not None:

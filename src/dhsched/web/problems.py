@@ -42,6 +42,7 @@ PROBLEMS: dict[str, Kind] = {
     "FORBIDDEN": Kind(403, "The key or token does not allow this"),
     "NOT_FOUND": Kind(404, "There is no such thing"),
     "METHOD": Kind(405, "The method is not allowed here"),
+    "TIMEOUT": Kind(408, "The body did not come in time"),
     "CLOSING": Kind(409, "The live takes no more input"),
     "CONFLICT": Kind(409, "The id is taken with other parameters"),
     "DRAINING": Kind(409, "The Worker is draining"),
@@ -99,7 +100,10 @@ class Problem(DhschedError):
             headers["WWW-Authenticate"] = "Bearer"
         if request_id:
             headers["X-Request-Id"] = request_id
-        return web.Response(status=self.kind.status, body=msgspec.json.encode(self.document()), headers=headers)
+        response = web.Response(status=self.kind.status, body=msgspec.json.encode(self.document()), headers=headers)
+        if self.code == "TIMEOUT":
+            response.force_close()  # What is left of the body would be taken for the next request.
+        return response
 
 
 def problem_from(error: Exception) -> Problem | None:

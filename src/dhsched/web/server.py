@@ -29,7 +29,9 @@ import dhsched
 from dhsched.access.callers import OPEN, Caller
 from dhsched.access.gate import TENANT_HEADER, Gate, for_tenant
 from dhsched.errors import BadId, DhschedError
+from dhsched.outbox import SEND_MAX_S, abort
 from dhsched.types import check_id
+from dhsched.web.deadlines import HeadDeadline
 from dhsched.web.endpoints import BODY_BYTES_MAX, Decode, Endpoint, Reply
 from dhsched.web.openapi import document
 from dhsched.web.problems import Problem, problem_from
@@ -40,6 +42,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # When each series b
 
 JSON = "application/json"
 WORTH_LOGGING = frozenset({"INTERNAL", "STORE_UNAVAILABLE", "STORE_FULL"})
+LINGER_S = 2.0  # For the rest of a body that nobody reads, so that its sender can read why.
 SECONDS_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
@@ -51,6 +54,7 @@ class Service:
     instance: str
     ready: Callable[[], Awaitable[Sequence[str]]]
     in_flight_max: int = 512
+    body_s: float = 10.0
     gate: Gate | None = None
     """None where access is open."""
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
@@ -179,13 +183,15 @@ def _wrap(
         began = time.perf_counter()
         request_id = service.request_id(request)
         try:
-            # Before it counts as in flight: who has no token must not take the place of those who have.
+            # Before it counts as in flight: who has no token, or has not yet sent what he asks, must not take the
+            # place of those who have.
             caller = await service.admit(request, endpoint.name)
+            refuse_when_busy(service)
+            asked = await decode(request, request_id, service, caller)
+            refuse_when_busy(service)
             service.in_flight += 1
             try:
-                if service.in_flight > service.in_flight_max:
-                    raise busy(service)
-                answered = await handler(await decode(request, request_id, service, caller))
+                answered = await handler(asked)
                 if isinstance(answered, web.StreamResponse):
                     return answered  # It was streamed, for as long as somebody listened: no duration to compare.
                 response = respond(answered, request_id)
@@ -230,14 +236,25 @@ def refuse(error: Exception, request_id: str, endpoint: str) -> web.Response:
     return problem.response(request_id)
 
 
-def busy(service: Service) -> Problem:
-    return Problem(
-        "BUSY",
-        f"replica {service.instance} has {service.in_flight - 1} requests in flight, at most {service.in_flight_max} "
-        "are taken; try again later, or another replica",
-        in_flight=service.in_flight - 1,
-        in_flight_max=service.in_flight_max,
-    )
+def refuse_when_busy(service: Service) -> None:
+    if service.in_flight >= service.in_flight_max:
+        raise Problem(
+            "BUSY",
+            f"replica {service.instance} has {service.in_flight} requests in flight, at most {service.in_flight_max} "
+            "are taken; try again later, or another replica",
+            in_flight=service.in_flight,
+            in_flight_max=service.in_flight_max,
+        )
+
+
+async def tell(response: web.StreamResponse, data: bytes, request: web.Request) -> None:
+    """Write to a response that stays open; a peer that takes nothing for SEND_MAX_S is disconnected."""
+    try:
+        async with asyncio.timeout(SEND_MAX_S):
+            await response.write(data)
+    except TimeoutError:
+        abort(request.transport)
+        raise ConnectionResetError(f"the peer took nothing for {SEND_MAX_S:g} s") from None
 
 
 # -- what every role serves
@@ -303,23 +320,40 @@ async def serve(
     say: Callable[[str], None] | None = None,
     stop: asyncio.Event | None = None,
     tls: ssl.SSLContext | None = None,
+    head_s: float = 10.0,
+    idle_s: float = 75.0,
 ) -> None:
-    """Serve until `stop` is set; then refuse new connections and give what is in flight `stop_s` to finish."""
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=stop_s, handle_signals=False)
+    """Serve until `stop` is set; then refuse new connections and give what is in flight `stop_s` to finish.
+
+    For `head_s` and `idle_s` see deadlines.py.
+    """
+    kept_open = {"keepalive_timeout": idle_s, "lingering_time": LINGER_S}
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=stop_s, handle_signals=False, **kept_open)
     await runner.setup()
+    listener: asyncio.Server | None = None
     try:
-        site = web.TCPSite(runner, host, port, backlog=1024, ssl_context=tls)
+        make = runner.server
+        assert make is not None
         try:
-            await site.start()
+            listener = await asyncio.get_running_loop().create_server(
+                lambda: HeadDeadline(make(), head_s),
+                host,
+                port,
+                backlog=1024,
+                ssl=tls,
+                ssl_handshake_timeout=head_s if tls else None,
+            )
         except OSError as error:
             why = error.strerror or error
             raise DhschedError(
                 f"cannot listen on {host}:{port} ({why}): choose another port, or stop what has it"
             ) from error
         if say is not None:
-            say(f"{'https' if tls else 'http'}://{host}:{runner.addresses[0][1]}")
+            say(f"{'https' if tls else 'http'}://{host}:{listener.sockets[0].getsockname()[1]}")
         await (stop or asyncio.Event()).wait()
     finally:
+        if listener is not None:
+            listener.close()
         await runner.cleanup()
 
 

@@ -1,0 +1,68 @@
+"""Deadlines for what a peer has to send, so that one who sends slowly, or nothing, holds no place for long.
+
+    head_s      from a new connection, and its TLS handshake, to the end of its first request's head
+    body_s      for a request's body; until it is there the request does not count as in flight
+    idle_s      from an answer to the end of the next request's head, on a connection that is kept open
+
+A head that is late has its connection closed, a body that is late is answered 408 TIMEOUT. WebSockets ask a silent
+peer whether it is there (heartbeats), and where a first message is due they have a deadline of their own for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar, cast
+
+from dhsched.web.problems import Problem
+
+END_OF_HEAD = b"\r\n\r\n"
+T = TypeVar("T")
+
+
+class HeadDeadline(asyncio.Protocol):
+    """Stands before the protocol of a new connection until its first head has come; then it is out of the way."""
+
+    def __init__(self, served: asyncio.Protocol, head_s: float) -> None:
+        self._served = served
+        self._head_s = head_s
+        self._seen = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._timer = asyncio.get_running_loop().call_later(self._head_s, self._transport.abort)
+        self._served.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        seen = self._seen + data
+        if END_OF_HEAD in seen:
+            self._timer.cancel()
+            self._transport.set_protocol(self._served)
+        self._seen = seen[1 - len(END_OF_HEAD) :]
+        self._served.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._served.eof_received()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._timer.cancel()
+        self._served.connection_lost(error)
+
+    def pause_writing(self) -> None:
+        self._served.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._served.resume_writing()
+
+
+async def body_in_time(reading: Awaitable[T], body_s: float) -> T:
+    """What `reading` makes of a body, if all of it comes in time."""
+    try:
+        async with asyncio.timeout(body_s):
+            return await reading
+    except TimeoutError:
+        raise Problem(
+            "TIMEOUT", f"the body was not there after {body_s:g} s; send it at once, or less of it", body_s=body_s
+        ) from None
+    except ConnectionError:
+        raise Problem("TIMEOUT", "the caller hung up before its body was there") from None
