@@ -42,7 +42,7 @@ def config(
     if role is not None and role not in known:
         raise BadSetting(f"there is no role {role}{nearest(role, known)}")
     rows = [row for name in ([role] if role else known) for row in rows_of(known[name], config, alone=role is not None)]
-    show(rows, json, COLUMNS, rows)
+    show(rows, json, COLUMNS, rows, least=())
 
 
 def rows_of(kind: Any, file: Path | None, *, alone: bool) -> list[dict[str, Any]]:

@@ -29,4 +29,11 @@ def dead_letters(
         show({"live_id": live_id, "dropped": drop}, json)
         return
     document = server.call("GET", "lives", live_id, "dead-letters")
-    show(document, json, ("id", "kind", "boundary", "text"), document["items"])
+    show(
+        document,
+        json,
+        ("id", "kind", "boundary", "text"),
+        document["items"],
+        least=("boundary", "kind", "text"),
+        cut="text",
+    )

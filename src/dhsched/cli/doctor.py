@@ -20,7 +20,8 @@ from urllib.parse import urlsplit
 import typer
 
 from dhsched.cli.live_input import INFER, INFER_DEFAULT
-from dhsched.cli.remote import URL, Json, Url, table
+from dhsched.cli.remote import URL, Json, Url
+from dhsched.cli.tables import table
 from dhsched.errors import DhschedError
 
 CLOCK_WARN_S = 1.0
@@ -55,7 +56,8 @@ def doctor(
     if json:
         typer.echo(json_.dumps([asdict(finding) for finding in findings], indent=2))
     else:
-        table(("check", "state", "found"), [[each.check, each.state, each.found] for each in findings])
+        rows = [[each.check, each.state, each.found] for each in findings]
+        table(("check", "state", "found"), rows, least=())
         for each in findings:
             if each.remedy:
                 typer.echo(f"{each.check}: {each.remedy}")

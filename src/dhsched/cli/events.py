@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from dhsched.cli.live_input import server_sent
-from dhsched.cli.remote import URL, Json, Url, client, moment, show, text
+from dhsched.cli.remote import URL, Json, Url, client, show
+from dhsched.cli.tables import moment, one_line, text
 from dhsched.errors import DhschedError
 
 COLUMNS = ("time", "kind", "worker", "live", "numbers")
@@ -27,7 +28,8 @@ def events(
         asyncio.run(_follow(url, {"limit": str(limit), **({"after": after} if after else {})}, json))
         return
     document = client(url).call("GET", "events", query={"limit": limit, "after": after})
-    show(document, json, COLUMNS, [row(event) for event in document["events"]])
+    rows = [row(event) for event in document["events"]]
+    show(document, json, COLUMNS, rows, least=("numbers",), cut="numbers")
 
 
 async def _follow(url: str, query: dict[str, str], json: bool) -> None:
@@ -48,4 +50,4 @@ def row(event: dict[str, Any]) -> dict[str, str]:
 
 def line(event: dict[str, Any]) -> str:
     told = row(event)
-    return "  ".join(told[column] for column in COLUMNS if told[column])
+    return one_line("  ".join(told[column] for column in COLUMNS if told[column]))

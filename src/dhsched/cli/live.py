@@ -6,13 +6,23 @@ from typing import Annotated, Any
 
 import typer
 
-from dhsched.cli.remote import URL, Json, Url, all_pages, client, clock, parse_object, show, table, text, took
+from dhsched.cli.remote import URL, Json, Url, all_pages, client, parse_object, show
+from dhsched.cli.tables import clock, table, text, took
 
 app = typer.Typer(help="Lives: create, find, move, end.", no_args_is_help=True)
 
 LiveId = Annotated[str, typer.Argument(help="The live's id.")]
 ROOM_DEFAULT = "http://127.0.0.1:7402"
 COLUMNS = ("live_id", "digital_id", "state", "worker", "epoch", "active", "pending", "cause")
+LEAST = (
+    "cause",
+    "active",
+    "epoch",
+    "digital_id",
+    "pending",
+    "worker",
+    "state",
+)  # The first to go on a narrow terminal.
 
 
 @app.command()
@@ -68,7 +78,7 @@ def ls(
     """Lives by name."""
     query = {"state": state, "worker": worker, "pool": pool, "digital_id": digital_id}
     rows = all_pages(url, "lives", "lives", query, limit)
-    show(rows, json, COLUMNS, rows)
+    show(rows, json, COLUMNS, rows, least=LEAST)
 
 
 @app.command()

@@ -12,13 +12,14 @@ app = typer.Typer(help="Pools: list, look at, put, remove.", no_args_is_help=Tru
 
 Name = Annotated[str, typer.Argument(help="The Pool's name.")]
 COLUMNS = ("name", "priority", "gpu_class", "region", "labels", "workers", "placeable", "load", "capacity")
+LEAST = ("labels", "region", "gpu_class", "priority", "placeable", "workers", "capacity", "load")
 
 
 @app.command()
 def ls(json: Json = False, url: Url = URL) -> None:
     """Every Pool."""
     document = client(url).call("GET", "pools")
-    show(document, json, COLUMNS, [{**pool["config"], **pool} for pool in document["pools"]])
+    show(document, json, COLUMNS, [{**pool["config"], **pool} for pool in document["pools"]], least=LEAST)
 
 
 @app.command()

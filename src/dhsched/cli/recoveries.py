@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from dhsched.cli.remote import URL, Json, Url, all_pages, moment, show
+from dhsched.cli.remote import URL, Json, Url, all_pages, show
+from dhsched.cli.tables import moment
 
 COLUMNS = ("live_id", "why", "source", "epoch", "since", "tries", "next_look", "waiting_since", "waiting_for")
 

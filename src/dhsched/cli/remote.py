@@ -1,4 +1,4 @@
-"""What the verbs that talk to a server share: its address, `--json`, tables.
+"""What the verbs that talk to a server share: its address, `--json`, pages.
 
 Exit codes: 0 done; 1 refused or not reachable, with one sentence on standard error that ends with the problem's code;
 2 the command line itself is wrong.
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json as json_
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
 from dhsched.cli.server import DEFAULT_URL, Server
+from dhsched.cli.tables import readable, table, text
 from dhsched.errors import BadValue
 
 Url = Annotated[
@@ -28,51 +28,22 @@ def client(url: str) -> Server:
     return Server(url)
 
 
-def show(document: Any, as_json: bool, columns: Sequence[str] = (), rows: Sequence[Mapping[str, Any]] = ()) -> None:
+def show(
+    document: Any,
+    as_json: bool,
+    columns: Sequence[str] = (),
+    rows: Sequence[Mapping[str, Any]] = (),
+    *,
+    least: Sequence[str] | None = None,
+    cut: str = "",
+) -> None:
     """A document as JSON; else as a table of `columns`, or as names and values where there is one thing only."""
     if as_json:
         typer.echo(json_.dumps(document, indent=2))
     elif columns:
-        table(columns, [[text(row.get(column)) for column in columns] for row in rows])
+        table(columns, [[text(row.get(column)) for column in columns] for row in rows], least=least, cut=cut)
     else:
-        table(("", ""), [[name, text(value)] for name, value in document.items()])
-
-
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Plain columns: they survive a pipe and a narrow terminal."""
-    from rich.console import Console  # Late: rich takes longer to load than the call takes.
-    from rich.table import Table
-
-    made = Table(box=None, show_header=any(columns), pad_edge=False)
-    for column in columns:
-        made.add_column(column.upper().replace("_", " "), overflow="fold")
-    for row in rows:
-        made.add_row(*row)
-    Console(soft_wrap=False, highlight=False, markup=False).print(made)
-
-
-def moment(at_ms: int) -> str:
-    """A time of the store as a person reads it."""
-    if not at_ms:
-        return "-"
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
-
-
-def clock(at_ms: int) -> str:
-    """The time of day alone, where the day is clear."""
-    return moment(at_ms).partition(" ")[2] or "-"
-
-
-def took(ms: int | None) -> str:
-    return "-" if ms is None else f"{ms:,} ms"
-
-
-def text(value: Any) -> str:
-    if value is None or value == "":
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return json_.dumps(value) if isinstance(value, (dict, list)) else str(value)
+        table(("", ""), [[name, text(value)] for name, value in readable(document).items()])
 
 
 def parse_object(given: str, what: str) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from dhsched.cli.remote import URL, Json, Url, all_pages, client, table
+from dhsched.cli.remote import URL, Json, Url, all_pages, client
+from dhsched.cli.tables import table
 from dhsched.errors import BadValue
 from dhsched.placement import POLICIES
 from dhsched.simulate import Plan, Result, plan_of, read_plan, simulate, workload_of

@@ -13,8 +13,9 @@ from typing import Annotated, Any, TypeVar, get_args
 import typer
 
 from dhsched.access.callers import ANY, TENANT, Role
-from dhsched.cli.remote import URL, Json, Url, client, moment, show
+from dhsched.cli.remote import URL, Json, Url, client, show
 from dhsched.cli.server import Server
+from dhsched.cli.tables import day
 from dhsched.errors import BadValue, DhschedError
 
 app = typer.Typer(help="API keys and tokens: create, list, revoke, mint, rotate.", no_args_is_help=True)
@@ -61,7 +62,7 @@ def create(
 def ls(json: Json = False, url: Url = URL, store: Store = None, cell: Cell = "main") -> None:
     """Every API key, without its secret."""
     found = at_store(store, cell, _list) if store else client(url).call("GET", "keys")
-    rows = [{**row, "created": moment(row["created_at_ms"])[:10]} for row in found["keys"]]
+    rows = [{**row, "created": day(row["created_at_ms"])} for row in found["keys"]]
     show(found, json, COLUMNS, rows)
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 WORKERS_SHOWN = 20
 RECOVERIES_SHOWN = 10
 BAR = 20  # Columns of a waterline.
+PIPE_COLUMNS = 1_000  # Of a line that no terminal shows: so that nothing is folded.
+IDS = ("pool", "worker", "live")  # Columns that are never folded.
 RATES = {
     "creates/s": ("dhsched_places_total", {"because": "create", "outcome": "Committed"}),
     "recoveries/s": ("dhsched_places_total", {"because": "recover", "outcome": "Committed"}),
@@ -58,6 +60,8 @@ def top(
     from rich.live import Live as Screen
 
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=PIPE_COLUMNS)
     if once or not console.is_terminal:
         console.print(shown(first, None))
         return
@@ -127,10 +131,12 @@ def _rates(now: Look, before: Look | None) -> str:
 
 def _table(title: str, *columns: str) -> Table:
     from rich.table import Table
+    from rich.text import Text
 
-    made = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    heading = Text(title, style="table.title", no_wrap=True, overflow="ignore")  # A narrow table must not fold it.
+    made = Table(title=heading, title_justify="left", box=None, pad_edge=False)
     for column in columns:
-        made.add_column(column.upper())
+        made.add_column(column.upper(), no_wrap=column in IDS)
     return made
 
 

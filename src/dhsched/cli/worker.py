@@ -90,7 +90,7 @@ def show_drain(document: dict[str, Any], json: bool) -> None:
     if not json:
         show({name: value for name, value in document.items() if name != "details"}, False)
     if json or document["details"]:
-        show(document, json, SHOWN, document["details"])
+        show(document, json, SHOWN, document["details"], cut="why")
 
 
 def until_empty(url: str, worker: str, document: dict[str, Any], *, quiet: bool) -> dict[str, Any]:

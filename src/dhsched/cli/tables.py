@@ -1,0 +1,180 @@
+"""The one table of all verbs, and values as people read them.
+
+In a pipe every column is printed whole, one line for each row, so that grep and awk find what there is. On a terminal
+the columns that matter least are left out until the rest fits its width, and a line below names them. An id is never
+broken or cut: if even the columns that must stay are too wide, the terminal wraps the line and the text stays whole.
+"""
+
+from __future__ import annotations
+
+import json as json_
+import os
+import sys
+import unicodedata
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import typer
+
+GAP = "  "
+CUT_COLUMNS_MIN = 16  # A text shorter than this says too little: then its column is left out.
+_INSTANTS = ("at_ms", "since_ms")  # How the API's names of instants end; every other `_ms` is a duration.
+
+
+def table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, least: Sequence[str] | None = None, cut: str = ""
+) -> None:
+    """Print rows under their columns.
+
+    `least` names the columns that a narrow terminal may go without, the first one first; by default all but the first
+    column, from the right. `cut` names a column of free text, which is shortened before any column is left out.
+    """
+    cells = [[one_line(cell) for cell in row] for row in rows]
+    if any(columns):
+        cells.insert(0, [column.upper().replace("_", " ") for column in columns])
+    widths = [max((width_of(row[at]) for row in cells), default=0) for at in range(len(columns))]
+    screen = screen_columns() if any(columns) else None
+    kept, hint = _fit(list(columns), widths, screen, least, cut) if screen else ([*range(len(columns))], "")
+    for row in cells:
+        last = kept[-1]
+        line = [padded(shortened(row[at], widths[at]), 0 if at == last else widths[at]) for at in kept]
+        typer.echo(GAP.join(line).rstrip())
+    if hint:
+        typer.echo(hint, err=True)
+
+
+def _fit(
+    columns: list[str], widths: list[int], screen: int, least: Sequence[str] | None, cut: str
+) -> tuple[list[int], str]:
+    """The columns that are shown, and what is said about the others. The width of `cut` is changed in place."""
+    kept = list(range(len(columns)))
+    going = [columns.index(name) for name in (columns[:0:-1] if least is None else least)]
+    shortened_column = ""
+
+    def over() -> int:
+        return sum(widths[at] for at in kept) + len(GAP) * (len(kept) - 1) - screen
+
+    if cut and over() > 0:
+        at = columns.index(cut)
+        left = widths[at] - over()
+        if left >= CUT_COLUMNS_MIN:
+            widths[at], shortened_column = left, cut
+    for at in going:
+        if over() <= 0:
+            break
+        kept.remove(at)
+    gone = [columns[at] for at in range(len(columns)) if at not in kept]
+    said = [f"not shown: {', '.join(gone)}"] if gone else []
+    said += [f"shortened: {shortened_column}"] if shortened_column and shortened_column not in gone else []
+    words = "; ".join(said).replace("_", " ")
+    return kept, f"({words}; --json or a pipe, like | less -S, shows everything)" if said else ""
+
+
+def screen_columns() -> int | None:
+    """The width of the terminal that we print to; None where it is no terminal."""
+    if not sys.stdout.isatty():
+        return None
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given) > 0:
+        return int(given)
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or None
+    except OSError:
+        return None
+
+
+# -- cells
+
+
+def one_line(text: str) -> str:
+    """The text without what would move a terminal's cursor: a name or an input may hold anything."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def width_of(text: str) -> int:
+    """How many columns of a terminal the text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in text
+    )
+
+
+def padded(text: str, width: int) -> str:
+    return text + " " * (width - width_of(text))
+
+
+def shortened(text: str, width: int) -> str:
+    """The text, or as much of its beginning as fits in `width` columns with an ellipsis."""
+    if width_of(text) <= width:
+        return text
+    while text and width_of(text) >= width:
+        text = text[:-1]
+    return text + "…"
+
+
+# -- values
+
+
+def text(value: Any) -> str:
+    if value is None or value == "" or value == []:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return ", ".join(value)
+    return json_.dumps(readable(value), ensure_ascii=False) if isinstance(value, (dict, list)) else str(value)
+
+
+def readable(value: Any) -> Any:
+    """The value with every time in it as a person reads it, under its name without the unit."""
+    if isinstance(value, list):
+        return [readable(each) for each in value]
+    if not isinstance(value, Mapping):
+        return value
+    made: dict[str, Any] = {}
+    for name, each in value.items():
+        number = isinstance(each, int) and not isinstance(each, bool)
+        if name.endswith(_INSTANTS) and number:
+            made[name.removesuffix("_ms")] = moment(each)
+        elif name.endswith("_ms") and (number or each is None):
+            made[name.removesuffix("_ms")] = took(each)
+        else:
+            made[name] = readable(each)
+    return made
+
+
+def moment(at_ms: int) -> str:
+    """A time of the store as a person reads it: on a terminal without the day when that is today. Always UTC."""
+    if not at_ms:
+        return "-"
+    at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    if not sys.stdout.isatty():
+        return at.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
+    today = at.date() == datetime.now(UTC).date()
+    return at.strftime("%H:%M:%SZ" if today else "%Y-%m-%d %H:%M:%SZ")
+
+
+def clock(at_ms: int) -> str:
+    """The time of day alone, where the day is clear."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%H:%M:%S.%f")[:-3] + "Z" if at_ms else "-"
+
+
+def day(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d") if at_ms else "-"
+
+
+def took(ms: int | None) -> str:
+    """A duration, with as many digits as matter."""
+    if ms is None:
+        return "-"
+    if ms < 1_000:
+        return f"{ms} ms"
+    seconds = ms / 1000
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
