@@ -103,7 +103,7 @@ class Fleet:
         return await self.serve(dispatch_app(context), self.dispatch)
 
     async def start_infer(self, **given: Any) -> asyncio.Event:
-        settings = InferSettings(store=self.store_url, port=0, **given)
+        settings = InferSettings(**{"store": self.store_url, "port": 0, **given})
         infer = await self._stack.enter_async_context(open_infer(settings, limits=self.limits))
         self.controllers.append(infer)
         stop = await self.serve(infer.app, self.infer)

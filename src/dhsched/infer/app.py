@@ -57,6 +57,7 @@ class Infer:
                 self.context.memory_share = await self.context.reads.memory_share()
             except StoreError as error:
                 log.warning("cannot announce this controller", why=str(error))
+                self.pulls.unavailable(error)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), ANNOUNCE_S)
         with contextlib.suppress(StoreError):

@@ -102,6 +102,11 @@ class PullText:
             peer.cancel()
             await hang_up(socket, sending, transport)
 
+    def unavailable(self, error: DhschedError) -> None:
+        """This controller does not reach the store: everybody may go where that is otherwise."""
+        for peer in self.peers:
+            peer.outbox.put(problem_of(error))
+
     def goodbye(self) -> None:
         """This controller is stopping: send everybody to another one."""
         for peer in self.peers:

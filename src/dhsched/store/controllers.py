@@ -35,7 +35,7 @@ class Controller:
 
 async def announce(link: Link, keys: Keys, controller: Controller) -> None:
     """Say that this controller is there."""
-    await link.run("announce", [keys.cell], [controller.entry, FORGET_MS])
+    await link.run("announce", [keys.cell], [controller.entry, FORGET_MS], deadline_s=ANNOUNCE_S)
 
 
 async def withdraw(link: Link, keys: Keys, controller: Controller) -> None:

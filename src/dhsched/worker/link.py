@@ -51,6 +51,7 @@ CLOSE_S = 0.5  # For a replica to say goodbye; one that is frozen will not.
 BACKOFF_S = 0.2  # Between two replicas; doubled after each round of them, up to:
 BACKOFF_MAX_S = 2.0
 UNAUTHORIZED = "UNAUTHORIZED"
+ANSWER_GAP_MAX_S = 2 * REPORT_S  # Between two answers; past it, reports count as not answered.
 
 
 class Listener(Protocol):
@@ -102,6 +103,7 @@ class DispatchLink:
         self._drain_by: float | None = None  # Asked to be drained, and until when; infinity for no deadline.
         self._exit = False
         self._heard_at = asyncio.get_running_loop().time()
+        self._answered_since: float | None = None
 
     # -- for the agent
 
@@ -119,6 +121,13 @@ class DispatchLink:
     def silent_s(self) -> float:
         """How long no replica has answered a report."""
         return asyncio.get_running_loop().time() - self._heard_at
+
+    @property
+    def answered_s(self) -> float:
+        """For how long every report has been answered, so for how long Dispatch has reached the store."""
+        if self._answered_since is None or self.silent_s > ANSWER_GAP_MAX_S:
+            return 0.0
+        return asyncio.get_running_loop().time() - self._answered_since
 
     def exit(self) -> None:
         """Every runtime is gone: say so. `boot.exited` is set when the store knows."""
@@ -268,11 +277,13 @@ class DispatchLink:
         if said.code == UNAUTHORIZED:
             # Our token is worth nothing any more: neither is this boot.
             self._boot.gone.set()
-        self._asked_at = None
+        self._asked_at = self._answered_since = None
         return False
 
     def _reported(self, said: Reported) -> None:
         listener = self._listener
+        if not self.answered_s:
+            self._answered_since = asyncio.get_running_loop().time()
         self._asked_at = None
         self._heard_at = asyncio.get_running_loop().time()
         if said.token:

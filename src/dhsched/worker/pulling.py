@@ -5,6 +5,10 @@ controller that comes or goes moves few of them. When a connection is lost its l
 last item that arrived; the store makes that the latest pull, so an old socket can add nothing. Here that is kept as
 well: messages of any but the latest pull are ignored, and an item that is neither the next nor an interrupt makes the
 live pull again.
+
+A controller that is cut off from the store says that it is unavailable, and serves nobody. It is left for another one
+after UNAVAILABLE_S of that, if Dispatch answered our reports all that time: if it did not, the store itself is away,
+and all Workers would pull all lives anew for nothing.
 """
 
 from __future__ import annotations
@@ -50,6 +54,10 @@ CLOSE_S = 0.5  # For a controller to say goodbye; one that is frozen will not.
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 2.0
 RETRY_S = 0.25  # Before a pull is tried again that its controller could not serve.
+UNAVAILABLE = "STORE_UNAVAILABLE"
+UNAVAILABLE_S = 2.0  # A controller that says so for this long is left, while reports are answered.
+UNAVAILABLE_GAP_S = 10.0  # One that has not said so for this long has recovered meanwhile, even if it had no work.
+AVOID_S = 30.0  # A controller that was left gets no lives for so long, unless there is no other.
 
 Key = tuple[str, int]
 
@@ -113,15 +121,33 @@ class Connection:
         self.outbox = outbox
         self.streams: set[Stream] = set()
         self.leaving = False  # It said goodbye: nothing new goes there.
+        self.avoid_until = float("-inf")
+        self._unavailable_since: float | None = None
+        self._unavailable_at = float("-inf")
+
+    def serves(self) -> None:
+        """It said something that only the store can have told it."""
+        self._unavailable_since = None
+
+    def unavailable_for_s(self, now: float) -> float:
+        """It says that it is unavailable; for how long it has said nothing else."""
+        if self._unavailable_since is None or now - self._unavailable_at > UNAVAILABLE_GAP_S:
+            self._unavailable_since = now
+        self._unavailable_at = now
+        return now - self._unavailable_since
 
 
 class PullClient:
-    """All of a Worker's pulls. `on_over` is called with a session whose live is elsewhere, or has ended."""
+    """All of a Worker's pulls. `on_over` is called with a session whose live is elsewhere, or has ended; `answered_s`
+    says for how long Dispatch has answered all reports of this Worker."""
 
-    def __init__(self, dial: Dial, on_over: Callable[[Session], None]) -> None:
+    def __init__(
+        self, dial: Dial, on_over: Callable[[Session], None], answered_s: Callable[[], float] = lambda: 0.0
+    ) -> None:
         self.token = ""
         self._dial = dial
         self._on_over = on_over
+        self._answered_s = answered_s
         self._streams: dict[Key, Stream] = {}
         self._connections: dict[str, Connection] = {}
         self._keepers: dict[str, asyncio.Task[None]] = {}
@@ -192,11 +218,15 @@ class PullClient:
         """Give the stream a connection and ask for what it wants; without one it waits for the next."""
         if stream.connection is not None:
             stream.connection.streams.discard(stream)
-        open_ones = [each for each in self._connections.values() if not each.leaving]
+        open_ones = self._serving() or [each for each in self._connections.values() if not each.leaving]
         stream.connection = max(open_ones, key=lambda each: _weight(stream, each.url)) if open_ones else None
         if stream.connection is not None:
             stream.connection.streams.add(stream)
             self._ask(stream)
+
+    def _serving(self) -> list[Connection]:
+        now = asyncio.get_running_loop().time()
+        return [each for each in self._connections.values() if not each.leaving and each.avoid_until <= now]
 
     def _ask(self, stream: Stream) -> None:
         live, epoch = stream.key
@@ -272,6 +302,8 @@ class PullClient:
     # -- what a controller says
 
     def _hear(self, connection: Connection, said: InferSays) -> None:
+        if not isinstance(said, Problem | Welcome | Goodbye):
+            connection.serves()
         match said:
             case Items():
                 self._items(connection, said)
@@ -329,9 +361,25 @@ class PullClient:
 
     def _problem(self, connection: Connection, said: Problem) -> None:
         log.warning("controller refused", controller=connection.url, code=said.code, why=said.detail, live=said.live)
+        if said.code == UNAVAILABLE and self._leave_unavailable(connection):
+            return
         stream = self._streams.get((said.live, said.epoch)) if said.live else None
         if stream is not None and stream.connection is connection:
             self._ask_later(stream)
+
+    def _leave_unavailable(self, connection: Connection) -> bool:
+        """Whether the controller's lives were given to others, because it alone is cut off from the store."""
+        now = asyncio.get_running_loop().time()
+        unavailable_s = connection.unavailable_for_s(now)
+        others = [each for each in self._serving() if each is not connection]
+        if unavailable_s < UNAVAILABLE_S or self._answered_s() < UNAVAILABLE_S or not others:
+            return False
+        lives = len(connection.streams)
+        log.warning("leaving a controller that is cut off from the store", controller=connection.url, lives=lives)
+        connection.avoid_until = now + AVOID_S
+        for stream in [*connection.streams]:
+            self._assign(stream)
+        return True
 
 
 def _weight(stream: Stream, url: str) -> int:

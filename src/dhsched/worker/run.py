@@ -113,7 +113,7 @@ class OneBoot:
         self._settings = settings
         self._runtime = runtime
         self._lock = lock
-        self._pulls = PullClient(dial_with(http, lambda: self._pulls.token), self._over)
+        self._pulls = PullClient(dial_with(http, lambda: self._pulls.token), self._over, lambda: self._link.answered_s)
         self._agent: SessionAgent | None = None
         self._mode: Mode = "ready"
         self._boot = Boot(
