@@ -138,7 +138,7 @@ async def test_a_store_that_went_back_begins_a_new_term_and_every_live_gets_a_ge
     await replica.fleet.refresh()
     await replica.store.link.call("HINCRBY", replica.store.keys.cell, "rev", -1)
     await replica.fleet.refresh()
-    assert replica.fleet.lost_term == 1
+    assert replica.fleet.lost is not None and replica.fleet.lost.seen_term == 1
     reconciliation = Reconciliation(replica, Recovery(replica))
     await reconciliation.round()
     assert replica.fleet.term == 2

@@ -32,6 +32,7 @@ from dhsched.dispatch.reconcile import Reconciliation
 from dhsched.dispatch.recover import Recovery
 from dhsched.dispatch.recoveries import Recoveries
 from dhsched.dispatch.room_line import RoomLine
+from dhsched.dispatch.terms import Terms
 from dhsched.dispatch.why import Explaining
 from dhsched.errors import StoreError
 from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
@@ -107,6 +108,7 @@ def make_context(
     )
     line = RoomLine(settings.waiting_max)
     fleet.on_refresh.append(lambda: line.wake(fleet.free_slots()))
+    events = Events(reads.link, reads.keys, by=name, registry=service.registry)
     context = DispatchContext(
         store=store,
         reads=reads,
@@ -117,7 +119,8 @@ def make_context(
         metrics=Metrics(service.registry),
         line=line,
         handoffs=Handoffs(reads, service.registry),
-        events=Events(reads.link, reads.keys, by=name, registry=service.registry),
+        events=events,
+        terms=Terms(store, fleet, events),
     )
     service.registry.register(FleetMetrics(fleet))
     context.metrics.watch(context)
@@ -132,6 +135,7 @@ def loops(context: DispatchContext) -> dict[str, tuple[Round, float]]:
     """What this replica does by itself, and how often."""
     settings = context.settings
     recovery = Recovery(context)
+    reconciliation = Reconciliation(context, recovery)
     cutovers = Cutovers(context)
     draining = Draining(context, cutovers)
     context.on_prepared.append(cutovers.prepared)
@@ -143,7 +147,8 @@ def loops(context: DispatchContext) -> dict[str, tuple[Round, float]]:
         "liveness": (Liveness(context).round, settings.liveness_s),
         "recovery": (recovery.round, settings.recover_s),
         "handoffs": (context.handoffs.round, HANDOFFS_S),
-        "reconciliation": (Reconciliation(context, recovery).round, settings.reconcile_s),
+        "reconciliation": (reconciliation.round, settings.reconcile_s),
+        "terms": (reconciliation.follow, 0.0),
     }
 
 

@@ -19,6 +19,7 @@ from dhsched.dispatch.events import Events
 from dhsched.dispatch.fleet_view import Fleet
 from dhsched.dispatch.handoffs import Handoffs
 from dhsched.dispatch.room_line import RoomLine
+from dhsched.dispatch.terms import Terms
 from dhsched.errors import StoreUnavailable
 from dhsched.failpoints import reach
 from dhsched.ownership import outcomes as o
@@ -130,6 +131,7 @@ class DispatchContext:
     line: RoomLine
     handoffs: Handoffs
     events: Events
+    terms: Terms
     rng: Random = field(default_factory=Random)
     hung_up: dict[str, int] = field(default_factory=dict)
     """Workers that closed their link to this replica, and their beat then: they are given less time for the next."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
 
 import structlog
@@ -44,6 +45,15 @@ BARRED_BY: dict[str, str] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Evidence that the store lost history: the term that it was in when that was seen, and the latest one before."""
+
+    term: int
+    seen_term: int
+    why: str
+
+
 class Fleet:
     """The view, the configuration beside it, and what keeps both fresh."""
 
@@ -56,8 +66,8 @@ class Fleet:
         self.digital_ids: dict[str, DigitalIdConfig] = {}
         self.memory_share = 0.0
         self.refreshes = 0
-        self.lost_term: int | None = None
-        """The latest term seen, once the store has been found older than it was; reconciliation begins a new one."""
+        self.lost: Lost | None = None
+        """Set once the store has been found older than it was, until a term was begun for it (terms.py)."""
         self.on_refresh: list[Callable[[], None]] = []
         self._requests: dict[str, PlacementRequest] = {}
         self._reads = reads
@@ -149,7 +159,10 @@ class Fleet:
                 # The store's history is another one now: what the view was made from may never have happened.
                 log.warning("the store's history changed", term=rows.term, rev=rows.rev, seen_rev=self.view.rev)
                 if (rows.term, rows.rev) < (self._term, self.view.rev):
-                    self.lost_term = max(self._term, rows.term)  # It went back: this replica has seen the proof.
+                    # It went back: this replica has seen the proof.
+                    was, now_has = f"term {self._term} rev {self.view.rev}", f"term {rows.term} rev {rows.rev}"
+                    why = f"this replica read {was} of the store, which has {now_has} now"
+                    self.lost = Lost(rows.term, max(self._term, rows.term), why)
                 self._renew()
                 full, rows = True, await self._reads.snapshot(None)
             self._term = rows.term

@@ -6,6 +6,7 @@ The steps keep the counters exact, so drift is a defect: it is counted and said,
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 import structlog
@@ -29,34 +30,32 @@ class Reconciliation:
     def __init__(self, context: DispatchContext, recovery: Recovery) -> None:
         self._context = context
         self._recovery = recovery
-        self._walked_term = 1
-        """Every live was looked at in this term. In the first one there is no floor to be below."""
+        self._fencing = asyncio.Lock()
         self._drift: dict[str, tuple[int, int]] = {}
         """Drift that this replica has said, by Worker: it is said again only when it changes."""
         self._departing: dict[str, dict[str, float]] = {}
         """Slots that were departing when they were last looked at, by Worker, and since when by our own clock."""
 
     async def round(self) -> None:
-        await self._begin_term()
+        await self._fence_and_walk()
         await self._reap()
         workers = sorted(self._context.fleet.view.workers)
         sampled = self._context.rng.sample(workers, min(RECOUNTS, len(workers)))
         await self._recount(sampled)
         await self._find_old_departing(sampled)
-        if self._context.fleet.term > self._walked_term:
-            await self._walk(self._context.fleet.term)
 
-    async def _begin_term(self) -> None:
-        """The store was found older than it was: fence all that its lost past may have issued."""
-        fleet = self._context.fleet
-        if fleet.lost_term is None:
-            return
-        outcome = await self._context.store.new_term(term=fleet.term, seen_term=fleet.lost_term)
-        log.error("the store has lost history", outcome=outcome)
-        if isinstance(outcome, o.NewTerm):
-            self._context.events.say("new_term", term=outcome.term, floor=outcome.floor)
-        fleet.lost_term = None
-        await fleet.refresh()
+    async def follow(self) -> None:
+        """A loss was seen, or a term has begun: act at once. After a failure the next refresh asks again."""
+        await self._context.terms.due.wait()
+        self._context.terms.due.clear()
+        await self._fence_and_walk()
+
+    async def _fence_and_walk(self) -> None:
+        terms, fleet = self._context.terms, self._context.fleet
+        async with self._fencing:
+            await terms.fence()
+            if fleet.term > terms.walked:
+                await self._walk(fleet.term)
 
     async def _reap(self) -> None:
         """A Worker that has been lost for long, with nothing left on it, is forgotten: the store says which."""
@@ -110,5 +109,5 @@ class Reconciliation:
             for live in names:
                 await self._recovery.look(live)
             after, looked = names[-1], looked + len(names)
-        self._walked_term = term
+        self._context.terms.walked = term
         log.warning("looked at every live for a new term", term=term, lives=looked)

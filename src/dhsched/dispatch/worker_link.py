@@ -23,10 +23,10 @@ from dhsched.access.callers import Caller
 from dhsched.dispatch.blaming import HOW_TO_UNDO, blame_of_name
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.draining import ask_for_drain
+from dhsched.dispatch.terms import Claim, Voice
 from dhsched.errors import BadValue, DhschedError, Forbidden, StoreError, StoreRefused
 from dhsched.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
-from dhsched.store.api import TERMS_LOST_MAX
 from dhsched.store.controllers import list_controllers
 from dhsched.tokens import BadToken, Boot, Tokens
 from dhsched.web import caller_of, upgrade
@@ -60,7 +60,6 @@ LOOK_S = 0.1  # Between two looks whether this replica is stopping.
 CONTROLLERS_S = 1.0  # Between two readings of where the controllers are.
 HELLO_S = 5.0  # For a new link to say who it is; then it is closed.
 GOODBYE_S = 1.0  # For the last message to a Worker.
-CLAIMS_S = 10.0  # For which a Worker's word about lost history counts.
 SLOTS_SPARE = 64  # Slots that a report may name beside twice the Worker's capacity; one with more ends the link.
 RENEW_S = 6 * 3600.0  # A link that lasts gets a new token this often: it must be able to resume elsewhere.
 
@@ -83,8 +82,6 @@ class WorkerLinks:
         self.context = context
         self.tokens: Tokens | None = None
         self.controllers: list[str] = []
-        self.claims: dict[str, float] = {}
-        """Workers that hold a later table than the store's, and when they said so."""
         self._links: dict[str, WorkerLink] = {}
         self._starting = asyncio.Lock()
         self._minder: asyncio.Task[None] | None = None
@@ -96,7 +93,7 @@ class WorkerLinks:
         outbox = Outbox(socket.send_bytes)
         sending = asyncio.create_task(outbox.run())
         abort_if_failed(sending, request.transport)
-        link = WorkerLink(self, outbox, caller_of(request))
+        link = WorkerLink(self, outbox, caller_of(request), request.remote or "")
         try:
             if await self._started(outbox):
                 await self._listen(socket, link)
@@ -136,6 +133,10 @@ class WorkerLinks:
         self._links[worker] = link
         if before is not None and before is not link:
             before.leave()
+
+    def voices(self) -> list[Voice]:
+        """Where the Workers speak from that are linked to this replica."""
+        return [link.voice for link in self._links.values()]
 
     def forget(self, link: WorkerLink) -> None:
         if link.boot is not None and self._links.get(link.boot.worker) is link:
@@ -185,8 +186,9 @@ class WorkerLinks:
 class WorkerLink:
     """One connection. Before it has said who it is, by registering or by its token, it can do nothing."""
 
-    def __init__(self, links: WorkerLinks, outbox: Outbox, caller: Caller) -> None:
+    def __init__(self, links: WorkerLinks, outbox: Outbox, caller: Caller, address: str) -> None:
         self._caller = caller
+        self.voice = Voice(address, caller.key)
         self.outbox = outbox
         self.boot: Boot | None = None
         self.over = False
@@ -362,25 +364,10 @@ class WorkerLink:
         return store.link.call("HGET", store.keys.of("worker", boot.worker), "lost")
 
     async def _rolled_back(self, boot: Boot, said: Report, found: o.RolledBack) -> None:
-        """The Worker holds a table that the store never wrote, or says so. A new term restarts every runtime.
-
-        So one Worker's word is not enough: this replica must have seen a later state itself, or another Worker must
-        say the same; unless there is no other.
-        """
+        """The Worker holds a table that the store never wrote, or says so: what follows is for `Terms` to decide."""
         context = self._context
-        now = context.loop_time()
-        claims = self._links.claims
-        claims[boot.worker] = now
-        for worker in [worker for worker, at in claims.items() if now - at > CLAIMS_S]:
-            del claims[worker]
-        if context.fleet.lost_term is not None or len(claims) >= min(2, len(context.fleet.view.workers)):
-            log.error("the store has lost history: beginning a new term", worker=boot.worker, store=found)
-            seen_term = min(said.term, found.term + TERMS_LOST_MAX)
-            outcome = await context.store.new_term(term=found.term, seen_term=seen_term)
-            if isinstance(outcome, o.NewTerm):
-                context.events.say("new_term", worker=boot.worker, term=outcome.term, floor=outcome.floor)
-        else:
-            log.error("a Worker says that the store has lost history", worker=boot.worker, store=found)
+        claim = Claim(boot.worker, self.voice, said.term, said.rev, found.term, context.loop_time())
+        await context.terms.claimed(claim, self._links.voices())
         self.outbox.put(Problem("ROLLED_BACK", "the store may have lost history; report again"))
 
     def _reported(self, boot: Boot, outcome: o.Reported) -> Reported:
