@@ -83,9 +83,10 @@ async def end_move(source: Primary, target: Primary) -> None:
     await source.admin.call("CLUSTER", "SETSLOT", SLOT, "NODE", target_id)
 
 
-async def move_slot(source: Primary, target: Primary, *, between_keys_s: float = 0.0) -> int:
-    """Move the slot as `--cluster reshard` does, key by key; how many keys were moved."""
+async def move_slot(source: Primary, target: Primary, *, between_keys_s: float = 0.0, first_s: float = 0.0) -> int:
+    """Move the slot as `--cluster reshard` does, key by key, the first one after a while; how many were moved."""
     await begin_move(source, target)
+    await asyncio.sleep(first_s)
     moved = 0
     while keys := await source.keys(1):
         await move_key(source, target, keys[0])

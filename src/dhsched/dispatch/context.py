@@ -136,7 +136,7 @@ class DispatchContext:
     hung_up: dict[str, int] = field(default_factory=dict)
     """Workers that closed their link to this replica, and their beat then: they are given less time for the next."""
     refused_at: float = float("-inf")
-    """When the store last refused what a Worker said: it was there, and nobody could know."""
+    """When the store last did not take what a Worker said: it was there, and nobody could know."""
     on_prepared: list[Callable[[str, Sequence[str]], None]] = field(default_factory=list)
     """Told the Worker and the tags of reserved slots that it has prepared, with each of its reports."""
     drain_notes: DrainNotes = field(default_factory=DrainNotes)

@@ -4,7 +4,7 @@ Every report of a Worker moves its beat. A replica that has read the same beat f
 clock, through reads without a gap, says so to the store, which refuses if the beat has moved since. No clock of the
 store or of another machine is compared, so a store that was paused, a clock that was set and a replica that stood
 still kill nobody: after a gap, every wait starts anew. The same holds while the store refuses to write, with a full
-disk for instance: it answers our reads, and takes nobody's report.
+disk or a slot that is being moved for instance: it answers our reads, and takes nobody's report.
 
 When many Workers fall silent together it is more likely that something between us and them broke. Then the brake is
 on: one more `worker_ttl_s`, and after that a few at a time.
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from dhsched.dispatch.blaming import blame
 from dhsched.dispatch.context import DispatchContext
-from dhsched.errors import StoreRefused
+from dhsched.errors import StoreError
 from dhsched.ownership import outcomes as o
 from dhsched.store.reads import Beat
 
@@ -106,7 +106,7 @@ class Liveness:
         for worker, beat in verdict.expire:
             try:
                 outcome = await context.store.expire_worker(worker=worker, beat=beat)
-            except StoreRefused:
+            except StoreError:
                 self._watch = Watch()
                 raise
             if isinstance(outcome, o.Expired):

@@ -24,7 +24,7 @@ from dhsched.dispatch.blaming import HOW_TO_UNDO, blame_of_name
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.draining import ask_for_drain
 from dhsched.dispatch.terms import Claim, Voice
-from dhsched.errors import BadValue, DhschedError, Forbidden, StoreError, StoreRefused
+from dhsched.errors import BadValue, DhschedError, Forbidden, StoreError, StoreRefused, StoreUnavailable
 from dhsched.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
 from dhsched.store.controllers import list_controllers
@@ -218,7 +218,7 @@ class WorkerLink:
             async for said in in_turns(read_from_worker(frame)):
                 await self._hear(said)
         except StoreError as error:
-            if isinstance(error, StoreRefused):
+            if isinstance(error, StoreRefused) or (isinstance(error, StoreUnavailable) and not error.unknown):
                 self._context.refused_at = self._context.loop_time()
             self.outbox.put(said_of(error))
         except DhschedError as error:
