@@ -93,8 +93,12 @@ async def test_half_the_fleet_killed_the_rest_waits_visibly_and_a_new_worker_tak
         for process in doomed:
             await process.kill()
         without = len(lost) - room
-        shown = await f.until("/v1/recoveries", lambda found: len(waiting(found)) == without, "those without room")
-        assert shown["waiting"] == {"gpu": without} and shown["next"] is None
+        shown = await f.until(  # The page and the counts are two reads.
+            "/v1/recoveries",
+            lambda found: len(waiting(found)) == without and found["waiting"] == {"gpu": without},
+            "those without room",
+        )
+        assert shown["next"] is None
         for each in waiting(shown):
             assert each["live_id"] in lost and each["source"] == lost[each["live_id"]]["worker"]
             assert each["why"] == "lost" and each["since_ms"] > 0 and each["tries"] > 0

@@ -16,6 +16,7 @@ import msgspec
 from dhsched.access.minting import TLS_CA, client_tls
 from dhsched.client import models as m
 from dhsched.client.calls import Refused, Replicas, Unreachable, refusal
+from dhsched.client.producers import Producers
 from dhsched.client.stream import Stream
 
 DISPATCH = "http://127.0.0.1:7400"
@@ -56,6 +57,7 @@ class Client:
         if tenant:
             self._headers["X-Tenant"] = tenant
         self._deadline_s = deadline_s
+        self._producers = Producers()
         self._http: aiohttp.ClientSession | None = None
         self._dispatch: Replicas
         self._infer: Replicas
@@ -186,7 +188,11 @@ class Client:
     def stream(self, live_id: str, *, in_flight_max: int = 256) -> Stream:
         """A connection for many items: in order, each exactly once, also over lost connections."""
         assert self._http is not None, "use the client as a context: async with Client(...) as client"
-        return Stream(self._infer, self._http, live_id, in_flight_max=in_flight_max, deadline_s=self._deadline_s)
+        return Stream(
+            *(self._infer, self._http, live_id, self._producers),
+            in_flight_max=in_flight_max,
+            deadline_s=self._deadline_s,
+        )
 
     # -- what happens
 

@@ -2,14 +2,16 @@
 
 The stream is a producer with a name of its own and numbers its items. What has no answer yet is kept; after a lost
 connection it is sent again, to another controller if need be, and the store knows each number: nothing is doubled,
-left out or reordered.
+left out or reordered. Names are passed on from stream to stream (producers.py).
+
+A live remembers so many producers and no more. A stream that finds no place among them stores its items one at a time,
+each by a request id: slower, and as exact.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 from collections import deque
 from collections.abc import Iterable, Iterator
 from types import TracebackType
@@ -20,10 +22,13 @@ import msgspec
 
 from dhsched.client.calls import AGAIN, Refused, Replicas, Unreachable
 from dhsched.client.models import Pushed
+from dhsched.client.producers import Producers, new_producer
 from dhsched.errors import BadValue, DhschedError
 from dhsched.wire import PUSH_FRAME_BYTES_MAX, PUSHES_MAX
 
 HEARTBEAT_S = 5.0
+SETTLE_S = 6.0
+"""By then a controller has given up on what a lost connection left it: nothing is stored behind our back."""
 PAUSES = AGAIN | {"GAP", "TOO_MANY_PENDING"}
 """Not stored, and it may be yet: the connection is made anew, and everything from there on is sent again."""
 
@@ -31,11 +36,11 @@ PAUSES = AGAIN | {"GAP", "TOO_MANY_PENDING"}
 class _Item:
     """One item that has no answer yet."""
 
-    __slots__ = ("encoded", "n", "stored")
+    __slots__ = ("frame", "n", "stored")
 
-    def __init__(self, n: int, encoded: bytes, stored: asyncio.Future[Pushed]) -> None:
+    def __init__(self, n: int, frame: dict[str, Any], stored: asyncio.Future[Pushed]) -> None:
         self.n = n
-        self.encoded = encoded
+        self.frame = frame
         self.stored = stored
 
 
@@ -47,15 +52,25 @@ class Stream:
     """
 
     def __init__(
-        self, replicas: Replicas, http: aiohttp.ClientSession, live_id: str, *, in_flight_max: int, deadline_s: float
+        self,
+        replicas: Replicas,
+        http: aiohttp.ClientSession,
+        live_id: str,
+        producers: Producers,
+        *,
+        in_flight_max: int,
+        deadline_s: float,
     ) -> None:
         self.live_id = live_id
         self._replicas = replicas
         self._http = http
         self._deadline_s = deadline_s
         self._in_flight_max = in_flight_max
-        self._producer = f"p-{secrets.token_hex(6)}"
-        self._n = 0
+        self._producers = producers
+        self._producer = producers.take(live_id)
+        self._known = False  # The store has an item of this stream.
+        self._unsure = False  # A connection was lost, and what was sent on it may yet be stored.
+        self._one_by_one = False
         self._owed: deque[_Item] = deque()
         self._changed = asyncio.Condition()
         self._socket: aiohttp.ClientWebSocketResponse | None = None
@@ -78,6 +93,8 @@ class Stream:
             assert self._keeper is not None
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
+            if self._failed is None and not self._owed and not self._one_by_one:
+                self._producers.leave(self.live_id, self._producer)
             self._fail(Unreachable(f"the stream to live {self.live_id} was closed"))
 
     async def push(
@@ -94,15 +111,17 @@ class Stream:
             await self._changed.wait_for(lambda: self._failed or len(self._owed) < self._in_flight_max)
             if self._failed:
                 raise self._failed
-            frame: dict[str, Any] = {"n": self._n + 1, "text": text, "kind": kind, "boundary": boundary}
+            frame: dict[str, Any] = {"n": self._producer.n + 1, "text": text, "kind": kind, "boundary": boundary}
             if config is not None:
                 frame["config"] = config
             encoded = msgspec.json.encode(frame)
             if len(encoded) > PUSH_FRAME_BYTES_MAX - 2:
                 raise BadValue(f"an item has {len(encoded)} bytes, at most {PUSH_FRAME_BYTES_MAX - 2} are taken")
-            self._n += 1
-            item = _Item(self._n, encoded, asyncio.get_running_loop().create_future())
+            self._producer.n += 1
+            item = _Item(self._producer.n, frame, asyncio.get_running_loop().create_future())
             self._owed.append(item)
+            if self._one_by_one:
+                self._changed.notify_all()
             await self._transmit([encoded])
         return item.stored
 
@@ -125,12 +144,16 @@ class Stream:
         loop = asyncio.get_running_loop()
         tries, well = 0, loop.time()
         while self._failed is None:
+            if self._one_by_one:
+                await asyncio.sleep(SETTLE_S if self._unsure else 0)
+                await self._store_one_by_one()
+                break
             url = f"{self._replicas.url}/v1/lives/{self.live_id}/stream"
             self._trouble = "it hung up"
             try:
                 async with self._http.ws_connect(
                     url,
-                    params={"producer": self._producer},
+                    params={"producer": self._producer.name},
                     headers=await self._replicas.access(),
                     heartbeat=HEARTBEAT_S,
                     timeout=aiohttp.ClientWSTimeout(),
@@ -147,6 +170,7 @@ class Stream:
                 self._fail(error)
                 break
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                self._unsure = self._unsure or (self._socket is not None and bool(self._owed))
                 self._trouble = str(error) or type(error).__name__
             finally:
                 self._socket = None
@@ -168,7 +192,7 @@ class Stream:
         """Send again what has no answer, then hear the answers. True if there were any."""
         async with self._changed:
             self._socket = socket
-            await self._transmit([item.encoded for item in self._owed])
+            await self._transmit([msgspec.json.encode(item.frame) for item in self._owed])
         answered = False
         async for message in socket:
             if message.type is not aiohttp.WSMsgType.TEXT:
@@ -177,11 +201,14 @@ class Stream:
                 if not await self._hear(answer):
                     return answered
                 answered = True
+        self._unsure = self._unsure or bool(self._owed)
         return answered
 
     async def _hear(self, answer: dict[str, Any]) -> bool:
         """One answer; False when the connection should be made anew, because it cannot go on."""
         problem = answer.get("problem")
+        if problem is not None and self._gives_up_its_name(problem.get("code")):
+            return False
         if problem is not None and problem.get("code") in PAUSES:
             self._trouble = str(problem.get("detail"))
             return False
@@ -196,12 +223,57 @@ class Stream:
                 else:
                     seq = answer.get("seq") if item.n == n else None
                     item.stored.set_result(Pushed(self.live_id, seq=seq, duplicate=seq is None))
+            self._known = self._known or problem is None
             if problem is not None:
                 # The next number would leave a gap: this producer has come to its end.
                 self._fail(Refused(problem.get("status", 400), problem))
                 return False
             self._changed.notify_all()
         return True
+
+    def _gives_up_its_name(self, code: object) -> bool:
+        """Whether the store does not take this name, and nothing of this stream has been or can be stored under it."""
+        if self._known or (code == "GAP" and self._unsure):
+            return False
+        if code == "TOO_MANY_PRODUCERS":
+            self._one_by_one = True
+        elif code == "GAP":
+            # A name of an earlier stream that the store has forgotten since: begin anew, under a new one.
+            self._producer = new_producer()
+            for item in self._owed:
+                self._producer.n += 1
+                item.n = item.frame["n"] = self._producer.n
+        return code in ("TOO_MANY_PRODUCERS", "GAP")
+
+    async def _store_one_by_one(self) -> None:
+        """Items in their order, each stored before the next is sent. The request id makes a repetition safe."""
+        while self._failed is None:
+            async with self._changed:
+                await self._changed.wait_for(lambda: self._failed or self._owed)
+                if self._failed:
+                    return
+                item = self._owed[0]
+            try:
+                await self._hear({"n": item.n, **await self._store_one(item)})
+            except Refused as refused:
+                await self._hear({"n": item.n, "problem": {**refused.problem, "status": refused.status}})
+            except DhschedError as error:
+                self._fail(error)
+
+    async def _store_one(self, item: _Item) -> dict[str, Any]:
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + self._deadline_s
+        body = {name: value for name, value in item.frame.items() if name != "n"}
+        body["request_id"] = f"{self._producer.name}-{item.n}"
+        while True:
+            try:
+                raw = await self._replicas.call("POST", "lives", self.live_id, "text", body=body)
+                return msgspec.json.decode(raw, type=dict[str, Any])
+            except Refused as refused:
+                pause_s = refused.retry_after_s or 1.0
+                if refused.code != "TOO_MANY_PENDING" or loop.time() + pause_s > give_up:
+                    raise
+            await asyncio.sleep(pause_s)
 
     def _fail(self, error: DhschedError) -> None:
         if self._failed is None:
