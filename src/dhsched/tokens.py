@@ -7,6 +7,8 @@ rotation, and the tokens that it signed are renewed when half of their life is o
 
 A publish token is for one generation, `(live, Worker, epoch)`, and comes with its claim. It says that the generation
 was issued, not that it is still the current one: whoever is shown it asks for that (dispatch/publishing.py).
+
+Both kinds name the API key that the Worker registered with. A publish token is void once that key has been revoked.
 """
 
 from __future__ import annotations
@@ -47,14 +49,17 @@ class Boot:
     name: str
     pool: str
     capacity: int
+    key: str = ""
+    """Id of the API key that it registered with; empty where access is open."""
 
 
 @dataclass(frozen=True, slots=True)
 class Publishing:
-    """What a publish token allows: to publish as this generation of this live."""
+    """What a publish token allows: to publish as this generation of this live, while the Worker's key is valid."""
 
     live: str
     generation: Generation
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +89,7 @@ class Tokens:
 
     def issue(self, boot: Boot) -> str:
         """A token for this boot, with the newest secret."""
-        claims = {"boot": boot.boot, "name": boot.name, "pool": boot.pool, "capacity": boot.capacity}
+        claims = {"boot": boot.boot, "name": boot.name, "pool": boot.pool, "capacity": boot.capacity, "key": boot.key}
         return self._sign(AUDIENCE, boot.worker, self._ttl_s, claims)
 
     async def read(self, token: str) -> Proven:
@@ -95,7 +100,7 @@ class Tokens:
     def issue_publish(self, publishing: Publishing) -> str:
         """A token for this generation. Only who has just seen it claimed may ask for one."""
         generation = publishing.generation
-        claims = {"live": publishing.live, "epoch": generation.epoch}
+        claims = {"live": publishing.live, "epoch": generation.epoch, "key": publishing.key}
         return self._sign(PUBLISH_AUDIENCE, generation.worker, PUBLISH_TTL_S, claims)
 
     async def read_publish(self, token: str) -> Publishing:
@@ -104,8 +109,13 @@ class Tokens:
         epoch = claims.get("epoch")
         if not isinstance(epoch, int) or isinstance(epoch, bool) or epoch < 1:
             raise BadToken("the token names no epoch; pull to get another")
+        key = str(claims.get("key") or "")
+        if key and key not in self._ring.api_keys:
+            await self._refresh()  # It may be newer than what we know.
+            if key not in self._ring.api_keys:
+                raise BadToken(f"the API key {key} that the Worker registered with has been revoked; stop publishing")
         try:
-            return Publishing(check_live(claims.get("live")), Generation(check_worker(claims["sub"]), epoch))
+            return Publishing(check_live(claims.get("live")), Generation(check_worker(claims["sub"]), epoch), key)
         except BadId as error:
             raise BadToken(f"the token does not hold ({error}); pull to get another") from None
 
@@ -176,4 +186,5 @@ def _boot(claims: Mapping[str, object]) -> Boot:
         name=str(claims.get("name")),
         pool=str(claims.get("pool")),
         capacity=capacity,
+        key=str(claims.get("key") or ""),
     )

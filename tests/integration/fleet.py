@@ -52,7 +52,7 @@ class Record:
     """A runtime that writes down what it consumes; `seen` is saved as its state."""
 
     consumed: list[Consumed] = field(default_factory=list)
-    opened: list[tuple[str, int, bytes]] = field(default_factory=list)
+    opened: list[tuple[str, int, Any]] = field(default_factory=list)
     closed: list[tuple[str, int]] = field(default_factory=list)
     before_ack: Callable[[Session, Consumed], Any] | None = None
 

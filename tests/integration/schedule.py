@@ -118,7 +118,7 @@ class Trace:
     """What runtimes did, in the order in which they did it."""
 
     consumed: list[Consumed] = field(default_factory=list)
-    states: list[tuple[str, int, bytes]] = field(default_factory=list)
+    states: list[tuple[str, int, Any]] = field(default_factory=list)
     runtimes_max: int = 0
 
 

@@ -9,7 +9,7 @@ from dhsched.worker.runtime import say
 
 
 async def tell(session: Session) -> None:
-    say(session, "open", state=session.state.decode())
+    say(session, "open", state=session.state.decode() if session.state else "")
     async for item in session.inputs():
         say(session, item.kind, seq=item.seq, text=item.text)
         session.state = f"after {item.text}".encode()

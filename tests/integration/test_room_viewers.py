@@ -12,7 +12,7 @@ import pytest
 from dhsched.ownership.limits import DEFAULT_LIMITS
 from tests.integration.test_room import SDP, Theatre, Watcher, idle, theatre
 
-FREELY = {"viewer_rate_per_s": 100, "live_rate_per_s": 100}
+FREELY: dict[str, Any] = {"viewer_rate_per_s": 100, "live_rate_per_s": 100}
 
 
 async def say(at: Theatre, text: str, **fields: Any) -> tuple[int, Any]:

@@ -133,16 +133,15 @@ def test_a_digital_id_chooses_and_the_configuration_may_choose_otherwise() -> No
     assert persona_of("ben").face == "ben" and persona_of("ben").voice == "ben"
     assert persona_of("demo") == persona_of("demo")
     assert len({persona_of(f"somebody-{n}") for n in range(200)}) > 20
-    asked = persona_of("ben", b'{"avatar": {"background": "sand"}}', b'{"avatar": {"voice": "de", "face": "emi"}}')
+    asked = persona_of("ben", {"avatar": {"background": "sand"}}, {"avatar": {"voice": "de", "face": "emi"}})
     assert asked == Persona("de", "emi", "sand")
 
 
 @pytest.mark.parametrize(
     "wish",
-    [b"", b"\xff", b"[1]", b'{"avatar": 3}', b'{"avatar": {"face": "nobody"}}', b'{"avatar": {"face": {}, "size": 9}}',
-     b'{"other": {}}', b"x" * 100_000],
-)  # fmt: skip
-def test_what_is_not_understood_changes_nothing(wish: bytes) -> None:
+    [{}, {"avatar": 3}, {"avatar": {"face": "nobody"}}, {"avatar": {"face": {}, "size": 9}}, {"other": {}}],
+)
+def test_what_is_not_understood_changes_nothing(wish: dict[str, object]) -> None:
     assert persona_of("ben", wish) == persona_of("ben")
 
 

@@ -44,7 +44,7 @@ class Port:
 
     def claim(self, session: Session) -> None:
         session.may_publish(self.publish)
-        session.begins_after(0, session.config, self.saved)
+        session.begins_after(0, json.dumps(session.config).encode(), self.saved)
 
     def ack(self, session: Session, n: int, saved: bytes | None) -> None:
         self.acks.append((n, saved))
@@ -176,7 +176,7 @@ async def test_a_configuration_changes_voice_and_face_in_its_turn(session: Sessi
     async with on_stage(session, port) as recorder:
         session.accept(text(1, "I am Anna."))
         config = b'{"avatar": {"face": "ben", "voice": "ben", "background": "sand"}}'
-        session.accept(Item(2, "config", config, False, config=config))
+        session.accept(Item(2, "config", config, False, config))
         session.accept(text(3, "I am Ben."))
         await until(lambda: len(port.acks) == 3)
         await until(lambda: sum(packet.keyframe for packet in recorder.packets) >= 2)
@@ -194,7 +194,7 @@ async def test_a_configuration_outlives_an_interrupt_that_comes_before_its_turn(
         await until(session.claimed.is_set)
         config = b'{"avatar": {"face": "ben"}}'
         session.accept(text(1, LONG))
-        session.accept(Item(2, "config", config, False, config=config))
+        session.accept(Item(2, "config", config, False, config))
         # Nobody plays: the first one is not spoken, and the configuration has to wait behind it.
         await asyncio.sleep(0.3)
         assert port.acks == []

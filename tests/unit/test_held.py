@@ -25,7 +25,9 @@ class SlowStore(RedisStore):
         self.appends: list[tuple[Sequence[Append], str, asyncio.Future[Any]]] = []
         self.releases: list[tuple[Sequence[Release], asyncio.Future[Any]]] = []
 
-    def append_soon(self, rows: Sequence[Append], controller: str) -> asyncio.Future[Any]:
+    def append_soon(
+        self, rows: Sequence[Append], controller: str, pending_max: int | None = None
+    ) -> asyncio.Future[Any]:
         self.appends.append((rows, controller, asyncio.get_running_loop().create_future()))
         return self.appends[-1][2]
 

@@ -54,7 +54,7 @@ async def test_asking_for_the_next_item_acks_the_one_before(session: Session, po
     session.state = b"new"
     assert (await anext(inputs)).seq == 6
     assert port.acks == [(5, b"new")]
-    assert session.config == b"{}"
+    assert session.config == {}
 
 
 async def test_acks_in_any_order_fold_into_one_cursor(session: Session, port: FakePort) -> None:
@@ -99,11 +99,11 @@ async def test_an_interrupt_drops_what_waits_and_is_known_at_once(session: Sessi
 
 
 async def test_a_config_item_becomes_the_configuration(session: Session) -> None:
-    session.begins_after(0, b"old", b"")
-    session.accept(Item(1, "config", b"new", False, config=b"new"))
-    assert session.config == b"old"
-    await anext(session.inputs())
-    assert session.config == b"new"
+    session.begins_after(0, b'{"voice": "old"}', b"")
+    new = b'{"voice": "new"}'
+    session.accept(Item(1, "config", new, False, new))
+    assert session.config == {"voice": "old"}
+    assert (await anext(session.inputs())).config == session.config == {"voice": "new"}
 
 
 async def test_inputs_end_when_the_live_moves_on(session: Session, port: FakePort) -> None:
@@ -140,8 +140,22 @@ async def test_busy_while_starting_and_while_extended(session: Session) -> None:
     assert not session.busy(now + 700), "one extension is bounded"
 
 
-async def test_state_is_small_bytes(session: Session) -> None:
-    with pytest.raises(BadValue, match="at most 4096"):
-        session.state = b"x" * (STATE_BYTES_MAX + 1)
-    with pytest.raises(BadValue, match="must be bytes"):
-        session.state = "text"  # type: ignore[assignment]
+async def test_state_is_a_small_value(session: Session, port: FakePort) -> None:
+    for large in (b"x" * (STATE_BYTES_MAX + 1), "x" * STATE_BYTES_MAX):
+        with pytest.raises(BadValue, match="at most 4096"):
+            session.state = large
+    with pytest.raises(BadValue, match="must be bytes or a JSON value"):
+        session.state = object()
+    assert session.state == {}
+    values: tuple[object, ...] = ({"a": [1, None]}, "text", 7, None, [], {}, b"3", b"", b"\0j1", b"\0b", b"\xff")
+    for value in values:
+        session.state = value
+        assert session.state == value and type(session.state) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("raw", "state"), [(b"", {}), (b"3", b"3"), (b"\0j{", b"\0j{"), (b'\0j"x"', "x"), (b"\0bx", b"x")]
+)
+async def test_a_state_is_read_as_it_lies_in_the_store(session: Session, raw: bytes, state: object) -> None:
+    session.begins_after(0, b"rubbish", raw)
+    assert session.state == state and session.config == {}

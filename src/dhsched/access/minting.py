@@ -142,7 +142,7 @@ class KeyFile:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             new = self.path.with_suffix(f".{os.getpid()}")
             # Made for this user alone from its first byte on, and then put in place as a whole.
-            with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as file:
                 json.dump(keys, file)
             new.replace(self.path)
         except OSError as error:

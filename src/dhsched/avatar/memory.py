@@ -24,9 +24,9 @@ class Memory(msgspec.Struct):
         return msgspec.json.encode(self)
 
 
-def remembered(saved: bytes) -> Memory:
+def remembered(saved: object) -> Memory:
     """What was saved. Another runtime's state, or none, is a beginning."""
     try:
-        return msgspec.json.decode(saved, type=Memory) if saved else Memory()
+        return msgspec.json.decode(saved, type=Memory) if isinstance(saved, bytes) and saved else Memory()
     except (msgspec.DecodeError, UnicodeDecodeError):
         return Memory()

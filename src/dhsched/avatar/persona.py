@@ -12,9 +12,9 @@ What is not understood is passed over with a warning: a wrong name must not take
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-import msgspec
 import structlog
 
 from dhsched.avatar.espeak import VOICES
@@ -23,7 +23,6 @@ from dhsched.avatar.looks import BACKGROUNDS, FACES
 log = structlog.get_logger(__name__)
 
 KEY = "avatar"
-CONFIG_BYTES_MAX = 65_536  # More than that is not a choice of a face.
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +32,8 @@ class Persona:
     background: str
 
 
-def persona_of(digital_id: str, *wishes: bytes) -> Persona:
-    """The DigitalID's persona with what each of `wishes` (JSON, the last one wins) asks for."""
+def persona_of(digital_id: str, *wishes: Mapping[str, object]) -> Persona:
+    """The DigitalID's persona with what each of `wishes` (the last one wins) asks for."""
     persona = _by_name(digital_id)
     for wish in wishes:
         for name, value in _asked(wish).items():
@@ -63,12 +62,6 @@ def _by_name(digital_id: str) -> Persona:
     return Persona(face, face, backgrounds[chance // len(faces) % len(backgrounds)])
 
 
-def _asked(wish: bytes) -> dict[str, object]:
-    if not wish or len(wish) > CONFIG_BYTES_MAX:
-        return {}
-    try:
-        asked = msgspec.json.decode(wish)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return {}  # Somebody else's configuration: it need not be JSON.
-    found = asked.get(KEY) if isinstance(asked, dict) else None
+def _asked(wish: Mapping[str, object]) -> dict[str, object]:
+    found = wish.get(KEY)
     return found if isinstance(found, dict) else {}

@@ -259,9 +259,9 @@ async def _replica(store_url: str) -> AsyncIterator[int]:
     """A replica in a process of its own; the port that it listens on."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", "from dhsched.cli import main; main()", "run", "dispatch"),
-        *("--store", store_url, "--port", "0", "--log-level", "error"),
+        *("--port", "0", "--log-level", "error"),
         stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, **NO_LOOPS},
+        env={**os.environ, **NO_LOOPS, "DHSCHED_STORE": store_url},
     )
     assert process.stdout is not None
     try:

@@ -36,6 +36,7 @@ PRINTS = "echo"
 UNSEEN = (PRINTS, "null")
 """Runtimes that publish nothing: they need no room."""
 NOTE = "made by dhsched up"
+STORE = "DHSCHED_STORE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +127,7 @@ class Children:
 
     async def start(self) -> None:
         settings = self.settings
-        shared = ("--store", self._store, "--access", settings.access)
+        shared = ("--access", settings.access)
         # Workers are told where the room is by the Infer-Controller, which starts before it.
         room_port = 0 if settings.runtime in UNSEEN else settings.room_port or free_port()
         room = f"http://127.0.0.1:{room_port}" if room_port else ""
@@ -178,12 +179,19 @@ class Children:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for us; they follow.
-            env={**os.environ, **self.keys.environment(role, pool)},
+            # Anybody can read the arguments of a process; its environment, only its user can.
+            env=self._environment(role, pool),
         )
         child = Child(name, process, asyncio.get_running_loop().create_future())
         self.all.append(child)
         self._tasks.append(asyncio.create_task(self._follow(child)))
         return child
+
+    def _environment(self, role: str, pool: str) -> dict[str, str]:
+        """For a process of this role: its key, and the store's URL if it may reach the store."""
+        rest = {name: value for name, value in os.environ.items() if name != STORE}
+        store = {STORE: self._store} if role in ("dispatch", "infer") else {}
+        return {**rest, **store, **self.keys.environment(role, pool)}
 
     async def _follow(self, child: Child) -> None:
         """Pass on what a child prints; note where it listens, and that it ended."""

@@ -7,6 +7,8 @@ config ROLE` shows what that comes to.
 from __future__ import annotations
 
 import asyncio
+import os
+import secrets
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +16,7 @@ import typer
 
 app = typer.Typer(help="Run a process of dhsched in the foreground.", no_args_is_help=True)
 
+STORE_URL = "store-url"  # The file beside the data that has the URL of a store with a port, and so its password.
 StoreUrl = Annotated[
     str | None, typer.Option(help="URL of the store (DHSCHED_STORE); without one, a store of its own.", metavar="URL")
 ]
@@ -73,7 +76,10 @@ def store(
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Also listen on this port of 127.0.0.1; 0 is none.")] = 0,
 ) -> None:
-    """A store server for by-hand use, on a private socket. Prints its URL, for --store and DHSCHED_STORE."""
+    """A store server for by-hand use, on a private socket. Prints what to give as --store or DHSCHED_STORE.
+
+    With a port it has a password, which is in the file whose URL it prints: kept with the data, else made anew.
+    """
     from dhsched.web import run_service
 
     run_service(lambda stop: _run_store(data, port, stop))
@@ -82,6 +88,27 @@ def store(
 async def _run_store(data: Path | None, port: int, stop: asyncio.Event) -> None:
     from dhsched.store.embedded import Embedded
 
-    async with Embedded(data, port=port) as server:
-        typer.echo(server.address.url())
+    if not port:
+        async with Embedded(data) as server:
+            typer.echo(server.address.url())
+            await stop.wait()
+        return
+    async with Embedded(data, port=port, password=kept_password(data) or secrets.token_hex(24)) as server:
+        typer.echo(write_url(data or Path(server.address.path or "").parent, server.tcp_address.url()))
         await stop.wait()
+
+
+def kept_password(data: Path | None) -> str | None:
+    """The password of an earlier run on the same data, so that whoever was given it goes on."""
+    from dhsched.store.address import parse_address
+
+    file = data.absolute() / STORE_URL if data is not None else None
+    return parse_address(file.as_uri()).password if file is not None and file.exists() else None
+
+
+def write_url(folder: Path, url: str) -> str:
+    """Write the store's URL into a file for this user alone; that file's own URL."""
+    file = folder.absolute() / STORE_URL
+    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as out:
+        out.write(url + "\n")
+    return file.as_uri()

@@ -14,7 +14,7 @@ from dhsched.access.gate import for_tenant
 from dhsched.dispatch import models as m
 from dhsched.dispatch.context import DispatchContext, settle
 from dhsched.dispatch.history import history_of
-from dhsched.dispatch.place import NoRoom, explanation_of, no_room, place_new
+from dhsched.dispatch.place import NoRoom, explanation_of, no_room, place_new_for
 from dhsched.errors import Forbidden
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.placing import Create
@@ -112,8 +112,8 @@ class Lives:
         if explained and not asked.caller.admin:
             raise Forbidden("an explanation names Workers and Pools, which only an admin's token may see")
         request = await find_digital_id(self.context, body.digital_id)
-        attempt = await place_new(
-            self.context, asked, live=live, create=as_create(body), request=request, wait_s=asked.query.wait_s
+        attempt = await place_new_for(
+            asked, self.context, live=live, create=as_create(body), request=request, wait_s=asked.query.wait_s
         )
         self.context.metrics.create_seconds.observe(time.perf_counter() - began)
         match attempt.outcome:
@@ -129,7 +129,7 @@ class Lives:
             case o.Ended():
                 raise ended(live_id)
             case outcome if isinstance(outcome, NoRoom):
-                raise no_room(self.context, live_id, attempt, explained=explained)
+                raise no_room(self.context, live_id, attempt, admin=asked.caller.admin, explained=explained)
             case outcome:
                 raise AssertionError(f"place(create) answered {outcome}")
 

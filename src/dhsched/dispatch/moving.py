@@ -127,7 +127,7 @@ class Moving:
             case o.NotFound():
                 raise not_found(live_id)
             case _ if attempt is not None and isinstance(outcome, NoRoom):
-                raise no_room(self.context, live_id, attempt, explained=explained)
+                raise no_room(self.context, live_id, attempt, admin=True, explained=explained)
             case _:
                 raise AssertionError(f"place(reassign) answered {outcome}")
 

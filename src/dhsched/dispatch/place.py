@@ -20,6 +20,12 @@ from dhsched.web import Asked, Problem
 
 NoRoom = o.Full | o.Starting | o.Waiting
 CODES = {o.Full: "FULL", o.Starting: "STARTING", o.Waiting: "WAITING"}
+SHORTLY = {
+    o.Full: "all Workers that may serve it are full; try again later, or create with wait_s",
+    o.Starting: "Workers are starting as many lives as they may; try again in a moment, or create with wait_s",
+    o.Waiting: "lives that lost their Worker go first; try again later, or create with wait_s",
+}
+"""What an app is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +35,17 @@ class Attempt:
     outcome: o.PlaceOutcome
     choice: Choice
     leave: str = ""  # The Worker that was not to be chosen.
+
+
+async def place_new_for(asked: Asked, context: DispatchContext, *, request: PlacementRequest, **given: Any) -> Attempt:
+    """`place_new`, whose refusals name Pools to an admin only."""
+    try:
+        return await place_new(context, asked, request=request, **given)
+    except Problem as problem:
+        if problem.code != "NO_ELIGIBLE_POOL" or asked.caller.admin:
+            raise
+        why = f"no Pool may serve DigitalID {request.digital_id}; tell whoever runs this deployment"
+        raise Problem(problem.code, why, digital_id=request.digital_id) from None
 
 
 async def place_new(
@@ -143,10 +160,15 @@ def explanation_of(context: DispatchContext, choice: Choice, refusals: tuple[o.R
     return explain(choice, view=context.fleet.view, refusals=told)
 
 
-def no_room(context: DispatchContext, live_id: str, attempt: Attempt, *, explained: bool) -> Problem:
-    """The problem for a create or a reassign that found no room, with the numbers and what to do."""
+def no_room(context: DispatchContext, live_id: str, attempt: Attempt, *, admin: bool, explained: bool) -> Problem:
+    """The problem for a create or a reassign that found no room: for an admin with the numbers and what to do; for
+    others without, because Pools are shared, and how full they are is what other tenants do."""
     outcome, choice = attempt.outcome, attempt.choice
     assert isinstance(outcome, NoRoom)
+    if not admin:
+        digital_id, what = choice.why.request.digital_id, SHORTLY[type(outcome)]
+        detail = f"no capacity for live {live_id} of DigitalID {digital_id} now: {what}"
+        return Problem(CODES[type(outcome)], detail, live_id=live_id, digital_id=digital_id)
     view, digital_id = context.fleet.view, choice.why.request.digital_id
     pools = {name: view.pools[name] for name in choice.pools if name in view.pools}
     loads = ", ".join(f"{name} {pool.load}/{pool.capacity}" for name, pool in pools.items()) or "no Workers"

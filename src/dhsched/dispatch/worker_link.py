@@ -269,7 +269,7 @@ class WorkerLink:
         if outcome.worker.rpartition("#")[0] != said.name:
             # The boot's secret belongs to a Worker of another name: whoever says it here is not that Worker.
             raise Forbidden(f"boot {said.boot} is not of a Worker named {said.name}; make up another one")
-        boot = Boot(outcome.worker, said.boot, said.name, said.pool, said.capacity)
+        boot = Boot(outcome.worker, said.boot, said.name, said.pool, said.capacity, self._caller.key)
         self._is(boot)
         self._told = controllers = self._links.controllers
         self.outbox.put(Registered(boot.worker, self._issue(boot), outcome.mode, [*controllers]))

@@ -118,6 +118,7 @@ class PullPeer:
 
     def __init__(self, pulls: PullText, socket: Socket) -> None:
         self.worker = ""
+        self._key = ""
         self.waiting: set[Held] = set()
         self.outbox = Outbox(socket.send_bytes, lambda: pulls.holder.drained(self))
         self._pulls = pulls
@@ -159,7 +160,7 @@ class PullPeer:
                 pass  # Of a pull that was superseded: the Worker says it again with the one it has now.
             case Hello():
                 proven = await self._pulls.tokens.read(said.token)
-                self.worker = proven.boot.worker
+                self.worker, self._key = proven.boot.worker, proven.boot.key
                 self.outbox.put(Welcome(self._pulls.controller))
             case _ if not self.worker:
                 raise BadToken("a connection begins with hello")
@@ -203,7 +204,7 @@ class PullPeer:
                 # Said before anything is released to it, on the same connection, so it arrives first.
                 message = Pulling(said.live, said.epoch, outcome.pull_no, outcome.after, outcome.config, outcome.saved)
                 if room := self._pulls.context.settings.room:
-                    publishing = Publishing(said.live, Generation(self.worker, said.epoch))
+                    publishing = Publishing(said.live, Generation(self.worker, said.epoch), self._key)
                     message.room_url, message.publish_token = room, self._pulls.tokens.issue_publish(publishing)
                 self.outbox.put(message, len(outcome.config) + len(outcome.saved))
                 if self in self._pulls.peers:

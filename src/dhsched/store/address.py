@@ -3,17 +3,21 @@
     redis://[user[:password]@]host[:port][/db]      also valkey://
     rediss://...?ca=FILE&cert=FILE&key=FILE         also valkeys://; TLS, with the certificate verified
     unix://[user[:password]@]/path/to.sock[?db=N]
+    file:///path/to/a/file                          which has one of the above in it: no password on a command line
 
 What we do not understand is refused: a misspelt option that is silently ignored is found in production.
 """
 
 import re
+import stat
 from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 from dhsched.errors import BadAddress
 
 DEFAULT_PORT = 6379
+FILE_BYTES_MAX = 4_096
 PLAIN_SCHEMES = ("redis", "valkey")
 TLS_SCHEMES = ("rediss", "valkeys")
 TLS_OPTIONS = ("ca", "cert", "key")
@@ -67,6 +71,8 @@ class Address:
 
 def parse_address(url: str) -> Address:
     """The address in `url`, or BadAddress, which says what is wrong with it."""
+    if url.startswith("file:"):
+        url = _in_file(url)
     try:
         parts = urlsplit(url)
         hosts = parts.netloc.rpartition("@")[2]
@@ -81,7 +87,7 @@ def parse_address(url: str) -> Address:
     if parts.scheme == "unix":
         return _unix(url, parts)
     if parts.scheme not in PLAIN_SCHEMES + TLS_SCHEMES:
-        raise _bad(url, "must start with redis://, valkey://, rediss://, valkeys:// or unix://")
+        raise _bad(url, "must start with redis://, valkey://, rediss://, valkeys://, unix:// or file://")
     allowed = TLS_OPTIONS if parts.scheme in TLS_SCHEMES else ()
     options = _options(url, parts.query, allowed)
     if ("cert" in options) != ("key" in options):
@@ -99,6 +105,30 @@ def parse_address(url: str) -> Address:
         password=password,
         **options,
     )
+
+
+def _in_file(url: str) -> str:
+    """The URL that the file has in it."""
+    parts = urlsplit(url)
+    if parts.hostname or not parts.path.startswith("/") or parts.query:
+        raise _bad(url, "must give an absolute path after file://, as in file:///etc/dhsched/store")
+    path = Path(unquote(parts.path))
+    try:
+        with path.open("rb") as file:
+            found = file.read(FILE_BYTES_MAX).decode().strip()
+            mode = stat.S_IMODE(path.stat().st_mode)
+    except (OSError, UnicodeDecodeError) as error:
+        raise _bad(url, f"names a file that cannot be read ({getattr(error, 'strerror', '') or error})") from None
+    if found.startswith("file:"):
+        raise _bad(url, "names a file that names a file; it must have the store's URL in it")
+    if mode & 0o007 and parsed_password(found):
+        raise _bad(url, f"names a file with a password in it that everybody can read (mode {mode:o}); chmod 600 it")
+    return found
+
+
+def parsed_password(url: str) -> bool:
+    """Whether there is a password in this URL, broken as it may be."""
+    return ":" in url.partition("//")[2].rpartition("@")[0]
 
 
 def _unix(url: str, parts: SplitResult) -> Address:

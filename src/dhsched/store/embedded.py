@@ -88,7 +88,8 @@ def _major_version(binary: Path) -> int:
 
 
 class Embedded:
-    """One server, from `start` to `stop`. `address` is where it is; `port` adds a TCP port on the loopback address."""
+    """One server, from `start` to `stop`. `address` is where it is; `port` adds a TCP port on the loopback address, to
+    which everybody on this machine has access: give it a `password`."""
 
     def __init__(
         self,
@@ -98,12 +99,14 @@ class Embedded:
         maxmemory: str | None = None,
         binary: Path | None = None,
         port: int = 0,
+        password: str = "",
         extra: Sequence[str] = (),
         start_s: float = 60.0,
     ) -> None:
         self.data_dir = data_dir
         self.port = port
         self.pid = 0
+        self._password = password
         self._appendfsync = appendfsync
         self._maxmemory = maxmemory
         self._binary = binary
@@ -114,11 +117,11 @@ class Embedded:
 
     @property
     def address(self) -> Address:
-        return Address(scheme="unix", path=str(self._private / "s"))
+        return Address(scheme="unix", path=str(self._private / "s"), password=self._password or None)
 
     @property
     def tcp_address(self) -> Address:
-        return Address(host="127.0.0.1", port=self.port)
+        return Address(host="127.0.0.1", port=self.port, password=self._password or None)
 
     @property
     def guardian_pid(self) -> int:
@@ -136,11 +139,20 @@ class Embedded:
                 if loop.time() > give_up:
                     raise self._too_slow()
                 await asyncio.sleep(LOOK_S)
+            if self._password:
+                await self._set_password()
         except BaseException:
             await self.stop()
             raise
         assert self._guardian.stdout is not None
         self.pid = int(self._guardian.stdout.readline().split()[1])
+
+    async def _set_password(self) -> None:
+        """Set the password through the private socket, and open the port only then. As an argument everybody could read
+        it, and a port that opens first would for a moment be open to all."""
+        await _command(self.address.path or "", f"CONFIG SET requirepass {self._password}")
+        if self.port:
+            await _command(self.address.path or "", f"AUTH {self._password}", f"CONFIG SET port {self.port}")
 
     async def stop(self) -> None:
         """Stop the server and wait until it and everything private to it are gone."""
@@ -187,7 +199,7 @@ class Embedded:
 
     def _server_options(self, data: str) -> list[str]:
         options = {
-            "port": self.port,
+            "port": 0 if self._password else self.port,
             "bind": "127.0.0.1",
             "unixsocket": self.address.path,
             "unixsocketperm": "700",
@@ -230,6 +242,23 @@ def _private_dir() -> Path:
     name = f"dhsched-{secrets.token_hex(6)}"
     folder = Path(tempfile.gettempdir()).absolute() / name
     return folder if len(bytes(folder / "s")) <= SOCKET_PATH_MAX_BYTES else Path("/tmp") / name
+
+
+async def _command(path: str, *lines: str) -> None:
+    """Send commands to the server at `path`; ServerNotStarted if it refuses one."""
+    async with asyncio.timeout(5):
+        reader, writer = await asyncio.open_unix_connection(path)
+        try:
+            for line in lines:
+                writer.write(f"{line}\r\n".encode())
+                reply = (await reader.readline()).decode(errors="replace").strip()
+                if reply != "+OK":
+                    verb = " ".join(line.split()[:3]) if line.startswith("CONFIG SET port") else line.split()[0]
+                    raise ServerNotStarted(f"our store server refused {verb} ({reply[:200]}); is the port free?")
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
 
 
 async def _answers(path: str) -> bool:

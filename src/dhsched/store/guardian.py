@@ -65,7 +65,7 @@ def _prepare_signals() -> int:
 
 def _lock(data: str) -> str | None:
     """Take the data directory, or return the pid of whoever has it."""
-    lock = os.open(os.path.join(data, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    lock = os.open(os.path.join(data, "lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -327,7 +327,7 @@ async def serve(
 
     For `head_s` and `idle_s` see deadlines.py.
     """
-    kept_open = {"keepalive_timeout": idle_s, "lingering_time": LINGER_S}
+    kept_open: dict[str, Any] = {"keepalive_timeout": idle_s, "lingering_time": LINGER_S}
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=stop_s, handle_signals=False, **kept_open)
     await runner.setup()
     listener: asyncio.Server | None = None

@@ -4,7 +4,8 @@ To the child: {"open": {"live", "worker", "epoch", "digital_id", "room", "metada
 {"input": {"seq", "kind", "text", "boundary", "config"?}}, {"resume": {"config", "state"}} before the first input if
 another generation went on after the child was prepared, {"interrupt": {"seq"}} the moment one arrives (its input
 follows in order), {"close": {}} when it has to go. From the child: {"ack": 7} for everything up to item 7, or
-{"ack": 7, "state": "..."} to save its state with it; {"extend": 30} to ask for time. Other lines are logged.
+{"ack": 7, "state": ...} to save its state with it, any JSON value; {"extend": 30} to ask for time. Other lines are
+logged.
 
 The child leads a process group. When its session ends, or when it ends itself, the whole group is killed. It dies with
 the agent even when that is killed: on Linux the kernel kills the child, and everywhere the keeper (keeper.py) kills the
@@ -31,6 +32,7 @@ import msgspec
 import structlog
 
 from dhsched.errors import BadSetting, DhschedError
+from dhsched.worker.child_env import child_environment
 from dhsched.worker.runtime import Runtime
 from dhsched.worker.session import Item, Session
 
@@ -89,8 +91,11 @@ class Keeper:
 
 
 @contextmanager
-def exec_runtime(command: str, lock_fd: int = -1) -> Iterator[Runtime]:
-    """A runtime that runs `command` for each live. When the block is left, however, nothing of them is left."""
+def exec_runtime(command: str, lock_fd: int = -1, named: str = "") -> Iterator[Runtime]:
+    """A runtime that runs `command` for each live. When the block is left, however, nothing of them is left.
+
+    `named` are variables that the children are given beside the usual ones (child_env.py).
+    """
     words = shlex.split(command)
     if not words:
         raise BadSetting("--exec is empty; give the command that runs one live")
@@ -104,6 +109,7 @@ def exec_runtime(command: str, lock_fd: int = -1) -> Iterator[Runtime]:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 limit=LINE_BYTES_MAX,
+                env=child_environment(os.environ, named),
                 pass_fds=() if lock_fd < 0 else (lock_fd,),
                 preexec_fn=tie,
                 start_new_session=True,
@@ -134,6 +140,11 @@ def _tied(keeper: Keeper) -> Callable[[], None]:
                 os._exit(1)
 
     return tie
+
+
+def shown_state(state: Any) -> Any:
+    """A state as a child is told it: it has no bytes, and saved a text as such."""
+    return state.decode(errors="replace") if isinstance(state, bytes) else state
 
 
 class ChildSession:
@@ -173,9 +184,9 @@ class ChildSession:
             "epoch": session.generation.epoch,
             "digital_id": session.digital_id,
             "room": session.room,
-            "metadata": session.metadata.decode(errors="replace"),
-            "config": session.config.decode(errors="replace"),
-            "state": session.state.decode(errors="replace"),
+            "metadata": session.metadata,
+            "config": session.config,
+            "state": shown_state(session.state),
         }
 
     async def _feed(self) -> None:
@@ -191,9 +202,9 @@ class ChildSession:
             if item.kind == "interrupt":
                 self._out.clear()
             self._out[item.seq] = item
-            fields = {"seq": item.seq, "kind": item.kind, "text": item.text, "boundary": item.boundary}
+            fields: dict[str, Any] = {"seq": item.seq, "kind": item.kind, "text": item.text, "boundary": item.boundary}
             if item.config is not None:
-                fields["config"] = item.config.decode(errors="replace")
+                fields["config"] = item.config
             self._tell("input", fields)
             await self._child.stdin.drain()
 
@@ -212,8 +223,9 @@ class ChildSession:
         seconds, upto, state = said.get("extend"), said.get("ack"), said.get("state")
         if isinstance(seconds, int | float):
             self._session.extend(seconds)
-        if isinstance(state, str):
-            self._session.state = state.encode()
+        if "state" in said:
+            # A text lies in the store as it is, so that it needs no mark.
+            self._session.state = state.encode() if isinstance(state, str) and state else state
         if isinstance(upto, int):
             for seq in [seq for seq in self._out if seq <= upto]:
                 self._session.ack(self._out.pop(seq))

@@ -3,6 +3,9 @@
 Two boots must never overlap on one GPU. The lock is the kernel's, so it goes with the process, however that ends; the
 children of `--exec` runtimes inherit it, so a device stays locked while any of them is left. The file's content is the
 last WorkerID on the device: whoever takes the lock knows that this boot is over, and says so when it registers.
+
+Two boots of one user must find the same file, so its folder depends on the user and on XDG_STATE_HOME, and on no other
+variable. A file or a folder that somebody else could have put there is refused, never followed.
 """
 
 from __future__ import annotations
@@ -10,7 +13,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import tempfile
+import pwd
+import stat
 import time
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +25,7 @@ from dhsched.types import check_id, check_worker
 
 WAIT_S = 2.0  # For the children of a Worker that was killed: they follow it in milliseconds.
 LOOK_S = 0.02
+CONTENT_BYTES_MAX = 4_096  # Read of a lock file; a WorkerID is far shorter.
 
 
 class DeviceBusy(DhschedError):
@@ -32,23 +37,46 @@ class DeviceLock:
 
     def __init__(self, device: str, folder: Path | None = None, *, wait_s: float = WAIT_S) -> None:
         self.path = (folder or default_folder()) / f"{check_id(device, 'device')}.lock"
+        self._given = folder is not None
         self.fd = -1
         self._device = device
         self._wait_s = wait_s
 
     def __enter__(self) -> Self:
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.fd = self._open()
         give_up = time.monotonic() + self._wait_s
         while not self._taken():
             if time.monotonic() > give_up:
+                holder = self._content()
                 os.close(self.fd)
                 raise DeviceBusy(
-                    f"device {self._device} is in use by Worker {self._content() or '?'} (lock {self.path}): stop that "
+                    f"device {self._device} is in use by Worker {holder or '?'} (lock {self.path}): stop that "
                     "one first, or name another device with --device"
                 )
             time.sleep(LOOK_S)
         return self
+
+    def _open(self) -> int:
+        """The lock file, made where there is none; DhschedError where it could be somebody else's."""
+        folder = self.path.parent
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not self._given:
+                check_own_folder(folder)
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise DhschedError(
+                f"cannot open the device lock {self.path} ({error.strerror}): it must be a file of this user's and no "
+                "link; give another folder with --locks"
+            ) from None
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_nlink != 1:
+            os.close(fd)
+            raise DhschedError(
+                f"the device lock {self.path} is not a file of this user's alone (owner {found.st_uid}, "
+                f"{found.st_nlink} links): remove it, or give another folder with --locks"
+            )
+        return fd
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -72,7 +100,7 @@ class DeviceLock:
         os.fsync(self.fd)
 
     def _content(self) -> str:
-        text = self.path.read_text(errors="replace")
+        text = os.pread(self.fd, CONTENT_BYTES_MAX, 0).decode(errors="replace")
         # A kill between writing and cutting leaves the rest of a longer id behind the first line.
         return text.splitlines()[0].strip() if text.strip() else ""
 
@@ -87,6 +115,25 @@ class DeviceLock:
 
 
 def default_folder() -> Path:
-    """A place of this user that outlives the process: XDG_STATE_HOME, else the user's temporary files."""
+    """A folder of this user that outlives the process: XDG_STATE_HOME, else `.local/state` in the user's home, else,
+    for a user without a home, one among the temporary files."""
     state = os.environ.get("XDG_STATE_HOME")
-    return Path(state) / "dhsched" if state else Path(tempfile.gettempdir()) / f"dhsched-{os.getuid()}"
+    if state:
+        return Path(state) / "dhsched"
+    try:
+        home = Path(pwd.getpwuid(os.geteuid()).pw_dir)  # Not $HOME: sudo and services set it as they like.
+    except KeyError:
+        home = Path("/nonexistent")
+    if os.access(home, os.W_OK):
+        return home / ".local" / "state" / "dhsched"
+    return Path("/tmp") / f"dhsched-{os.geteuid()}"  # Not $TMPDIR, for the same reason.
+
+
+def check_own_folder(folder: Path) -> None:
+    """Raise unless the folder is this user's and nobody else may put files there."""
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o022:
+        raise DhschedError(
+            f"the folder of the device locks, {folder}, is a link or not this user's alone (mode "
+            f"{stat.S_IMODE(found.st_mode):o}, owner {found.st_uid}): chmod 700 it, or give another with --locks"
+        )

@@ -12,7 +12,7 @@ import signal
 import socket
 import uuid
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, replace
 from typing import Any
 
@@ -95,13 +95,19 @@ async def run_worker(settings: WorkerSettings, runtime: Runtime | Exec, leave: a
     settings = replace(settings, name=name, device=settings.device or name)
     with (
         DeviceLock(settings.device, settings.lock_folder) as lock,
-        exec_runtime(runtime.command, lock.fd) if isinstance(runtime, Exec) else nullcontext(runtime) as run_one,
+        runtime_for(runtime, settings, lock) as run_one,
     ):
         # A pull and a report must not wait for each other's connections.
         connector = aiohttp.TCPConnector(limit=0, ssl=client_tls(settings.tls_ca))
         async with aiohttp.ClientSession(connector=connector) as http:
             while not leave.is_set():
                 await OneBoot(settings, run_one, lock, http).run(leave)
+
+
+def runtime_for(runtime: Runtime | Exec, settings: WorkerSettings, lock: DeviceLock) -> AbstractContextManager[Runtime]:
+    if isinstance(runtime, Exec):
+        return exec_runtime(runtime.command, lock.fd, settings.exec_env)
+    return nullcontext(runtime)
 
 
 class OneBoot:

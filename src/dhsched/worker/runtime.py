@@ -24,7 +24,7 @@ Runtime = Callable[[Session], Awaitable[None]]
 
 async def echo(session: Session) -> None:
     """Print what is consumed. The state it saves is how many items this live has seen, over all generations."""
-    say(session, "open", seen=seen_by(session), config=session.config.decode(errors="replace"))
+    say(session, "open", seen=seen_by(session), config=session.config)
     async for item in session.inputs():
         # Read here, not above: between being prepared and the first item another generation may have gone on.
         seen = seen_by(session) + 1
@@ -34,7 +34,8 @@ async def echo(session: Session) -> None:
 
 
 def seen_by(session: Session) -> int:
-    return int(session.state) if session.state.isdigit() else 0
+    state = session.state
+    return int(state) if isinstance(state, bytes) and state.isdigit() else 0
 
 
 def say(session: Session, event: str, **fields: Any) -> None:

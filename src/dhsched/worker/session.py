@@ -15,12 +15,13 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from dhsched.errors import BadValue
 from dhsched.types import Generation, Kind
+from dhsched.worker.values import object_of, raw_state, state_of
 
 STATE_BYTES_MAX = 4_096
 EXTEND_MAX_S = 600.0  # Of one `extend`; work that takes longer says so again.
@@ -33,7 +34,11 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     kind: Kind
     payload: bytes
     boundary: bool
-    config: bytes | None = None
+    raw_config: bytes | None = None
+
+    @property
+    def config(self) -> dict[str, Any] | None:
+        return None if self.raw_config is None else object_of(self.raw_config)
 
     @property
     def text(self) -> str:
@@ -70,10 +75,10 @@ class Publish:
 class Session:
     """See the module. The agent makes it; a runtime uses what has no underscore.
 
-    `config` is the current configuration, `state` what an earlier generation saved. Setting `state` saves it with the
-    next ack: at most STATE_BYTES_MAX bytes, small and often rather than whole and late. `on_interrupt`, where set, is
-    called the moment an interrupt arrives. `publish` is known once the generation is claimed (`claimed`), and stays
-    None where no room is configured: one that is only prepared has nothing to show.
+    `config` is the current configuration, `state` what an earlier generation saved. Setting `state`, to a JSON value or
+    to bytes, saves it with the next ack: at most STATE_BYTES_MAX bytes, small and often rather than whole and late.
+    `on_interrupt`, where set, is called the moment an interrupt arrives. `publish` is known once the generation is
+    claimed (`claimed`), and stays None where no room is configured: one that is only prepared has nothing to show.
     """
 
     __slots__ = (
@@ -109,8 +114,8 @@ class Session:
         self.generation = generation
         self.digital_id = ""
         self.room = ""
-        self.metadata = b""
-        self.config = b""
+        self.metadata: dict[str, Any] = {}
+        self.config: dict[str, Any] = {}
         self.on_interrupt: Callable[[], None] | None = None
         self.on_prepared: Callable[[], None] | None = None  # For the agent.
         self.publish: Publish | None = None
@@ -168,13 +173,16 @@ class Session:
         self._port.ack(self, acked, saved)
 
     @property
-    def state(self) -> bytes:
-        return self._state
+    def state(self) -> Any:
+        """A value of its own each time: what is changed inside it is saved only by setting it."""
+        return state_of(self._state)
 
     @state.setter
-    def state(self, state: bytes) -> None:
-        if not isinstance(state, bytes):
-            raise BadValue(f"the state of {self.live} must be bytes, not {type(state).__name__}")
+    def state(self, value: Any) -> None:
+        try:
+            state = raw_state(value)
+        except (TypeError, ValueError) as error:
+            raise BadValue(f"the state of {self.live} must be bytes or a JSON value ({error})") from None
         if len(state) > STATE_BYTES_MAX:
             raise BadValue(
                 f"the state of {self.live} has {len(state)} bytes, at most {STATE_BYTES_MAX} are saved with an ack; "
@@ -215,8 +223,8 @@ class Session:
 
     def made_of(self, made: Made) -> None:
         """What the live is made of, before the runtime begins."""
-        self.digital_id, self.room, self.metadata = made.digital_id, made.room, made.metadata
-        self.config, self._state = made.config, made.saved
+        self.digital_id, self.room, self.metadata = made.digital_id, made.room, object_of(made.metadata)
+        self.config, self._state = object_of(made.config), made.saved
 
     def allow_claim(self) -> None:
         """The generation is committed: one that was only prepared may go on."""
@@ -244,7 +252,7 @@ class Session:
         What was saved since the runtime was prepared is newer than what it was prepared with.
         """
         self._accepted = self._handed = self._acked = after
-        self.config = config
+        self.config = object_of(config)
         if not self._state_changed:
             self._state = saved
         self._begun = True
@@ -294,8 +302,8 @@ class Session:
 
     def _hand_out(self, item: Item) -> Item:
         self._handed = item.seq
-        if item.config is not None:
-            self.config = item.config
+        if item.raw_config is not None:
+            self.config = object_of(item.raw_config)
         if item.kind == "interrupt":
             # What it dropped is settled in the store already.
             self._acked = max(self._acked, item.seq - 1)

@@ -37,6 +37,7 @@ class WorkerSettings:
     drain_s: float = bounded(600, 0, 86_400, "How long SIGTERM waits for its lives to move.")
     teardown_s: float = bounded(TEARDOWN_S, 0.1, 600, "For a runtime to stop before it is cancelled.")
     lock_folder: Path | None = free(None, "Where device locks lie; a folder of this user's.", flag="locks")  # noqa: RUF009
+    exec_env: str = free("", "Variables that --exec children are given beside the usual ones; * stands for anything.")
     log_level: str = one_of("info", ("debug", "info", "warning", "error"), "What is logged.")
     log_json: bool = free(False, "Logs as JSON lines.")
 

@@ -1,0 +1,106 @@
+"""`config`, `metadata` and `state` as values: in a Session, for a child, in answers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dhsched.client import Client
+from dhsched.worker import Session
+from dhsched.worker.exec import Exec
+from tests.integration.fleet import fleet, until
+from tests.integration.test_input_path import until_acked
+
+CHILD = """
+import json, sys
+for line in sys.stdin:
+    print(line, end="", file=open(sys.argv[1], "a"), flush=True)
+    said = json.loads(line)
+    if "input" in said:
+        print(json.dumps({"ack": said["input"]["seq"], "state": json.loads(sys.argv[2])}), flush=True)
+    elif "close" in said:
+        break
+"""
+
+
+class Keep:
+    """A runtime that notes what it is given, and saves `saves` with every item."""
+
+    def __init__(self, saves: Any) -> None:
+        self.saves = saves
+        self.opened: list[tuple[Any, Any, Any]] = []
+        self.items: list[tuple[str, Any, Any]] = []
+
+    async def __call__(self, session: Session) -> None:
+        self.opened.append((session.metadata, session.config, session.state))
+        async for item in session.inputs():
+            self.items.append((item.kind, item.config, session.config))
+            session.state = self.saves
+
+
+@pytest.mark.parametrize("saves", [{"turn": 3, "words": ["a"]}, "text", 7, None, b"3", b"\x00raw", b"{}"])
+async def test_a_runtime_gets_back_what_it_saved(tmp_path: Path, saves: Any) -> None:
+    keep = Keep(saves)
+    async with fleet(tmp_path) as f:
+        await f.start_worker(keep, "a")
+        await f.start_worker(keep, "b")
+        body = {"live_id": "L", "digital_id": "demo"}
+        assert (await f.post(f"{f.dispatch[0]}/v1/lives?wait_s=10", body))[0] == 201
+        await until(lambda: keep.opened, "the runtime")
+        assert keep.opened == [({}, {}, {})], "nothing was given"
+        live = await f.get("/v1/lives/L")
+        assert live["metadata"] == live["config"] == {}
+        await f.push("L", "hello")
+        await until_acked(f, "L", 1)
+        assert (await f.reassign("L"))[0] == 200
+        await until(lambda: len(keep.opened) == 2, "the next generation")
+        metadata, config, state = keep.opened[1]
+        assert (metadata, config) == ({}, {}) and state == saves and type(state) is type(saves)
+
+
+async def test_config_and_metadata_are_values(tmp_path: Path) -> None:
+    keep = Keep({})
+    async with fleet(tmp_path) as f, Client(f.dispatch, f.infer) as client:
+        await f.start_worker(keep, "a")
+        made = await client.create("demo", metadata={"user": 7}, config={"voice": "a"}, wait_s=10)
+        await until(lambda: keep.opened, "the runtime")
+        await client.configure(made.live_id, {"voice": "b"})
+        await until(lambda: keep.items, "the item")
+        assert keep.opened == [({"user": 7}, {"voice": "a"}, {})]
+        assert keep.items == [("config", {"voice": "b"}, {"voice": "b"})]
+        live = await client.get(made.live_id)
+        assert (live.metadata, live.config) == ({"user": 7}, {"voice": "b"})
+
+
+@pytest.mark.parametrize("saves", [{"count": 1}, "1", [1, 2]])
+async def test_a_child_is_told_values(tmp_path: Path, saves: Any) -> None:
+    script, told = tmp_path / "child.py", tmp_path / "told"
+    script.write_text(CHILD)
+    command = Exec(f"{sys.executable} {script} {told} '{json.dumps(saves)}'")
+
+    def opened() -> list[Any]:
+        lines = told.read_text().splitlines() if told.exists() else []
+        return [said["open"] for line in lines if "open" in (said := json.loads(line))]
+
+    async with fleet(tmp_path) as f, Client(f.dispatch, f.infer) as client:
+        await f.start_worker(command, "a")
+        await f.start_worker(command, "b")
+        await f.create("empty")
+        await until(opened, "the first child")
+        assert [opened()[0][name] for name in ("metadata", "config", "state")] == [{}, {}, {}]
+        await client.end("empty")
+        await until(lambda: '"close"' in told.read_text(), "the end of the first child")
+        told.unlink()
+        made = await client.create("demo", metadata={"user": 7}, config={"voice": "a"}, wait_s=10)
+        await client.configure(made.live_id, {"voice": "b"})
+        await until_acked(f, made.live_id, 1)
+        inputs = [json.loads(line)["input"] for line in told.read_text().splitlines() if '"input"' in line]
+        assert inputs[0]["config"] == {"voice": "b"}
+        assert (await f.reassign(made.live_id))[0] == 200
+        await until(lambda: len(opened()) == 2, "the next child")
+        found = opened()[1]
+        assert (found["metadata"], found["config"], found["state"]) == ({"user": 7}, {"voice": "b"}, saves)
