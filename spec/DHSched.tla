@@ -276,7 +276,8 @@ Pull(l, w, e) ==
   IN
   /\ Guard(store, l, w, e) /\ L.epoch = e /\ L.pull < MaxPull
   /\ slot \in {"starting", "running"} \cup (IF Broken("pull-takes-vacant") THEN {"vacant"} ELSE {})
-  /\ store' = [t EXCEPT !.lives[l] = [@ EXCEPT !.active = w, !.pull = @ + 1, !.note = FALSE, !.stalled = FALSE]]
+  /\ store' = [t EXCEPT !.lives[l] = [@ EXCEPT !.active = w, !.pull = @ + 1, !.note = @ /\ L.active # 0,
+                                                  !.stalled = @ /\ L.active # 0]]
   /\ UNCHANGED <<agents, released, bad, trouble, admitted>>
 
 MayRelease(s, l, w, e, p) ==

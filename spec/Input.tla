@@ -27,7 +27,7 @@ CONSTANTS
 
 VARIABLES
   epoch, issued, sel, active, pull, slot, st,              \* the generation, its pull and its slot
-  appended, released, acked, marks, boundary, suspect,     \* cursors, pending items, released stands at a boundary
+  appended, released, acked, signs, boundary, suspect,     \* cursors, pending items, released stands at a boundary
   moving, hold,                                            \* the move's number, and where input stops before it
   sent,                                                    \* the last number accepted from the producer
   after,                                                   \* the controller's cursor for the latest pull, or None
@@ -37,7 +37,7 @@ VARIABLES
   bad
 
 owner == <<epoch, issued, sel, active, pull, slot, st>>
-cursors == <<appended, released, acked, marks, boundary, suspect>>
+cursors == <<appended, released, acked, signs, boundary, suspect>>
 planned == <<moving, hold>>
 around == <<after, got>>
 fate == <<taken, dropped>>
@@ -56,16 +56,16 @@ Clean == <<0, 0>>
 
 Init ==
   /\ epoch = 1 /\ issued = 1 /\ sel = 1 /\ active = FALSE /\ pull = 0 /\ slot = "starting" /\ st = "open"
-  /\ appended = 0 /\ released = 0 /\ acked = 0 /\ marks = <<>> /\ boundary = FALSE /\ suspect = Clean
+  /\ appended = 0 /\ released = 0 /\ acked = 0 /\ signs = <<>> /\ boundary = FALSE /\ suspect = Clean
   /\ moving = 0 /\ hold = None /\ sent = 0 /\ after = None /\ got = 0
   /\ taken = [x \in Range |-> FALSE] /\ dropped = [x \in Range |-> FALSE]
   /\ due = TRUE /\ note = FALSE /\ stalled = FALSE /\ bad = ""
 
 Flag(name, if) == bad' = IF bad = "" /\ if THEN name ELSE bad
-Mark(x) == marks[x - acked]
+Sign(x) == signs[x - acked]
 \* A sentence ends at x, or an interrupt stands there, or a closing live has nothing after it.
-IsBoundary(x) == Mark(x) \in {"T", "I"} \/ (st = "closing" /\ x = appended)
-Trim(n) == SubSeq(marks, n - acked + 1, Len(marks))
+IsBoundary(x) == Sign(x) \in {"T", "I"} \/ (st = "closing" /\ x = appended)
+Trim(n) == SubSeq(signs, n - acked + 1, Len(signs))
 \* Items up to n leave the queue without having been acked.
 DropTo(n) ==
   /\ dropped' = [x \in Range |-> dropped[x] \/ (acked < x /\ x <= n)]
@@ -74,11 +74,11 @@ DropTo(n) ==
 ----------------------------------------------------------------------------
 (* Producers *)
 
-AppendInput(mark, n) ==
+AppendInput(sign, n) ==
   /\ st = "open" /\ appended < Items
   /\ n = sent + 1 \/ (Broken("producer-repeat-accepted") /\ n <= sent)
-  /\ mark = "T" => Has("boundaries")
-  /\ appended' = appended + 1 /\ marks' = Append(marks, mark) /\ sent' = Max(sent, n)
+  /\ sign = "T" => Has("boundaries")
+  /\ appended' = appended + 1 /\ signs' = Append(signs, sign) /\ sent' = Max(sent, n)
   /\ UNCHANGED <<owner, released, acked, boundary, suspect, planned, around, fate, bad>>
 
 Interrupt ==
@@ -89,7 +89,7 @@ Interrupt ==
   /\ appended' = n /\ released' = Max(released, n - 1)
   /\ acked' = IF Broken("interrupt-spares-released") THEN acked ELSE n - 1
   /\ boundary' = (boundary /\ released' = released)
-  /\ marks' = Append(SubSeq(marks, 1, spared - acked), "I")
+  /\ signs' = Append(SubSeq(signs, 1, spared - acked), "I")
   /\ DropTo(n - 1)
   /\ suspect' = Clean /\ sent' = sent + 1
   /\ hold' = IF hold >= 0 THEN n ELSE hold
@@ -98,17 +98,18 @@ Interrupt ==
 ----------------------------------------------------------------------------
 (* The fence: pull, release, ack. Only the current generation gets this far. *)
 
-\* `ghost': a delayed or repeated pull that nobody waits for any more; it may carry any cursor.
+\* `ghost': a delayed or repeated pull that nobody waits for any more; it may name any item
+\* that was released.
 Pull(a, ghost) ==
   LET to == IF Broken("pull-after-released") THEN released ELSE Min(Max(acked, a), released) IN
   /\ st # "ended" /\ slot \in {"starting", "running"} /\ pull < MaxPull
-  /\ IF ghost THEN Has("ghosts") ELSE a = got
+  /\ IF ghost THEN Has("ghosts") /\ a <= released ELSE a = got
   /\ active' = TRUE /\ pull' = pull + 1 /\ slot' = "running"
   /\ released' = IF Broken("pull-lowers-released") THEN to ELSE released
   /\ boundary' = (boundary /\ released' = released)
   /\ after' = IF ghost THEN None ELSE to
   /\ got' = IF ghost THEN got ELSE Max(got, to)
-  /\ UNCHANGED <<epoch, issued, sel, st, appended, acked, marks, suspect, planned, sent, fate, bad>>
+  /\ UNCHANGED <<epoch, issued, sel, st, appended, acked, signs, suspect, planned, sent, fate, bad>>
 
 \* What `release_input' would hand out now.
 First(a) == IF Broken("release-from-released") THEN released + 1 ELSE Max(Min(a, released), acked) + 1
@@ -133,12 +134,12 @@ Release(credit, had) ==
   /\ after' = IF had = 0 THEN after ELSE IF had = last - first + 1 THEN last ELSE None
   /\ got' = IF had = 0 THEN got ELSE Max(got, first + had - 1)
   /\ taken' = [x \in Range |-> taken[x] \/ (first <= x /\ x < first + had)]
-  /\ Flag("Order", first > Max(after, acked) + 1 \/ (had > 0 /\ first > got + 1 /\ Mark(first) # "I"))
-  /\ UNCHANGED <<owner, appended, acked, marks, suspect, moving, sent, dropped>>
+  /\ Flag("Order", first > Max(after, acked) + 1 \/ (had > 0 /\ first > got + 1 /\ Sign(first) # "I"))
+  /\ UNCHANGED <<owner, appended, acked, signs, suspect, moving, sent, dropped>>
 
 Finish(n) ==   \* With n acked; what is left is dropped.
   /\ st' = "ended" /\ active' = FALSE /\ slot' = "none"
-  /\ released' = appended /\ acked' = appended /\ marks' = <<>> /\ suspect' = Clean
+  /\ released' = appended /\ acked' = appended /\ signs' = <<>> /\ suspect' = Clean
   /\ moving' = 0 /\ hold' = None /\ sent' = 0 /\ after' = None /\ got' = 0
   /\ dropped' = [x \in Range |-> dropped[x] \/ (n < x /\ x <= appended)]
   /\ taken' = [x \in Range |-> taken[x] /\ x <= n]
@@ -146,7 +147,7 @@ Finish(n) ==   \* With n acked; what is left is dropped.
 
 Settle(n) ==
   IF st = "closing" /\ n = appended THEN Finish(n)
-  ELSE /\ acked' = n /\ marks' = Trim(n)
+  ELSE /\ acked' = n /\ signs' = Trim(n)
        /\ suspect' = IF suspect[1] <= n THEN Clean ELSE suspect
        /\ UNCHANGED <<owner, appended, released, boundary, planned, sent, around, fate>>
 
@@ -178,7 +179,7 @@ Begin(w, n) ==
   /\ number <= MaxN
   /\ epoch' = number /\ issued' = Max(issued, number) /\ sel' = w
   /\ active' = FALSE /\ pull' = 0 /\ slot' = "starting"
-  /\ released' = n /\ acked' = n /\ marks' = Trim(n)
+  /\ released' = n /\ acked' = n /\ signs' = Trim(n)
   /\ boundary' = (boundary /\ released = n)
   /\ moving' = 0 /\ hold' = (IF Broken("hold-survives-move") THEN hold ELSE None) /\ NoRuntime
   /\ UNCHANGED <<st, appended, sent>>
@@ -206,7 +207,7 @@ Reserve ==
   /\ UNCHANGED <<epoch, sel, active, pull, slot, st, cursors, hold, sent, around, fate, bad>>
 
 \* Nothing is half said: input may stop here. An interrupt that is next is not to be kept waiting.
-Rests == acked = appended \/ (boundary /\ ~(released < appended /\ Mark(released + 1) = "I"))
+Rests == acked = appended \/ (boundary /\ ~(released < appended /\ Sign(released + 1) = "I"))
 
 Hold ==
   /\ moving # 0 /\ hold < 0
@@ -238,9 +239,10 @@ End(afterPending) ==
 (* Looking: what the steps above leave on the agenda, and what a look makes of it *)
 
 Freed == moving # 0 /\ moving' = 0 /\ hold # None   \* The move is over, and with it the standstill it asked for.
-Same == <<epoch, pull, released, acked>>' = <<epoch, pull, released, acked>>
+\* Only an ack is progress of a runtime: an interrupt moves the cursor too, and a pull or a release moves others.
+Same == epoch' = epoch /\ slot' = slot /\ (acked' = acked \/ appended' > appended)
 
-\* A note, and a stall, are of these cursors: they are void once one of them has moved.
+\* A note, and a stall, are void once the runtime has moved, claims or is gone.
 Watch ==
   /\ due' = \/ due
             \/ appended' > appended /\ acked = appended
@@ -274,7 +276,7 @@ Busy ==
 
 ----------------------------------------------------------------------------
 Act ==
-  \/ \E mark \in {"t", "T"}, n \in 1..Items : AppendInput(mark, n)
+  \/ \E sign \in {"t", "T"}, n \in 1..Items : AppendInput(sign, n)
   \/ Interrupt
   \/ \E a \in 0..Items, ghost \in BOOLEAN : Pull(a, ghost)
   \/ \E credit \in 1..Credit, had \in 0..Credit : Release(credit, had)
@@ -292,7 +294,7 @@ Spec == Init /\ [][Next]_vars
 \* Until the claim nothing is released, so the first pull of a generation goes on after what is acked.
 I6 == /\ acked <= released /\ released <= appended
       /\ slot = "starting" => released = acked
-      /\ Len(marks) = appended - acked
+      /\ Len(signs) = appended - acked
       /\ \A x \in Range : x <= acked => taken[x] \/ dropped[x]
       /\ \A x \in Range : dropped[x] => x <= acked
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -17,11 +18,13 @@ from typing import Literal
 from spec import configuration, tlc
 from spec.explore import Explored, World, explore
 from spec.input import Input
+from spec.marks import Marks
 from spec.mutants import Mutant
 from spec.ownership import Ownership
 
 HERE = Path(__file__).parent
 COUNTS = HERE / "counts.json"
+WORLDS: dict[str, Callable[..., World]] = {"DHSched": Ownership, "Input": Input, "Marks": Marks}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ class Check:
     """One configuration, spec/<name>.cfg. `says` is for the reader of the table."""
 
     name: str
-    module: Literal["DHSched", "Input"]
+    module: Literal["DHSched", "Input", "Marks"]
     says: str
     compare: bool = True
     quick: bool = False
@@ -52,11 +55,14 @@ CHECKS = (
     Check("InputGhosts", "Input", "late and repeated pulls before a planned move", quick=True),
     Check("InputLooks", "Input", "stalls, holds that end, what is due", quick=True),
     Check("Poison", "Input", "input that kills its generations", quick=True),
+    Check("Marks", "Marks", "a store that forgets, whose runtimes and controllers do not"),
+    Check("MarksReleases", "Marks", "the same, one pull and more items"),
     Check("MovesLosses", "DHSched", "planned moves while Workers are lost and come back"),
     Check("TwoMoves", "DHSched", "two lives, planned moves, one at a time"),
     Check("GoneMoves", "DHSched", "new boots in the middle of moves"),
     Check("ReuseTerms", "DHSched", "ids reused across terms; releases on record"),
     Check("InputDeep", "Input", "everything about input at once"),
+    Check("MarksInterrupts", "Marks", "the same with interrupts", compare=False),
     Check("Live", "DHSched", "L1-L3 with a free Worker: losses, stalls, moves", compare=False),
     Check("LiveTwo", "DHSched", "L1-L3 with a free Worker: two lives", compare=False),
     Check("LiveAgents", "DHSched", "L1-L3 with a free Worker: agents", compare=False),
@@ -65,6 +71,8 @@ CHECKS = (
     Check("LongAgents", "DHSched", "agents, boots, moves, late tables", compare=False, long=True),
     Check("LongTwo", "DHSched", "two lives, agents, losses, moves", compare=False, long=True),
     Check("LongInput", "Input", "three items, three generations, moves, looks, ghosts", compare=False, long=True),
+    Check("LongMarks", "Marks", "three items, interrupts, late messages, two generations", compare=False, long=True),
+    Check("LongMarksTwice", "Marks", "a store that forgets twice", compare=False, long=True),
     Check("LongGhosts", "Input", "three items, three generations, three pulls, ghosts", compare=False, long=True),
 )
 
@@ -91,8 +99,7 @@ def module_of(name: str) -> str:
 
 def world(name: str, *, strict: bool = False) -> World:
     """The explorer's side of a configuration."""
-    made = configuration.read(name)
-    return Ownership(made, strict=strict) if module_of(name) == "DHSched" else Input(made, strict=strict)
+    return WORLDS[module_of(name)](configuration.read(name), strict=strict)
 
 
 def run_check(check: Check) -> Row:

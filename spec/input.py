@@ -2,7 +2,7 @@
 
 Projection, in the order of the specification's variables:
     epoch, issued, sel, active, pull, slot, st      of the live's record; active as a flag; slot of its generation
-    appended, released, acked, marks, boundary, suspect     of the record; marks are the pending items' first bytes
+    appended, released, acked, signs, boundary, suspect     of the record; signs are the pending items' first bytes
     moving, hold        the move's number, or 0; hold: -1 none, -2 the next boundary
     sent                the last n accepted from the one producer, 0 once the live has ended
     after, got          of the surroundings: the controller's cursor for the latest pull (-1: nobody serves it), and
@@ -74,7 +74,7 @@ class Input:
 
     variables: tuple[str, ...] = (
         *("epoch", "issued", "sel", "active", "pull", "slot", "st"),
-        *("appended", "released", "acked", "marks", "boundary", "suspect", "moving", "hold", "sent"),
+        *("appended", "released", "acked", "signs", "boundary", "suspect", "moving", "hold", "sent"),
         *("due", "note", "stalled", "after", "got", "taken", "dropped"),
     )
 
@@ -206,9 +206,9 @@ class Input:
         sent = live.producers.get(PRODUCER, (0,))[0]
         # Repeated numbers, the next one, and one too many.
         for n in range(1, sent + 3):
-            for mark in ("t", "T") if "boundaries" in self.on else ("t",):
-                arguments = {"kind": "text", "payload": b"", "boundary": mark == "T", "producer": PRODUCER, "n": n}
-                yield from self.step(node, f"append {mark} as {n}", "append_input", live=LIVE, **arguments)
+            for sign in ("t", "T") if "boundaries" in self.on else ("t",):
+                arguments = {"kind": "text", "payload": b"", "boundary": sign == "T", "producer": PRODUCER, "n": n}
+                yield from self.step(node, f"append {sign} as {n}", "append_input", live=LIVE, **arguments)
         if "interrupts" in self.on:
             arguments = {"kind": "interrupt", "payload": b"", "producer": PRODUCER, "n": sent + 1}
             yield from self.step(node, "interrupt", "append_input", live=LIVE, **arguments)
@@ -259,7 +259,7 @@ class Input:
         """Acks of older generations, and acks of what was never released: nothing may come of them."""
         older = [(w, e) for w in (1, 2) for e in range(1, live.epoch)]
         for w, e in (*older, (worker_number(live.selected), live.epoch)):
-            for n in range(live.released + 1 if e == live.epoch else 1, live.appended + 2):
+            for n in range(live.released + 1 if e == live.epoch else 1, live.appended + (2 if e != live.epoch else 1)):
                 arguments = {"worker": worker_id(w), "epoch": e, "n": n}
                 for effect in self.step(node, f"ack {n} by {w}@{e}", "ack_input", live=LIVE, **arguments):
                     yield replace(effect, acks=True)
@@ -280,10 +280,10 @@ class Input:
                 yield from self.release(node, live, after, got, credit)
 
     def pulls(self, node: Node, live: Live, after: int, got: int) -> Iterator[Effect]:
-        """The runtime pulls; or a pull arrives that nobody waits for, late or sent twice, with a cursor of any age."""
+        """The runtime pulls; or a pull arrives that nobody waits for, late or sent twice, with an item of any age."""
         if live.pull_no >= self.c["MaxPull"]:
             return
-        ghosts = range(live.appended + 1) if "ghosts" in self.on else ()
+        ghosts = range(live.released + 1) if "ghosts" in self.on else ()
         for cursor, ghost in ((got, False), *((cursor, True) for cursor in ghosts)):
             arguments = {"worker": live.selected, "epoch": live.epoch, "after": cursor, "controller": "c"}
             state, outcome = STEPS["pull"](node.state, NOW, self.limits, live=LIVE, **arguments)

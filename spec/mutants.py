@@ -17,6 +17,7 @@ from dhsched.ownership import agent as agency
 from dhsched.ownership import input as inputs
 from dhsched.ownership import looking, placing
 from dhsched.ownership.draft import Draft
+from dhsched.ownership.items import mark_of
 from dhsched.ownership.model import STEPS
 from dhsched.ownership.outcomes import Ahead, Ended, Pulling, Stale
 from dhsched.ownership.state import Live, State, frozen
@@ -155,9 +156,20 @@ def pull_vacant(real: Any, state: State, *rest: Any, live: str, worker: str, epo
     return real(state, *rest, live=live, worker=worker, epoch=epoch, **named)
 
 
-def interrupt_sparing_released(real: Any, s: Draft, live: str, payload: bytes) -> None:
+def with_the_stores_mark(real: Any, state: State, *rest: Any, live: str, **named: Any) -> Any:
+    """The caller is taken to have the item that the store has under this number."""
+    record = state.lives[live]
+    n = named["n"] if "n" in named else named["after"]
+    if n == record.acked:
+        named["mark"] = record.acked_mark
+    elif record.acked < n <= record.appended:
+        named["mark"] = mark_of(record.pending[n - record.acked - 1])
+    return real(state, *rest, live=live, **named)
+
+
+def interrupt_sparing_released(real: Any, s: Draft, live: str, payload: bytes, mark: bytes) -> None:
     before = s.lives[live]
-    real(s, live, payload)
+    real(s, live, payload, mark)
     kept = before.pending[: before.released - before.acked]
     s.set_live(live, acked=before.acked, pending=(*kept, *s.lives[live].pending))
 
@@ -378,6 +390,32 @@ MUTANTS = (
         tlc=("InputGhosts", "Repeat"),
         explorer=("InputGhosts", "I6"),
         patch=lambda: step("pull", pull_lowering_released),
+    ),
+    Mutant(
+        "ack-ignores-the-mark",
+        "an ack counts for whatever item has its number now",
+        tlc=("Marks", "Cursors"),
+        explorer=("Marks", "Consumed"),
+        patch=lambda: step("ack_input", with_the_stores_mark),
+    ),
+    Mutant(
+        "release-ignores-the-mark",
+        "a release goes on after whatever item has its number now",
+        tlc=("MarksReleases", "Consumed"),
+        explorer=("MarksReleases", "Consumed"),
+        patch=lambda: step("release_input", with_the_stores_mark),
+    ),
+    Mutant(
+        "pull-ignores-the-mark",
+        "a pull goes on after whatever item has its number now",
+        tlc=("Marks", "Granted"),
+        explorer=("Marks", "Granted"),
+        patch=lambda: step("pull", with_the_stores_mark),
+    ),
+    Mutant(
+        "begin-is-named",
+        "a runtime that has no item yet names the one that it begins after",
+        tlc=("MarksInterrupts", "Consumed"),
     ),
     Mutant(
         "agent-over-capacity",

@@ -23,6 +23,7 @@ Mode = Literal["ready", "cordoned", "draining"]
 Because = Literal["create", "reassign", "recover", "drain", "rebalance"]
 Kind = Literal["text", "interrupt", "config"]
 
+MARK_BYTES = 8  # Of an item (ownership/items.py).
 BUSY_MAX = 4_096
 """Slots that one report names: each is a read inside one step, while nobody else's steps run. A Worker with more of
 them names the others in its next reports."""

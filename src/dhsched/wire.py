@@ -22,7 +22,7 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from dhsched.errors import BadValue
-from dhsched.types import BUSY_MAX, Mode, SlotState
+from dhsched.types import BUSY_MAX, MARK_BYTES, Mode, SlotState
 
 FRAME_BYTES_MAX = 4 * 1024 * 1024
 """The limit of a frame on the receiving side; a sender starts a new one at a quarter of it."""
@@ -47,6 +47,7 @@ Url = Annotated[str, msgspec.Meta(max_length=512)]
 Urls = Annotated[list[Url], msgspec.Meta(max_length=4_096)]
 Blob = Annotated[bytes, msgspec.Meta(max_length=131_200)]
 """An item, a configuration or metadata; an interrupt may carry a configuration in front of its own payload."""
+Mark = Annotated[bytes, msgspec.Meta(max_length=MARK_BYTES)]
 Saved = Annotated[bytes, msgspec.Meta(max_length=65_536)]
 
 
@@ -179,20 +180,25 @@ class Open(Message):
 
 
 class Pull(Message):
-    """Claim the generation, or come back to it; input goes on after `after`."""
+    """Claim the generation, or come back to it; input goes on after `after`.
+
+    That is the last item that this runtime has, with its mark, or 0 and none.
+    """
 
     live: LiveName
     epoch: Number
     after: Number
+    mark: Mark = b""
 
 
 class Ack(Message):
-    """Everything up to n is consumed; `saved` is the runtime's small state, where it changed."""
+    """Everything up to item n, whose mark is `mark`, is consumed; `saved` is the runtime's state, where it changed."""
 
     live: LiveName
     epoch: Number
     n: Number
     saved: Saved | None = None
+    mark: Mark = b""
 
 
 class Leave(Message):

@@ -20,6 +20,7 @@ from dhsched.ownership.model import STEPS
 from dhsched.ownership.placing import Create
 from dhsched.store import scripts
 from dhsched.store.replies import outcome
+from dhsched.types import MARK_BYTES
 
 FRAME = """{shebang}
 local frame_time = redis.call('TIME')
@@ -104,8 +105,8 @@ def arguments_of(step: str, given: Mapping[str, str]) -> dict[str, Any]:
     elif step == "append_input":
         del values["controller"]  # Who gets no hint: nothing of the protocol.
         item = values.pop("item").encode()
-        values["boundary"] = values["kind"] != "interrupt" and item[:1] == items.MARKS[values["kind"], True]
-        values["payload"] = item[1:]
+        values["boundary"] = values["kind"] != "interrupt" and item[:1] == items.SIGNS[values["kind"], True]
+        values["mark"], values["payload"] = items.mark_of(item).decode(), item[1 + MARK_BYTES :]
     elif step == "ack_input":
         saved = values["saved"].encode()
         values["saved"] = saved if values.pop("saves") == "1" else None

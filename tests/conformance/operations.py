@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
+from dhsched.ownership.items import mark_of
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.placing import Create
 from dhsched.ownership.state import Live, State
@@ -43,6 +44,7 @@ LIMITS = Limits(
 """Small enough that every limit is met within a few steps."""
 LIVES = ("t/a", "t/b", "u/a")
 POOLS = ("p", "q")
+MARKS = (b"00000001", b"00000002")
 
 
 class Operation(NamedTuple):
@@ -174,7 +176,17 @@ def of_move(r: Random, s: State) -> dict[str, Any]:
 def pull(r: Random, s: State) -> dict[str, Any]:
     name, record, who, epoch = owner(r, s)
     after = r.choice([0, record.acked, record.released, record.released + 1]) if record else 0
-    return {"live": name, "worker": who, "epoch": epoch, "after": after, "controller": r.choice(["c1", "c2"])}
+    arguments = {"live": name, "worker": who, "epoch": epoch, "after": after, "controller": r.choice(["c1", "c2"])}
+    return {**arguments, "mark": mark(r, record, after)}
+
+
+def mark(r: Random, record: Live | None, n: int) -> bytes:
+    """The mark of item n, as somebody has it who was handed it; now and then of another history."""
+    if record is None or r.random() < 0.1:
+        return r.choice((*MARKS, b""))
+    if n > record.acked:
+        return mark_of(record.pending[n - record.acked - 1]) if n <= record.appended else r.choice(MARKS)
+    return record.acked_mark
 
 
 def append_input(r: Random, s: State) -> dict[str, Any]:
@@ -184,6 +196,7 @@ def append_input(r: Random, s: State) -> dict[str, Any]:
         "kind": r.choices(["text", "config", "interrupt"], [7, 2, 1])[0],
         "payload": r.choice([b"", b"hello", b"\x00{}:@ "]),
         "boundary": r.random() < 0.4,
+        "mark": r.choice(MARKS),
     }
     if r.random() < 0.5:
         return {**arguments, "request": f"r{r.randrange(30)}"}
@@ -197,13 +210,15 @@ def release_input(r: Random, s: State) -> dict[str, Any]:
     pull_no = record.pull_no if record and r.random() < 0.9 else r.randrange(3)
     after = r.choice([0, record.acked, record.released, record.released + 2]) if record else 0
     credit = r.choice([1, 3])
-    return {"live": name, "worker": who, "epoch": epoch, "pull_no": pull_no, "after": after, "credit": credit}
+    arguments = {"live": name, "worker": who, "epoch": epoch, "pull_no": pull_no, "after": after, "credit": credit}
+    return {**arguments, "mark": mark(r, record, after)}
 
 
 def ack_input(r: Random, s: State) -> dict[str, Any]:
     name, record, who, epoch = owner(r, s)
     n = r.choice([record.acked, record.released, record.acked + 1, record.released + 1]) if record else 1
-    return {"live": name, "worker": who, "epoch": epoch, "n": n, "saved": r.choice([None, b"", b"memory"])}
+    arguments = {"live": name, "worker": who, "epoch": epoch, "n": n, "saved": r.choice([None, b"", b"memory"])}
+    return {**arguments, "mark": mark(r, record, n)}
 
 
 def end_live(r: Random, s: State) -> dict[str, Any]:

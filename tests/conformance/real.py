@@ -25,6 +25,7 @@ class StoreSubject:
         self.store = store
         self.limits = store.limits
         self.now = 0
+        self._remembered: dict[bytes, bytes] = {}
 
     async def reset(self, now: int = 1000) -> None:
         await self.store.link.call("FLUSHALL")
@@ -39,6 +40,16 @@ class StoreSubject:
 
     async def step(self, name: str, /, **arguments: Any) -> Any:
         return await getattr(self.store, name)(**arguments)
+
+    async def remember(self) -> None:
+        keys = await self.store.link.call("KEYS", "*")
+        self._remembered = {key: await self.store.link.call("DUMP", key) for key in keys}
+
+    async def forget(self) -> None:
+        await self.store.link.call("FLUSHALL")
+        for key, value in self._remembered.items():
+            await self.store.link.call("RESTORE", key, 0, value)
+        await self.set_clock(self.now)
 
     async def state(self) -> State:
         return await read_state(self.store.link, self.store.keys.cell_name)

@@ -16,7 +16,7 @@ from dhsched.ownership import invariants, items, outcomes
 from dhsched.ownership.model import Create
 from dhsched.ownership.outcomes import Outcome
 from dhsched.ownership.state import Live, State, Worker
-from dhsched.types import Generation, slot_tag
+from dhsched.types import MARK_BYTES, Generation, slot_tag
 from tests.conformance.subjects import Subject
 from tests.scenarios.language import SET_VERBS, Line, Scenario, ScenarioError, outcome_word
 
@@ -46,6 +46,11 @@ class Runner:
     async def take(self, line: Line) -> None:
         if line.verb == "wait":
             await self.subject.wait(line.values["duration"])
+        elif line.verb == "remember":
+            await self.subject.remember()
+        elif line.verb == "forget":
+            await self.subject.forget()
+            self.trace = invariants.Releases()
         elif line.verb == "check":
             self.check(line, await self.subject.state())
         elif line.verb == "worker":
@@ -93,6 +98,8 @@ class Runner:
     def arguments(self, line: Line, state: State) -> Arguments:
         """The keyword arguments of the line's step: what it says, and what a well-behaved caller would add."""
         v = {name: self.resolve(name, value, line) for name, value in line.values.items()}
+        if "mark" in v:
+            v["mark"] = v["mark"].encode().ljust(MARK_BYTES, b".")
         if "generation" in v:
             worker, epoch = v.pop("generation")
             v |= {"worker": worker, "epoch": epoch}
@@ -335,7 +342,7 @@ def show_live(record: Live) -> dict[str, str]:
     """The fields of a live that a scenario can check."""
     names = (
         "epoch issued selected active pull_no controller state appended released acked at_boundary"
-        " dropped dropped_interrupt dropped_end dropped_poison starts tries priority immovable"
+        " forgot dropped dropped_interrupt dropped_end dropped_poison starts tries priority immovable"
     )
     move = record.move
     return {name: plain(getattr(record, name)) for name in names.split()} | {
@@ -346,6 +353,7 @@ def show_live(record: Live) -> dict[str, str]:
         "stalled": plain(record.stalled is not None and record.stalled == record.cursors),
         "waits": ",".join(record.waits) or "none",
         "config": quoted(record.config),
+        "fallback": "none" if record.fallback is None else quoted(record.fallback),
         "saved": quoted(record.saved),
         "dead": ",".join(show_item(blob) for blob in record.dead) or "none",
         "history": ",".join(f"{row.worker}@{row.epoch}" for row in (*record.history, record.current)),

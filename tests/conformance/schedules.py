@@ -118,6 +118,62 @@ release L A@1 pull 0                      => STALE A@1
 pull L A@1                                => PULLING 1 after 0
 release L B@1 pull 1                      => STALE A@1
 """,
+    "forget_release_kept_pull": """# Asked after an item that is here and not released, the store hands it out again.
+worker A
+place L on A                              => COMMITTED A@1
+append L text "one" mark=a                => APPENDED 1
+append L text "two" mark=b                => APPENDED 2
+pull L A@1                                => PULLING 1 after 0
+remember
+release L A@1 pull 1 after 0              => ITEMS 1..2
+forget
+release L A@1 pull 1 after 2 mark=b       => ITEMS 1..2
+""",
+    "forget_later_ack": """# The mark of every ack is kept, not only that of a generation's first.
+worker A
+place L on A                              => COMMITTED A@1
+append L text "one" mark=a                => APPENDED 1
+append L text "two" mark=b                => APPENDED 2
+pull L A@1                                => PULLING 1 after 0
+release L A@1 pull 1 after 0              => ITEMS 1..2
+ack L A@1 1 mark=a                        => ACKED 1
+ack L A@1 2 mark=b                        => ACKED 2
+pull L A@1 after 2 mark=b                 => PULLING 2 after 2
+pull L A@1 after 2 mark=a                 => STALE nobody
+""",
+    "config_fallback_planned": """# Only a recovery gives a configuration up.
+limits poison_max=2
+worker A
+place L on A                              => COMMITTED A@1
+append L config "c1"                      => APPENDED 1
+pull L A@1                                => PULLING 1 after 0
+release L A@1                             => ITEMS 1..1
+ack L A@1 1                               => ACKED 1
+place L from 1 on A                       => COMMITTED A@2
+place L from 2 on A                       => COMMITTED A@3
+place L from 3 on A                       => COMMITTED A@4
+check live L starts=2 config="c1" fallback=""
+""",
+    "vacant_forgets_its_stall": """# A runtime that is gone is no stall any more.
+limits claim_wait_ms=1000
+worker A
+place L on A                              => COMMITTED A@1
+wait 1s
+look L                                    => WAKE
+wait 1s
+look L                                    => RECOVER A@1 stalled
+depart A L@1                              => DEPARTED starting
+check live L stalled=no
+""",
+    "closing_not_handed": """# What no generation had in its hands is no poison, not even a closing live's last item.
+limits poison_max=1
+worker A
+place L on A                              => COMMITTED A@1
+append L text "one"                       => APPENDED 1
+end L after_pending                       => FINISHED closing
+depart A L@1                              => DEPARTED starting
+place L from 1 on A because recover       => COMMITTED A@2
+""",
     "less_credit": """# A repeat with less credit takes nothing back.
 worker A
 place L on A                              => COMMITTED A@1

@@ -30,6 +30,11 @@ class Subject(Protocol):
 
     async def wait(self, ms: int) -> None: ...
 
+    async def remember(self) -> None:
+        """Keep the state of now. `forget` goes back to it, as a store does that had not saved its last second."""
+
+    async def forget(self) -> None: ...
+
 
 SubjectFactory = Callable[[Limits], AbstractAsyncContextManager[Subject]]
 
@@ -41,6 +46,7 @@ class ModelSubject:
         self.limits = limits
         self.now = now
         self._state = EMPTY
+        self._remembered = EMPTY
 
     async def step(self, name: str, /, **arguments: Any) -> Outcome:
         outcome: Outcome
@@ -52,6 +58,12 @@ class ModelSubject:
 
     async def wait(self, ms: int) -> None:
         self.now += ms
+
+    async def remember(self) -> None:
+        self._remembered = self._state
+
+    async def forget(self) -> None:
+        self._state = self._remembered
 
 
 @asynccontextmanager
@@ -72,6 +84,12 @@ class MemorySubject(ModelSubject):
 
     async def state(self) -> State:
         return self._store.state
+
+    async def remember(self) -> None:
+        self._remembered = self._store.state
+
+    async def forget(self) -> None:
+        self._store.state = self._remembered
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ on a store costs a tenth of running model and store in step: that is what makes 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -31,6 +31,7 @@ from tests.scenarios.language import load, read
 
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
 STEPS_PER_STOP = 5
+REMEMBER, FORGET = Operation("remember", {}), Operation("forget", {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Moment:
 
     now: int
     operation: Operation
-    outcome: Outcome
+    outcome: Outcome | None
     state: State
 
 
@@ -61,6 +62,14 @@ class Recorder(ModelSubject):
         outcome = await super().step(name, **arguments)
         self.moments.append(Moment(self.now, Operation(name, arguments), outcome, self._state))
         return outcome
+
+    async def remember(self) -> None:
+        await super().remember()
+        self.moments.append(Moment(self.now, REMEMBER, None, self._state))
+
+    async def forget(self) -> None:
+        await super().forget()
+        self.moments.append(Moment(self.now, FORGET, None, self._state))
 
 
 @cache
@@ -89,8 +98,7 @@ async def play(tape: Tape, link: Link, scripts: dict[str, Script]) -> None:
     """Send the tape to the store behind the link; raises Mismatch where it differs."""
     subject = StoreSubject(RedisStore(link, cell="main", limits=tape.limits, scripts=scripts))
     await subject.reset()
-    for start in range(0, len(tape.moments), STEPS_PER_STOP):
-        part = tape.moments[start : start + STEPS_PER_STOP]
+    for start, part in parts(tape.moments):
         answers = await send(part, subject)
         try:
             found = await subject.state()
@@ -104,8 +112,26 @@ async def play(tape: Tape, link: Link, scripts: dict[str, Script]) -> None:
                 raise Mismatch(f"{tape.name}, step {n}: {what}")
 
 
+def parts(moments: Sequence[Moment]) -> Iterator[tuple[int, Sequence[Moment]]]:
+    """What is sent at once, and where it begins: a few steps, or one moment at which the store remembers or forgets."""
+    start = 0
+    while start < len(moments):
+        end = start + 1
+        while (
+            end < min(start + STEPS_PER_STOP, len(moments))
+            and moments[start].outcome is not None
+            and moments[end].outcome is not None
+        ):
+            end += 1
+        yield start, moments[start:end]
+        start = end
+
+
 async def send(part: Sequence[Moment], subject: StoreSubject) -> list[Any]:
     """All steps of the part at once, each at its time: the link keeps their order. An error is an answer as well."""
+    if part[0].outcome is None:
+        await (subject.remember() if part[0].operation is REMEMBER else subject.forget())
+        return [None]
     calls: list[Awaitable[Any]] = []
     for moment in part:
         calls.append(subject.set_clock(moment.now))

@@ -92,7 +92,7 @@ class Port:
     def claim(self, session: Session) -> None:
         pass
 
-    def ack(self, session: Session, n: int, saved: bytes | None) -> None:
+    def ack(self, session: Session, n: int, mark: bytes, saved: bytes | None) -> None:
         pass
 
 

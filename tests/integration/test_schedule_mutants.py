@@ -34,7 +34,7 @@ def accept_any_number(patch: pytest.MonkeyPatch) -> None:
 
 def ack_what_only_arrived(patch: pytest.MonkeyPatch) -> None:
     def ack(self: Session, item: Item | None = None) -> None:
-        self._port.ack(self, self._accepted, None)
+        self._port.ack(self, *self.accepted, None)
 
     patch.setattr(Session, "ack", ack)
 

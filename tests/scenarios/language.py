@@ -1,13 +1,14 @@
 """How a schedule is written: the grammar of the .txt files beside this one, and its reader.
 
-A line is a step with the outcome it must have, `pull L A@1 => PULLING 1 after 0`, or one of four words of the language
-itself: `limits` (once, before everything else), `worker` (registers and reports), `wait` and `check`. GRAMMAR is the
-whole syntax: capitals are values, brackets are optional, options come after the values and in any order.
+A line is a step with the outcome it must have, `pull L A@1 => PULLING 1 after 0`, or one of six words of the language
+itself: `limits` (once, before everything else), `worker` (registers and reports), `wait`, `check`, and `remember` and
+`forget`: the store goes back to how it was when it was told to remember, as one that loses its last second does.
+GRAMMAR is the whole syntax: capitals are values, brackets are optional, options come after the values and in any order.
 
 A to K name Workers, L to Z name lives. `A` is the latest boot under that name; `A'` is another boot of it, registered
 under that label; `A#1` is a WorkerID as the store gave it. `L` is the live `t/L`. What a line leaves out is what a
 well-behaved caller would say: a fresh operation or request id, the beat it has read, the latest pull of its
-generation, the last item it was handed.
+generation, the last item it was handed, the mark that items have which were appended without one.
 
 In an outcome the significant fields stand in order, and all of them must be there. Further fields can be asked for as
 `name=value`, and the payloads of ITEMS as strings.
@@ -43,15 +44,17 @@ GRAMMAR = {
     "reserve": "LIVE from NUMBER on WORKER...",
     "hold": "LIVE NUMBER",
     "cancel": "LIVE NUMBER",
-    "pull": "LIVE GENERATION [after NUMBER] [controller=WORD]",
-    "append": "LIVE KIND STRING [boundary] [producer=WORD] [n=NUMBER] [request=WORD]",
-    "interrupt": "LIVE STRING [producer=WORD] [n=NUMBER] [request=WORD]",
-    "release": "LIVE GENERATION [pull NUMBER] [after NUMBER] [credit NUMBER]",
-    "ack": "LIVE GENERATION NUMBER [state STRING]",
+    "pull": "LIVE GENERATION [after NUMBER] [controller=WORD] [mark=WORD]",
+    "append": "LIVE KIND STRING [boundary] [producer=WORD] [n=NUMBER] [request=WORD] [mark=WORD]",
+    "interrupt": "LIVE STRING [producer=WORD] [n=NUMBER] [request=WORD] [mark=WORD]",
+    "release": "LIVE GENERATION [pull NUMBER] [after NUMBER] [credit NUMBER] [mark=WORD]",
+    "ack": "LIVE GENERATION NUMBER [state STRING] [mark=WORD]",
     "end": "LIVE [after_pending]",
     "look": "LIVE",
     "new_term": "NUMBER [seen NUMBER]",
     "wait": "DURATION",
+    "remember": "",
+    "forget": "",
     "check": "slots WORKER TAG=STATE... | live LIVE NAME=VALUE... | worker WORKER NAME=VALUE... | cell NAME=VALUE..."
     " | room POOL WORKER... | waiting POOL LIVE... | agenda LIVE [in=DURATION] [class=NUMBER]; `none` if nothing",
 }

@@ -46,7 +46,7 @@ class Port:
         session.may_publish(self.publish)
         session.begins_after(0, json.dumps(session.config).encode(), self.saved)
 
-    def ack(self, session: Session, n: int, saved: bytes | None) -> None:
+    def ack(self, session: Session, n: int, mark: bytes, saved: bytes | None) -> None:
         self.acks.append((n, saved))
 
 

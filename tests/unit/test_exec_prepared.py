@@ -32,7 +32,7 @@ class Port:
     def claim(self, session: Session) -> None:
         self.claims += 1
 
-    def ack(self, session: Session, n: int, saved: bytes | None) -> None:
+    def ack(self, session: Session, n: int, mark: bytes, saved: bytes | None) -> None:
         self.acks.put_nowait((n, saved))
 
 

@@ -13,6 +13,7 @@ from dhsched.infer import held
 from dhsched.infer.held import APPEND_BYTES_FULL, ROWS_MAX, Held, Holder
 from dhsched.outbox import Outbox
 from dhsched.ownership import outcomes as o
+from dhsched.ownership.items import UNMARKED
 from dhsched.store.redis import Ack, Append, RedisStore, Release
 
 LIVE = "t/a"
@@ -64,7 +65,7 @@ async def holding(after: int = 0) -> tuple[Holder, SlowStore, list[Any]]:
     store = SlowStore()
     told: list[Any] = []
     holder = Holder(store, credit=8, controller="c1")
-    holder.take(Held(Peer(), LIVE, 1, 1, after))
+    holder.take(Held(Peer(), LIVE, 1, 1, after, UNMARKED))
     await settle()
     store.releases.pop()[1].set_result([o.Nothing()])
     await settle()
@@ -129,7 +130,7 @@ async def test_a_pull_that_was_granted_meanwhile_is_served_what_was_stored_meanw
     holder = Holder(store, credit=8, controller="c1")
     holder.append_soon(Append(LIVE, "text", b"tx", "p", 1), told.append)
     await settle()
-    holder.take(Held(Peer(), LIVE, 1, 1, 0))
+    holder.take(Held(Peer(), LIVE, 1, 1, 0, UNMARKED))
     await settle()
     store.releases[0][1].set_result([o.Nothing()])
     store.appends[0][2].set_result([o.Appended(1)])
@@ -175,7 +176,7 @@ async def test_what_waits_behind_calls_that_failed_is_sent() -> None:
     store, peers = SlowStore(), [Peer(), Peer(), Peer()]
     holder = Holder(store, credit=8, controller="c1")
     for n, peer in enumerate(peers):
-        holder.take(Held(peer, f"t/{n}", 1, 1, 0))
+        holder.take(Held(peer, f"t/{n}", 1, 1, 0, UNMARKED))
         await settle()
     assert len(store.releases) == 2
     for peer in peers[:2]:

@@ -83,9 +83,9 @@ def mutant_release_goes_on_where_the_store_is(patch: pytest.MonkeyPatch) -> None
 def mutant_interrupt_is_not_counted(patch: pytest.MonkeyPatch) -> None:
     real = input_steps.interrupt
 
-    def interrupt(s: Draft, live: str, payload: bytes) -> None:
+    def interrupt(s: Draft, live: str, payload: bytes, mark: bytes) -> None:
         dropped = s.lives[live].dropped_interrupt
-        real(s, live, payload)
+        real(s, live, payload, mark)
         s.set_live(live, dropped_interrupt=dropped)
 
     patch.setattr(input_steps, "interrupt", interrupt)

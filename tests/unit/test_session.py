@@ -19,7 +19,7 @@ class FakePort:
     def claim(self, session: Session) -> None:
         self.claims += 1
 
-    def ack(self, session: Session, n: int, saved: bytes | None) -> None:
+    def ack(self, session: Session, n: int, mark: bytes, saved: bytes | None) -> None:
         self.acks.append((n, saved))
 
 
@@ -84,7 +84,7 @@ async def test_only_the_next_item_or_an_interrupt_is_accepted(session: Session) 
 
 async def test_an_interrupt_drops_what_waits_and_is_known_at_once(session: Session, port: FakePort) -> None:
     called: list[int] = []
-    session.on_interrupt = lambda: called.append(session.accepted)
+    session.on_interrupt = lambda: called.append(session.accepted[0])
     session.begins_after(0, b"", b"")
     inputs = session.inputs()
     session.accept(text(1))

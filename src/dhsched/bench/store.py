@@ -72,6 +72,7 @@ async def bench_store(size: Size, say: Callable[[str], None]) -> dict[str, Any]:
 class Bench:
     def __init__(self, store: RedisStore, size: Size) -> None:
         self.store = store
+        store.new_mark = lambda: items.UNMARKED  # So that whoever acks here need not have been handed the item.
         self.size = size
         self.workers: list[str] = []
         self.lives: list[Placed] = []
@@ -146,11 +147,11 @@ class Bench:
     # As the Infer-Controller does it: the lives of one tick share a call.
 
     async def append_shared(self, lives: Sequence[Placed], n: int) -> None:
-        item = items.stored("text", ITEM, False)
+        item = items.unmarked("text", ITEM, False)
         await self.store.append_soon([Append(p.live, "text", item, "app", n) for p in lives], controller="")
 
     async def release_shared(self, lives: Sequence[Placed]) -> None:
-        await self.store.release_soon([Release(p.live, p.worker, p.epoch, 1, 10, 10) for p in lives])
+        await self.store.release_soon([Release(p.live, p.worker, p.epoch, 1, 10, 10, items.UNMARKED) for p in lives])
 
     async def move(self, p: Placed, worker: str) -> Placed:
         placed: Any = await self.store.place(

@@ -32,6 +32,7 @@ import structlog
 from dhsched.errors import StoreError, StoreOverloaded, StoreRefused
 from dhsched.outbox import Outbox
 from dhsched.ownership import outcomes as o
+from dhsched.ownership.items import mark_of
 from dhsched.store.redis import Ack, Append, RedisStore, Release
 from dhsched.types import Generation
 from dhsched.wire import Ended, Items, Problem, Stale
@@ -62,16 +63,17 @@ class Held:
     """One granted pull: the latest of its live that this controller knows of."""
 
     __slots__ = (
-        *("ack_due", "ack_n", "ack_saved", "acked", "after", "again", "epoch", "expects", "first"),
-        *("live", "more", "peer", "pull_no", "release_due", "release_sent"),
+        *("ack_due", "ack_mark", "ack_n", "ack_saved", "acked", "after", "again", "epoch", "expects"),
+        *("first", "live", "mark", "more", "peer", "pull_no", "release_due", "release_sent"),
     )
 
-    def __init__(self, peer: Peer, live: str, epoch: int, pull_no: int, after: int) -> None:
+    def __init__(self, peer: Peer, live: str, epoch: int, pull_no: int, after: int, mark: bytes) -> None:
         self.peer = peer
         self.live = live
         self.epoch = epoch
         self.pull_no = pull_no
-        self.after = after  # The last item that was passed on.
+        self.after = after  # The last item that was passed on,
+        self.mark = mark  # and its mark.
         self.acked = 0  # At least this much is acked. Too low is safe: it costs a release that finds nothing.
         self.more = False  # The last release stopped at the window, not at the end of the queue.
         self.first = True
@@ -81,6 +83,7 @@ class Held:
         self.expects = 0  # An item that was stored through this controller and should have been released by now.
         self.ack_due = False
         self.ack_n = 0
+        self.ack_mark = b""
         self.ack_saved: bytes | None = None
 
 
@@ -170,9 +173,10 @@ class Holder:
             for held in waiting:
                 self.release_soon(held)
 
-    def ack_soon(self, held: Held, n: int, saved: bytes | None) -> None:
+    def ack_soon(self, held: Held, n: int, mark: bytes, saved: bytes | None) -> None:
         """Only the latest ack of a live is kept: it includes those before it."""
-        held.ack_n = max(held.ack_n, n)
+        if n >= held.ack_n:
+            held.ack_n, held.ack_mark = n, mark
         if saved is not None:
             held.ack_saved = saved
         if not held.ack_due:
@@ -260,7 +264,7 @@ class Holder:
 
     def _release(self, rows: list[Held]) -> None:
         credit = self._credit
-        asked = [Release(h.live, h.peer.worker, h.epoch, h.pull_no, h.after, credit) for h in rows]
+        asked = [Release(h.live, h.peer.worker, h.epoch, h.pull_no, h.after, credit, h.mark) for h in rows]
         for held in rows:
             held.release_sent = True
         self._releasing += 1
@@ -301,7 +305,7 @@ class Holder:
         match outcome:
             case o.Items(first, items):
                 count = len(items)
-                held.after = first + count - 1
+                held.after, held.mark = first + count - 1, mark_of(items[-1])
                 # A first item alone may be one that the last generation died of: then the window was 1.
                 held.more = held.after - held.acked >= self._credit or (held.first and count == 1)
                 held.first = False
@@ -329,7 +333,7 @@ class Holder:
     def _ack(self, rows: list[Held]) -> None:
         asked = []
         for held in rows:
-            asked.append(Ack(held.live, held.peer.worker, held.epoch, held.ack_n, held.ack_saved))
+            asked.append(Ack(held.live, held.peer.worker, held.epoch, held.ack_n, held.ack_saved, held.ack_mark))
             held.ack_due, held.ack_saved = False, None
         self._send_acks(rows, asked)
 
@@ -358,7 +362,7 @@ class Holder:
         for held, ack in zip(rows, asked, strict=True):
             if held.ack_saved is None:
                 held.ack_saved = ack.saved
-            self.ack_soon(held, ack.n, None)
+            self.ack_soon(held, ack.n, ack.mark, None)
 
     def _acked(self, held: Held, outcome: o.AckOutcome) -> None:
         match outcome:

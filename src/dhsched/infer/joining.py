@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 from dhsched.errors import DhschedError
 from dhsched.infer.context import InferContext, new_request
 from dhsched.ownership import outcomes as o
-from dhsched.ownership.items import stored
+from dhsched.ownership.items import unmarked
 from dhsched.store.redis import Append
 from dhsched.types import Kind
 
@@ -113,7 +113,7 @@ class Joiner(Generic[E]):
             self._items.popleft()
 
     async def _store(self, joined: Joined) -> o.AppendOutcome:
-        item = stored(joined.kind, b"".join(joined.parts), joined.boundary)
+        item = unmarked(joined.kind, b"".join(joined.parts), joined.boundary)
         producer, n = joined.numbered
         if producer:
             return await self._context.append(Append(self._live, joined.kind, item, producer, n))

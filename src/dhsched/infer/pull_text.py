@@ -155,7 +155,7 @@ class PullPeer:
         holder = self._pulls.holder
         match said:
             case Ack() if (held := holder.find(self, said.live, said.epoch)) is not None:
-                holder.ack_soon(held, said.n, said.saved)
+                holder.ack_soon(held, said.n, said.mark, said.saved)
             case Ack():
                 pass  # Of a pull that was superseded: the Worker says it again with the one it has now.
             case Hello():
@@ -190,6 +190,7 @@ class PullPeer:
                 worker=self.worker,
                 epoch=said.epoch,
                 after=said.after,
+                mark=said.mark,
                 controller=self._pulls.controller,
             )
             if isinstance(outcome, o.RolledBack):
@@ -208,7 +209,9 @@ class PullPeer:
                     message.room_url, message.publish_token = room, self._pulls.tokens.issue_publish(publishing)
                 self.outbox.put(message, len(outcome.config) + len(outcome.saved))
                 if self in self._pulls.peers:
-                    self._pulls.holder.take(Held(self, said.live, said.epoch, outcome.pull_no, outcome.after))
+                    # After what the runtime has, not after what it was told: the store may forget why that was settled.
+                    after = said.after, said.mark
+                    self._pulls.holder.take(Held(self, said.live, said.epoch, outcome.pull_no, *after))
             case o.Ended():
                 self.outbox.put(Ended(said.live, said.epoch))
             case o.Stale() | o.RolledBack():

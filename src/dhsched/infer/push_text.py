@@ -17,7 +17,7 @@ import msgspec
 
 from dhsched.infer.context import InferContext, new_request, payload_of, refusal
 from dhsched.ownership import outcomes as o
-from dhsched.ownership.items import stored
+from dhsched.ownership.items import unmarked
 from dhsched.store.redis import Append
 from dhsched.types import Kind
 from dhsched.web import Asked, Endpoint, HeaderParameter, Id, Problem
@@ -64,7 +64,7 @@ def endpoints(context: InferContext) -> Sequence[Endpoint]:
         payload = payload_of(body.kind, body.text, body.config, context.settings.text_bytes_max)
         given = body.request_id if isinstance(body.request_id, str) else asked.header(IDEMPOTENCY_KEY.name)
         request = given or new_request()
-        item = stored(body.kind, payload, body.boundary)
+        item = unmarked(body.kind, payload, body.boundary)
         if body.viewer or asked.caller.role == "room":
             row = Append(live, body.kind, item, request=VIEWER + request)
             pending_max = max(1, context.store.limits.pending_max // VIEWERS_SHARE)

@@ -32,7 +32,7 @@ from dhsched.infer.context import InferContext, payload_of, refusal
 from dhsched.infer.joining import Joined, Joiner
 from dhsched.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
-from dhsched.ownership.items import stored
+from dhsched.ownership.items import unmarked
 from dhsched.store.redis import Append
 from dhsched.types import Kind, check_id
 from dhsched.web import Id, Problem, caller_of, problem_from, upgrade
@@ -255,7 +255,7 @@ class StreamPeer:
             return
         entry = self._owe(line, Answer(line.live_id, n=push.n))
         # The hot path: one callback per item, no task and no future.
-        item = stored(push.kind, payload, push.boundary)
+        item = unmarked(push.kind, payload, push.boundary)
         context.holder.append_soon(Append(line.live, push.kind, item, self._producer, push.n), entry.settle)
 
     def _line(self, push: Push) -> Line:

@@ -40,6 +40,7 @@ def finish(s: Draft, live: str) -> None:
         dropped_end=record.dropped_end + record.appended - record.acked,
         released=record.appended,
         acked=record.appended,
+        acked_mark=b"",
         pending=(),
         note=None,
         stalled=None,

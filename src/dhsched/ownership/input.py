@@ -1,13 +1,15 @@
 """The steps of the input path: append_input, pull, release_input, ack_input (docs/protocol.md, table d).
 
 The fence is `guard`: a release or an ack passes only for the generation that is current, claimed, above the floor
-and, for a release, for its latest pull. An old runtime may live on; it gets nothing.
+and, for a release, for its latest pull. An old runtime may live on; it gets nothing. Behind the fence, `fits` compares
+histories: a runtime that has items which the store has not, or has otherwise, gets nothing either.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from dhsched.ownership import items
 from dhsched.ownership.draft import Draft
@@ -34,7 +36,7 @@ from dhsched.ownership.outcomes import (
     TooManyPending,
     TooManyProducers,
 )
-from dhsched.ownership.state import Live, State, frozen
+from dhsched.ownership.state import Cursors, Live, State, frozen
 from dhsched.types import Kind
 
 
@@ -50,6 +52,7 @@ def append_input(
     producer: str = "",
     n: int = 0,
     request: str = "",
+    mark: bytes = items.UNMARKED,
 ) -> tuple[State, AppendOutcome]:
     """Accept one item: by (producer, n) from a stream, or by request id. Accepted means stored."""
     s = Draft(state, now, limits)
@@ -76,38 +79,48 @@ def append_input(
     else:
         s.set_live(live, recent=remember_request(record.recent, request, now, limits))
     if kind == "interrupt":
-        interrupt(s, live, payload)
+        interrupt(s, live, payload, mark)
     else:
-        stored = items.MARKS[kind, boundary] + payload
+        stored = items.stored(kind, payload, boundary, mark)
         s.set_live(live, appended=record.appended + 1, pending=(*record.pending, stored))
         if kind == "config":
-            s.set_live(live, config=payload, config_seq=record.appended + 1)
+            s.set_live(live, config_next=record.appended + 1)
     if pending == 0:
         s.look_by(live, now + limits.ack_wait_ms)
     return s.done(), Appended(s.lives[live].appended)
 
 
-def interrupt(s: Draft, live: str, payload: bytes) -> None:
-    """Everything before the interrupt that is not acked is dropped, released or not; the interrupt is next."""
+def interrupt(s: Draft, live: str, payload: bytes, mark: bytes) -> None:
+    """Everything before the interrupt that is not acked is dropped, released or not; the interrupt is next.
+
+    It is no progress of the runtime, so a standstill that was noted goes on.
+    """
     record = s.lives[live]
     n = record.appended + 1
-    passed_config = record.config_seq > record.acked
-    stored = items.with_config(payload, record.config) if passed_config else b"I" + payload
+    stored = items.stored("interrupt", payload, True, mark)
+    passed_config = record.config_next > record.acked
+    if passed_config:
+        passed = items.read(record.pending[record.config_next - record.acked - 1])
+        stored = items.with_config(payload, passed.config or b"", mark)
     move = record.move
     if move is not None and isinstance(move.hold, int):
         move = replace(move, hold=n)
     released = max(record.released, n - 1)
+    stands = Cursors(record.epoch, n - 1)
     s.set_live(
         live,
         appended=n,
         released=released,
         acked=n - 1,
+        acked_mark=items.mark_of(record.pending[-1]) if record.pending else record.acked_mark,
         at_boundary=record.at_boundary and released == record.released,
         pending=(stored,),
         dropped_interrupt=record.dropped_interrupt + n - 1 - record.acked,
-        config_seq=n if passed_config else record.config_seq,
+        config_next=n if passed_config else record.config_next,
         suspect=None,
         move=move,
+        note=(stands, record.note[1]) if record.note and record.note[0] == record.cursors else record.note,
+        stalled=stands if record.stalled == record.cursors else record.stalled,
     )
 
 
@@ -148,8 +161,32 @@ def guard(s: Draft, record: Live | None, worker: str, epoch: int) -> Stale | End
     return None
 
 
+def fits(record: Live, n: int, mark: bytes) -> bool:
+    """Whether item n, as the caller has it, is of the history that this store has. Below `acked` nothing is known."""
+    if n == 0 or n < record.acked:
+        return True
+    if n == record.acked:
+        return mark == record.acked_mark
+    return n <= record.appended and mark == items.mark_of(record.pending[n - record.acked - 1])
+
+
+def forgotten(s: Draft, live: str) -> tuple[State, Stale]:
+    """The runtime has items that the store has forgotten: it must stop, and what follows is no fault of an item."""
+    s.set_live(live, forgot=True)
+    return s.done(), Stale(None)
+
+
 def pull(
-    state: State, now: int, limits: Limits, *, live: str, worker: str, epoch: int, after: int, controller: str
+    state: State,
+    now: int,
+    limits: Limits,
+    *,
+    live: str,
+    worker: str,
+    epoch: int,
+    after: int,
+    controller: str,
+    mark: bytes = items.UNMARKED,
 ) -> tuple[State, PullOutcome]:
     """The selected Worker takes up its generation, or comes back to it (paper, algorithm 2)."""
     s = Draft(state, now, limits)
@@ -162,13 +199,19 @@ def pull(
     slot = s.slot(worker, live, epoch)
     if slot not in ("starting", "running"):
         return state, Stale(record.generation, record.pull_no)
+    if not fits(record, after, mark):
+        return forgotten(s, live)
     if record.active is None:
         s.write_slot(worker, live, epoch, "running")
-        s.set_live(live, active=worker, starts=0, note=None, current=replace(record.current, claimed_at=now))
+        current = replace(record.current, claimed_at=now)
+        s.set_live(live, active=worker, note=None, stalled=None, current=current)
         s.leave_waiting(live)  # It was given up too early: it goes on where it is.
-    # No cursor moves. Lowering `released` to what this pull names would let a late one hide what the runtime has from
-    # a planned move, which then repeats it.
-    goes_on = min(max(record.acked, after), record.released)
+    # No cursor goes back. Lowering `released` to what this pull names would let a late one hide what the runtime has
+    # from a planned move, which then repeats it.
+    goes_on = max(record.acked, after)
+    if goes_on > record.released:
+        # The mark fits, so the runtime has the item: it is the release that the store has forgotten.
+        s.set_live(live, released=goes_on, at_boundary=is_boundary(record, goes_on))
     record = s.set_live(live, pull_no=record.pull_no + 1, controller=controller)
     return s.done(), Pulling(
         record.pull_no, goes_on, record.digital_id, record.room, record.metadata, record.config, record.saved
@@ -176,7 +219,17 @@ def pull(
 
 
 def release_input(
-    state: State, now: int, limits: Limits, *, live: str, worker: str, epoch: int, pull_no: int, after: int, credit: int
+    state: State,
+    now: int,
+    limits: Limits,
+    *,
+    live: str,
+    worker: str,
+    epoch: int,
+    pull_no: int,
+    after: int,
+    credit: int,
+    mark: bytes = items.UNMARKED,
 ) -> tuple[State, ReleaseOutcome]:
     """Hand the pull what comes after `after`: never more than the credit unacked, never past a hold."""
     s = Draft(state, now, limits)
@@ -186,6 +239,8 @@ def release_input(
         return state, refused or Stale(None)
     if record.active != worker or record.pull_no != pull_no:
         return state, Stale(record.generation, record.pull_no)
+    if not fits(record, after, mark):
+        return forgotten(s, live)
     if record.suspect is not None and record.suspect[0] == record.acked + 1:
         credit = min(credit, 1)
     first = max(min(after, record.released), record.acked) + 1
@@ -212,7 +267,16 @@ def is_boundary(record: Live, seq: int) -> bool:
 
 
 def ack_input(
-    state: State, now: int, limits: Limits, *, live: str, worker: str, epoch: int, n: int, saved: bytes | None = None
+    state: State,
+    now: int,
+    limits: Limits,
+    *,
+    live: str,
+    worker: str,
+    epoch: int,
+    n: int,
+    saved: bytes | None = None,
+    mark: bytes = items.UNMARKED,
 ) -> tuple[State, AckOutcome]:
     """The runtime has consumed everything up to n. Its small state moves with the cursor."""
     s = Draft(state, now, limits)
@@ -222,6 +286,8 @@ def ack_input(
         return state, refused or Stale(None)
     if record.active != worker:
         return state, Stale(record.generation, record.pull_no)
+    if not fits(record, n, mark):
+        return forgotten(s, live)
     if n > record.released:
         return state, Ahead(record.released)
     if saved is not None and n > record.saved_seq:
@@ -231,8 +297,11 @@ def ack_input(
         s.set_live(
             live,
             acked=n,
+            acked_mark=mark,
             pending=record.pending[n - record.acked :],
             suspect=None if head_done else record.suspect,
+            starts=0,
+            **configured(record, n),
             current=replace(record.current, first_ack_at=record.current.first_ack_at or now),
         )
         s.leave_waiting(live)
@@ -241,3 +310,16 @@ def ack_input(
     if ended:
         finish(s, live)
     return s.done(), Acked(record.acked, ended)
+
+
+def configured(record: Live, n: int) -> dict[str, Any]:
+    """What acks up to n make of the configuration: the last config item among them is in force.
+
+    The one before it stays to fall back to until the next ack: only that shows that a runtime lives with the new one.
+    """
+    config, fallback = record.config, None
+    for blob in record.pending[: n - record.acked]:
+        brought = items.read(blob).config
+        fallback = None if brought is None else config
+        config = config if brought is None else brought
+    return {"config": config, "fallback": fallback}

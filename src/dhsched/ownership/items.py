@@ -1,15 +1,19 @@
-"""How an input item lies in the queue: one mark, then the payload, which nothing here reads.
+"""How an input item lies in the queue: its sign, its mark, then the payload, which nothing here reads.
 
-The mark says what the fence has to know without parsing: where a boundary is, and what is an interrupt.
+The *sign*, one byte, says what the fence has to know without parsing: where a boundary is, and what is an interrupt.
+The *mark*, 32 random bits as eight hexadecimal digits, is drawn anew for every attempt to append. Counts cannot tell
+two histories of a store apart that has forgotten its last second: both have an item 5. A number with its mark names one
+append, and every history that has this append has the same items before it.
 """
 
 from __future__ import annotations
 
+from random import Random
 from typing import NamedTuple
 
-from dhsched.types import Kind
+from dhsched.types import MARK_BYTES, Kind
 
-MARKS: dict[tuple[Kind, bool], bytes] = {
+SIGNS: dict[tuple[Kind, bool], bytes] = {
     ("text", False): b"t",
     ("text", True): b"T",
     ("config", False): b"c",
@@ -20,6 +24,9 @@ MARKS: dict[tuple[Kind, bool], bytes] = {
 INTERRUPT_WITH_CONFIG = b"J"
 BOUNDARIES = frozenset(b"TCIJ")
 _KINDS: dict[int, Kind] = {ord("t"): "text", ord("c"): "config", ord("i"): "interrupt", ord("j"): "interrupt"}
+UNMARKED = b"0" * MARK_BYTES
+"""The mark of an item whose appender drew none, as in schedules that lose no history."""
+_HEAD = 1 + MARK_BYTES
 
 
 class Item(NamedTuple):
@@ -31,21 +38,39 @@ class Item(NamedTuple):
     config: bytes | None = None
 
 
-def stored(kind: Kind, payload: bytes, boundary: bool) -> bytes:
+def new_mark(rng: Random) -> bytes:
+    return b"%08x" % rng.getrandbits(32)
+
+
+def unmarked(kind: Kind, payload: bytes, boundary: bool) -> bytes:
+    """The item before it has a mark: sign and payload."""
+    return SIGNS[kind, boundary] + payload
+
+
+def marked(item: bytes, mark: bytes) -> bytes:
+    """What `unmarked` made, with its mark: the blob that lies in the queue."""
+    return item[:1] + mark + item[1:]
+
+
+def stored(kind: Kind, payload: bytes, boundary: bool, mark: bytes = UNMARKED) -> bytes:
     """The blob that lies in the queue for this item."""
-    return MARKS[kind, boundary] + payload
+    return SIGNS[kind, boundary] + mark + payload
 
 
-def with_config(payload: bytes, config: bytes) -> bytes:
+def mark_of(blob: bytes) -> bytes:
+    return blob[1:_HEAD]
+
+
+def with_config(payload: bytes, config: bytes, mark: bytes = UNMARKED) -> bytes:
     """An interrupt that passed over a config item brings the configuration itself: nothing else would."""
-    return INTERRUPT_WITH_CONFIG + str(len(config)).encode() + b":" + config + payload
+    return INTERRUPT_WITH_CONFIG + mark + str(len(config)).encode() + b":" + config + payload
 
 
 def read(blob: bytes) -> Item:
     """The item behind a stored blob."""
-    mark, payload = blob[0], blob[1:]
-    kind = _KINDS[mark | 0x20]
-    boundary = mark in BOUNDARIES
+    sign, payload = blob[0], blob[_HEAD:]
+    kind = _KINDS[sign | 0x20]
+    boundary = sign in BOUNDARIES
     if blob[:1] == INTERRUPT_WITH_CONFIG:
         size, _, rest = payload.partition(b":")
         return Item(kind, rest[int(size) :], boundary, config=rest[: int(size)])

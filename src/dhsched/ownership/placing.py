@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from dhsched.ownership import items
 from dhsched.ownership.draft import Draft
 from dhsched.ownership.ending import finish
 from dhsched.ownership.limits import Limits
@@ -226,7 +227,7 @@ def commit(s: Draft, live: str, winner: str, operation: str, because: Because) -
     """The epoch advances, selected is set, active is cleared and the old slot departs: one step."""
     record = s.lives[live]
     source, epoch, move = record.selected, record.epoch, record.move
-    blamed = blames(s, live, because) and record.released > record.acked
+    at_fault = blames(s, live, because)
     reserved = move is not None and move.target == winner
     s.clear_move(live, slot=not reserved)
     number = issued = next_number(s, record.issued)
@@ -242,10 +243,13 @@ def commit(s: Draft, live: str, winner: str, operation: str, because: Because) -
     if winner != source:
         vacant = s.slot(source, live, epoch) == "vacant"
         s.write_slot(source, live, epoch, None if vacant else "departing")
-    if blamed:
+    if at_fault and record.released > record.acked:
         blame_head(s, live)
     s.leave_waiting(live)
     record = s.lives[live]
+    starts = record.starts + (record.active is None)
+    if at_fault and starts >= s.limits.poison_max:
+        fall_back(s, live)
     s.set_live(
         live,
         epoch=number,
@@ -259,7 +263,8 @@ def commit(s: Draft, live: str, winner: str, operation: str, because: Because) -
         note=None,
         stalled=None,
         tries=0,
-        starts=record.starts + (record.active is None),
+        starts=starts,
+        forgot=False,
         current=Row(number, winner, because, operation, s.now),
         history=(*record.history, record.current)[-s.limits.history_max :],
     )
@@ -271,7 +276,7 @@ def commit(s: Draft, live: str, winner: str, operation: str, because: Because) -
 
 def blames(s: Draft, live: str, because: Because) -> bool:
     """A recovery counts against the input in hand, unless it is the store's fault."""
-    return because == "recover" and needs(s, live) != "floor"
+    return because == "recover" and needs(s, live) != "floor" and not s.lives[live].forgot
 
 
 def deaths(record: Live) -> int:
@@ -303,11 +308,24 @@ def drop_poison(s: Draft, live: str) -> None:
     s.set_live(
         live,
         acked=record.acked + 1,
+        acked_mark=items.mark_of(record.pending[0]),
         pending=record.pending[1:],
         dropped_poison=record.dropped_poison + 1,
         suspect=None,
         dead=(*record.dead, record.pending[0])[-s.limits.dead_max :],
     )
+
+
+def fall_back(s: Draft, live: str) -> None:
+    """Generation after generation died before its first ack: the configuration that nobody has lived with goes.
+
+    It is kept among the dead letters.
+    """
+    record = s.lives[live]
+    if record.fallback is None:
+        return
+    letter = items.stored("config", record.config, False)
+    s.set_live(live, config=record.fallback, fallback=None, dead=(*record.dead, letter)[-s.limits.dead_max :])
 
 
 # -- planned moves

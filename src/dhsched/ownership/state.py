@@ -22,11 +22,9 @@ def frozen(mapping: Mapping[K, V]) -> Mapping[K, V]:
 
 
 class Cursors(NamedTuple):
-    """What stands still when a live is stalled."""
+    """What stands still when a live is stalled: only an ack of the current generation is progress."""
 
     epoch: int
-    pull_no: int
-    released: int
     acked: int
 
 
@@ -77,13 +75,16 @@ class Live:
     appended: int = 0
     released: int = 0
     acked: int = 0
+    acked_mark: bytes = b""  # The mark of item `acked`; empty while that is 0, and once the live has ended.
+    forgot: bool = False  # The current generation has items that the store has not: its end blames no item.
     at_boundary: bool = False
     pending: tuple[bytes, ...] = ()
     dropped_interrupt: int = 0
     dropped_end: int = 0
     dropped_poison: int = 0
-    config: bytes = b""
-    config_seq: int = 0
+    config: bytes = b""  # Of the last config item that was acked, or of the create.
+    config_next: int = 0  # The number of the last config item that was accepted: pending while above `acked`.
+    fallback: bytes | None = None  # The configuration before, while nothing has been acked since `config`.
     saved: bytes = b""
     saved_seq: int = 0
     # Moving, stalling, recovering.
@@ -106,7 +107,7 @@ class Live:
 
     @property
     def cursors(self) -> Cursors:
-        return Cursors(self.epoch, self.pull_no, self.released, self.acked)
+        return Cursors(self.epoch, self.acked)
 
     @property
     def dropped(self) -> int:

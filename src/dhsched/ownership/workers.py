@@ -202,7 +202,7 @@ def make_gone(s: Draft, worker: str) -> None:
 def vacate(s: Draft, worker: str, live: str, number: int) -> None:
     """The current generation has no runtime any more, and never will have one again."""
     s.write_slot(worker, live, number, "vacant")
-    s.set_live(live, active=None, pull_no=s.lives[live].pull_no + 1)
+    s.set_live(live, active=None, pull_no=s.lives[live].pull_no + 1, note=None, stalled=None)
 
 
 def expire_worker(state: State, now: int, limits: Limits, *, worker: str, beat: int) -> tuple[State, ExpireOutcome]:
@@ -239,7 +239,10 @@ def depart(
     else:
         vacate(s, worker, live, number)
         record = s.lives[live]
-        # A runtime that dies before it claims, again and again, is not placed again at once.
+        claimed_at = record.current.claimed_at
+        if claimed_at and now - claimed_at >= limits.backoff_max_ms:
+            record = s.set_live(live, starts=0)  # It lived for longer than it could be made to wait.
+        # A runtime that dies before its first ack, again and again, is not placed again at once.
         wait = 0 if record.starts == 0 or record.move else backoff_ms(record.starts - 1, limits)
         s.look_at(live, now + wait)
     return s.done(), Departed(slot)

@@ -15,11 +15,12 @@ from typing import Any, cast
 
 from dhsched.errors import BadValue
 from dhsched.ownership import outcomes as o
+from dhsched.ownership.items import UNMARKED
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.model import STEPS
 from dhsched.ownership.placing import Create
 from dhsched.ownership.workers import Verb
-from dhsched.types import BUSY_MAX, PRIORITIES, Because, Kind, check_id, check_live, check_worker
+from dhsched.types import BUSY_MAX, MARK_BYTES, PRIORITIES, Because, Kind, check_id, check_live, check_worker
 
 NUMBER_MAX = 2**53 - 1
 """What a script's numbers hold exactly."""
@@ -123,9 +124,12 @@ class Store(ABC):
 
     # -- input
 
-    async def pull(self, *, live: str, worker: str, epoch: int, after: int, controller: str) -> o.PullOutcome:
+    async def pull(
+        self, *, live: str, worker: str, epoch: int, after: int, controller: str, mark: bytes = UNMARKED
+    ) -> o.PullOutcome:
         check_live(live), check_worker(worker), check_number(epoch, "epoch"), check_number(after, "after")
         check_id(controller, "controller")
+        check_mark(mark)
         return cast(o.PullOutcome, await self._step("pull", locals()))
 
     async def append_input(
@@ -138,8 +142,10 @@ class Store(ABC):
         producer: str = "",
         n: int = 0,
         request: str = "",
+        mark: bytes = UNMARKED,
     ) -> o.AppendOutcome:
         check_live(live)
+        check_mark(mark)
         check_word(kind, "kind", ("text", "interrupt", "config"))
         check_bytes(payload, "payload", TEXT_BYTES_MAX)
         if bool(producer) == bool(request):
@@ -151,16 +157,18 @@ class Store(ABC):
         return cast(o.AppendOutcome, await self._step("append_input", locals()))
 
     async def release_input(
-        self, *, live: str, worker: str, epoch: int, pull_no: int, after: int, credit: int
+        self, *, live: str, worker: str, epoch: int, pull_no: int, after: int, credit: int, mark: bytes = UNMARKED
     ) -> o.ReleaseOutcome:
         check_live(live), check_worker(worker), check_number(epoch, "epoch"), check_number(pull_no, "pull_no")
         check_number(after, "after"), check_number(credit, "credit", 0, 1_000)
+        check_mark(mark)
         return cast(o.ReleaseOutcome, await self._step("release_input", locals()))
 
     async def ack_input(
-        self, *, live: str, worker: str, epoch: int, n: int, saved: bytes | None = None
+        self, *, live: str, worker: str, epoch: int, n: int, saved: bytes | None = None, mark: bytes = UNMARKED
     ) -> o.AckOutcome:
         check_live(live), check_worker(worker), check_number(epoch, "epoch"), check_number(n, "n")
+        check_mark(mark)
         if saved is not None:
             check_bytes(saved, "saved state", self.limits.state_bytes_max)
         return cast(o.AckOutcome, await self._step("ack_input", locals()))
@@ -209,6 +217,12 @@ def check_bytes(value: object, what: str, most: int) -> None:
         raise BadValue(f"{what} must be bytes, not {type(value).__name__}")
     if len(value) > most:
         raise BadValue(f"{what} has {len(value)} bytes, at most {most} are allowed")
+
+
+def check_mark(value: object) -> None:
+    """A mark, or none, as whoever has no item yet has none."""
+    if not isinstance(value, bytes) or len(value) not in (0, MARK_BYTES):
+        raise BadValue(f"an item's mark must be {MARK_BYTES} bytes, or none, not {value!r:.40}")
 
 
 def check_text(value: object, what: str) -> None:

@@ -24,7 +24,7 @@ Fields = Mapping[str, bytes]
 WORDS = ("digital_id", "room", "fingerprint", "selected", "controller")
 NUMBERS = (
     *("priority", "epoch", "issued", "pull_no", "appended", "released", "acked"),
-    *("dropped_interrupt", "dropped_end", "dropped_poison", "config_seq", "saved_seq", "starts", "tries", "ended_at"),
+    *("dropped_interrupt", "dropped_end", "dropped_poison", "config_next", "saved_seq", "starts", "tries", "ended_at"),
 )
 """Fields of a live's record that are words or numbers as they stand; one that is absent is empty, or 0."""
 
@@ -133,6 +133,8 @@ def decode_live(live: str, f: Fields, of: Mapping[str, Mapping[str, Any]]) -> Li
         **cast(Any, whole),
         **cast(Any, words),
         immovable=f.get("immovable") == b"1",
+        acked_mark=f.get("acked_mark", b""),
+        forgot=f.get("forgot") == b"1",
         at_boundary=f.get("at_boundary") == b"1",
         active=f["active"].decode() if "active" in f else None,
         state=cast(LiveState, f["state"].decode()),
@@ -142,10 +144,11 @@ def decode_live(live: str, f: Fields, of: Mapping[str, Mapping[str, Any]]) -> Li
         ),
         metadata=data.get("metadata", b""),
         config=data.get("config", b""),
+        fallback=data.get("fallback"),
         saved=data.get("saved", b""),
         pending=tuple(of.get("input", {}).get(live, [])),
         move=decode_move(f),
-        note=(Cursors(*note[:4]), note[4]) if note else None,
+        note=(Cursors(*note[:2]), note[2]) if note else None,
         stalled=Cursors(*stalled) if stalled else None,
         suspect=(suspect[0], suspect[1]) if suspect else None,
         waits=tuple(f.get("waits", b"").decode().split()),

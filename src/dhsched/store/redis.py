@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from random import Random
 from typing import Any, NamedTuple, Self
 
 from dhsched.errors import StoreIncompatible
@@ -24,7 +26,8 @@ IN_LUA = {"worker": "worker_id", "number": "num", "rev": "rev_seen"}
 
 
 class Append(NamedTuple):
-    """One row of `append_soon`: the arguments of append_input. `item` is as it lies in the queue (`items.stored`)."""
+    """One row of `append_soon`: the arguments of append_input. `item` has no mark yet (`items.unmarked`): it gets one
+    when it is sent, and another one should it be sent again."""
 
     live: str
     kind: Kind
@@ -43,6 +46,7 @@ class Release(NamedTuple):
     pull_no: int
     after: int
     credit: int
+    mark: bytes
 
 
 class Ack(NamedTuple):
@@ -53,6 +57,7 @@ class Ack(NamedTuple):
     epoch: int
     n: int
     saved: bytes | None
+    mark: bytes
 
 
 class RedisStore(Store):
@@ -65,6 +70,7 @@ class RedisStore(Store):
         self._scripts = scripts
         self._limit_values = limit_values(limits)
         self._key = [self.keys.cell]
+        self.new_mark: Callable[[], bytes] = partial(items.new_mark, Random())
 
     @classmethod
     async def open(
@@ -119,7 +125,9 @@ class RedisStore(Store):
         `pending_max` is for items that may not fill the whole queue."""
         script = self._scripts["append_input"]
         limits = self._limit_values if pending_max is None else {**self._limit_values, "pending_max": pending_max}
-        return self.each_soon(script, script.bind(limits, {"controller": controller}), rows)
+        mark = self.new_mark()
+        marked = [(*row[:2], items.marked(row.item, mark), *row[3:]) for row in rows]
+        return self.each_soon(script, script.bind(limits, {"controller": controller}), marked)
 
     def release_soon(self, rows: Sequence[Release]) -> asyncio.Future[Any]:
         """release_input."""
@@ -128,7 +136,7 @@ class RedisStore(Store):
     def ack_soon(self, rows: Sequence[Ack]) -> asyncio.Future[Any]:
         """ack_input."""
         script = self._scripts["ack_input"]
-        encoded = [(*row[:4], "" if row.saved is None else "1", row.saved or b"") for row in rows]
+        encoded = [(*row[:4], "" if row.saved is None else "1", row.saved or b"", row.mark) for row in rows]
         return self.each_soon(script, script.bind(self._limit_values, {}), encoded)
 
     def each_soon(
@@ -165,7 +173,8 @@ def encode(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         create = values.pop("create", None) or NO_CREATE
         values.update({field: getattr(create, field) for field in CREATE_FIELDS})
     elif name == "append_input":
-        values["item"] = items.stored(values["kind"], values.pop("payload"), values.pop("boundary", False))
+        item = items.unmarked(values["kind"], values.pop("payload"), values.pop("boundary", False))
+        values["item"] = items.marked(item, values.pop("mark", items.UNMARKED))
         values["controller"] = ""
     elif name == "ack_input":
         saved = values.get("saved")

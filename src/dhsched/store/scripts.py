@@ -21,7 +21,7 @@ from dhsched.ownership.model import STEPS
 Argument = str | bytes | int | float
 
 LIBRARY = (
-    *("clock", "base", "now", "agenda", "waiting", "worker", "slot", "wake_own"),
+    *("clock", "base", "now", "agenda", "waiting", "worker", "slot", "wake_own", "item"),
     *("live", "needs", "vacate", "gone", "finish"),
 )
 """The parts of lua/lib in the order in which they build on each other."""

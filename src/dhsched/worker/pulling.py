@@ -96,16 +96,16 @@ class Over(Exception):
 class Stream:
     """One generation's way to its input."""
 
-    __slots__ = ("ack_n", "ack_saved", "begun", "connection", "opening", "pull_no", "session", "wants_pull")
+    __slots__ = ("ack_mark", "ack_n", "ack_saved", "connection", "opening", "pull_no", "session", "wants_pull")
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.connection: Connection | None = None
         self.opening: asyncio.Future[Made] | None = None
         self.wants_pull = False
-        self.begun = False
         self.pull_no = 0
         self.ack_n = 0
+        self.ack_mark = b""
         self.ack_saved: bytes | None = None
 
     @property
@@ -191,15 +191,15 @@ class PullClient:
             stream.wants_pull = True
             self._ask(stream)
 
-    def ack(self, session: Session, n: int, saved: bytes | None) -> None:
+    def ack(self, session: Session, n: int, mark: bytes, saved: bytes | None) -> None:
         stream = self._streams.get((session.live, session.generation.epoch))
         if stream is None:
             return
-        stream.ack_n = n
+        stream.ack_n, stream.ack_mark = n, mark
         if saved is not None:
             stream.ack_saved = saved
         if stream.connection is not None and stream.pull_no:
-            self._say(stream, Ack(session.live, session.generation.epoch, n, saved), len(saved or b""))
+            self._say(stream, Ack(session.live, session.generation.epoch, n, saved, mark), len(saved or b""))
 
     def leave(self, session: Session) -> None:
         """The runtime is gone."""
@@ -235,7 +235,7 @@ class PullClient:
         elif stream.wants_pull:
             # From here on the pull that we had is not the latest: what it may still bring is ignored.
             stream.pull_no = 0
-            self._say(stream, Pull(live, epoch, stream.session.accepted))
+            self._say(stream, Pull(live, epoch, *stream.session.accepted))
 
     def _ask_later(self, stream: Stream) -> None:
         def ask() -> None:
@@ -332,7 +332,8 @@ class PullClient:
             return
         for seq, stored in enumerate(said.items, said.first):
             read = items.read(stored)
-            if not stream.session.accept(Item(seq, read.kind, read.payload, read.boundary, read.config)):
+            item = Item(seq, read.kind, read.payload, read.boundary, read.config, items.mark_of(stored))
+            if not stream.session.accept(item):
                 self._ask(stream)
                 return
 
@@ -342,12 +343,12 @@ class PullClient:
             return
         stream.pull_no = said.pull_no
         stream.session.may_publish(Publish(said.room_url, said.publish_token) if said.publish_token else None)
-        if not stream.begun:
-            stream.begun = True
+        if not stream.session.accepted[0]:
+            # Begun before or not: where input begins may be elsewhere now, if the store has forgotten something.
             stream.session.begins_after(said.after, said.config, said.saved)
         elif stream.ack_n:
             # The connection that carried our last ack may have died with it.
-            ack = Ack(said.live, said.epoch, stream.ack_n, stream.ack_saved)
+            ack = Ack(said.live, said.epoch, stream.ack_n, stream.ack_saved, stream.ack_mark)
             self._say(stream, ack, len(stream.ack_saved or b""))
 
     def _over(self, live: str, epoch: int) -> None:

@@ -35,6 +35,7 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     payload: bytes
     boundary: bool
     raw_config: bytes | None = None
+    mark: bytes = b""  # Says which append this was; acks and pulls name it, so that the store can tell histories apart.
 
     @property
     def config(self) -> dict[str, Any] | None:
@@ -50,7 +51,7 @@ class Port(Protocol):
 
     def claim(self, session: Session) -> None: ...
 
-    def ack(self, session: Session, n: int, saved: bytes | None) -> None: ...
+    def ack(self, session: Session, n: int, mark: bytes, saved: bytes | None) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,7 @@ class Session:
 
     __slots__ = (
         "_accepted",
+        "_accepted_mark",
         "_acked",
         "_begun",
         "_busy_until",
@@ -90,6 +92,7 @@ class Session:
         "_claimed_event",
         "_done",
         "_handed",
+        "_handed_mark",
         "_interrupted",
         "_may_claim",
         "_port",
@@ -124,10 +127,12 @@ class Session:
         self._state_changed = False
         self._queue: deque[Item] | None = None  # Made when something arrives: most lives are silent most of the time.
         self._waiter: asyncio.Future[None] | None = None
-        self._accepted = 0  # The last item that arrived.
-        self._handed = 0  # The last item that the runtime was given.
+        self._accepted = 0  # The last item that arrived, and its mark; none before the first one.
+        self._accepted_mark: bytes | None = None
+        self._handed = 0  # The last item that the runtime was given, and its mark.
+        self._handed_mark = b""
         self._acked = 0
-        self._done: set[int] | None = None  # Acked by the runtime out of order, above the cursor.
+        self._done: dict[int, bytes] | None = None  # Acked by the runtime out of order, above the cursor.
         self._claimed = False
         self._begun = False  # The claim was granted.
         self._may_claim = False  # Not yet, for one that is only prepared.
@@ -154,23 +159,23 @@ class Session:
 
     def ack(self, item: Item | None = None) -> None:
         """`item` is consumed; without one, everything handed out so far. Acks in any order fold into one cursor."""
-        acked = self._acked
+        acked, mark = self._acked, b""
         if item is None:
-            acked = self._handed
+            acked, mark = self._handed, self._handed_mark
         elif acked < item.seq <= self._handed:
-            done = self._done = self._done or set()
-            done.add(item.seq)
+            done = self._done = self._done or {}
+            done[item.seq] = item.mark
             while acked + 1 in done:
                 acked += 1
-                done.remove(acked)
+                mark = done.pop(acked)
         if acked <= self._acked:
             return
         self._acked = acked
         if self._done:
-            self._done = {seq for seq in self._done if seq > acked}
+            self._done = {seq: each for seq, each in self._done.items() if seq > acked}
         saved = self._state if self._state_changed else None
         self._state_changed = False
-        self._port.ack(self, acked, saved)
+        self._port.ack(self, acked, mark, saved)
 
     @property
     def state(self) -> Any:
@@ -247,7 +252,7 @@ class Session:
         return self._claimed and not self._may_claim and not self._closed
 
     def begins_after(self, after: int, config: bytes, saved: bytes) -> None:
-        """The first pull of this session was granted: input begins after `after`.
+        """A pull was granted, and no item has arrived yet: input begins after `after`.
 
         What was saved since the runtime was prepared is newer than what it was prepared with.
         """
@@ -283,7 +288,7 @@ class Session:
         return True
 
     def _put(self, item: Item) -> None:
-        self._accepted = item.seq
+        self._accepted, self._accepted_mark = item.seq, item.mark
         if self._queue is None:
             self._queue = deque()
         self._queue.append(item)
@@ -301,7 +306,7 @@ class Session:
         return None
 
     def _hand_out(self, item: Item) -> Item:
-        self._handed = item.seq
+        self._handed, self._handed_mark = item.seq, item.mark
         if item.raw_config is not None:
             self.config = object_of(item.raw_config)
         if item.kind == "interrupt":
@@ -324,8 +329,9 @@ class Session:
         return self._stopping is not None and self._stopping.is_set()
 
     @property
-    def accepted(self) -> int:
-        return self._accepted
+    def accepted(self) -> tuple[int, bytes]:
+        """The last item that arrived, with its mark; 0 and none before the first."""
+        return (0, b"") if self._accepted_mark is None else (self._accepted, self._accepted_mark)
 
     def busy(self, now: float) -> bool:
         """Still starting, or asked for time: the agent says so with its reports."""

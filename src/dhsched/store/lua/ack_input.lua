@@ -1,11 +1,11 @@
 -- ack_input: the runtime has consumed everything up to `n`; its small state moves with the cursor. Many lives share one
 -- call, each as if it were alone.
 --
--- USES     clock
+-- USES     clock item
 -- RARELY   agenda waiting worker slot live finish: finish, read_live, leave_waiting
 -- KEYS     cell
 -- ARGV     ended_ttl_ms
--- EACH     live, worker_id, epoch, n, saves, saved
+-- EACH     live, worker_id, epoch, n, saves, saved, mark
 -- RETURNS  ACKED acked ended
 --          AHEAD released    an ack of something that was not released
 --          STALE worker epoch pull_no
@@ -13,10 +13,31 @@
 local ended_ttl_ms = ARGV[1]
 local floor = number(call('HGET', KEYS[1], 'epoch_floor') or 0)
 
-local function ack(live, worker_id, epoch, n, saves, saved)
+-- The last config item up to `n` is in force. The configuration before it stays to fall back to until the next ack:
+-- only that shows that a runtime can live with the new one.
+local function configure(live, key, acked, n)
+  local data = prefix .. 'data:' .. live
+  local config, fallback
+  for _, item in ipairs(call('LRANGE', prefix .. 'input:' .. live, 0, n - acked - 1)) do
+    local brought = config_of(item)
+    fallback = brought and (config or call('HGET', data, 'config') or '')
+    config = brought or config
+  end
+  if config then
+    call('HSET', data, 'config', config)
+  end
+  if fallback then
+    call('HSET', data, 'fallback', fallback)
+  else
+    call('HDEL', data, 'fallback')
+  end
+  call('HSET', key, 'fallback', fallback and '1' or '')
+end
+
+local function ack(live, worker_id, epoch, n, saves, saved, mark)
   local key = prefix .. 'live:' .. live
   local f = call('HMGET', key, 'epoch', 'selected', 'active', 'pull_no', 'state', 'appended', 'released', 'acked',
-    'saved_seq', 'suspect', 'first_ack_at', 'waits')
+    'acked_mark', 'suspect', 'first_ack_at', 'waits', 'config_next', 'fallback', 'saved_seq')
   if not f[1] then
     return { 'STALE', '', 0, 0 }
   elseif f[5] == 'ended' then
@@ -26,21 +47,27 @@ local function ack(live, worker_id, epoch, n, saves, saved)
   end
   n = number(n)
   local appended, released, acked = number(f[6]), number(f[7]), number(f[8])
-  if n > released then
+  if not fits(live, n, mark, acked, f[9], appended) then
+    return { 'STALE', '', 0, 0 }
+  elseif n > released then
     return { 'AHEAD', released }
   end
-  if saves == '1' and n > number(f[9] or 0) then
+  if saves == '1' and n > number(f[15] or 0) then
     call('HSET', prefix .. 'data:' .. live, 'saved', saved)
     call('HSET', key, 'saved_seq', n)
   end
   if n > acked then
+    if f[14] ~= '' or number(f[13]) > acked then
+      configure(live, key, acked, n)
+    end
     call('LTRIM', prefix .. 'input:' .. live, n - acked, -1)
     acked = n
     if f[11] ~= '' then
-      call('HSET', key, 'acked', acked)
+      call('HSET', key, 'acked', acked, 'acked_mark', mark)
     else
       now = now or clock()
-      call('HSET', key, 'acked', acked, 'first_ack_at', now)
+      call('HSET', key, 'acked', acked, 'acked_mark', mark, 'first_ack_at', now)
+      call('HDEL', key, 'starts') -- A generation that acks is no crash loop.
     end
     if f[12] ~= '' then
       now = now or clock()
@@ -61,8 +88,8 @@ local function ack(live, worker_id, epoch, n, saves, saved)
 end
 
 local replies = { 0 }
-for i = 2, #ARGV, 6 do
-  replies[#replies + 1] = ack(unpack(ARGV, i, i + 5))
+for i = 2, #ARGV, 7 do
+  replies[#replies + 1] = ack(unpack(ARGV, i, i + 6))
 end
 replies[1] = now or 0 -- Read only by a first ack and by one that ends its live.
 return replies

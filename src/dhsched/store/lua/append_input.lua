@@ -1,7 +1,7 @@
 -- append_input: accept items, each by (producer, n) from a stream or by request id. Accepted means stored. Many lives
 -- share one call, each item as if it were alone, in the order in which they stand there.
 --
--- USES     clock agenda
+-- USES     clock agenda item
 -- KEYS     cell
 -- ARGV     controller, pending_max, producers_max, recent_min, recent_ms, recent_max, ack_wait_ms
 -- EACH     live, kind, item, producer, n, request
@@ -92,19 +92,31 @@ local function append(live, kind, item, producer, n, request)
       end
     end
   end
-  local mark = from and n .. ' ' .. seq .. ' ' .. (known and string.match(known, '%d+$') or now)
+  local numbered = from and n .. ' ' .. seq .. ' ' .. (known and string.match(known, '%d+$') or now)
 
   if kind == 'interrupt' then
     -- Everything before it that is not acked is dropped, released or not; the interrupt is next.
-    local g = call('HMGET', key, 'released', 'config_seq', 'move_hold')
-    local released = number(g[1])
-    if number(g[2] or 0) > acked then
+    local g = call('HMGET', key, 'released', 'config_next', 'move_hold', 'epoch', 'note', 'stalled')
+    local released, input = number(g[1]), prefix .. 'input:' .. live
+    if number(g[2]) > acked then
       -- It passed over a config item, so it brings the configuration itself: nothing else would.
-      local config = call('HGET', prefix .. 'data:' .. live, 'config') or ''
-      item = 'J' .. #config .. ':' .. config .. string.sub(item, 2)
-      call('HSET', key, 'config_seq', seq)
+      local config = config_of(call('LINDEX', input, g[2] - acked - 1))
+      item = 'J' .. string.sub(item, 2, 9) .. #config .. ':' .. config .. string.sub(item, 10)
+      call('HSET', key, 'config_next', seq)
     end
-    call('DEL', prefix .. 'input:' .. live)
+    if pending > 0 then
+      call('HSET', key, 'acked_mark', string.sub(call('LINDEX', input, -1), 2, 9))
+    end
+    call('DEL', input)
+    -- It is no progress of the runtime: a standstill that was noted goes on.
+    local stood, stands = g[4] .. ' ' .. acked, g[4] .. ' ' .. seq - 1
+    local at = string.match(g[5] or '', '^' .. stood .. '( %d+)$')
+    if at then
+      call('HSET', key, 'note', stands .. at)
+    end
+    if g[6] == stood then
+      call('HSET', key, 'stalled', stands)
+    end
     if released < seq - 1 then
       call('HSET', key, 'at_boundary', '')
     end
@@ -116,17 +128,16 @@ local function append(live, kind, item, producer, n, request)
       call('HSET', key, 'move_hold', seq)
     end
     if from then
-      call('HSET', key, from, mark)
+      call('HSET', key, from, numbered)
     end
   else
     if from then
-      call('HSET', key, 'appended', seq, from, mark)
+      call('HSET', key, 'appended', seq, from, numbered)
     else
       call('HSET', key, 'appended', seq)
     end
     if kind == 'config' then
-      call('HSET', prefix .. 'data:' .. live, 'config', string.sub(item, 2))
-      call('HSET', key, 'config_seq', seq)
+      call('HSET', key, 'config_next', seq)
     end
   end
   call('RPUSH', prefix .. 'input:' .. live, item)

@@ -17,8 +17,12 @@ elseif was == 'reserved' then
   clear_move(live, read_live(live), true)
   write_slot(worker_id, live, num, nil)
 else
-  local class, starts, moving = vacate(worker_id, live, num)
-  -- A runtime that dies before it claims, again and again, is not placed again at once.
+  local class, starts, moving, claimed_at = vacate(worker_id, live, num)
+  if claimed_at and now - claimed_at >= number(backoff_max_ms) then
+    starts = 0 -- It lived for longer than it could be made to wait.
+    call('HDEL', prefix .. 'live:' .. live, 'starts')
+  end
+  -- A runtime that dies before its first ack, again and again, is not placed again at once.
   local wait = (starts == 0 or moving) and 0 or backoff_ms(starts - 1, lease_ms, backoff_max_ms)
   look_at(class, live, now + wait)
 end

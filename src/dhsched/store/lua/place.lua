@@ -39,10 +39,10 @@ if r and r.suspect then
 end
 -- A recovery counts against the input in hand, unless it is the store's fault.
 local function blames()
-  return because == 'recover' and why ~= 'floor' and released > acked
+  return because == 'recover' and why ~= 'floor' and not r.forgot
 end
 local function poisoned()
-  return deaths + 1 >= number(poison_max)
+  return released > acked and deaths + 1 >= number(poison_max)
 end
 
 local function drop_poison()
@@ -51,7 +51,7 @@ local function drop_poison()
   call('LTRIM', prefix .. 'dead:' .. live, -dead_max, -1)
   acked = acked + 1
   r.acked, r.suspect = acked, nil
-  call('HSET', key, 'acked', acked, 'suspect', '')
+  call('HSET', key, 'acked', acked, 'acked_mark', string.sub(item, 2, 9), 'suspect', '')
   call('HINCRBY', key, 'dropped_poison', 1)
 end
 
@@ -174,8 +174,8 @@ local issued = epoch
 if because == 'create' then
   -- What every item of input needs comes first, and stays there: the record is searched from its start.
   call('HSET', key, 'epoch', epoch, 'selected', winner, 'active', '', 'pull_no', 0, 'state', 'open', 'appended', 0,
-    'released', 0, 'acked', 0, 'move_hold', '', 'suspect', '', 'at_boundary', '', 'controller', '', 'priority', priority,
-    'first_ack_at', '', 'waits', '', 'digital_id', digital_id, 'fingerprint', fingerprint)
+    'released', 0, 'acked', 0, 'acked_mark', '', 'move_hold', '', 'suspect', '', 'at_boundary', '', 'controller', '', 'priority', priority,
+    'first_ack_at', '', 'waits', '', 'config_next', 0, 'fallback', '', 'digital_id', digital_id, 'fingerprint', fingerprint)
   if room ~= '' then
     call('HSET', key, 'room', room)
   end
@@ -208,7 +208,7 @@ else
     local vacant = slot_of(source, live, was) == 'vacant'
     write_slot(source, live, was, not vacant and 'departing' or nil)
   end
-  if blames() then
+  if blames() and released > acked then
     -- A generation was lost with input in its hands: its first item is suspect.
     if poisoned() then
       drop_poison()
@@ -223,13 +223,24 @@ else
   end
   call('SET', prefix .. 'history:' .. live, history .. table.concat({ was, source, r.cause, r.operation, r.committed_at,
     r.claimed_at or 0, r.first_ack_at or 0 }, ' ') .. '\n')
-  call('HDEL', key, 'note', 'stalled', 'tries', 'claimed_at')
+  call('HDEL', key, 'note', 'stalled', 'tries', 'claimed_at', 'forgot')
   call('HSET', key, 'active', '', 'pull_no', 0, 'controller', '', 'first_ack_at', '')
   if released ~= acked then
     call('HSET', key, 'released', acked, 'at_boundary', '')
   end
+  local starts = number(r.starts or 0)
   if not r.active then
-    call('HINCRBY', key, 'starts', 1)
+    starts = call('HINCRBY', key, 'starts', 1)
+  end
+  if blames() and starts >= number(poison_max) and r.fallback then
+    -- Generation after generation died before its first ack: the configuration that nobody has lived with goes.
+    local data, dead = prefix .. 'data:' .. live, prefix .. 'dead:' .. live
+    local config = call('HMGET', data, 'config', 'fallback')
+    call('RPUSH', dead, 'c00000000' .. (config[1] or ''))
+    call('LTRIM', dead, -dead_max, -1)
+    call('HSET', data, 'config', config[2])
+    call('HDEL', data, 'fallback')
+    call('HSET', key, 'fallback', '')
   end
   priority = r.priority
 end

@@ -1,18 +1,19 @@
 -- release_input: hand pulls what comes after `after`: never more than the credit unacked, never past a hold. The fence
 -- (paper, equation 3) is the first condition; many lives share one call, each as if it were alone.
 --
+-- USES     item
 -- KEYS     cell
--- EACH     live, worker_id, epoch, pull_no, after, credit
+-- EACH     live, worker_id, epoch, pull_no, after, credit, mark
 -- RETURNS  ITEMS first, then the items
 --          NOTHING
 --          STALE worker epoch pull_no
 --          ENDED
 local floor = number(call('HGET', KEYS[1], 'epoch_floor') or 0)
 
-local function release(live, worker_id, epoch, pull_no, after, credit)
+local function release(live, worker_id, epoch, pull_no, after, credit, mark)
   local key = prefix .. 'live:' .. live
   local f = call('HMGET', key, 'epoch', 'selected', 'active', 'pull_no', 'state', 'appended', 'released', 'acked',
-    'move_hold', 'suspect')
+    'acked_mark', 'move_hold', 'suspect')
   if not f[1] then
     return { 'STALE', '', 0, 0 }
   elseif f[5] == 'ended' then
@@ -20,8 +21,11 @@ local function release(live, worker_id, epoch, pull_no, after, credit)
   elseif f[1] ~= epoch or f[2] ~= worker_id or f[3] ~= worker_id or f[4] ~= pull_no or number(epoch) <= floor then
     return { 'STALE', f[2], number(f[1]), number(f[4]) }
   end
-  local appended, released, acked, hold = number(f[6]), number(f[7]), number(f[8]), f[9]
-  if f[10] ~= '' and number(string.match(f[10], '^%d+')) == acked + 1 then
+  local appended, released, acked, hold = number(f[6]), number(f[7]), number(f[8]), f[10]
+  if not fits(live, number(after), mark, acked, f[9], appended) then
+    return { 'STALE', '', 0, 0 }
+  end
+  if f[11] ~= '' and number(string.match(f[11], '^%d+')) == acked + 1 then
     credit = math.min(credit, 1) -- The head may be what killed the last generation: alone, it is blamed rightly.
   end
   local first = math.max(math.min(number(after), released), acked) + 1
@@ -33,7 +37,7 @@ local function release(live, worker_id, epoch, pull_no, after, credit)
     return { 'NOTHING' }
   end
   local items = call('LRANGE', prefix .. 'input:' .. live, first - acked - 1, last - acked - 1)
-  -- A sentence ends at marks T and C, I and J are interrupts; and a closing live has nothing after its last item.
+  -- A sentence ends at signs T and C, I and J are interrupts; and a closing live has nothing after its last item.
   if hold == 'next' then
     for seq = math.max(released + 1, first), last do
       if string.find(items[seq - first + 1], '^[TCIJ]') or (f[5] == 'closing' and seq == appended) then
@@ -54,7 +58,7 @@ local function release(live, worker_id, epoch, pull_no, after, credit)
 end
 
 local replies = { 0 } -- Nothing here depends on time, so it is not read.
-for i = 1, #ARGV, 6 do
-  replies[#replies + 1] = release(unpack(ARGV, i, i + 5))
+for i = 1, #ARGV, 7 do
+  replies[#replies + 1] = release(unpack(ARGV, i, i + 6))
 end
 return replies

@@ -8,7 +8,8 @@ local function finish(live, r, ended_ttl_ms)
   local appended = number(r.appended or 0)
   local dropped = appended - number(r.acked or 0)
   call('HDEL', key, 'note', 'stalled')
-  call('HSET', key, 'active', '', 'state', 'ended', 'released', appended, 'acked', appended, 'suspect', '', 'ended_at', now)
+  call('HSET', key, 'active', '', 'state', 'ended', 'released', appended, 'acked', appended, 'acked_mark', '',
+    'suspect', '', 'ended_at', now)
   if dropped > 0 then
     call('HINCRBY', key, 'dropped_end', dropped)
   end

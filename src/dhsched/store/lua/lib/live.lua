@@ -68,7 +68,7 @@ local function held(r)
 end
 
 local function cursors(r)
-  return r.epoch .. ' ' .. (r.pull_no or 0) .. ' ' .. (r.released or 0) .. ' ' .. (r.acked or 0)
+  return r.epoch .. ' ' .. (r.acked or 0)
 end
 
 local function backoff_ms(tries, lease_ms, backoff_max_ms)
