@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dhsched.cli.pool import barred
 from dhsched.cli.remote import URL, Json, Url, client
 from dhsched.errors import DhschedError
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 WORKERS_SHOWN = 20
 RECOVERIES_SHOWN = 10
 BAR = 20  # Columns of a waterline.
+COUNTS = ("load", "capacity", "free", "workers", "placeable")
 PIPE_COLUMNS = 1_000  # Of a line that no terminal shows: so that nothing is folded.
 IDS = ("pool", "worker", "live")  # Columns that are never folded.
 RATES = {
@@ -141,7 +143,7 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _pools(pools: list[dict[str, Any]]) -> Table:
-    made = _table(f"{len(pools)} Pools", "pool", "waterline", "", "load", "capacity", "free", "workers", "placeable")
+    made = _table(f"{len(pools)} Pools", "pool", "waterline", "", *COUNTS, "barred")
     for pool in pools:
         share = waterline(pool)
         bar = "█" * round(share * BAR)
@@ -150,14 +152,15 @@ def _pools(pools: list[dict[str, Any]]) -> Table:
             pool["name"],
             f"[{style}]{bar:<{BAR}}[/]",
             f"{share:.0%}",
-            *(str(value) for value in (pool["load"], pool["capacity"], pool["capacity"] - pool["load"])),
-            *(str(pool[name]) for name in ("workers", "placeable")),
+            *(str(pool[name]) for name in COUNTS),
+            barred(pool) or "-",
         )
     return made
 
 
 def waterline(pool: Mapping[str, Any]) -> float:
-    return min(1.0, pool["load"] / pool["capacity"]) if pool["capacity"] else 0.0
+    """The taken share of what can be taken. A Pool in which nothing can be placed is full, as it is for placement."""
+    return min(1.0, pool["load"] / pool["capacity"]) if pool["capacity"] else 1.0
 
 
 def _workers(workers: list[dict[str, Any]]) -> Table:
