@@ -97,5 +97,5 @@ async def test_every_verb() -> None:
 def test_a_server_that_is_not_there_is_one_sentence() -> None:
     result = CliRunner().invoke(cli.app, ["live", "ls", "--url", "http://127.0.0.1:1"])
     assert isinstance(result.exception, DhschedError)
-    assert str(result.exception).startswith("cannot reach http://127.0.0.1:1")
+    assert str(result.exception).startswith("cannot reach Dispatch at http://127.0.0.1:1")
     assert "dhsched run dispatch" in str(result.exception)

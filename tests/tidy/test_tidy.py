@@ -34,7 +34,7 @@ LINES_MAX = 450
 LAYERS = (
     {"errors"},
     {"types"},
-    {"ownership", "placement", "settings", "failpoints", "wire"},
+    {"ownership", "placement", "settings", "failpoints", "wire", "addresses"},
     {"store", "simulate", "outbox"},
     {"access"},
     {"tokens"},

@@ -45,7 +45,7 @@ class UpSettings:
 
     workers: int = 3
     capacity: int = 4
-    dispatch_ports: tuple[int, int] = (7400, 7410)
+    dispatch_ports: tuple[int, int] = (7400, 7410)  # The addresses that the verbs ask (addresses.py).
     infer_port: int = 7401
     room_port: int = ROOM_PORT
     runtime: str = PRINTS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Annotated, Any
 
 import typer
@@ -50,7 +51,7 @@ def create(
         if given is not None:
             body[name] = parse_object(given, f"--{name}")
     query = {"wait_s": wait or None, "explain": "1" if explain else None}
-    headers = {"Idempotency-Key": key} if key else {}
+    headers = {"Idempotency-Key": key or secrets.token_hex(16)}  # Another replica asked once more makes no second live.
     made = client(url).call("POST", "lives", body=body, query=query, headers=headers, wait_s=wait)
     show(made, json)
     if open_:
@@ -96,7 +97,8 @@ def move(
     body: dict[str, Any] = {"expected_epoch": expected, "avoid": avoid or []}
     if to is not None:
         body["target"] = to
-    show(server.call("POST", "lives", live_id, "reassign", body=body), json)
+    headers = {"Idempotency-Key": secrets.token_hex(16)}
+    show(server.call("POST", "lives", live_id, "reassign", body=body, headers=headers), json)
 
 
 @app.command()
@@ -107,7 +109,8 @@ def end(
     url: Url = URL,
 ) -> None:
     """End a live."""
-    show(client(url).call("POST", "lives", live_id, "end", body={"after_pending": after_pending}), json)
+    body = {"after_pending": after_pending}
+    show(client(url).call("POST", "lives", live_id, "end", body=body, twice=True), json)
 
 
 @app.command()

@@ -13,6 +13,7 @@ import typer
 
 from dhsched.cli.pool import barred
 from dhsched.cli.remote import URL, Json, Url, client
+from dhsched.cli.server import Server
 from dhsched.errors import DhschedError
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ def top(
     url: Url = URL,
 ) -> None:
     """Pools, Workers, rates of this replica, and what waits for room. Ctrl-C ends it."""
-    first = look(url)
+    server = client(url)  # The same for all looks: it goes back to the replica that answered, whose counters these are.
+    first = look(server)
     if json:
         typer.echo(json_.dumps({name: getattr(first, name) for name in ("pools", "workers", "recoveries", "counters")}))
         return
@@ -73,7 +75,7 @@ def top(
             while True:
                 time.sleep(every)
                 try:
-                    now, trouble = look(url), ""
+                    now, trouble = look(server), ""
                 except DhschedError as error:
                     now, trouble = before, str(error)  # It may come back: the last picture stays, with the reason.
                 screen.update(shown(now, before, trouble), refresh=True)
@@ -82,8 +84,7 @@ def top(
             return
 
 
-def look(url: str) -> Look:
-    server = client(url)
+def look(server: Server) -> Look:
     return Look(
         at=time.monotonic(),
         pools=server.call("GET", "pools")["pools"],

@@ -114,7 +114,7 @@ def print_what_runs(children: Children, store_pid: int | None) -> None:
         lines.append(f"  {child.name:<11} pid {child.process.pid:<8} {where}")
     # The defaults of the verbs are these addresses, so that what there is to type stays short.
     usual = settings.infer_port == PORTS[2]
-    at = "" if usual else f" --url {children.dispatch[0]}"
+    at = "" if usual else f" --url {','.join(children.dispatch)}"
     infer = "" if usual else f" --infer {children.infer}"
     if children.page:
         lines += ["", "Open this in a browser, type, and kill the Worker that it names:", f"  {children.page}"]
