@@ -8,8 +8,8 @@ PIP := PYTHONUNBUFFERED=1 $(BIN)/pip install --disable-pip-version-check --progr
 
 # A line for each package that comes: an installation that is silent for a minute looks like one that hangs.
 SHELL := bash
-SHOW := awk '/^ *(Downloading|Using cached|Processing) / { sub(/^ *(Downloading|Using cached|Processing) (.*\/)?/, "  "); \
-  print; fflush() }'
+SHOW := awk '/^ *(Downloading|Using cached|Processing) / { sub(/ \(from .*/, ""); \
+  sub(/^ *(Downloading|Using cached|Processing) (.*\/)?/, "  "); print; fflush() }'
 
 .PHONY: help setup lock lint types up test test-long chaos spec spec-long test-release clean evaluate
 .DEFAULT_GOAL := help
