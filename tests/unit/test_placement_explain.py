@@ -82,7 +82,7 @@ def test_the_winner_comes_with_the_numbers_that_decided() -> None:
     assert (told.chosen.worker, told.chosen.pool, told.chosen.rank, told.chosen.of) == ("d", "spare", 3, 3)
     assert (told.chosen.load_before, told.chosen.load_after, told.chosen.capacity) == (0, 1, 10)
     assert told.chosen.why == "the lowest load share of 3 candidates, 1 of which refused"
-    assert [each.result for each in told.candidates] == ["refused: FULL at 10/10", "higher load share", "chosen"]
+    assert [each.result for each in told.candidates] == ["refused: FULL at 10/10", "higher load share: 10/10", "chosen"]
 
 
 def test_a_winner_that_is_not_the_lowest_is_told_by_its_rank() -> None:
@@ -107,4 +107,4 @@ def test_a_tie_is_a_tie() -> None:
     told = explain(choice, won=Won(choice.candidates[0], load=2))
     assert told.chosen is not None
     assert told.chosen.why == "the lowest load share of 3 candidates; 2 others were as low"
-    assert [each.result for each in told.candidates] == ["chosen", "same load share", "same load share"]
+    assert [each.result for each in told.candidates] == ["chosen", *2 * ["same load share: 1/4"]]

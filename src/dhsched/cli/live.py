@@ -186,7 +186,7 @@ def winner(document: dict[str, Any]) -> str:
         numbers = f"at {won['load_after']}/{size} ({won['load_before']}/{size} before)"
         return f"chosen: {won['worker']}{pool} {numbers}: {won['why']}"
     if row is None:
-        return f"chosen: no Worker; {len(told['refusals'])} refused, and the store found no other one in the eligible Pools"
+        return f"chosen: no Worker; {len(told['refusals'])} refused, and the store found no other in the eligible Pools"
     if not told["candidates"]:
         return f"chosen: {row['worker']}, by another replica or before a restart; now there would be no candidate"
     first = told["candidates"][0]

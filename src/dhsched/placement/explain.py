@@ -169,7 +169,8 @@ def _result(score: WorkerScore, chosen: WorkerChosen | None, refused: Mapping[st
     if not chosen.capacity:
         return "not chosen"
     share, least = _share(score), chosen.load_before / chosen.capacity
-    return f"{'higher' if share > least else 'same' if share == least else 'lower'} load share"
+    how = "higher" if share > least else "same" if share == least else "lower"
+    return f"{how} load share: {score.load + score.own}/{score.capacity}"
 
 
 def _explain_candidate(
