@@ -2,7 +2,14 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+RUN := $(VENV)/.run-installed
+DEV := $(VENV)/.dev-installed
+PIP := PYTHONUNBUFFERED=1 $(BIN)/pip install --disable-pip-version-check --progress-bar off
+
+# A line for each package that comes: an installation that is silent for a minute looks like one that hangs.
+SHELL := bash
+SHOW := awk '/^ *(Downloading|Using cached|Processing) / { sub(/ \(from .*/, ""); \
+  sub(/^ *(Downloading|Using cached|Processing) (.*\/)?/, "  "); print; fflush() }'
 
 .PHONY: help setup lock lint types up test test-long chaos spec spec-long test-release clean evaluate
 .DEFAULT_GOAL := help
@@ -10,18 +17,29 @@ STAMP := $(VENV)/.installed
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
-setup: $(STAMP)  ## a virtual environment in .venv with the package and its pinned, hashed dependencies
+setup: $(DEV)  ## a virtual environment in .venv with the package and its pinned, hashed dependencies
 
-$(STAMP): pyproject.toml requirements/dev.lock
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q --disable-pip-version-check --require-hashes --no-deps -r requirements/dev.lock
-	$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+# What running needs, and no more; what working on it needs comes on top, in the same environment.
+$(RUN): pyproject.toml requirements/run.lock
+	@echo "making $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@echo "installing what running needs (requirements/run.lock)"
+	@set -o pipefail; $(PIP) --require-hashes --no-deps -r requirements/run.lock | $(SHOW)
+	@echo "installing dhsched"
+	@$(PIP) -q --no-deps --no-build-isolation -e .
 	@touch $@
 
-lock: setup  ## resolve pyproject.toml anew into requirements/dev.lock
+$(DEV): $(RUN) requirements/dev.lock
+	@echo "installing what tests, types, specification and evaluation need (requirements/dev.lock)"
+	@set -o pipefail; $(PIP) --require-hashes --no-deps -r requirements/dev.lock | $(SHOW)
+	@touch $@
+
+LOCK = $(BIN)/uv pip compile -q --generate-hashes --universal --no-emit-index-url --no-header --python-version 3.11
+lock: $(RUN)  ## resolve pyproject.toml anew into requirements/run.lock, and requirements/dev.lock on top of it
 	$(BIN)/pip install -q uv
-	$(BIN)/uv pip compile pyproject.toml --extra dev --extra avatar --extra evaluation --generate-hashes --universal --no-emit-index-url --no-header \
-	  --python-version 3.11 --upgrade -o requirements/dev.lock
+	echo 'setuptools>=77' | $(LOCK) --upgrade pyproject.toml - --extra avatar --extra embedded -o requirements/run.lock
+	$(LOCK) --upgrade pyproject.toml -c requirements/run.lock \
+	  --extra dev --extra avatar --extra embedded --extra evaluation -o requirements/dev.lock
 
 lint: setup  ## ruff, check only
 	$(BIN)/ruff check .
@@ -30,7 +48,7 @@ lint: setup  ## ruff, check only
 types: setup  ## mypy --strict
 	$(BIN)/mypy
 
-up: setup  ## a whole deployment on this machine, with a face that speaks, to watch in a browser; Ctrl-C stops it
+up: $(RUN)  ## a whole deployment on this machine, with a face that speaks, to watch in a browser; Ctrl-C stops it
 	$(BIN)/dhsched up
 
 test: setup  ## the whole suite that fits in 5 minutes on 2 cores

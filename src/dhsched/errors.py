@@ -4,7 +4,7 @@ DhschedError
   BadId                an id that is empty, too long, or has characters that an id cannot have
   BadSetting           a setting whose value cannot be
   BadValue             an argument of a step that is of the wrong kind or out of range
-  BadAddress           the store's URL cannot be understood or used
+  BadAddress           the URL of the store or of a server cannot be understood or used
   Unauthorized         nothing was shown that we know
   Forbidden            known, and not allowed this
   TooManyRequests      allowed, and too often
@@ -37,7 +37,7 @@ class BadValue(DhschedError, ValueError):
 
 
 class BadAddress(DhschedError):
-    """The store's URL cannot be understood or used."""
+    """The URL of the store or of a server cannot be understood or used."""
 
 
 class Unauthorized(DhschedError):

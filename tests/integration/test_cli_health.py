@@ -1,6 +1,7 @@
 """`dhsched doctor` and `dhsched top`, against a real store and a served replica."""
 
 import asyncio
+import itertools
 import json
 import sys
 from typing import Any
@@ -104,6 +105,26 @@ async def test_top_shows_pools_workers_and_rates() -> None:
     assert once.exit_code == 0, once.output
     assert "38%" in once.output and "2 Workers" in once.output and "0 lives wait" in once.output
     assert document["counters"]["creates/s"] == 3
+
+
+async def test_top_and_pool_ls_do_not_count_a_lost_worker_as_free() -> None:
+    async with running_server("valkey") as server, serving(server.address) as api:
+        await api.configure()
+        [lost, _] = await api.workers(2, capacity=4)
+        [beat] = [row["beat"] for row in (await api("GET", "/v1/workers"))[1]["workers"] if row["worker"] == lost]
+        await api.context.store.expire_worker(worker=lost, beat=beat)
+        url = f"http://127.0.0.1:{api.client.port}"
+        once = await dhsched("top", "--once", "--url", url)
+        listed = await dhsched("pool", "ls", "--url", url)
+    for result in (once, listed):
+        header, row = next(
+            (line, below)
+            for line, below in itertools.pairwise(result.output.splitlines())
+            if "FREE" in line and "CAPACITY" in line
+        )
+        assert row[header.index("FREE") :].split()[0] == "4", result.output
+        assert row[header.index("CAPACITY") :].split()[0] == "4", result.output
+        assert "1 lost (4 slots)" in row, result.output
 
 
 def test_rates_are_sums_over_the_series_that_count() -> None:

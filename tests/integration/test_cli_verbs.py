@@ -97,5 +97,29 @@ async def test_every_verb() -> None:
 def test_a_server_that_is_not_there_is_one_sentence() -> None:
     result = CliRunner().invoke(cli.app, ["live", "ls", "--url", "http://127.0.0.1:1"])
     assert isinstance(result.exception, DhschedError)
-    assert str(result.exception).startswith("cannot reach http://127.0.0.1:1")
+    assert str(result.exception).startswith("cannot reach Dispatch at http://127.0.0.1:1")
     assert "dhsched run dispatch" in str(result.exception)
+
+
+async def test_why_says_first_who_won_and_by_what_then_who_lost() -> None:
+    async with running_server("valkey") as server, serving(server.address) as api, serving(server.address) as other:
+        await api.configure()
+        workers = await api.workers(4, capacity=4)
+        assert (await api.create("L"))[0] == 201
+        urls = ",".join(f"http://127.0.0.1:{each.client.port}" for each in (other, api))
+        result = await asyncio.to_thread(CliRunner().invoke, cli.app, ["why", "L", "--url", urls])
+        assert result.exit_code == 0, result.output
+        lines = result.output.splitlines()
+        _, document = await api("GET", "/v1/lives/L/why")
+        [owner, *_] = [row["worker"] for row in (await api("GET", "/v1/workers"))[1]["workers"] if row["load"]]
+        count = len(document["explanation"]["candidates"])
+        assert lines[1].startswith(f"chosen: {owner} of Pool gpu at 1/4 (0/4 before): the lowest load share of {count}")
+        assert "as it was decided" in lines[0] and "policy" in lines[0], "the replica that decided is found"
+        lost = [line.split()[0] for line in lines[2:] if line.startswith("w") and "load share" in line]
+        assert lost and owner not in lost and {*lost} <= {*workers}
+        for n in range(15):
+            assert (await api.create(f"M{n}"))[0] == 201
+        assert (await api.create("N"))[1]["code"] == "FULL"
+        result = await asyncio.to_thread(CliRunner().invoke, cli.app, ["why", "N", "--url", urls])
+        assert result.output.splitlines()[1].startswith("chosen: no Worker"), result.output
+        assert "refused: FULL at 4/4" in result.output

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 
-from dhsched.client import Client, Refused, Unreachable
+from dhsched.client import Client, Refused, Unreachable, following
 from dhsched.errors import BadAddress
 from tests.integration.cutting import CHUNK_BYTES, forward
 from tests.integration.fleet import Fleet, Record, fleet, until
@@ -55,6 +55,31 @@ async def cutting(url: str, every: int = 1) -> AsyncIterator[Cut]:
 def client_of(f: Fleet, *, deadline_s: float = 10.0) -> Client:
     """A client that knows all replicas."""
     return Client(f.dispatch, f.infer, deadline_s=deadline_s)
+
+
+async def test_a_quiet_live_is_followed_over_a_broken_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Signs of life count: a connection that breaks after a long time without events is made anew, not given up."""
+    monkeypatch.setattr(following, "SILENCE_S", 2.0)
+    connections = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 x\r\nContent-Type: text/event-stream\r\n\r\n")
+        if connections == 1:
+            for _ in range(25):
+                writer.write(b": still here\n\n")
+                await writer.drain()
+                await asyncio.sleep(0.2)
+        else:
+            writer.write(b"event: ended\ndata: {}\n\n")
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server, Client(infer=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", deadline_s=2) as client:
+        assert [event.name async for event in client.events("L")] == ["ended"]
+    assert connections == 2
 
 
 async def test_a_live_from_create_to_end(tmp_path: Path) -> None:

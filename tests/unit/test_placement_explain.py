@@ -4,7 +4,18 @@ from random import Random
 
 import msgspec
 
-from dhsched.placement import Choice, FleetView, PlacementRequest, Pool, Refusal, Snapshot, WorkerRow, choose, explain
+from dhsched.placement import (
+    Choice,
+    FleetView,
+    PlacementRequest,
+    Pool,
+    Refusal,
+    Snapshot,
+    Won,
+    WorkerRow,
+    choose,
+    explain,
+)
 
 ROWS = (
     WorkerRow("a", "gpu", 3, 10, starting=1),
@@ -62,3 +73,38 @@ def test_without_the_view_only_what_was_recorded_is_told() -> None:
 def test_before_the_first_snapshot_there_is_no_age() -> None:
     choice = choose(FleetView(), PlacementRequest("anna", (("gpu", 0),)), rng=Random(0), now=1.0)
     assert isinstance(choice, Choice) and explain(choice).snapshot_age_s is None
+
+
+def test_the_winner_comes_with_the_numbers_that_decided() -> None:
+    view, choice = make()
+    told = explain(choice, view=view, refusals=[Refusal("a", "FULL", load=10)], won=Won("d", load=1))
+    assert told.chosen is not None
+    assert (told.chosen.worker, told.chosen.pool, told.chosen.rank, told.chosen.of) == ("d", "spare", 3, 3)
+    assert (told.chosen.load_before, told.chosen.load_after, told.chosen.capacity) == (0, 1, 10)
+    assert told.chosen.why == "the lowest load share of 3 candidates, 1 of which refused"
+    assert [each.result for each in told.candidates] == ["refused: FULL at 10/10", "higher load share: 10/10", "chosen"]
+
+
+def test_a_winner_that_is_not_the_lowest_is_told_by_its_rank() -> None:
+    """The view may be wrong about the others: what it believed is said, not what must have been."""
+    view, choice = make()
+    chosen = explain(choice, won=Won("b", load=10)).chosen
+    assert chosen is not None and chosen.why == "number 2 of 3 candidates in the order of bottom-tier"
+    back = explain(choice, won=Won("b", load=10, took_slot=False)).chosen
+    assert back is not None and (back.load_before, back.load_after) == (10, 10)
+    found = explain(choice, view=view, won=Won("c", load=4)).chosen
+    assert found is not None and (found.rank, found.capacity, found.load_before) == (None, 10, 3)
+    assert found.why == "none of 3 candidates could take it; the store found room in Pool gpu"
+    unknown = explain(choice, won=Won("new", load=1)).chosen
+    assert unknown is not None and unknown.capacity is None and unknown.pool is None
+
+
+def test_a_tie_is_a_tie() -> None:
+    view = FleetView(pools=[Pool("gpu")])
+    view.apply(Snapshot(7, 0, tuple(WorkerRow(name, "gpu", 1, 4) for name in "abc")), now=100.0)
+    choice = choose(view, PlacementRequest("anna", (("gpu", 0),)), rng=Random(1), now=100.0)
+    assert isinstance(choice, Choice)
+    told = explain(choice, won=Won(choice.candidates[0], load=2))
+    assert told.chosen is not None
+    assert told.chosen.why == "the lowest load share of 3 candidates; 2 others were as low"
+    assert [each.result for each in told.candidates] == ["chosen", *2 * ["same load share: 1/4"]]

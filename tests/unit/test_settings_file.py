@@ -54,9 +54,11 @@ def test_a_worker_comes_from_a_file_too(file: Path) -> None:
     settings = effective(WorkerSettings, {"config": str(file), "capacity": 9}, {}).settings
     assert (settings.pool, settings.capacity, settings.lock_folder) == ("gpu", 9, Path("/var/lock/dhsched"))
     assert settings.dispatch == ("http://a:7400", "http://b:7400")
-    assert effective(WorkerSettings, {"config": str(file)}, {"DHSCHED_DISPATCH": "x, y"}).settings.dispatch == (
-        "x",
-        "y",
+    assert effective(
+        WorkerSettings, {"config": str(file)}, {"DHSCHED_DISPATCH": "http://x, http://y"}
+    ).settings.dispatch == (
+        "http://x",
+        "http://y",
     )
     with pytest.raises(BadSetting, match=r"pool is not given.*--pool.*DHSCHED_WORKER_POOL.*\[worker\]"):
         effective(WorkerSettings, {}, {})

@@ -65,6 +65,9 @@ class Minter:
         self._url = url.rstrip("/")
         self._minted = Minted(key)
 
+    def use(self, http: aiohttp.ClientSession) -> None:
+        self._http = http
+
     def forget(self) -> None:
         self._minted.forget()
 
@@ -78,16 +81,22 @@ class Minter:
         shown = {"Authorization": f"Bearer {self._minted.key}"}
         timeout = aiohttp.ClientTimeout(total=MINT_S)
         async with self._http.post(self._url + MINT_PATH, json={}, headers=shown, timeout=timeout) as response:
-            answer = await response.json(content_type=None)
+            raw = await response.read()
             if response.status != 200:
-                raise key_refused(self._url, str(answer.get("code", response.status)))
-            return self._minted.take(answer)
+                raise KeyRefused(self._url, response.status, raw)
+            return self._minted.take(json.loads(raw))
 
 
-def key_refused(url: str, code: str) -> DhschedError:
-    return DhschedError(
-        f"{url} mints no token for our API key ({code}); check that the key is whole and has not been revoked"
-    )
+class KeyRefused(DhschedError):
+    """A server minted no token. `code` says whether another one might: NOT_READY is about the server, not the key."""
+
+    def __init__(self, url: str, status: int, raw: bytes) -> None:
+        self.status = status
+        self.code = "NOT_READY" if status in (502, 503, 504) else str(status)
+        with contextlib.suppress(ValueError, AttributeError, KeyError):
+            self.code = str(json.loads(raw)["code"])
+        why = "check that the key is whole and has not been revoked" if status < 500 else "it may be able to later"
+        super().__init__(f"{url} mints no token for our API key ({self.code}); {why}")
 
 
 # -- where a key is found

@@ -45,7 +45,7 @@ class UpSettings:
 
     workers: int = 3
     capacity: int = 4
-    dispatch_ports: tuple[int, int] = (7400, 7410)
+    dispatch_ports: tuple[int, int] = (7400, 7410)  # The addresses that the verbs ask (addresses.py).
     infer_port: int = 7401
     room_port: int = ROOM_PORT
     runtime: str = PRINTS
@@ -111,8 +111,10 @@ class Children:
         locks: Path,
         hear: Callable[[str, bytes], None] | None = None,
         keys: DevelopmentKeys = NO_KEYS,
+        say: Callable[[str], None] = lambda _what: None,
     ) -> None:
-        """`hear` is given what the children print, line by line; without it, that goes to standard output."""
+        """`hear` is given what the children print, line by line; without it, that goes to standard output. `say` is
+        told what is being started."""
         self.all: list[Child] = []
         self.dispatch: list[str] = []
         self.infer = ""
@@ -121,6 +123,7 @@ class Children:
         self.keys = keys
         self._store = store
         self._locks = locks
+        self._say = say
         self._hear = hear or (lambda _name, line: os.write(sys.stdout.fileno(), line))
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
@@ -131,6 +134,7 @@ class Children:
         # Workers are told where the room is by the Infer-Controller, which starts before it.
         room_port = 0 if settings.runtime in UNSEEN else settings.room_port or free_port()
         room = f"http://127.0.0.1:{room_port}" if room_port else ""
+        self._say("starting two Dispatch replicas and an Infer-Controller")
         servers = [
             await self._spawn(f"dispatch-{i}", "dispatch", *shared, "--port", str(port))
             for i, port in enumerate(settings.dispatch_ports, 1)
@@ -139,10 +143,12 @@ class Children:
         servers.append(await self._spawn("infer-1", "infer", *shared, "--port", str(settings.infer_port), *told))
         *self.dispatch, self.infer = await asyncio.gather(*(each.url for each in servers))
         if room:
+            self._say("starting a room")
             where = ("--dispatch", ",".join(self.dispatch), "--infer", self.infer)
             await (await self._spawn("room-1", "room", "--port", str(room_port), *where)).url
         async with Client(self.dispatch, self.infer, key=self.keys.admin) as client:
             await self._configure(client)
+            self._say(f"starting {settings.workers} Workers that run {settings.runtime}")
             for i in range(1, settings.workers + 1):
                 pool = settings.pool_of(i)
                 await self._spawn(
@@ -156,6 +162,7 @@ class Children:
                     break
                 await asyncio.sleep(0.1)
             if room:
+                self._say(f"placing live {LIVE}")
                 await self._create(client)
                 self.page = f"{room}/live/{LIVE}"
 
@@ -226,17 +233,20 @@ class Children:
 
 @asynccontextmanager
 async def deployment(
-    settings: UpSettings, hear: Callable[[str, bytes], None] | None = None
+    settings: UpSettings,
+    hear: Callable[[str, bytes], None] | None = None,
+    say: Callable[[str], None] = lambda _what: None,
 ) -> AsyncIterator[tuple[Children, int | None]]:
     """Everything, ready; stopped when the block is left. Also the pid of the store, where we run it."""
     async with AsyncExitStack() as stack:
         locks = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dhsched-up-")))
         url, store_pid = settings.store, None
         if url is None:
+            say("starting a store")
             store = await stack.enter_async_context(Embedded(settings.data))
             url, store_pid = store.address.url(), store.pid
         keys = await development_keys(url) if settings.access == "keys" else NO_KEYS
-        children = Children(settings, url, locks, hear, keys)
+        children = Children(settings, url, locks, hear, keys, say)
         stack.push_async_callback(children.stop)
         try:
             await asyncio.wait_for(children.start(), READY_S)

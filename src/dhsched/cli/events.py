@@ -8,10 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from dhsched.cli.live_input import server_sent
 from dhsched.cli.remote import URL, Json, Url, client, show
+from dhsched.cli.server import Server
 from dhsched.cli.tables import moment, one_line, text
-from dhsched.errors import DhschedError
 
 COLUMNS = ("time", "kind", "worker", "live", "numbers")
 
@@ -25,21 +24,16 @@ def events(
 ) -> None:
     """What happened to the fleet, the latest last."""
     if follow:
-        asyncio.run(_follow(url, {"limit": str(limit), **({"after": after} if after else {})}, json))
+        asyncio.run(_follow(client(url), {"limit": limit, "after": after}, json))
         return
     document = client(url).call("GET", "events", query={"limit": limit, "after": after})
     rows = [row(event) for event in document["events"]]
     show(document, json, COLUMNS, rows, least=("numbers",), cut="numbers")
 
 
-async def _follow(url: str, query: dict[str, str], json: bool) -> None:
-    import aiohttp  # Late, as in all verbs.
-
-    try:
-        async for _kind, event in server_sent(f"{url.rstrip('/')}/v1/events", query):
-            typer.echo(json_.dumps(event) if json else line(event))
-    except aiohttp.ClientError as error:
-        raise DhschedError(f"the event stream of {url} broke off ({error}); ask again, with --after") from error
+async def _follow(server: Server, query: dict[str, Any], json: bool) -> None:
+    async for event in server.events("events", query=query):
+        typer.echo(json_.dumps(event.data) if json else line(event.data))
 
 
 def row(event: dict[str, Any]) -> dict[str, str]:

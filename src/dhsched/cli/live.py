@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Annotated, Any
 
 import typer
 
 from dhsched.cli.remote import URL, Json, Url, all_pages, client, parse_object, show
+from dhsched.cli.server import Refused
 from dhsched.cli.tables import clock, table, text, took
+from dhsched.errors import DhschedError
 
 app = typer.Typer(help="Lives: create, find, move, end.", no_args_is_help=True)
 
@@ -50,7 +53,7 @@ def create(
         if given is not None:
             body[name] = parse_object(given, f"--{name}")
     query = {"wait_s": wait or None, "explain": "1" if explain else None}
-    headers = {"Idempotency-Key": key} if key else {}
+    headers = {"Idempotency-Key": key or secrets.token_hex(16)}  # Another replica asked once more makes no second live.
     made = client(url).call("POST", "lives", body=body, query=query, headers=headers, wait_s=wait)
     show(made, json)
     if open_:
@@ -96,7 +99,8 @@ def move(
     body: dict[str, Any] = {"expected_epoch": expected, "avoid": avoid or []}
     if to is not None:
         body["target"] = to
-    show(server.call("POST", "lives", live_id, "reassign", body=body), json)
+    headers = {"Idempotency-Key": secrets.token_hex(16)}
+    show(server.call("POST", "lives", live_id, "reassign", body=body, headers=headers), json)
 
 
 @app.command()
@@ -107,7 +111,8 @@ def end(
     url: Url = URL,
 ) -> None:
     """End a live."""
-    show(client(url).call("POST", "lives", live_id, "end", body={"after_pending": after_pending}), json)
+    body = {"after_pending": after_pending}
+    show(client(url).call("POST", "lives", live_id, "end", body=body, twice=True), json)
 
 
 @app.command()
@@ -125,17 +130,68 @@ def history(live_id: LiveId, json: Json = False, url: Url = URL) -> None:
 @app.command()
 def why(live_id: LiveId, json: Json = False, url: Url = URL) -> None:
     """Why it is where it is, or why it was not placed."""
-    document = client(url).call("GET", "lives", live_id, "why")
+    document = decided(url, live_id)
     if json:
         show(document, True)
         return
     told, row = document["explanation"], document["generation"]
     where = f"on {row['worker']} in epoch {row['epoch']} because of {row['cause']}" if row else "not placed"
     when = "as it was decided" if document["explained"] == "then" else "as it would be decided now"
-    typer.echo(f"live {live_id}: {where} ({document['outcome']}); {when}, by policy {told['policy']}:")
+    typer.echo(f"live {live_id}: {where} ({document['outcome']}); {when}, by policy {told['policy']}")
+    typer.echo(winner(document))
+    lost = [each for each in told["candidates"] if each["result"] != "chosen"]
+    if lost:
+        typer.echo("other candidates:" if told["chosen"] else "candidates:")
+        columns = ("worker", "pool", "load", "own", "score", "capacity", "starting", "result", "notes")
+        table(columns, [[text(each[column]) for column in columns] for each in lost])
+    named = {each["worker"] for each in told["candidates"]}
+    for refusal in told["refusals"]:
+        if refusal["worker"] not in named:
+            typer.echo(f"{refusal['worker']} refused: {refusal['why']} (load {refusal['load']})")
+    typer.echo("Pools:")
     pools = ("pool", "tier", "priority", "waterline", "workers", "with_room")
     table(pools, [[text(pool[column]) for column in pools] for pool in told["pools"]])
-    workers = ("worker", "pool", "load", "own", "score", "capacity", "starting")
-    table(workers, [[text(each[column]) for column in workers] for each in told["candidates"]])
-    for refusal in told["refusals"]:
-        typer.echo(f"{refusal['worker']} refused: {refusal['why']} (load {refusal['load']})")
+
+
+def decided(url: str, live_id: str) -> dict[str, Any]:
+    """Why, from the replica that decided, if it is one of these: only it remembers, and any of them may have."""
+    server = client(url)
+    found: dict[str, Any] | None = None
+    trouble: DhschedError | None = None
+    for each in server.urls:
+        try:
+            document: dict[str, Any] = client(each).call("GET", "lives", live_id, "why")
+        except DhschedError as error:
+            # A live that was not placed is known to the replica that could not place it, and to no other.
+            trouble = error
+            continue
+        if document["explained"] == "then":
+            return document
+        found = found or document
+    if found is not None:
+        return found
+    if isinstance(trouble, Refused):
+        raise trouble
+    made: dict[str, Any] = server.call("GET", "lives", live_id, "why")  # None answers: say so of all of them.
+    return made
+
+
+def winner(document: dict[str, Any]) -> str:
+    """Who has it, and by which numbers."""
+    told, row = document["explanation"], document["generation"]
+    won = told["chosen"]
+    if won:
+        size = "?" if won["capacity"] is None else won["capacity"]
+        pool = f" of Pool {won['pool']}" if won["pool"] else ""
+        numbers = f"at {won['load_after']}/{size} ({won['load_before']}/{size} before)"
+        return f"chosen: {won['worker']}{pool} {numbers}: {won['why']}"
+    if row is None:
+        return f"chosen: no Worker; {len(told['refusals'])} refused, and the store found no other in the eligible Pools"
+    if not told["candidates"]:
+        return f"chosen: {row['worker']}, by another replica or before a restart; now there would be no candidate"
+    first = told["candidates"][0]
+    share = f"{first['load'] + first['own']}/{first['capacity']}"
+    return (
+        f"chosen: {row['worker']}, by another replica or too long ago to remember; now the first candidate of "
+        f"{len(told['candidates'])} would be {first['worker']} at {share}"
+    )

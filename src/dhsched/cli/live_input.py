@@ -5,23 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Annotated, Any
+import secrets
+from typing import Annotated, Any
 
 import typer
 
-from dhsched.access.minting import TENANT, TLS_CA, Minter, client_tls, find_key, origin
+from dhsched import addresses
+from dhsched.cli.server import INFER_CONTROLLER, Server
 from dhsched.errors import DhschedError
 
-if TYPE_CHECKING:
-    import aiohttp
-
 INFER = "DHSCHED_INFER"
-INFER_DEFAULT = "http://127.0.0.1:7401"
+INFER_DEFAULT = ",".join(addresses.INFER)
 PUSH_S = 10.0
 
 InferUrl = Annotated[
-    str | None, typer.Option("--infer", metavar="URL", help=f"An Infer-Controller ({INFER}); {INFER_DEFAULT}.")
+    str | None, typer.Option("--infer", metavar="URL,...", help=f"Infer-Controllers ({INFER}); {INFER_DEFAULT}.")
 ]
 
 
@@ -49,9 +47,8 @@ def push(
             raise DhschedError(f"the configuration is not JSON: {error}") from None
     else:
         body["text"] = text
-    if request_id:
-        body["request_id"] = request_id
-    typer.echo(json.dumps(asyncio.run(_push(infer_url(infer), live_id, body))))
+    body["request_id"] = request_id or secrets.token_hex(16)  # So that another controller may be asked once more.
+    typer.echo(json.dumps(infer_at(infer).call("POST", "lives", live_id, "text", body=body, twice=True)))
 
 
 def interrupt(
@@ -68,81 +65,13 @@ def watch(live_id: str, infer: InferUrl = None) -> None:
     """Print what happens to a live, one JSON object per line, until it ends."""
 
     async def print_all() -> None:
-        async for event, data in watched(infer_url(infer), live_id):
-            typer.echo(json.dumps({"event": event, **data}))
+        async for event in infer_at(infer).events("lives", live_id, "events"):
+            typer.echo(json.dumps({"event": event.name, **event.data}))
+            if event.name == "ended":
+                return
 
     asyncio.run(print_all())
 
 
-def infer_url(given: str | None) -> str:
-    return (given or os.environ.get(INFER) or INFER_DEFAULT).rstrip("/")
-
-
-async def _push(url: str, live_id: str, body: dict[str, Any]) -> Any:
-    import aiohttp  # Late, as in all verbs: it takes longer to load than most of them to run.
-
-    try:
-        async with (
-            session(url, PUSH_S) as http,
-            http.post(f"{url}/v1/lives/{live_id}/text", json=body, headers=await access(http, url)) as response,
-        ):
-            return await answered(response)
-    except (aiohttp.ClientError, TimeoutError) as error:
-        raise unreachable(url, error) from error
-
-
-async def watched(url: str, live_id: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-    """A live's events as they come."""
-    import aiohttp
-
-    try:
-        async for event, data in server_sent(f"{url}/v1/lives/{live_id}/events"):
-            yield event, data
-    except aiohttp.ClientError as error:
-        raise unreachable(url, error) from error
-
-
-async def server_sent(url: str, query: dict[str, str] | None = None) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-    """Server-sent events as they come: name and data."""
-    async with (
-        session(url, None) as http,
-        http.get(
-            url, params=query or {}, headers={"Accept": "text/event-stream", **await access(http, url)}
-        ) as response,
-    ):
-        if response.status != 200:
-            await answered(response)
-        event = ""
-        async for line in response.content:
-            name, _, value = line.decode().rstrip("\n").partition(": ")
-            if name == "event":
-                event = value
-            elif name == "data":
-                yield event, json.loads(value)
-
-
-def session(url: str, total_s: float | None) -> aiohttp.ClientSession:
-    import aiohttp
-
-    tls = client_tls(os.environ.get(TLS_CA, "")) if url.startswith("https:") else True
-    timeout = aiohttp.ClientTimeout(total=total_s)
-    return aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(ssl=tls))
-
-
-async def access(http: aiohttp.ClientSession, url: str) -> dict[str, str]:
-    """The headers that say who we are at this server, and for which tenant."""
-    tenant = os.environ.get(TENANT)
-    server = origin(url)
-    return {**await Minter(http, server, find_key(server)).headers(), **({"X-Tenant": tenant} if tenant else {})}
-
-
-async def answered(response: aiohttp.ClientResponse) -> Any:
-    body = await response.json(content_type=None)
-    if response.status >= 400:
-        raise DhschedError(f"{body.get('detail', 'refused')} ({body.get('code', response.status)})")
-    return body
-
-
-def unreachable(url: str, error: Exception) -> DhschedError:
-    why = str(error) or type(error).__name__
-    return DhschedError(f"no Infer-Controller answers at {url} ({why}): start one, or give --infer URL")
+def infer_at(given: str | None) -> Server:
+    return Server(given or os.environ.get(INFER) or INFER_DEFAULT, role=INFER_CONTROLLER, deadline_s=PUSH_S)

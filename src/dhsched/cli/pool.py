@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -11,25 +12,36 @@ from dhsched.cli.remote import URL, Json, Url, client, show
 app = typer.Typer(help="Pools: list, look at, put, remove.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="The Pool's name.")]
-COLUMNS = ("name", "priority", "gpu_class", "region", "labels", "workers", "placeable", "load", "capacity")
-LEAST = ("labels", "region", "gpu_class", "priority", "placeable", "workers", "capacity", "load")
+COLUMNS = (
+    "name",
+    "priority",
+    "gpu_class",
+    "region",
+    "labels",
+    "workers",
+    "placeable",
+    "load",
+    "capacity",
+    "free",
+    "barred",
+)
+LEAST = ("labels", "region", "gpu_class", "priority", "placeable", "workers", "capacity", "load", "free", "barred")
 
 
 @app.command()
 def ls(json: Json = False, url: Url = URL) -> None:
     """Every Pool."""
     document = client(url).call("GET", "pools")
-    show(document, json, COLUMNS, [{**pool["config"], **pool} for pool in document["pools"]], least=LEAST)
+    rows = [{**pool["config"], **pool, "barred": barred(pool)} for pool in document["pools"]]
+    show(document, json, COLUMNS, rows, least=LEAST)
 
 
 @app.command()
 def get(name: Name, json: Json = False, url: Url = URL) -> None:
     """One Pool."""
     document = client(url).call("GET", "pools", name)
-    show(
-        document if json else {**{key: document[key] for key in document if key != "config"}, **document["config"]},
-        json,
-    )
+    own = {key: document[key] for key in document if key != "config"}
+    show(document if json else {**own, "barred": barred(document), **document["config"]}, json)
 
 
 @app.command()
@@ -84,3 +96,8 @@ def rm(
 ) -> None:
     """Remove a Pool that nothing uses."""
     client(url).call("DELETE", "pools", name, query={"force": "1" if force else None})
+
+
+def barred(pool: Mapping[str, Any]) -> str:
+    """The Workers of a Pool that take nothing new, in words."""
+    return ", ".join(f"{some['workers']} {why} ({some['capacity']} slots)" for why, some in pool["barred"].items())

@@ -17,7 +17,13 @@ from dhsched.cli.tables import readable, table, text
 from dhsched.errors import BadValue
 
 Url = Annotated[
-    str, typer.Option("--url", envvar="DHSCHED_URL", help="The dispatch replica, or what is in front of it.")
+    str,
+    typer.Option(
+        "--url",
+        envvar="DHSCHED_URL",
+        metavar="URL,...",
+        help="The Dispatch replicas, or what is in front of them; the next is asked when one does not answer.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="The server's answer as JSON.")]
 URL = DEFAULT_URL
@@ -60,9 +66,9 @@ def parse_object(given: str, what: str) -> dict[str, Any]:
 def all_pages(url: str, path: str, member: str, query: Mapping[str, Any], limit: int) -> list[dict[str, Any]]:
     """Up to `limit` rows of a list, page after page."""
     rows: list[dict[str, Any]] = []
-    after = None
+    after, server = None, client(url)
     for _ in range(PAGES_MAX):
-        page = client(url).call("GET", path, query={**query, "after": after, "limit": min(1_000, limit - len(rows))})
+        page = server.call("GET", path, query={**query, "after": after, "limit": min(1_000, limit - len(rows))})
         rows += page[member]
         after = page["next"]
         if after is None or len(rows) >= limit:

@@ -1,46 +1,52 @@
 """A small synchronous client of the HTTP APIs, for the command line: one call, one answer, one error.
 
-What the server refuses is raised as `Refused` with its code and its sentence, so that a script can tell them apart.
-Where there is an API key for the server (access/minting.py), each call has a token that the key mints.
+It asks the replicas as the Python client does (client/calls.py), but each of them once only: a person would rather
+hear that none answers. What a server refuses is raised as `Refused` with its code and its sentence, so that a script
+can tell them apart. Where there is an API key for a server (access/minting.py), each call has a token that it mints.
 """
 
 from __future__ import annotations
 
-import http.client
+import asyncio
 import json
 import os
-from collections.abc import Mapping
-from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from dhsched.access.minting import MINT_PATH, TENANT, TLS_CA, Minted, client_tls, find_key, key_refused
-from dhsched.errors import BadAddress, DhschedError
+from dhsched.access.minting import TENANT, TLS_CA, client_tls
+from dhsched.addresses import DISPATCH, addresses
+from dhsched.client.calls import Refused, Replicas, Unreachable
+from dhsched.client.following import ServerSent, follow
+from dhsched.errors import DhschedError
 
-DEFAULT_URL = "http://127.0.0.1:7400"
+if TYPE_CHECKING:
+    import aiohttp
 
+__all__ = ["DEFAULT_URL", "INFER_CONTROLLER", "Refused", "Server"]
 
-class Refused(DhschedError):
-    """The server answered with a problem (RFC 9457)."""
-
-    def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
-        self.status = status
-        self.code = str(problem.get("code", status))
-        self.problem = problem
-        detail = problem.get("detail") or f"the server answered {status}"
-        super().__init__(f"{detail} ({self.code})")
+DEFAULT_URL = ",".join(DISPATCH)
+DISPATCH_ROLE = "Dispatch"
+INFER_CONTROLLER = "Infer-Controller"
+REMEDIES = {
+    DISPATCH_ROLE: "start it with `dhsched up` or `dhsched run dispatch`, or give its address by --url or DHSCHED_URL",
+    INFER_CONTROLLER: "start one with `dhsched up` or `dhsched run infer`, or give its address by --infer or "
+    "DHSCHED_INFER",
+}
+T = TypeVar("T")
 
 
 class Server:
-    """One server. `timeout_s` bounds each call; without a `key`, one is looked for."""
+    """The replicas of one role; their addresses are separated by commas. Without a `key`, one is looked for."""
 
-    def __init__(self, url: str = DEFAULT_URL, *, timeout_s: float = 30.0, key: str | None = None) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise BadAddress(f"server address {url!r} must look like {DEFAULT_URL}")
-        self._url = url.rstrip("/")
-        self._parts = parts
-        self._timeout_s = timeout_s
-        self._minted = Minted(find_key(url) if key is None else key)
+    def __init__(
+        self, urls: str = DEFAULT_URL, *, role: str = DISPATCH_ROLE, deadline_s: float = 30.0, key: str | None = None
+    ) -> None:
+        self.urls = addresses(role, urls)
+        self._role = role
+        self._deadline_s = deadline_s
+        self._key = key
+        self._replicas: Replicas | None = None
 
     def call(
         self,
@@ -50,65 +56,69 @@ class Server:
         query: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         wait_s: float = 0,
+        twice: bool | None = None,
     ) -> Any:
-        """The answer's document, None where it has none. The words of `path` are quoted: a WorkerID has a `#`."""
-        given = {name: value for name, value in (query or {}).items() if value is not None}
-        target = self._parts.path.rstrip("/") + "/v1/" + "/".join(quote(word, safe="") for word in path)
-        if given:
-            target += "?" + urlencode(given)
-        sent = {**self._access(), **(headers or {})}
-        status, raw = self._exchange(method, target, body, sent, self._timeout_s + wait_s)
-        if status == 401:
-            self._minted.forget()
-        try:
-            document = json.loads(raw) if raw else None
-        except ValueError:
-            document = {"detail": f"{self._url} answered {status} with something that is not JSON; is it dhsched?"}
-            status = max(status, 500)
-        if status >= 400:
-            raise Refused(status, document if isinstance(document, dict) else {})
-        return document
+        """The answer's document, None where it has none. The words of `path` are quoted: a WorkerID has a `#`.
 
-    def _access(self) -> dict[str, str]:
-        """The headers that say who we are, and for which tenant."""
-        tenant = os.environ.get(TENANT)
-        chosen = {"X-Tenant": tenant} if tenant else {}
-        ready = self._minted.headers()
-        if ready is None:
-            shown = {"Authorization": f"Bearer {self._minted.key}"}
-            target = self._parts.path.rstrip("/") + MINT_PATH
-            status, raw = self._exchange("POST", target, {}, shown, self._timeout_s)
-            if status != 200:
-                raise key_refused(self._url, str(status))
-            ready = self._minted.take(json.loads(raw))
-        return {**ready, **chosen}
+        `twice` says that doing it twice is doing it once; by default only of what reads or replaces, or has a key.
+        """
+        sent = {**_tenant(), **(headers or {})}
+        if twice is None:
+            twice = method in ("GET", "PUT") or "Idempotency-Key" in sent
+        raw = self._run(
+            lambda replicas: replicas.call(
+                method, *path, body=body, query=query, headers=sent, wait_s=wait_s, twice=twice
+            )
+        )
+        try:
+            return json.loads(raw) if raw else None
+        except ValueError:
+            at = self._replicas.url if self._replicas else self.urls[0]
+            raise DhschedError(f"{at} answered with something that is not JSON; is it dhsched?") from None
 
     def text(self, path: str) -> str:
         """What is served at `path` outside the API, as it is: metrics, health."""
-        target = self._parts.path.rstrip("/") + path
-        status, raw = self._exchange("GET", target, None, self._access(), self._timeout_s)
-        if status >= 400:
-            raise Refused(status, {"detail": f"{self._url}{path} answered {status}"})
+        raw = self._run(lambda replicas: replicas.ask("GET", path, headers=_tenant()))
         return raw.decode(errors="replace")
 
-    def _exchange(
-        self, method: str, target: str, body: Any, headers: Mapping[str, str], timeout_s: float
-    ) -> tuple[int, bytes]:
-        where = (self._parts.hostname or "", self._parts.port)
-        connection = (
-            http.client.HTTPSConnection(*where, timeout=timeout_s, context=client_tls(os.environ.get(TLS_CA, "")))
-            if self._parts.scheme == "https"
-            else http.client.HTTPConnection(*where, timeout=timeout_s)
-        )
-        sent = None if body is None else json.dumps(body).encode()
-        try:
-            connection.request(method, target, sent, {"Content-Type": "application/json", **headers})
-            response = connection.getresponse()
-            return response.status, response.read()
-        except (OSError, http.client.HTTPException) as error:
-            raise DhschedError(
-                f"cannot reach {self._url} ({error}): start it with `dhsched run dispatch`, or give its address with "
-                "--url or DHSCHED_URL"
-            ) from error
-        finally:
-            connection.close()
+    async def events(self, *path: str, query: Mapping[str, Any] | None = None) -> AsyncIterator[ServerSent]:
+        """What happens, as it happens, from whichever replica answers."""
+        async with self._session() as replicas:
+            async for event in follow(replicas, *path, query=query, headers=_tenant()):
+                yield event
+
+    def _run(self, ask: Callable[[Replicas], Awaitable[T]]) -> T:
+        async def run() -> T:
+            async with self._session() as replicas:
+                return await ask(replicas)
+
+        return asyncio.run(run())
+
+    @asynccontextmanager
+    async def _session(self) -> AsyncIterator[Replicas]:
+        """The replicas, with a session on this event loop. Which one answered last is kept, and what was minted."""
+        async with _http(self.urls) as http:
+            if self._replicas is None:
+                self._replicas = Replicas(self._role, self.urls, http, self._deadline_s, self._key, rounds=1)
+            self._replicas.use(http)
+            try:
+                yield self._replicas
+            except Unreachable as lost:
+                raise lost if lost.unknown else self._nobody(lost.troubles) from lost
+
+    def _nobody(self, troubles: Mapping[str, str]) -> DhschedError:
+        where = " or ".join(f"{url} ({troubles[url]})" for url in self.urls if url in troubles)
+        return DhschedError(f"cannot reach {self._role} at {where}: {REMEDIES[self._role]}")
+
+
+def _http(urls: tuple[str, ...]) -> aiohttp.ClientSession:
+    import aiohttp
+
+    tls = client_tls(os.environ.get(TLS_CA, "")) if any(url.startswith("https:") for url in urls) else True
+    return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None), connector=aiohttp.TCPConnector(ssl=tls))
+
+
+def _tenant() -> dict[str, str]:
+    """The header that says for which tenant."""
+    tenant = os.environ.get(TENANT)
+    return {"X-Tenant": tenant} if tenant else {}

@@ -13,6 +13,8 @@ from typing import Annotated, Any, TypeVar, get_args
 import typer
 
 from dhsched.access.callers import ANY, TENANT, Role
+from dhsched.access.minting import find_key
+from dhsched.addresses import addresses
 from dhsched.cli.remote import URL, Json, Url, client, show
 from dhsched.cli.server import Server
 from dhsched.cli.tables import day
@@ -90,15 +92,13 @@ def mint(
     url: Url = URL,
 ) -> None:
     """Print a short-lived token, for curl -H "Authorization: Bearer $(dhsched token mint)"."""
-    from dhsched.access.minting import find_key
-
-    key = find_key(url)
+    key = next((key for each in addresses("Dispatch", url) if (key := find_key(each))), "")
     if not key:
         raise BadValue(f"there is no API key for {url}; set DHSCHED_KEY or DHSCHED_KEY_FILE")
     body: dict[str, Any] = {"ttl_s": ttl, "role": role, "tenant": tenant, "scopes": scope}
     body = {name: value for name, value in body.items() if value is not None}
     headers = {"Authorization": f"Bearer {key}"}
-    made = Server(url, key="").call("POST", "tokens", body=body, headers=headers)
+    made = Server(url, key="").call("POST", "tokens", body=body, headers=headers, twice=True)
     if json:
         show(made, True)
     else:

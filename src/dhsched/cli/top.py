@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dhsched.cli.pool import barred
 from dhsched.cli.remote import URL, Json, Url, client
+from dhsched.cli.server import Server
 from dhsched.errors import DhschedError
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 WORKERS_SHOWN = 20
 RECOVERIES_SHOWN = 10
 BAR = 20  # Columns of a waterline.
+COUNTS = ("load", "capacity", "free", "workers", "placeable")
 PIPE_COLUMNS = 1_000  # Of a line that no terminal shows: so that nothing is folded.
 IDS = ("pool", "worker", "live")  # Columns that are never folded.
 RATES = {
@@ -52,7 +55,8 @@ def top(
     url: Url = URL,
 ) -> None:
     """Pools, Workers, rates of this replica, and what waits for room. Ctrl-C ends it."""
-    first = look(url)
+    server = client(url)  # The same for all looks: it goes back to the replica that answered, whose counters these are.
+    first = look(server)
     if json:
         typer.echo(json_.dumps({name: getattr(first, name) for name in ("pools", "workers", "recoveries", "counters")}))
         return
@@ -71,7 +75,7 @@ def top(
             while True:
                 time.sleep(every)
                 try:
-                    now, trouble = look(url), ""
+                    now, trouble = look(server), ""
                 except DhschedError as error:
                     now, trouble = before, str(error)  # It may come back: the last picture stays, with the reason.
                 screen.update(shown(now, before, trouble), refresh=True)
@@ -80,8 +84,7 @@ def top(
             return
 
 
-def look(url: str) -> Look:
-    server = client(url)
+def look(server: Server) -> Look:
     return Look(
         at=time.monotonic(),
         pools=server.call("GET", "pools")["pools"],
@@ -141,7 +144,7 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _pools(pools: list[dict[str, Any]]) -> Table:
-    made = _table(f"{len(pools)} Pools", "pool", "waterline", "", "load", "capacity", "free", "workers", "placeable")
+    made = _table(f"{len(pools)} Pools", "pool", "waterline", "", *COUNTS, "barred")
     for pool in pools:
         share = waterline(pool)
         bar = "█" * round(share * BAR)
@@ -150,14 +153,15 @@ def _pools(pools: list[dict[str, Any]]) -> Table:
             pool["name"],
             f"[{style}]{bar:<{BAR}}[/]",
             f"{share:.0%}",
-            *(str(value) for value in (pool["load"], pool["capacity"], pool["capacity"] - pool["load"])),
-            *(str(pool[name]) for name in ("workers", "placeable")),
+            *(str(pool[name]) for name in COUNTS),
+            barred(pool) or "-",
         )
     return made
 
 
 def waterline(pool: Mapping[str, Any]) -> float:
-    return min(1.0, pool["load"] / pool["capacity"]) if pool["capacity"] else 0.0
+    """The taken share of what can be taken. A Pool in which nothing can be placed is full, as it is for placement."""
+    return min(1.0, pool["load"] / pool["capacity"]) if pool["capacity"] else 1.0
 
 
 def _workers(workers: list[dict[str, Any]]) -> Table:

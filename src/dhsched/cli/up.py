@@ -92,7 +92,8 @@ async def run_up(settings: UpSettings) -> None:
     stop = asyncio.Event()
     for each in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(each, stop.set)
-    async with deployment(settings) as (children, store_pid):
+    # On standard error: what is printed for people and programs begins when everything is there.
+    async with deployment(settings, say=lambda what: typer.echo(f"{what} ...", err=True)) as (children, store_pid):
         key = children.keys.admin
         noted = {url: key for url in (*children.dispatch, children.infer) if key}
         KeyFile().put(noted)
@@ -114,7 +115,7 @@ def print_what_runs(children: Children, store_pid: int | None) -> None:
         lines.append(f"  {child.name:<11} pid {child.process.pid:<8} {where}")
     # The defaults of the verbs are these addresses, so that what there is to type stays short.
     usual = settings.infer_port == PORTS[2]
-    at = "" if usual else f" --url {children.dispatch[0]}"
+    at = "" if usual else f" --url {','.join(children.dispatch)}"
     infer = "" if usual else f" --infer {children.infer}"
     if children.page:
         lines += ["", "Open this in a browser, type, and kill the Worker that it names:", f"  {children.page}"]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from dhsched.cli.remote import URL, Json, Url, all_pages, client, show
-from dhsched.client import Refused
+from dhsched.cli.server import Refused, Server
 
 app = typer.Typer(help="Workers: list, look at, cordon, drain.", no_args_is_help=True)
 LOOK_S = 0.5  # Between two looks at a drain that is waited for.
@@ -43,13 +43,13 @@ def get(worker: WorkerId, json: Json = False, url: Url = URL) -> None:
 @app.command()
 def cordon(worker: WorkerId, json: Json = False, url: Url = URL) -> None:
     """Take no new lives on this Worker; those it has stay."""
-    show(client(url).call("POST", "workers", worker, "cordon"), json)
+    show(client(url).call("POST", "workers", worker, "cordon", twice=True), json)
 
 
 @app.command()
 def uncordon(worker: WorkerId, json: Json = False, url: Url = URL) -> None:
     """Take new lives on this Worker again."""
-    show(client(url).call("POST", "workers", worker, "uncordon"), json)
+    show(client(url).call("POST", "workers", worker, "uncordon", twice=True), json)
 
 
 @app.command()
@@ -68,9 +68,10 @@ def drain(
     """Move every live off this Worker, at boundaries. Said again, it changes what is given."""
     body = {"deadline_s": deadline, "boundary_wait_s": boundary_wait}
     given = {name: value for name, value in body.items() if value is not None}
-    document = client(url).call("POST", "workers", worker, "drain", body=given)
+    server = client(url)
+    document = server.call("POST", "workers", worker, "drain", body=given, twice=True)
     if wait:
-        document = until_empty(url, worker, document, quiet=json)
+        document = until_empty(server, worker, document, quiet=json)
     show_drain(document, json)
 
 
@@ -93,7 +94,7 @@ def show_drain(document: dict[str, Any], json: bool) -> None:
         show(document, json, SHOWN, document["details"], cut="why")
 
 
-def until_empty(url: str, worker: str, document: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
+def until_empty(server: Server, worker: str, document: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
     """Look again and again until the Worker is empty, gone, or not draining any more. Ctrl-C leaves it draining."""
     from rich.console import Console  # Late: rich takes longer to load than the call takes.
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -106,7 +107,7 @@ def until_empty(url: str, worker: str, document: dict[str, Any], *, quiet: bool)
             bar.update(task, total=document["lives"], completed=document["moved"], left=left)
             time.sleep(LOOK_S)
             try:
-                document = client(url).call("GET", "workers", worker, "drain")
+                document = server.call("GET", "workers", worker, "drain")
             except Refused as refused:
                 if refused.code != "NOT_FOUND":
                     raise

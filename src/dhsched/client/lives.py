@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -14,14 +12,13 @@ import aiohttp
 import msgspec
 
 from dhsched.access.minting import TLS_CA, client_tls
+from dhsched.addresses import DISPATCH, INFER
 from dhsched.client import models as m
-from dhsched.client.calls import Refused, Replicas, Unreachable, refusal
+from dhsched.client.calls import Replicas
+from dhsched.client.following import follow
 from dhsched.client.producers import Producers
 from dhsched.client.stream import Stream
 
-DISPATCH = "http://127.0.0.1:7400"
-INFER = "http://127.0.0.1:7401"
-SILENCE_S = 30.0  # Events come with a sign of life every ten seconds.
 T = TypeVar("T")
 
 
@@ -199,41 +196,10 @@ class Client:
     async def events(self, live_id: str) -> AsyncIterator[Event]:
         """What happens to a live, until it ends. A lost connection is made anew: it tells where the live stands."""
         assert self._http is not None, "use the client as a context: async with Client(...) as client"
-        loop = asyncio.get_running_loop()
-        tries, heard = 0, loop.time()
-        while True:
-            try:
-                async for event in self._connection(live_id):
-                    tries, heard = 0, loop.time()
-                    yield event
-                    if event.name == "ended":
-                        return
-            except Refused as refused:
-                if refused.status < 500:
-                    raise
-            except (aiohttp.ClientError, TimeoutError, OSError):
-                pass
-            self._infer.next()
-            pause_s = self._infer.backoff_s(tries)
-            tries += 1
-            if loop.time() + pause_s - heard > self._deadline_s + SILENCE_S:
-                raise Unreachable(f"events of live {live_id}: no infer answered for {loop.time() - heard:.0f} s")
-            await asyncio.sleep(pause_s)
-
-    async def _connection(self, live_id: str) -> AsyncIterator[Event]:
-        assert self._http is not None
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=SILENCE_S)
-        url = f"{self._infer.url}/v1/lives/{live_id}/events"
-        async with self._http.get(url, timeout=timeout, headers=await self._infer.access()) as response:
-            if response.status != 200:
-                raise refusal(response.status, await response.read(), response.headers.get("Retry-After"))
-            name = ""
-            async for line in response.content:
-                key, _, value = line.decode().rstrip("\n").partition(": ")
-                if key == "event":
-                    name = value
-                elif key == "data":
-                    yield Event(name, json.loads(value))
+        async for event in follow(self._infer, "lives", live_id, "events"):
+            yield Event(event.name, event.data)
+            if event.name == "ended":
+                return
 
 
 def _as(kind: type[T], raw: bytes) -> T:

@@ -20,6 +20,7 @@ from typing import Any, Self
 import aiohttp
 import msgspec
 
+from dhsched.access.minting import KeyRefused
 from dhsched.client.calls import AGAIN, Refused, Replicas, Unreachable
 from dhsched.client.models import Pushed
 from dhsched.client.producers import Producers, new_producer
@@ -166,9 +167,11 @@ class Stream:
                     self._fail(Refused(error.status, {"detail": f"stream to live {self.live_id}: {error.message}"}))
                     break
                 self._trouble = str(error)
-            except DhschedError as error:  # Our API key is refused.
-                self._fail(error)
-                break
+            except KeyRefused as error:
+                if error.code not in AGAIN:
+                    self._fail(error)
+                    break
+                self._trouble = str(error)
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 self._unsure = self._unsure or (self._socket is not None and bool(self._owed))
                 self._trouble = str(error) or type(error).__name__

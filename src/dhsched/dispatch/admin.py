@@ -9,6 +9,7 @@ from dhsched.dispatch.blaming import forgive
 from dhsched.dispatch.config import (
     DIGITAL_IDS,
     POOLS,
+    BarredWorkers,
     DigitalIdConfig,
     DigitalIdList,
     NamedDigitalId,
@@ -20,6 +21,7 @@ from dhsched.dispatch.config import (
 )
 from dhsched.dispatch.context import DispatchContext, settle
 from dhsched.ownership import outcomes as o
+from dhsched.placement.index import WorkerView
 from dhsched.store.reads import WorkerState
 from dhsched.types import check_id, check_worker, split_tag
 from dhsched.web import Asked, Endpoint, NoBody, Problem, Reply, is_set
@@ -255,15 +257,24 @@ class Configuration:
     def _pool(self, name: str) -> NamedPool:
         fleet = self.context.fleet
         workers = [each for each in fleet.view.workers.values() if each.pool == name]
+        by_status: dict[str, list[WorkerView]] = {}
+        for each in workers:
+            by_status.setdefault(each.barred, []).append(each)
+        placeable = by_status.pop("", [])
         config = fleet.pools.get(name)
         return NamedPool(
             name=name,
             config=config or PoolConfig(),
             configured=config is not None,
             workers=len(workers),
-            placeable=sum(1 for each in workers if not each.barred),
-            load=sum(each.load for each in workers),
-            capacity=sum(each.capacity for each in workers),
+            placeable=len(placeable),
+            load=sum(each.load for each in placeable),
+            capacity=sum(each.capacity for each in placeable),
+            free=sum(max(0, each.capacity - each.load) for each in placeable),
+            barred={
+                status: BarredWorkers(len(some), sum(each.load for each in some), sum(each.capacity for each in some))
+                for status, some in sorted(by_status.items())
+            },
         )
 
     # -- DigitalIDs

@@ -92,8 +92,20 @@ class PutDigitalId(DigitalIdConfig, frozen=True, forbid_unknown_fields=True):
     """A DigitalID, whole: what is left out gets its default."""
 
 
+class BarredWorkers(msgspec.Struct, frozen=True):
+    """Workers that take nothing new: how many, the slots that are taken on them, and all their slots."""
+
+    workers: int
+    load: int
+    capacity: int
+
+
 class NamedPool(msgspec.Struct, frozen=True):
-    """A Pool with its name, and what this replica knows of its Workers."""
+    """A Pool with its name, and what this replica knows of its Workers.
+
+    `load`, `capacity` and `free` are slots of the `placeable` Workers alone, as in the metrics: room on a Worker that
+    takes nothing new is no room. Those are counted apart in `barred`, by why: lost, cordoned, draining, new, gone.
+    """
 
     name: str
     config: PoolConfig
@@ -102,6 +114,8 @@ class NamedPool(msgspec.Struct, frozen=True):
     placeable: int
     load: int
     capacity: int
+    free: int
+    barred: dict[str, BarredWorkers]
 
 
 class NamedDigitalId(msgspec.Struct, frozen=True):

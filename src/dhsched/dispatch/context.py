@@ -23,7 +23,7 @@ from dhsched.dispatch.terms import Terms
 from dhsched.errors import StoreUnavailable
 from dhsched.failpoints import reach
 from dhsched.ownership import outcomes as o
-from dhsched.placement import Choice
+from dhsched.placement import Choice, Won
 from dhsched.settings import DispatchSettings
 from dhsched.store.reads import Reads
 from dhsched.store.redis import RedisStore
@@ -115,6 +115,7 @@ class Remembered:
     outcome: str
     epoch: int
     refusals: tuple[o.Refusal, ...]
+    won: Won | None = None
 
 
 @dataclass(slots=True, kw_only=True)

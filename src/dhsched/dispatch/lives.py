@@ -118,7 +118,7 @@ class Lives:
         self.context.metrics.create_seconds.observe(time.perf_counter() - began)
         match attempt.outcome:
             case o.Committed() as done:
-                why = explanation_of(self.context, attempt.choice, done.refusals) if explained else None
+                why = explanation_of(self.context, attempt.choice, done.refusals, attempt.won) if explained else None
                 return Reply(placed(live_id, done, why), status=200 if done.again else 201)
             case o.Conflict():
                 raise Problem(

@@ -112,7 +112,7 @@ class Moving:
             case o.Committed() as done:
                 why = None
                 if explained and attempt is not None:
-                    why = explanation_of(self.context, attempt.choice, done.refusals)
+                    why = explanation_of(self.context, attempt.choice, done.refusals, attempt.won)
                 return placed(live_id, done, why)
             case o.Stale(current):
                 now = {"worker": current.worker, "epoch": current.epoch} if current else None

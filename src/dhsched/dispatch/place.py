@@ -14,7 +14,7 @@ from typing import Any
 from dhsched.dispatch.context import DispatchContext, Remembered, settle
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.placing import Create
-from dhsched.placement import Choice, Explanation, NoEligiblePool, PlacementRequest, Refusal, choose, explain
+from dhsched.placement import Choice, Explanation, NoEligiblePool, PlacementRequest, Refusal, Won, choose, explain
 from dhsched.types import Because
 from dhsched.web import Asked, Problem
 
@@ -35,6 +35,7 @@ class Attempt:
     outcome: o.PlaceOutcome
     choice: Choice
     leave: str = ""  # The Worker that was not to be chosen.
+    won: Won | None = None
 
 
 async def place_new_for(asked: Asked, context: DispatchContext, *, request: PlacementRequest, **given: Any) -> Attempt:
@@ -120,8 +121,9 @@ async def place_once(
     # A live that comes back into the slot it holds takes no other one.
     took_slot = isinstance(outcome, o.Committed) and outcome.generation.worker != also
     context.fleet.learn(outcome, sent_rev=sent_rev, took_slot=took_slot)
-    note(context, live, because, choice, outcome)
-    return Attempt(outcome, choice, leave)
+    won = won_by(outcome, took_slot)
+    note(context, live, because, choice, outcome, won)
+    return Attempt(outcome, choice, leave, won)
 
 
 def choose_candidates(context: DispatchContext, request: PlacementRequest) -> Choice:
@@ -139,7 +141,16 @@ def choose_candidates(context: DispatchContext, request: PlacementRequest) -> Ch
     return choice
 
 
-def note(context: DispatchContext, live: str, because: Because, choice: Choice, outcome: o.PlaceOutcome) -> None:
+def won_by(outcome: o.PlaceOutcome, took_slot: bool) -> Won | None:
+    """Where it was placed now; nobody knows any more what decided when it had been before."""
+    if not isinstance(outcome, o.Committed) or outcome.again:
+        return None
+    return Won(outcome.generation.worker, outcome.load, took_slot)
+
+
+def note(
+    context: DispatchContext, live: str, because: Because, choice: Choice, outcome: o.PlaceOutcome, won: Won | None
+) -> None:
     """Count, and remember why."""
     name = type(outcome).__name__
     context.metrics.count_place(because, name)
@@ -150,14 +161,16 @@ def note(context: DispatchContext, live: str, because: Because, choice: Choice, 
             context.metrics.refusals.labels(refusal.why).inc()
     if isinstance(outcome, (o.Full, o.Starting, o.Waiting)) or (isinstance(outcome, o.Committed) and not outcome.again):
         epoch = outcome.generation.epoch if isinstance(outcome, o.Committed) else 0
-        context.remember(live, Remembered(choice, name, epoch, refusals))
+        context.remember(live, Remembered(choice, name, epoch, refusals, won))
         if epoch:
             context.handoffs.follow(live, epoch, because)
 
 
-def explanation_of(context: DispatchContext, choice: Choice, refusals: tuple[o.Refusal, ...]) -> Explanation:
+def explanation_of(
+    context: DispatchContext, choice: Choice, refusals: tuple[o.Refusal, ...], won: Won | None = None
+) -> Explanation:
     told = [Refusal(refusal.worker, refusal.why, refusal.load) for refusal in refusals]
-    return explain(choice, view=context.fleet.view, refusals=told)
+    return explain(choice, view=context.fleet.view, refusals=told, won=won)
 
 
 def no_room(context: DispatchContext, live_id: str, attempt: Attempt, *, admin: bool, explained: bool) -> Problem:

@@ -78,7 +78,7 @@ class Explaining:
             raise not_found(live_id)
         row = None if record is None else phases(record.current, record.history[-1].worker if record.history else "")
         if kept is not None and (record is None or kept.epoch == record.epoch):
-            told = explanation_of(context, kept.choice, kept.refusals)
+            told = explanation_of(context, kept.choice, kept.refusals, kept.won)
             return m.WhyOut(live_id, kept.outcome, row, "then", told)
         assert record is not None
         choice = choose_candidates(context, await find_digital_id(context, record.digital_id))

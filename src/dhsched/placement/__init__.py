@@ -10,7 +10,7 @@ One replica's round:
 """
 
 from dhsched.placement.choose import choose
-from dhsched.placement.explain import Explanation, Refusal, explain
+from dhsched.placement.explain import Explanation, Refusal, Won, explain
 from dhsched.placement.policies import DEFAULT_POLICY, POLICIES, Policy, view_for
 from dhsched.placement.pools import DigitalID, Pool, PoolEntry
 from dhsched.placement.request import Choice, NoEligiblePool, PlacementRequest, request_for
@@ -32,6 +32,7 @@ __all__ = [
     "Refusal",
     "Snapshot",
     "Weighing",
+    "Won",
     "WorkerRow",
     "choose",
     "explain",

@@ -6,7 +6,7 @@ view the choice was made from.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -26,8 +26,30 @@ class Refusal(msgspec.Struct, frozen=True):
     load: int | None = None
 
 
+class Won(msgspec.Struct, frozen=True):
+    """What the store said when it placed the live: where, and the true load of that Worker, the live included."""
+
+    worker: str
+    load: int
+    took_slot: bool = True  # False: it came back into a slot that it held already.
+
+
+class WorkerChosen(msgspec.Struct, frozen=True):
+    """The Worker that got the live, and what decided."""
+
+    worker: str
+    pool: str | None  # Unknown, as its capacity, when it was no candidate and the view does not know it.
+    load_before: int  # Both are true loads, by the store.
+    load_after: int
+    capacity: int | None
+    rank: int | None  # Among the candidates, from 1; None when the store found it in a Pool.
+    of: int  # So many candidates.
+    why: str
+
+
 class WorkerExplained(msgspec.Struct, frozen=True):
-    """A candidate, in the order in which it was to be tried."""
+    """A candidate, in the order in which it was to be tried. `result` is what became of it: chosen, refused, or how its
+    load share, as it was believed, compares with that of the one that was chosen."""
 
     worker: str
     pool: str
@@ -37,6 +59,7 @@ class WorkerExplained(msgspec.Struct, frozen=True):
     capacity: int
     starting: int
     notes: tuple[str, ...] = ()
+    result: str = ""
 
 
 class WorkerExcluded(msgspec.Struct, frozen=True):
@@ -73,11 +96,15 @@ class Explanation(msgspec.Struct, frozen=True):
     candidates: tuple[WorkerExplained, ...]
     refusals: tuple[Refusal, ...] = ()
     view_rev: int | None = None
+    chosen: WorkerChosen | None = None
 
 
-def explain(choice: Choice, *, view: FleetView | None = None, refusals: Iterable[Refusal] = ()) -> Explanation:
-    """Turn what a choice recorded into an explanation; `refusals` are those that the store reported."""
-    why = choice.why
+def explain(
+    choice: Choice, *, view: FleetView | None = None, refusals: Iterable[Refusal] = (), won: Won | None = None
+) -> Explanation:
+    """Turn what a choice recorded into an explanation; `refusals` and `won` are what the store reported."""
+    why, refused = choice.why, {each.worker: each for each in refusals}
+    chosen = None if won is None else _explain_winner(choice, won, view, refused)
     return Explanation(
         digital_id=why.request.digital_id,
         policy=why.policy,
@@ -91,13 +118,64 @@ def explain(choice: Choice, *, view: FleetView | None = None, refusals: Iterable
             for pool in why.pools
         ),
         pools_excluded=dict(why.excluded),
-        candidates=tuple(_explain_candidate(choice, score) for score in why.scores),
-        refusals=tuple(refusals),
+        candidates=tuple(_explain_candidate(choice, score, chosen, refused) for score in why.scores),
+        refusals=tuple(refused.values()),
         view_rev=None if view is None else view.rev,
+        chosen=chosen,
     )
 
 
-def _explain_candidate(choice: Choice, score: WorkerScore) -> WorkerExplained:
+def _explain_winner(choice: Choice, won: Won, view: FleetView | None, refused: Mapping[str, Refusal]) -> WorkerChosen:
+    """Who won and by which numbers. The others' loads are what was believed of them, so a winner that was not the
+    lowest of them is told by its rank alone: the store knows better, and does not tell all it knows."""
+    scores = choice.why.scores
+    rank = next((at for at, score in enumerate(scores, 1) if score.worker == won.worker), None)
+    seen = None if view is None else view.workers.get(won.worker)
+    pool: str | None = None
+    capacity: int | None = None
+    if rank is not None:
+        pool, capacity = scores[rank - 1].pool, scores[rank - 1].capacity
+    elif seen is not None:
+        pool, capacity = seen.pool or None, seen.capacity or None
+    before = won.load - won.took_slot
+    candidates = f"{len(scores)} candidate{'' if len(scores) == 1 else 's'}"
+    if rank is None or capacity is None:
+        room = f"Pool {pool}" if pool else "an eligible Pool"
+        why = f"none of {candidates} could take it; the store found room in {room}"
+    else:
+        others = [_share(score) for score in scores if score.worker not in (won.worker, *refused)]
+        alike = sum(share == before / capacity for share in others)
+        if all(share >= before / capacity for share in others):
+            why = f"the lowest load share of {candidates}" if len(scores) > 1 else "the only candidate"
+            why += f"; {alike} other{' was' if alike == 1 else 's were'} as low" if alike else ""
+        else:
+            why = f"number {rank} of {candidates} in the order of {choice.why.policy}"
+        why += f", {len(refused)} of which refused" if refused else ""
+    return WorkerChosen(won.worker, pool, before, won.load, capacity, rank, len(scores), why)
+
+
+def _share(score: WorkerScore) -> float:
+    return (score.load + score.own) / score.capacity if score.capacity else 1.0
+
+
+def _result(score: WorkerScore, chosen: WorkerChosen | None, refused: Mapping[str, Refusal]) -> str:
+    if refusal := refused.get(score.worker):
+        at = "" if refusal.load is None else f" at {refusal.load}/{score.capacity}"
+        return f"refused: {refusal.why}{at}"
+    if chosen is None:
+        return ""
+    if score.worker == chosen.worker:
+        return "chosen"
+    if not chosen.capacity:
+        return "not chosen"
+    share, least = _share(score), chosen.load_before / chosen.capacity
+    how = "higher" if share > least else "same" if share == least else "lower"
+    return f"{how} load share: {score.load + score.own}/{score.capacity}"
+
+
+def _explain_candidate(
+    choice: Choice, score: WorkerScore, chosen: WorkerChosen | None, refused: Mapping[str, Refusal]
+) -> WorkerExplained:
     request = choice.why.request
     notes = []
     if score.worker == request.first:
@@ -117,6 +195,7 @@ def _explain_candidate(choice: Choice, score: WorkerScore) -> WorkerExplained:
         capacity=score.capacity,
         starting=score.starting,
         notes=tuple(notes),
+        result=_result(score, chosen, refused),
     )
 
 

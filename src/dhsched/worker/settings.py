@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+from dhsched import addresses
 from dhsched.errors import BadSetting
 from dhsched.settings import TLS_CA, bounded, check, free, one_of, required, shown_key
 from dhsched.types import check_id
 from dhsched.worker.agent import TEARDOWN_S
 
 DISPATCH = "DHSCHED_DISPATCH"
-DISPATCH_DEFAULT = "http://127.0.0.1:7400"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class WorkerSettings:
     device: str = free("", "What is locked against a second Worker; the name when empty.")
     labels: str = free("", "Separated by commas; they rank it.")
     dispatch: tuple[str, ...] = free(
-        (DISPATCH_DEFAULT,), "URLs of Dispatch replicas, separated by commas.", environment=DISPATCH
+        addresses.DISPATCH, "URLs of Dispatch replicas, separated by commas.", environment=DISPATCH
     )
     key: str = field(
         default="", repr=False, metadata={"why": "The API key that it registers with, of role worker.", "secret": True}
@@ -48,6 +48,7 @@ class WorkerSettings:
                 check_id(value, what)
         if not self.dispatch:
             raise BadSetting(f"no Dispatch replica is named; give --dispatch URL or set {DISPATCH}")
+        addresses.addresses("Dispatch", self.dispatch)
 
     def shown_key(self) -> str:
         """The API key, from wherever it is; empty without one."""

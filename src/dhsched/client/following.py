@@ -1,0 +1,83 @@
+"""Server-sent events from whichever replica answers: a connection that breaks off is made anew at the next one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, NamedTuple
+
+import aiohttp
+
+from dhsched.access.minting import KeyRefused
+from dhsched.client.calls import Refused, Replicas, Unreachable, refusal, target_of, words
+
+SILENCE_S = 30.0  # Events come with a sign of life every ten seconds.
+CONNECT_S = 5.0
+HELD_S = 1.0  # A connection that lasted so long was one, even if nothing happened on it.
+
+
+class ServerSent(NamedTuple):
+    """One event: its id, where the stream has ids, its name, and its data."""
+
+    id: str
+    name: str
+    data: dict[str, Any]
+
+
+async def follow(
+    replicas: Replicas, *path: str, query: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
+) -> AsyncIterator[ServerSent]:
+    """Events until the reader has enough. Where they have ids, none is missed and none comes twice."""
+    loop = asyncio.get_running_loop()
+    tries, heard, last, troubles = 0, loop.time(), "", dict[str, str]()
+    while True:
+        began = loop.time()
+        asked = {name: value for name, value in (query or {}).items() if not (last and name == "after")}
+        sent = {**(headers or {}), **({"Last-Event-ID": last} if last else {})}
+        try:
+            async for event in _connection(replicas, target_of(*path, query=asked), sent):
+                tries, heard = 0, loop.time()
+                if event is not None:
+                    last = event.id or last
+                    yield event
+            troubles[replicas.url] = "the stream ended"
+        except (Refused, KeyRefused) as refused:
+            if refused.status < 500:
+                raise
+            troubles[replicas.url] = str(refused)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            troubles[replicas.url] = words(error)
+            if loop.time() - began >= HELD_S and not isinstance(error, aiohttp.ClientConnectorError):
+                tries = 0
+        at = replicas.url
+        replicas.next()
+        pause_s = replicas.backoff_s(tries)
+        tries += 1
+        if replicas.over(tries) or loop.time() + pause_s - heard > replicas.deadline_s + SILENCE_S:
+            raise Unreachable(
+                f"GET {target_of(*path)}: no {replicas.role} answered for {loop.time() - heard:.0f} s "
+                f"(the last at {at}: {troubles[at]})",
+                troubles,
+            )
+        await asyncio.sleep(pause_s)
+
+
+async def _connection(replicas: Replicas, target: str, headers: Mapping[str, str]) -> AsyncIterator[ServerSent | None]:
+    """The events of one connection; None for every other sign of life."""
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S)
+    said = {"Accept": "text/event-stream", **await replicas.access(), **headers}
+    async with replicas.http.get(replicas.url + target, timeout=timeout, headers=said) as response:
+        if response.status != 200:
+            raise refusal(response.status, await response.read(), response.headers.get("Retry-After"))
+        number = name = ""
+        async for line in response.content:
+            key, _, value = line.decode().rstrip("\n").partition(": ")
+            if key == "id":
+                number = value
+            elif key == "event":
+                name = value
+            elif key == "data":
+                yield ServerSent(number, name, json.loads(value))
+            elif not key:
+                yield None
