@@ -34,7 +34,8 @@ class HeadDeadline(asyncio.Protocol):
         self._served.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        seen = self._seen + data
+        # Empty lines before a request are passed over by the parser: they are no head, and begin none.
+        seen = self._seen + data if self._seen else data.lstrip(b"\r\n")
         if END_OF_HEAD in seen:
             self._timer.cancel()
             self._transport.set_protocol(self._served)
