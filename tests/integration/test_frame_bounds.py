@@ -87,7 +87,7 @@ def test_braces_in_a_text_are_not_items() -> None:
 
 @pytest.mark.parametrize("end", ["", "\\"])
 async def test_a_frame_whose_text_never_ends_is_refused_like_any_other(tmp_path: Path, end: str) -> None:
-    """Each escaped quote could begin a text: looked for from each of them to the end of a frame of 1 MiB, for an hour."""
+    """Each escaped quote could begin a text. To look from each of them to the frame's end would take an hour."""
     frame = "{" * (wire.PUSHES_MAX + 1) + '"' + '\\"' * 500_000 + end
     async with fleet(tmp_path) as f, f.http.ws_connect(f"{f.infer[0]}/v1/stream") as socket:
         await socket.send_str(frame)

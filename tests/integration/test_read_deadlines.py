@@ -22,6 +22,7 @@ from dhsched.web.minting import MINT
 from tests.integration.fleet import Record, ended, fleet
 from tests.integration.test_room import theatre
 
+HEAD = b"GET /healthz HTTP/1.1\r\n"
 HALF = b'{"text": "the other half never'
 
 
@@ -126,7 +127,7 @@ async def drip(writer: asyncio.StreamWriter) -> None:
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.parametrize("begun", [b"", b"\r\n\r\n", b"GET /healthz HTTP/1.1\r\n", b"\r\n\r\nGET /healthz HTTP/1.1\r\n"])
+@pytest.mark.parametrize("begun", [b"", b"\r\n\r\n", HEAD, b"\r\n\r\n" + HEAD])
 @pytest.mark.parametrize("dripping", [False, True])
 async def test_a_connection_that_sends_no_whole_head_is_closed(begun: bytes, dripping: bool) -> None:
     async with served(head_s=0.3) as url:
@@ -150,7 +151,7 @@ async def test_a_connection_that_was_served_may_idle_for_longer_than_a_head_take
             assert (await until_closed(reader)).count(b"HTTP/1.1 200") == 1
 
 
-@pytest.mark.parametrize("more", [b"", b"GET /healthz HTTP/1.1\r\n"])
+@pytest.mark.parametrize("more", [b"", HEAD])
 async def test_a_connection_that_idles_is_closed_in_the_end(more: bytes) -> None:
     """Also if it has begun with another head."""
     async with served(idle_s=0.3) as url:
