@@ -26,7 +26,7 @@ from dhsched.outbox import close_soon
 from dhsched.ownership import outcomes as o
 from dhsched.store.reads import Reads
 from dhsched.store.redis import Append, RedisStore
-from dhsched.types import Kind, live_key
+from dhsched.types import Kind, check_nesting, live_key
 from dhsched.web import Problem, Service
 from dhsched.web.server import SECONDS_BUCKETS
 
@@ -160,6 +160,7 @@ def payload_of(kind: Kind, text: str, config: Any, bytes_max: int) -> bytes:
     if kind == "config":
         if config is msgspec.UNSET:
             raise Problem("BAD_REQUEST", "an item of kind config has the whole configuration in `config`", field="$")
+        check_nesting(config, "config")
         payload = msgspec.json.encode(config)
     elif config is not msgspec.UNSET:
         raise Problem("BAD_REQUEST", f"an item of kind {kind} has no `config`; its kind would be config", field="$")
