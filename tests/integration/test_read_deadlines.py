@@ -19,8 +19,10 @@ from dhsched import wire
 from dhsched.dispatch import worker_link
 from dhsched.web import Service, make_app, serve, server
 from dhsched.web.minting import MINT
-from tests.integration.fleet import Record, ended, fleet
+from tests.integration.fleet import Record, ended, fleet, until
+from tests.integration.processes import start
 from tests.integration.test_room import theatre
+from tests.servers import running_server
 
 HEAD = b"GET /healthz HTTP/1.1\r\n"
 HALF = b'{"text": "the other half never'
@@ -116,6 +118,26 @@ async def served(head_s: float = 10, idle_s: float = 75) -> AsyncIterator[str]:
         yield await listening
     finally:
         await ended(serving)
+
+
+@pytest.mark.parametrize("role", ["dispatch", "infer", "room"])
+async def test_every_role_has_all_three_deadlines(role: str) -> None:
+    """Real processes: no head, half a body, and nothing after an answer."""
+    short = {f"DHSCHED_{name}_S": "1" for name in ("HEAD", "BODY", "IDLE")}
+    async with running_server("valkey") as store:
+        environment = {**short, **({} if role == "room" else {"DHSCHED_STORE": store.address.url()})}
+        process = await start("run", role, "--port", "0", "--log-level", "error", environment=environment)
+        try:
+            await until(lambda: process.url, f"{role} to listen", 60)
+            path = "/v1/lives" if role == "dispatch" else "/v1/lives/a/text"
+            asked = f"GET /healthz HTTP/1.1\r\nHost: {urlsplit(process.url).netloc}\r\n\r\n".encode()
+            for sent, answer in ((b"", b""), (HEAD, b""), (post(process.url + path), b"408"), (asked, b"200")):
+                reader, writer = await raw(process.url, sent)
+                with contextlib.closing(writer), contextlib.suppress(ConnectionError):
+                    status_line = (await until_closed(reader)).partition(b"\r\n")[0]
+                    assert answer in status_line and bool(answer) == bool(status_line), (sent, status_line)
+        finally:
+            await process.kill()
 
 
 async def drip(writer: asyncio.StreamWriter) -> None:
