@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from aiohttp import web
 
 from dhsched import wire
 from dhsched.dispatch import worker_link
-from dhsched.web import Service, make_app, serve, server
+from dhsched.web import Service, deadlines, make_app, serve, server
 from dhsched.web.minting import MINT
 from tests.integration.fleet import Record, ended, fleet, until
 from tests.integration.processes import start
@@ -105,11 +106,11 @@ async def test_a_body_that_does_not_come_is_answered_and_its_connection_closed(t
 
 
 @asynccontextmanager
-async def served(head_s: float = 10, idle_s: float = 75) -> AsyncIterator[str]:
+async def served(head_s: float = 10, idle_s: float = 75, raw_routes: Sequence[web.RouteDef] = ()) -> AsyncIterator[str]:
     async def ready() -> list[str]:
         return []
 
-    app = make_app(Service(role="test", instance="t1", ready=ready), [MINT])
+    app = make_app(Service(role="test", instance="t1", ready=ready), [MINT], raw_routes)
     listening = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
         serve(app, host="127.0.0.1", port=0, stop_s=1, say=listening.set_result, head_s=head_s, idle_s=idle_s)
@@ -202,6 +203,22 @@ async def test_a_worker_link_that_says_nothing_is_closed(tmp_path: Path, monkeyp
         (said,) = wire.read_from_dispatch((await socket.receive(10)).data)
         assert isinstance(said, wire.Problem) and said.code == "UNAUTHORIZED"
         assert (await socket.receive(10)).type is aiohttp.WSMsgType.CLOSE
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the kernel has no such deadline")
+async def test_who_does_not_read_an_answer_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deadlines, "TAKE_MAX_S", 1.0)
+    transports: list[asyncio.Transport] = []
+
+    async def large(request: web.Request) -> web.Response:
+        assert request.transport is not None
+        transports.append(request.transport)
+        return web.Response(body=b"x" * 50_000_000)
+
+    async with served(raw_routes=[web.get("/large", large, name="large")]) as url:
+        _, writer = await raw(url, f"GET /large HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\n\r\n".encode())
+        with contextlib.closing(writer):
+            await until(lambda: transports and transports[0].is_closing(), "the end of the connection", 20)
 
 
 async def test_a_watcher_that_does_not_read_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
