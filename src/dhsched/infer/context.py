@@ -160,8 +160,10 @@ def payload_of(kind: Kind, text: str, config: Any, bytes_max: int) -> bytes:
     if kind == "config":
         if config is msgspec.UNSET:
             raise Problem("BAD_REQUEST", "an item of kind config has the whole configuration in `config`", field="$")
-        check_nesting(config, "config")
-        payload = msgspec.json.encode(config)
+        try:
+            payload = msgspec.json.encode(config)
+        except RecursionError:
+            payload = b""  # `check_nesting` says why it is refused.
     elif config is not msgspec.UNSET:
         raise Problem("BAD_REQUEST", f"an item of kind {kind} has no `config`; its kind would be config", field="$")
     else:
@@ -172,6 +174,8 @@ def payload_of(kind: Kind, text: str, config: Any, bytes_max: int) -> bytes:
             f"the item has {len(payload)} bytes, at most {bytes_max} are taken; split it",
             bytes_max=bytes_max,
         )
+    if kind == "config":
+        check_nesting(config, "config")  # Here, because it is short by now.
     return payload
 
 
