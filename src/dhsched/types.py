@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
-from dhsched.errors import BadId
+from dhsched.errors import BadId, BadValue
 
 ID_BYTES_MAX = 64
 _ID = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,63}\Z")
@@ -27,6 +27,9 @@ MARK_BYTES = 8  # Of an item (ownership/items.py).
 BUSY_MAX = 4_096
 """Slots that one report names: each is a read inside one step, while nobody else's steps run. A Worker with more of
 them names the others in its next reports."""
+NESTING_MAX = 64
+"""Levels of objects and lists in metadata or a configuration. Whoever reads it later may stand deeper on its stack than
+we do, and Python reads no further than that goes."""
 PRIORITIES = 4
 """Classes of lives, 0 looked at first. Each class has its own agenda."""
 
@@ -106,3 +109,16 @@ def split_tag(tag: str) -> tuple[str, int]:
     """The live and number of a slot tag."""
     live, _, number = tag.rpartition("@")
     return live, int(number)
+
+
+def check_nesting(value: dict[str, Any], what: str) -> None:
+    """Raise BadValue for JSON that is nested deeper than everybody can read. `what` names it for the reader."""
+    level: list[Any] = [value]
+    for _ in range(NESTING_MAX):
+        inner = (each for holder in level for each in (holder.values() if isinstance(holder, dict) else holder))
+        level = [each for each in inner if isinstance(each, (dict, list))]
+        if not level:
+            return
+    raise BadValue(
+        f"{what} has objects or lists inside each other more than {NESTING_MAX} levels deep; make it flatter"
+    )

@@ -27,6 +27,7 @@ LIVE = "customer-4711-evening-show-with-a-long-and-telling-identifier"
 POOL = "gpu-l40s-frankfurt-a"
 DIGITAL_ID = "anna-presenter-of-the-evening-news"
 RUN_S = 60
+AN_INSTANT = 1_794_000_000_000
 RAW_MS = re.compile(r"\b1[6-9]\d{11}\b")  # An instant in milliseconds, as the API has it.
 
 
@@ -118,10 +119,14 @@ async def trouble(at: Shown) -> None:
     for verb in ("cordon", "uncordon"):
         assert (await at.api("POST", f"/v1/workers/{at.worker.replace('#', '%23')}/{verb}"))[0] == 200
 
+    at.api.context.events.say(
+        "live_recovered", live="default/show-1", worker=at.worker, lost_at_ms=AN_INSTANT, waiting_since_ms=AN_INSTANT
+    )
+
     async def written() -> Any:
         return (await at.api("GET", "/v1/events"))[1]["events"]
 
-    await until_so(written, lambda found: len(found) >= 2, "two events")
+    await until_so(written, lambda found: len(found) >= 3, "three events")
 
 
 def unbroken(printed: str, verb: tuple[str, ...], *ids: str) -> None:
@@ -163,7 +168,7 @@ async def test_ids_are_whole_in_a_pipe_and_on_a_narrow_terminal() -> None:
 async def test_a_list_has_one_line_for_each_row_and_says_what_it_left_out() -> None:
     async with shown() as at:
         await trouble(at)
-        verbs = {("live", "ls"): 1, ("worker", "ls"): 2, ("events",): 2, ("dead-letters", LIVE): 1}
+        verbs = {("live", "ls"): 1, ("worker", "ls"): 2, ("events",): 3, ("dead-letters", LIVE): 1}
         everything = zip(verbs.items(), await at.piped(*verbs), await at.on_terminal(*verbs), strict=True)
         for (words, rows), in_pipe, on_screen in everything:
             piped, terminal = in_pipe.splitlines(), on_screen.splitlines()
@@ -178,6 +183,19 @@ async def test_a_list_has_one_line_for_each_row_and_says_what_it_left_out() -> N
         [lives] = await at.piped(("live", "ls"))
         [row] = [line for line in lives.splitlines() if LIVE in line]
         assert {at.worker, DIGITAL_ID, "open"} <= set(row.split()), "a pipe gets every column"
+
+
+async def test_lives_without_a_worker_and_keys_too() -> None:
+    async with shown() as at:
+        _, key = await at.api.context.ring.create(role="app", tenant="a-tenant-with-a-rather-long-name", note="x" * 60)
+        store = at.api.context.store
+        record = await store.link.call("HGET", store.keys.of("worker", at.worker), "beat")
+        await store.expire_worker(worker=at.worker, beat=int(record))
+        verbs = {("recoveries",): LIVE, ("token", "ls"): key.id, ("live", "history", LIVE): at.worker}
+        for look in (at.piped, at.on_terminal):
+            for printed, (words, name) in zip(await look(*verbs), verbs.items(), strict=True):
+                unbroken(printed, words, name)
+                assert len([line for line in printed.splitlines() if name in line]) == 1, printed
 
 
 def test_what_this_machine_says_fits_a_terminal_too() -> None:

@@ -13,6 +13,11 @@ import msgspec
 import pytest
 
 from dhsched import wire
+from dhsched.dispatch.app import dispatch_app, open_context
+from dhsched.room.app import open_room
+from dhsched.room.settings import RoomSettings
+from dhsched.settings import DispatchSettings
+from dhsched.store.address import parse_address
 from dhsched.types import Generation
 from dhsched.worker import pulling
 from dhsched.worker.pulling import PullClient
@@ -68,6 +73,29 @@ async def test_lives_go_on_through_the_other_controller(tmp_path: Path) -> None:
         assert len(record.opened) == len(LIVES) + len(new), "no runtime was started again"
         for live in LIVES:
             assert record.texts(live) == ["before", "after"]
+
+
+async def test_a_room_asks_the_next_when_one_is_cut_off_from_the_store(tmp_path: Path) -> None:
+    """Of Dispatch and of the Infer-Controllers; and what a viewer typed is stored once."""
+    record = Record()
+    async with one_of_two_through(tmp_path) as (f, proxy), contextlib.AsyncExitStack() as stack:
+        through = parse_address(f"redis://127.0.0.1:{proxy.port}")
+        context = await stack.enter_async_context(open_context(through, DispatchSettings(port=0, deadline_s=1)))
+        cut_offs: list[str] = []
+        await f.serve(dispatch_app(context), cut_offs)
+        settings = RoomSettings(
+            port=0, dispatch=f"{cut_offs[0]},{f.dispatch[0]}", infer=f"{f.infer[1]},{f.infer[0]}", deadline_s=30
+        )
+        room, urls = await stack.enter_async_context(open_room(settings)), list[str]()
+        await f.serve(room.app, urls)
+        await f.start_worker(record, "w1")
+        await f.create("L")
+        cut_off(proxy)
+        state = await f.http.get(f"{urls[0]}/v1/lives/L/state")
+        assert (await state.json())["owner"]["state"] == "open"
+        status, said = await f.post(f"{urls[0]}/v1/lives/L/text", {"text": "hello"})
+        assert status == 200, said
+        await until(lambda: record.texts("L") == ["hello"], "what was typed", 30)
 
 
 class Line:

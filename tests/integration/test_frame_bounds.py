@@ -18,6 +18,7 @@ from dhsched.infer.pull_text import PATH as PULL
 from dhsched.infer.stream import read_pushes
 from dhsched.web import Problem
 from tests.integration.fleet import Fleet, Record, fleet, until
+from tests.integration.test_room import idle, theatre
 
 
 async def said_on(socket: aiohttp.ClientWebSocketResponse) -> list[aiohttp.WSMessage]:
@@ -35,6 +36,18 @@ async def test_no_socket_inflates_what_it_is_sent(tmp_path: Path) -> None:
         for url in (f.dispatch[0] + LINK, f.infer[0] + PULL, f.infer[0] + "/v1/stream"):
             async with f.http.ws_connect(url, compress=15) as socket:
                 assert socket.compress == 0, url
+
+
+async def test_a_room_inflates_nothing_and_takes_no_long_frame(tmp_path: Path) -> None:
+    async with theatre(tmp_path, packet_bytes_max=4_096) as at:
+        await at.fleet.start_worker(idle, "a")
+        placed = await at.fleet.create("demo")
+        headers = {"Authorization": f"Bearer {at.publish(placed['worker'], 1).token}"}
+        async with at.fleet.http.ws_connect(f"{at.url}/v1/publish", headers=headers, compress=15) as socket:
+            assert socket.compress == 0
+            await socket.send_str("[" * 10_000)
+            assert await said_on(socket) == []
+            assert socket.close_code in (4400, aiohttp.WSCloseCode.MESSAGE_TOO_BIG)
 
 
 @pytest.mark.parametrize("items", [300_000, 1_390_000])
@@ -70,6 +83,16 @@ def test_braces_in_a_text_are_not_items() -> None:
     text = '{"' * 10_000 + "\\"
     (push,) = read_pushes(f'[{{"text": "{text.replace(chr(92), chr(92) * 2).replace(chr(34), chr(92) + chr(34))}"}}]')
     assert push.text == text
+
+
+@pytest.mark.parametrize("end", ["", "\\"])
+async def test_a_frame_whose_text_never_ends_is_refused_like_any_other(tmp_path: Path, end: str) -> None:
+    """Each escaped quote could begin a text. To look from each of them to the frame's end would take an hour."""
+    frame = "{" * (wire.PUSHES_MAX + 1) + '"' + '\\"' * 500_000 + end
+    async with fleet(tmp_path) as f, f.http.ws_connect(f"{f.infer[0]}/v1/stream") as socket:
+        await socket.send_str(frame)
+        heard = await said_on(socket)
+    assert [answer["problem"]["code"] for message in heard for answer in message.json()] == ["TOO_LARGE"]
 
 
 async def test_a_long_frame_is_stored_in_order_and_answered(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,14 @@ from aiohttp import web
 
 from dhsched import wire
 from dhsched.dispatch import worker_link
-from dhsched.web import Service, make_app, serve, server
+from dhsched.web import Service, deadlines, make_app, serve, server
 from dhsched.web.minting import MINT
-from tests.integration.fleet import Record, ended, fleet
+from tests.integration.fleet import Record, ended, fleet, until
+from tests.integration.processes import start
 from tests.integration.test_room import theatre
+from tests.servers import running_server
 
+HEAD = b"GET /healthz HTTP/1.1\r\n"
 HALF = b'{"text": "the other half never'
 
 
@@ -102,11 +106,11 @@ async def test_a_body_that_does_not_come_is_answered_and_its_connection_closed(t
 
 
 @asynccontextmanager
-async def served(head_s: float = 10, idle_s: float = 75) -> AsyncIterator[str]:
+async def served(head_s: float = 10, idle_s: float = 75, raw_routes: Sequence[web.RouteDef] = ()) -> AsyncIterator[str]:
     async def ready() -> list[str]:
         return []
 
-    app = make_app(Service(role="test", instance="t1", ready=ready), [MINT])
+    app = make_app(Service(role="test", instance="t1", ready=ready), [MINT], raw_routes)
     listening = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
         serve(app, host="127.0.0.1", port=0, stop_s=1, say=listening.set_result, head_s=head_s, idle_s=idle_s)
@@ -115,6 +119,26 @@ async def served(head_s: float = 10, idle_s: float = 75) -> AsyncIterator[str]:
         yield await listening
     finally:
         await ended(serving)
+
+
+@pytest.mark.parametrize("role", ["dispatch", "infer", "room"])
+async def test_every_role_has_all_three_deadlines(role: str) -> None:
+    """Real processes: no head, half a body, and nothing after an answer."""
+    short = {f"DHSCHED_{name}_S": "1" for name in ("HEAD", "BODY", "IDLE")}
+    async with running_server("valkey") as store:
+        environment = {**short, **({} if role == "room" else {"DHSCHED_STORE": store.address.url()})}
+        process = await start("run", role, "--port", "0", "--log-level", "error", environment=environment)
+        try:
+            await until(lambda: process.url, f"{role} to listen", 60)
+            path = "/v1/lives" if role == "dispatch" else "/v1/lives/a/text"
+            asked = f"GET /healthz HTTP/1.1\r\nHost: {urlsplit(process.url).netloc}\r\n\r\n".encode()
+            for sent, answer in ((b"", b""), (HEAD, b""), (post(process.url + path), b"408"), (asked, b"200")):
+                reader, writer = await raw(process.url, sent)
+                with contextlib.closing(writer), contextlib.suppress(ConnectionError):
+                    status_line = (await until_closed(reader)).partition(b"\r\n")[0]
+                    assert answer in status_line and bool(answer) == bool(status_line), (sent, status_line)
+        finally:
+            await process.kill()
 
 
 async def drip(writer: asyncio.StreamWriter) -> None:
@@ -126,28 +150,39 @@ async def drip(writer: asyncio.StreamWriter) -> None:
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.parametrize("begun", [b"", b"GET /healthz HTTP/1.1\r\n"])
+@pytest.mark.parametrize("begun", [b"", b"\r\n\r\n", HEAD, b"\r\n\r\n" + HEAD])
 @pytest.mark.parametrize("dripping", [False, True])
 async def test_a_connection_that_sends_no_whole_head_is_closed(begun: bytes, dripping: bool) -> None:
     async with served(head_s=0.3) as url:
         reader, writer = await raw(url, begun)
-        dripping_on = asyncio.create_task(drip(writer)) if dripping and begun else None
+        dripping_on = asyncio.create_task(drip(writer)) if dripping and b"GET" in begun else None
         with contextlib.closing(writer), contextlib.suppress(ConnectionError):
             assert await until_closed(reader) == b""
         if dripping_on is not None:
             await dripping_on
 
 
-async def test_a_connection_that_was_served_may_idle_for_longer_than_a_head_takes_and_is_closed_in_the_end() -> None:
-    async with served(head_s=0.2, idle_s=1.0) as url:
+async def test_a_connection_that_was_served_may_idle_for_longer_than_a_head_takes() -> None:
+    async with served(head_s=2) as url:
         asked = f"GET /healthz HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\n\r\n".encode()
+        last = asked.replace(b"Host", b"Connection: close\r\nHost")
         reader, writer = await raw(url, asked)
         with contextlib.closing(writer):
             assert b" 200 " in await reader.readline()
-            await asyncio.sleep(0.5)
-            writer.write(asked)
-            rest = await until_closed(reader)
-            assert rest.count(b"HTTP/1.1 200") == 1, "the second request was answered, then it idled too long"
+            await asyncio.sleep(2.5)
+            writer.write(last)
+            assert (await until_closed(reader)).count(b"HTTP/1.1 200") == 1
+
+
+@pytest.mark.parametrize("more", [b"", HEAD])
+async def test_a_connection_that_idles_is_closed_in_the_end(more: bytes) -> None:
+    """Also if it has begun with another head."""
+    async with served(idle_s=0.3) as url:
+        reader, writer = await raw(url, f"GET /healthz HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\n\r\n".encode())
+        with contextlib.closing(writer):
+            assert b" 200 " in await reader.readline()
+            writer.write(more)
+            assert b"HTTP/1.1" not in await until_closed(reader)
 
 
 async def test_a_head_in_pieces_and_a_body_behind_it_are_served() -> None:
@@ -168,6 +203,22 @@ async def test_a_worker_link_that_says_nothing_is_closed(tmp_path: Path, monkeyp
         (said,) = wire.read_from_dispatch((await socket.receive(10)).data)
         assert isinstance(said, wire.Problem) and said.code == "UNAUTHORIZED"
         assert (await socket.receive(10)).type is aiohttp.WSMsgType.CLOSE
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the kernel has no such deadline")
+async def test_who_does_not_read_an_answer_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deadlines, "TAKE_MAX_S", 1.0)
+    transports: list[asyncio.Transport] = []
+
+    async def large(request: web.Request) -> web.Response:
+        assert request.transport is not None
+        transports.append(request.transport)
+        return web.Response(body=b"x" * 50_000_000)
+
+    async with served(raw_routes=[web.get("/large", large, name="large")]) as url:
+        _, writer = await raw(url, f"GET /large HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\n\r\n".encode())
+        with contextlib.closing(writer):
+            await until(lambda: transports and transports[0].is_closing(), "the end of the connection", 20)
 
 
 async def test_a_watcher_that_does_not_read_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,24 @@ async def test_viewers_type_only_where_the_room_is_on_loopback_or_says_so(tmp_pa
         await at.fleet.start_worker(idle, "a")
         await at.fleet.create("demo")
         assert (await say(at, "hello"))[0] == 200 and (await at.state())["may_say"]
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "room.example"])
+async def test_a_room_that_strangers_would_reach_does_not_start_unless_it_is_told_to(host: str) -> None:
+    """Nothing listens: that is refused before."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", "from dhsched.cli import main; main()", "run", "room", "--host", host, "--port", "0"),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        printed, _ = await asyncio.wait_for(process.communicate(), 60)
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert process.returncode == 1, printed
+    assert b"--insecure" in printed and b"Traceback" not in printed, printed
 
 
 class Target(asyncio.DatagramProtocol):

@@ -8,20 +8,28 @@ import json
 import os
 import stat
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
+from aiohttp.test_utils import TestClient, TestServer
 
+from dhsched.access.ring import open_ring
 from dhsched.cli.children import Children, UpSettings
+from dhsched.room.app import open_room
+from dhsched.room.settings import RoomSettings
 from dhsched.store.address import Address, parse_address
+from dhsched.store.embedded import Embedded
 from dhsched.store.redis import RedisStore
 from dhsched.tokens import Publishing, Tokens
 from dhsched.types import Generation
 from dhsched.wire import Register, Registered, encode, read_from_dispatch
 from dhsched.worker.exec import Exec
+from tests.browser.testcard import begin
 from tests.integration.fleet import fleet, until
-from tests.integration.keyed import keyed
+from tests.integration.keyed import bearer, keyed
 from tests.integration.processes import start
 from tests.servers import running_server
 
@@ -111,10 +119,30 @@ def arguments_of(pid: int) -> bytes:
         return b""
 
 
+async def test_nobody_else_can_read_the_data_of_a_store(tmp_path: Path) -> None:
+    """It has the secrets in it that sign tokens, and all that was said."""
+    before = os.umask(0o022)
+    try:
+        async with Embedded(tmp_path / "data") as server, await RedisStore.open(server.address) as store:
+            await open_ring(store.link, store.keys)
+            found = [tmp_path / "data", *(tmp_path / "data").rglob("*")]
+            assert any(each.suffix == ".aof" for each in found)
+            assert not [each for each in found if stat.S_IMODE(each.stat().st_mode) & 0o077]
+    finally:
+        os.umask(before)
+
+
 async def test_revoking_a_key_ends_publishing(server: Address) -> None:
-    """The token that came with a claim is worth what the key is worth that its Worker registered with."""
-    async with keyed(server) as k:
-        admin, room = await k.role("admin"), await k.role("room")
+    """The token that came with a claim is worth what the key is worth that its Worker registered with. Who publishes is
+    cut off, and does not come back."""
+    async with keyed(server) as k, AsyncExitStack() as stack:
+        admin, key_of_room = await k.role("admin"), await k.key("room")
+        room = bearer(await k.token(key_of_room))
+        url = str(k.api.client.make_url("")).rstrip("/")
+        made = await stack.enter_async_context(
+            open_room(RoomSettings(dispatch=url, key=key_of_room, confirm_s=0.2, deadline_s=30))
+        )
+        at = await stack.enter_async_context(TestClient(TestServer(made.app)))
         assert (await k.ask("PUT", "/v1/pools/gpu", admin, {}))[0] == 201
         assert (await k.ask("PUT", "/v1/digital-ids/anna", admin, {"pools": [{"pool": "gpu"}]}))[0] == 201
         key = await k.key("worker", names="gpu-*", pool="gpu")
@@ -133,7 +161,17 @@ async def test_revoking_a_key_ends_publishing(server: Address) -> None:
         generation = Generation(placed["worker"], placed["epoch"])
         token = tokens.issue_publish(Publishing("default/L", generation, boot.key))
         assert (await k.ask("POST", "/v1/publishing", room, {"token": token}))[0] == 200
+        socket = await stack.enter_async_context(at.ws_connect("/v1/publish", headers=bearer(token)))
+        await socket.send_str(begin("default/L", generation.epoch))
+        await until(lambda: made.rooms.room("default/L").in_use, "the publisher")
         assert (await k.ask("DELETE", f"/v1/keys/{boot.key}", admin))[0] == 204
+        async with asyncio.timeout(30):
+            async for _ in socket:
+                pass
+        assert socket.close_code == 4401
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await at.ws_connect("/v1/publish", headers=bearer(token))
+        assert refused.value.status == 401
         status, problem = await k.ask("POST", "/v1/publishing", room, {"token": token})
         assert status == 401 and "revoked" in problem["detail"]
 

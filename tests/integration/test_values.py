@@ -21,6 +21,7 @@ for line in sys.stdin:
     print(line, end="", file=open(sys.argv[1], "a"), flush=True)
     said = json.loads(line)
     if "input" in said:
+        sys.stdout.buffer.write(b'{"not": "\\xff"}\\n')  # Not ours to read: a line for the log.
         print(json.dumps({"ack": said["input"]["seq"], "state": json.loads(sys.argv[2])}), flush=True)
     elif "close" in said:
         break
@@ -104,3 +105,37 @@ async def test_a_child_is_told_values(tmp_path: Path, saves: Any) -> None:
         await until(lambda: len(opened()) == 2, "the next child")
         found = opened()[1]
         assert (found["metadata"], found["config"], found["state"]) == ({"user": 7}, {"voice": "b"}, saves)
+
+
+def nested(levels: int) -> str:
+    """A JSON object of so many levels, as text: Python's own encoder would go as deep."""
+    return '{"a": ' + "[" * (levels - 1) + "]" * (levels - 1) + "}"
+
+
+async def test_what_is_nested_too_deep_for_a_runtime_is_refused_by_the_api(tmp_path: Path) -> None:
+    """Whoever takes it in may be able to read it, and a Worker, deeper on its stack, not."""
+    keep = Keep({})
+
+    async def post(url: str, body: str) -> tuple[int, Any]:
+        async with f.http.post(url, data=body, headers={"Content-Type": "application/json"}) as response:
+            return response.status, await response.json()
+
+    async with fleet(tmp_path) as f:
+        await f.start_worker(keep, "a")
+        lives, text = f"{f.dispatch[0]}/v1/lives?wait_s=10", f"{f.infer[0]}/v1/lives/L/text"
+        for field in ("metadata", "config"):
+            for levels in (65, 900, 980, 5_000):
+                body = f'{{"live_id": "L", "digital_id": "demo", "{field}": {nested(levels)}}}'
+                status, problem = await post(lives, body)
+                assert (status, problem["code"]) == (400, "BAD_REQUEST"), levels
+        assert (await post(lives, f'{{"live_id": "L", "digital_id": "demo", "config": {nested(64)}}}'))[0] == 201
+        for levels in (65, 900, 980, 5_000):
+            status, problem = await post(text, f'{{"kind": "config", "config": {nested(levels)}}}')
+            assert (status, problem["code"]) == (400, "BAD_REQUEST"), levels
+            async with f.http.ws_connect(f"{f.infer[0]}/v1/lives/L/stream") as socket:
+                await socket.send_str(f'{{"kind": "config", "config": {nested(levels)}}}')
+                [answer] = await socket.receive_json(timeout=20)
+                assert answer["problem"]["code"] == "BAD_REQUEST", levels
+        assert (await post(text, f'{{"kind": "config", "config": {nested(64)}}}'))[0] == 200
+        await until_acked(f, "L", 1)
+        assert [kind for kind, _, _ in keep.items] == ["config"]

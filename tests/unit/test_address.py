@@ -44,6 +44,7 @@ def test_a_url_is_an_address(url: str, address: Address) -> None:
         ("redis://h1,h2:6379", "names several hosts (h1,h2:6379)"),
         ("redis://h1:6379,h2:6379", "names several hosts (h1:6379,h2:6379)"),
         ("redis://ann:a,b@h1,h2", "names several hosts (h1,h2)"),
+        ("redis://:word@h1:6379,:word@h2:6379", "names several hosts, or has an @ in its password"),
         ("redis://h1 h2", "has a host that is none: 'h1 h2'"),
         ("redis://h1;h2:6379", "has a host that is none: 'h1;h2'"),
         ("redis://store/zero", "'zero' where a database number belongs"),

@@ -159,3 +159,15 @@ async def test_state_is_a_small_value(session: Session, port: FakePort) -> None:
 async def test_a_state_is_read_as_it_lies_in_the_store(session: Session, raw: bytes, state: object) -> None:
     session.begins_after(0, b"rubbish", raw)
     assert session.state == state and session.config == {}
+
+
+async def test_what_is_nested_too_deep_stops_nobody(session: Session) -> None:
+    """It may lie in a store from before there was a limit."""
+    deep = b"[" * 5_000 + b"]" * 5_000
+    session.begins_after(0, b'{"a": ' + deep + b"}", b"\0j" + deep)
+    assert session.config == {} and session.state == b"\0j" + deep
+    value: list[object] = []
+    for _ in range(5_000):
+        value = [value]
+    with pytest.raises(BadValue, match="recursion"):
+        session.state = value

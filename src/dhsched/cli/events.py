@@ -10,7 +10,7 @@ import typer
 
 from dhsched.cli.remote import URL, Json, Url, client, show
 from dhsched.cli.server import Server
-from dhsched.cli.tables import moment, one_line, text
+from dhsched.cli.tables import moment, one_line, readable, text
 
 COLUMNS = ("time", "kind", "worker", "live", "numbers")
 
@@ -37,7 +37,7 @@ async def _follow(server: Server, query: dict[str, Any], json: bool) -> None:
 
 
 def row(event: dict[str, Any]) -> dict[str, str]:
-    numbers = "  ".join(f"{name}={text(value)}" for name, value in event["numbers"].items())
+    numbers = "  ".join(f"{name}={text(value)}" for name, value in readable(event["numbers"]).items())
     live = event["live_id"]
     return {**event, "time": moment(event["at_ms"]), "live": live, "numbers": numbers}
 

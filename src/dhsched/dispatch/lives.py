@@ -21,7 +21,7 @@ from dhsched.ownership.placing import Create
 from dhsched.ownership.state import Live
 from dhsched.placement import PlacementRequest
 from dhsched.store.reads import LiveRow
-from dhsched.types import check_id, check_worker
+from dhsched.types import check_id, check_nesting, check_worker
 from dhsched.web import Asked, Endpoint, HeaderParameter, Problem, Reply, is_set
 
 Key = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{1,255}$", description="Any printable ASCII without spaces.")]
@@ -256,6 +256,7 @@ def as_json(value: dict[str, Any], field: str) -> bytes:
     """One spelling for equal objects, so that a retry by another client library is still the same create."""
     if not value:
         return b""
+    check_nesting(value, field)
     try:
         return msgspec.json.encode(value, order="deterministic")
     except (RecursionError, OverflowError, UnicodeEncodeError) as error:

@@ -26,7 +26,7 @@ from dhsched.outbox import close_soon
 from dhsched.ownership import outcomes as o
 from dhsched.store.reads import Reads
 from dhsched.store.redis import Append, RedisStore
-from dhsched.types import Kind, live_key
+from dhsched.types import Kind, check_nesting, live_key
 from dhsched.web import Problem, Service
 from dhsched.web.server import SECONDS_BUCKETS
 
@@ -160,7 +160,10 @@ def payload_of(kind: Kind, text: str, config: Any, bytes_max: int) -> bytes:
     if kind == "config":
         if config is msgspec.UNSET:
             raise Problem("BAD_REQUEST", "an item of kind config has the whole configuration in `config`", field="$")
-        payload = msgspec.json.encode(config)
+        try:
+            payload = msgspec.json.encode(config)
+        except RecursionError:
+            payload = b""  # `check_nesting` says why it is refused.
     elif config is not msgspec.UNSET:
         raise Problem("BAD_REQUEST", f"an item of kind {kind} has no `config`; its kind would be config", field="$")
     else:
@@ -171,6 +174,8 @@ def payload_of(kind: Kind, text: str, config: Any, bytes_max: int) -> bytes:
             f"the item has {len(payload)} bytes, at most {bytes_max} are taken; split it",
             bytes_max=bytes_max,
         )
+    if kind == "config":
+        check_nesting(config, "config")  # Here, because it is short by now.
     return payload
 
 

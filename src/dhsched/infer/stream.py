@@ -71,7 +71,8 @@ class Answer(msgspec.Struct, omit_defaults=True):
 
 
 _frames = msgspec.json.Decoder(list[Push] | Push)
-_TEXTS = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_TEXTS = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+"""A text in JSON. One that does not end is one too: else each quote in it would be tried as a beginning, to the end."""
 
 
 def read_pushes(frame: str | bytes) -> list[Push]:

@@ -1,12 +1,13 @@
 """What a room asks others: Dispatch, who may publish and who owns a live; an Infer-Controller, to take input.
 
-Each question has a deadline and goes to the next replica when one does not answer. What a live is, is asked once for
-all who look at it within OWNER_S.
+Each question has a deadline and goes to the next replica when one does not answer, or answers that it cannot serve: it
+may be busy, or cut off from the store alone. What a live is, is asked once for all who look at it within OWNER_S.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from dhsched.web import Problem
 OWNER_S = 0.5
 OWNERS_MAX = 10_000
 REPLY_BYTES_MAX = 1024 * 1024
+UNAVAILABLE = 503  # Of one replica; another may do.
 
 
 class Publishing(msgspec.Struct, frozen=True):
@@ -96,6 +98,8 @@ class Upstream:
         raise as_problem(answer)
 
     async def push(self, live_id: str, item: Mapping[str, Any]) -> Answer:
+        # Two controllers may be asked to store it, so it has an id.
+        item = {"request_id": f"r-{secrets.token_hex(10)}", **item}
         return await self._ask("POST", self._settings.infer_urls, f"/v1/lives/{live_id}/text", item)
 
     async def reachable(self) -> Sequence[str]:
@@ -104,9 +108,10 @@ class Upstream:
         return () if answer.status == 200 else (str(answer.document.get("detail", "Dispatch does not answer")),)
 
     async def _ask(self, method: str, urls: Sequence[str], path: str, body: Any = None) -> Answer:
-        """The answer of the first that gives one; a 503 like one of ours when nobody does."""
+        """The answer of the first that can give one; else a 503, of the last one that said so, or like one of ours."""
         timeout = aiohttp.ClientTimeout(total=self._settings.deadline_s)
         failed: list[str] = []
+        cannot: Answer | None = None
         for url in urls:
             try:
                 answer = await self._ask_one(method, url, path, body, timeout)
@@ -114,9 +119,13 @@ class Upstream:
                     # Our own token may be void, or what we asked about. With a new token only the second is left.
                     self._minters[url].forget()
                     answer = await self._ask_one(method, url, path, body, timeout)
-                return answer
+                if answer.status != UNAVAILABLE:
+                    return answer
+                cannot = answer
             except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError, DhschedError) as error:
                 failed.append(f"{url} ({str(error) or type(error).__name__})")
+        if cannot is not None:
+            return cannot
         problem = Problem("NOT_READY", f"nobody answers at {', '.join(failed)}; try again later")
         return Answer(problem.kind.status, problem.document())
 

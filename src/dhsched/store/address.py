@@ -23,6 +23,7 @@ TLS_SCHEMES = ("rediss", "valkeys")
 TLS_OPTIONS = ("ca", "cert", "key")
 
 ONE_HOST = "give the primary's alone, or one node of a cluster, which names the others"
+SECOND_LOGIN = re.compile(r"@[^@]*,[^@]*@")  # `:word@h1,:word@h2`: all but the last host looks like a password.
 HOST = re.compile(r"[\w.:%-]+")  # A name or an address, also of IPv6 with its zone.
 
 # The kernel's sockaddr_un holds 108 bytes on Linux and 104 on macOS, with the closing zero.
@@ -78,6 +79,8 @@ def parse_address(url: str) -> Address:
         hosts = parts.netloc.rpartition("@")[2]
         if "," in hosts:
             raise _bad(url, f"names several hosts ({hosts}): {ONE_HOST}")
+        if SECOND_LOGIN.search(parts.netloc):
+            raise _bad(url, f"names several hosts, or has an @ in its password (write %40): {ONE_HOST}")
         port = None if "#" in url else parts.port
     except ValueError:
         # Not what Python says about it: that may quote a piece of the password.

@@ -189,7 +189,7 @@ class Embedded:
         data = "" if self.data_dir is None else str(self.data_dir.absolute())
         if data:
             try:
-                Path(data).mkdir(parents=True, exist_ok=True)
+                Path(data).mkdir(mode=0o700, parents=True, exist_ok=True)
             except OSError as error:
                 raise ServerNotStarted(f"cannot make data directory {data} ({error.strerror}): give another") from error
         grace_s = GRACE_S if data else 0  # What is about to be removed needs no last write.

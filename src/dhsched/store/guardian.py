@@ -30,6 +30,7 @@ PR_SET_PDEATHSIG = 1
 
 def main(parent: int, private: str, data: str, grace_s: float, command: list[str]) -> int:
     stop_asked = _prepare_signals()
+    os.umask(0o077)  # What the server writes has secrets in it, and is its user's alone.
     try:
         os.mkdir(private, 0o700)
         holder = _lock(data) if data else None

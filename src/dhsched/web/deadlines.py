@@ -5,18 +5,22 @@
     idle_s      from an answer to the end of the next request's head, on a connection that is kept open
 
 A head that is late has its connection closed, a body that is late is answered 408 TIMEOUT. WebSockets ask a silent
-peer whether it is there (heartbeats), and where a first message is due they have a deadline of their own for it.
+peer whether it is there (heartbeats), and where a first message is due they have a deadline of their own for it. A peer
+that takes nothing of its answer for TAKE_MAX_S is disconnected by the kernel, where that can (Linux).
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable
 from typing import TypeVar, cast
 
+from dhsched.outbox import SEND_MAX_S
 from dhsched.web.problems import Problem
 
 END_OF_HEAD = b"\r\n\r\n"
+TAKE_MAX_S = SEND_MAX_S
 T = TypeVar("T")
 
 
@@ -31,10 +35,14 @@ class HeadDeadline(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._timer = asyncio.get_running_loop().call_later(self._head_s, self._transport.abort)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            taking = (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(TAKE_MAX_S * 1000))
+            transport.get_extra_info("socket").setsockopt(*taking)
         self._served.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        seen = self._seen + data
+        # Empty lines before a request are passed over by the parser: they are no head, and begin none.
+        seen = self._seen + data if self._seen else data.lstrip(b"\r\n")
         if END_OF_HEAD in seen:
             self._timer.cancel()
             self._transport.set_protocol(self._served)

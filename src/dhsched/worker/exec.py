@@ -35,6 +35,7 @@ from dhsched.errors import BadSetting, DhschedError
 from dhsched.worker.child_env import child_environment
 from dhsched.worker.runtime import Runtime
 from dhsched.worker.session import Item, Session
+from dhsched.worker.values import UNREADABLE
 
 log = structlog.get_logger(__name__)
 
@@ -214,7 +215,7 @@ class ChildSession:
         while line := await self._child.stdout.readline():
             try:
                 said = msgspec.json.decode(line, type=dict[str, Any])
-            except msgspec.DecodeError:
+            except UNREADABLE:
                 log.info("child says", live=self._session.live, line=line.decode(errors="replace").rstrip())
                 continue
             self._hear(said)

@@ -186,7 +186,7 @@ class Session:
     def state(self, value: Any) -> None:
         try:
             state = raw_state(value)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise BadValue(f"the state of {self.live} must be bytes or a JSON value ({error})") from None
         if len(state) > STATE_BYTES_MAX:
             raise BadValue(

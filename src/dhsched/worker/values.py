@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 MARK = b"\0"
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 JSON, BYTES = MARK + b"j", MARK + b"b"
 
 
@@ -18,7 +19,7 @@ def object_of(raw: bytes) -> dict[str, Any]:
     """A configuration or metadata; empty where nothing was given, or what was given is no JSON object."""
     try:
         return msgspec.json.decode(raw, type=dict[str, Any]) if raw else {}
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return {}
 
 
@@ -27,7 +28,7 @@ def state_of(raw: bytes) -> Any:
     if raw.startswith(JSON):
         try:
             return msgspec.json.decode(raw[len(JSON) :])
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             return raw
     if raw.startswith(BYTES):
         return raw[len(BYTES) :]
