@@ -28,6 +28,8 @@ BUSY_MAX = 4_096
 them names the others in its next reports."""
 PRIORITIES = 4
 """Classes of lives, 0 looked at first. Each class has its own agenda."""
+REASON_BYTES_MAX = 500
+"""Bytes of what a Worker says about why a runtime ended."""
 
 
 @lru_cache(maxsize=65_536)  # The same ids come again and again, and every step checks several.
@@ -105,3 +107,9 @@ def split_tag(tag: str) -> tuple[str, int]:
     """The live and number of a slot tag."""
     live, _, number = tag.rpartition("@")
     return live, int(number)
+
+
+def clean_reason(said: str) -> str:
+    """What a Worker says about the end of a runtime, as it is stored and shown: one line, printable, bounded."""
+    printable = "".join(each if each.isprintable() else " " for each in said[: 4 * REASON_BYTES_MAX])
+    return " ".join(printable.split()).encode()[:REASON_BYTES_MAX].decode(errors="ignore").rstrip()

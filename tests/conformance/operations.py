@@ -43,6 +43,7 @@ LIMITS = Limits(
 """Small enough that every limit is met within a few steps."""
 LIVES = ("t/a", "t/b", "u/a")
 POOLS = ("p", "q")
+REASONS = ("", "returned", "RuntimeError: 2 of 3 weights @ ü")
 
 
 class Operation(NamedTuple):
@@ -125,7 +126,7 @@ def depart(r: Random, s: State) -> dict[str, Any]:
         name, number = split_tag(r.choice(tags))
     else:
         name, number = r.choice(LIVES), r.randrange(1, 5)
-    return {"worker": who, "live": name, "number": number}
+    return {"worker": who, "live": name, "number": number, "reason": REASONS[number % len(REASONS)]}
 
 
 def place(r: Random, s: State) -> dict[str, Any]:

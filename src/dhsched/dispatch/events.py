@@ -35,6 +35,7 @@ Kind = Literal[
     "drain_cancelled",
     "drain_done",
     "forced_move",
+    "live_crashed",
     "live_recovered",
     "live_waiting",
     "live_recovered_after_waiting",

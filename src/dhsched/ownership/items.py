@@ -1,6 +1,7 @@
 """How an input item lies in the queue: one mark, then the payload, which nothing here reads.
 
-The mark says what the fence has to know without parsing: where a boundary is, and what is an interrupt.
+The mark says what the fence has to know without parsing: where a boundary is, and what is an interrupt. An item that is
+dropped as poison becomes a dead letter: a mark, the reason, and the item as it was.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ MARKS: dict[tuple[Kind, bool], bytes] = {
     ("interrupt", True): b"I",
 }
 INTERRUPT_WITH_CONFIG = b"J"
+DEAD_LETTER = b"D"
 BOUNDARIES = frozenset(b"TCIJ")
 _KINDS: dict[int, Kind] = {ord("t"): "text", ord("c"): "config", ord("i"): "interrupt", ord("j"): "interrupt"}
 
@@ -50,3 +52,17 @@ def read(blob: bytes) -> Item:
         size, _, rest = payload.partition(b":")
         return Item(kind, rest[int(size) :], boundary, config=rest[: int(size)])
     return Item(kind, payload, boundary, config=payload if kind == "config" else None)
+
+
+def dead_letter(item: bytes, reason: str) -> bytes:
+    """The item as it lies among the dead letters, with what the last generation died of."""
+    said = reason.encode()
+    return DEAD_LETTER + str(len(said)).encode() + b":" + said + item
+
+
+def read_dead_letter(letter: bytes) -> tuple[bytes, str]:
+    """The item, and what the last generation died of; empty in a letter that was written without it."""
+    if letter[:1] != DEAD_LETTER:
+        return letter, ""
+    size, _, rest = letter[1:].partition(b":")
+    return rest[int(size) :], rest[: int(size)].decode()

@@ -224,9 +224,9 @@ def expire_worker(state: State, now: int, limits: Limits, *, worker: str, beat: 
 
 
 def depart(
-    state: State, now: int, limits: Limits, *, worker: str, live: str, number: int
+    state: State, now: int, limits: Limits, *, worker: str, live: str, number: int, reason: str = ""
 ) -> tuple[State, DepartOutcome]:
-    """The Worker does not run `live@number`, and in this boot never will again."""
+    """The Worker does not run `live@number`, and in this boot never will again. `reason` is how that came."""
     s = Draft(state, now, limits)
     slot = s.slot(worker, live, number)
     if slot is None or slot == "vacant":
@@ -238,7 +238,7 @@ def depart(
         s.write_slot(worker, live, number, None)
     else:
         vacate(s, worker, live, number)
-        record = s.lives[live]
+        record = s.set_live(live, current=replace(s.lives[live].current, reason=reason))
         # A runtime that dies before it claims, again and again, is not placed again at once.
         wait = 0 if record.starts == 0 or record.move else backoff_ms(record.starts - 1, limits)
         s.look_at(live, now + wait)

@@ -107,9 +107,9 @@ class DispatchLink:
 
     # -- for the agent
 
-    def depart(self, live: str, number: int) -> None:
+    def depart(self, live: str, number: int, reason: str = "") -> None:
         if self._outbox is not None:
-            self._outbox.put(Depart(live, number))
+            self._outbox.put(Depart(live, number, reason))
 
     def drain(self, deadline_s: float = 0.0) -> None:
         """Ask to be drained, now and on every new connection; by the deadline, where one is given."""

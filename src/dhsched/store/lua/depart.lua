@@ -2,10 +2,10 @@
 --
 -- USES     clock now agenda waiting worker slot live vacate
 -- KEYS     cell
--- ARGV     worker_id, live, num, lease_ms, backoff_max_ms
+-- ARGV     worker_id, live, num, reason, lease_ms, backoff_max_ms
 -- RETURNS  DEPARTED was
 --          NOTHING
-local worker_id, live, num, lease_ms, backoff_max_ms = unpack(ARGV)
+local worker_id, live, num, reason, lease_ms, backoff_max_ms = unpack(ARGV)
 
 local was = slot_of(worker_id, live, num)
 if not was or was == 'vacant' then
@@ -18,6 +18,9 @@ elseif was == 'reserved' then
   write_slot(worker_id, live, num, nil)
 else
   local class, starts, moving = vacate(worker_id, live, num)
+  if reason ~= '' then
+    call('HSET', prefix .. 'data:' .. live, 'reason', reason) -- Too long for the record, which must stay compact.
+  end
   -- A runtime that dies before it claims, again and again, is not placed again at once.
   local wait = (starts == 0 or moving) and 0 or backoff_ms(starts - 1, lease_ms, backoff_max_ms)
   look_at(class, live, now + wait)

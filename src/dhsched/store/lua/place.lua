@@ -33,6 +33,7 @@ if r then
   released, acked = number(r.released or 0), number(r.acked or 0)
 end
 local why, deaths = nil, 0
+local reason = r and call('HGET', prefix .. 'data:' .. live, 'reason')
 if r and r.suspect then
   local head, n = string.match(r.suspect, '(%d+) (%d+)')
   deaths = number(head) == acked + 1 and number(n) or 0
@@ -47,7 +48,8 @@ end
 
 local function drop_poison()
   local item = call('LPOP', prefix .. 'input:' .. live)
-  call('RPUSH', prefix .. 'dead:' .. live, item)
+  local died_of = reason or why
+  call('RPUSH', prefix .. 'dead:' .. live, 'D' .. #died_of .. ':' .. died_of .. item)
   call('LTRIM', prefix .. 'dead:' .. live, -dead_max, -1)
   acked = acked + 1
   r.acked, r.suspect = acked, nil
@@ -222,7 +224,10 @@ else
     history = string.gsub(history, '^[^\n]*\n', '')
   end
   call('SET', prefix .. 'history:' .. live, history .. table.concat({ was, source, r.cause, r.operation, r.committed_at,
-    r.claimed_at or 0, r.first_ack_at or 0 }, ' ') .. '\n')
+    r.claimed_at or 0, r.first_ack_at or 0, reason or nil }, ' ') .. '\n')
+  if reason then
+    call('HDEL', prefix .. 'data:' .. live, 'reason')
+  end
   call('HDEL', key, 'note', 'stalled', 'tries', 'claimed_at')
   call('HSET', key, 'active', '', 'pull_no', 0, 'controller', '', 'first_ack_at', '')
   if released ~= acked then
