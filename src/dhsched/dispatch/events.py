@@ -24,6 +24,7 @@ Kind = Literal[
     "worker_registered",
     "worker_lost",
     "worker_revived",
+    "worker_blocked",
     "worker_gone",
     "worker_reaped",
     "worker_cordoned",

@@ -282,6 +282,21 @@ class WorkerPath(Strict):
     worker: WorkerId
 
 
+class Blocked(Strict):
+    """The Worker's event loop has been blocked for so long, in this place; `tell` makes it an event."""
+
+    blocked_ms: Annotated[int, msgspec.Meta(ge=0, le=3_600_000)]
+    frame: Annotated[str, msgspec.Meta(max_length=4_096)] = ""
+    tell: bool = False
+
+
+class BlockedOut(msgspec.Struct, frozen=True):
+    """Whether it counted as the Worker's beat; not for one that is lost or gone."""
+
+    worker: str
+    counted: bool
+
+
 class WorkersQuery(Strict):
     """Filters narrow the list; `after` is the `next` of the page before."""
 

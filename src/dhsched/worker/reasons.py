@@ -10,6 +10,7 @@ import os
 import signal
 import traceback
 from pathlib import Path
+from types import FrameType
 
 from dhsched.errors import DhschedError
 from dhsched.types import REASON_BYTES_MAX, clean_reason
@@ -34,11 +35,15 @@ def reason_of(error: BaseException) -> str:
         return said  # One of ours says all there is to know; where it was raised is of no use to anybody.
     short = said.encode()[:MESSAGE_BYTES_MAX].decode(errors="ignore")
     places = [
-        f"{os.path.basename(frame.f_code.co_filename)}:{line} {frame.f_code.co_name}"
+        place_of(frame, line)
         for frame, line in traceback.walk_tb(error.__traceback__)
         if not frame.f_code.co_filename.startswith(HERE)
     ]
     return clean_reason(f"{short} ({', '.join(places[: -FRAMES_MAX - 1 : -1])})") if places else short
+
+
+def place_of(frame: FrameType, line: int) -> str:
+    return f"{os.path.basename(frame.f_code.co_filename)}:{line} {frame.f_code.co_name}"
 
 
 def message_of(error: BaseException) -> str:
