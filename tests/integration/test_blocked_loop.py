@@ -34,8 +34,8 @@ async def two_workers(f: Recovering, p: Processes, *arguments: str) -> tuple[Pro
     return both.pop(name), both.popitem()[1]
 
 
-async def told(f: Recovering, *kinds: str) -> list[Any]:
-    return [(event["kind"], event["worker"], event["numbers"]) for event in await f.events(*kinds)]
+async def kinds_of(f: Recovering, worker: str, *kinds: str) -> list[str]:
+    return [event["kind"] for event in await f.events(*kinds) if event["worker"] == worker]
 
 
 async def test_a_worker_that_is_blocked_for_five_seconds_is_not_lost(tmp_path: Path) -> None:
@@ -48,10 +48,13 @@ async def test_a_worker_that_is_blocked_for_five_seconds_is_not_lost(tmp_path: P
         assert here.consumed("a") == [(1, 1, "block 5"), (1, 2, "after")], "once each, by the same generation"
         now = await f.get("/v1/lives/a")
         assert (now["epoch"], now["worker"], now["dropped"]["poison"]) == (1, at["worker"], 0)
-        assert await told(f, "worker_lost", "live_recovered", "poison_dropped") == []
-        [(_, worker, numbers)] = await told(f, "worker_blocked")
-        assert worker == at["worker"] and numbers["blocked_ms"] >= 500
-        assert numbers["frame"].startswith("troubled.py:") and numbers["frame"].split()[1].startswith("think")
+        assert await kinds_of(f, at["worker"], "worker_lost", "live_recovered", "poison_dropped") == []
+        blocked = [event for event in await f.events("worker_blocked") if event["worker"] == at["worker"]]
+        # Once; a replica whose answer was late makes the watchdog tell another one too.
+        assert blocked and len({event["by"] for event in blocked}) == len(blocked), blocked
+        numbers = blocked[0]["numbers"]
+        assert numbers["blocked_ms"] >= 1_000 and numbers["frame"].startswith("troubled.py:"), numbers
+        assert numbers["frame"].split()[1] == "think,"
 
 
 async def test_a_worker_that_is_blocked_for_ever_is_lost_and_its_live_goes_on_elsewhere(tmp_path: Path) -> None:
@@ -61,8 +64,8 @@ async def test_a_worker_that_is_blocked_for_ever_is_lost_and_its_live_goes_on_el
         assert (await f.push("a", "block 600"))[0] == 200
         await until(lambda: other.consumed("a") == [(2, 1, "block 600")], "the item, elsewhere")
         await f.until("/v1/lives/a", lambda found: found["acked"] == 1, "its ack")
-        kinds = [kind for kind, worker, _ in await told(f, "worker_blocked", "worker_lost") if worker == at["worker"]]
-        assert kinds == ["worker_blocked", "worker_lost"]
+        kinds = await kinds_of(f, at["worker"], "worker_blocked", "worker_lost")
+        assert kinds[0] == "worker_blocked" and kinds[-1] == "worker_lost" and kinds.count("worker_lost") == 1
 
 
 @asynccontextmanager
