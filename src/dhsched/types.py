@@ -32,6 +32,8 @@ NESTING_MAX = 64
 we do, and Python reads no further than that goes."""
 PRIORITIES = 4
 """Classes of lives, 0 looked at first. Each class has its own agenda."""
+REASON_BYTES_MAX = 500
+"""Bytes of what a Worker says about why a runtime ended."""
 
 
 @lru_cache(maxsize=65_536)  # The same ids come again and again, and every step checks several.
@@ -122,3 +124,9 @@ def check_nesting(value: dict[str, Any], what: str) -> None:
     raise BadValue(
         f"{what} has objects or lists inside each other more than {NESTING_MAX} levels deep; make it flatter"
     )
+
+
+def clean_reason(said: str) -> str:
+    """What a Worker says about the end of a runtime, as it is stored and shown: one line, printable, bounded."""
+    printable = "".join(each if each.isprintable() else " " for each in said[: 4 * REASON_BYTES_MAX])
+    return " ".join(printable.split()).encode()[:REASON_BYTES_MAX].decode(errors="ignore").rstrip()

@@ -89,10 +89,14 @@ class Report(Message):
 
 
 class Depart(Message):
-    """This slot has no runtime here, and in this boot never will have one again."""
+    """This slot has no runtime here, and in this boot never will have one again.
+
+    `reason` says how its runtime ended, where that was not asked of it (types.clean_reason).
+    """
 
     live: LiveName
     number: Number
+    reason: Text = ""
 
 
 class Drain(Message):

@@ -45,6 +45,7 @@ LIMITS = Limits(
 LIVES = ("t/a", "t/b", "u/a")
 POOLS = ("p", "q")
 MARKS = (b"00000001", b"00000002")
+REASONS = ("", "returned", "RuntimeError: 2 of 3 weights @ ü")
 
 
 class Operation(NamedTuple):
@@ -127,7 +128,7 @@ def depart(r: Random, s: State) -> dict[str, Any]:
         name, number = split_tag(r.choice(tags))
     else:
         name, number = r.choice(LIVES), r.randrange(1, 5)
-    return {"worker": who, "live": name, "number": number}
+    return {"worker": who, "live": name, "number": number, "reason": REASONS[number % len(REASONS)]}
 
 
 def place(r: Random, s: State) -> dict[str, Any]:

@@ -121,7 +121,7 @@ class Runner:
                 return {"beat": beat, **v}
             case "depart":
                 live, number = v.pop("tag")
-                return {**v, "live": live, "number": number}
+                return {**v, "live": live, "number": number, "reason": v.get("reason", b"").decode()}
             case "place":
                 return self.place_arguments(v, line)
             case "reserve":
@@ -355,8 +355,10 @@ def show_live(record: Live) -> dict[str, str]:
         "config": quoted(record.config),
         "fallback": "none" if record.fallback is None else quoted(record.fallback),
         "saved": quoted(record.saved),
-        "dead": ",".join(show_item(blob) for blob in record.dead) or "none",
+        "dead": ",".join(show_item(items.read_dead_letter(blob)[0]) for blob in record.dead) or "none",
+        "died_of": ",".join(quoted(items.read_dead_letter(blob)[1].encode()) for blob in record.dead) or "none",
         "history": ",".join(f"{row.worker}@{row.epoch}" for row in (*record.history, record.current)),
+        "reasons": ",".join(quoted(row.reason.encode()) for row in (*record.history, record.current)),
         "cause": record.current.cause,
     }
 

@@ -139,7 +139,7 @@ class TestWorker:
             worker=worker,
             capacity=CAPACITY,
             pulls=self.pulls,
-            say_depart=lambda live, number: self.departs.append((live, number)),
+            say_depart=lambda live, number, _reason: self.departs.append((live, number)),
             teardown_s=0.05,
         )
         self.pulls.use(CONTROLLERS)

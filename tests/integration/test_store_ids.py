@@ -49,7 +49,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "report": {"worker": "A#1", "boot": "b", "term": 0, "rev": 0, "link": "d", "busy": ["t/a@1"]},
     "set_worker": {"worker": "A#1", "verb": "cordon"},
     "expire_worker": {"worker": "A#1", "beat": 1},
-    "depart": {"worker": "A#1", "live": "t/a", "number": 1},
+    "depart": {"worker": "A#1", "live": "t/a", "number": 1, "reason": "returned"},
     "place": {
         "live": "t/a",
         "operation": "o",
@@ -100,6 +100,7 @@ BAD: dict[str, list[Any]] = {
     "candidates": [[bad] for bad in NOT_WORKERS] + [["A#1"] * 17],
     "pools": [[bad] for bad in NOT_IDS] + [["p"] * 17],
     "busy": [[bad] for bad in NOT_TAGS],
+    "reason": ["a\nb", "a\x1b[2Jb", " a", "a\u2028b", "a\u202eb", "a\ud800", "x" * 501, "ä" * 251, None, 7, b"a"],
 }
 
 

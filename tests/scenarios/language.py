@@ -38,7 +38,7 @@ GRAMMAR = {
     "exit": "WORKER",
     "reap": "WORKER",
     "expire": "WORKER [beat=NUMBER]",
-    "depart": "WORKER TAG",
+    "depart": "WORKER TAG [reason=STRING]",
     "place": "LIVE [from NUMBER] [on WORKER...] [in WORD...] [because WORD] [at_boundary] [force] [op=WORD]"
     " [digital_id=WORD] [fingerprint=WORD] [room=WORD] [metadata=STRING] [config=STRING] [priority=NUMBER] [immovable]",
     "reserve": "LIVE from NUMBER on WORKER...",

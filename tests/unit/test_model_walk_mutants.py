@@ -63,7 +63,7 @@ def mutant_waiting_is_not_left(patch: pytest.MonkeyPatch) -> None:
 
 
 def mutant_poison_is_not_trimmed(patch: pytest.MonkeyPatch) -> None:
-    def drop_poison(s: Draft, live: str) -> None:
+    def drop_poison(s: Draft, live: str, reason: str) -> None:
         s.set_live(live, acked=s.lives[live].acked + 1, suspect=None)
 
     patch.setattr(placing, "drop_poison", drop_poison)

@@ -7,9 +7,10 @@ from pathlib import Path
 from dhsched.dispatch.events import KINDS
 from dhsched.ownership.limits import Limits
 from dhsched.settings import DispatchSettings
+from dhsched.worker.settings import WorkerSettings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operating.md").read_text()
-DEFAULTS = {each.name: each.default for kind in (DispatchSettings, Limits) for each in fields(kind)}
+DEFAULTS = {each.name: each.default for kind in (WorkerSettings, DispatchSettings, Limits) for each in fields(kind)}
 
 
 def test_the_page_lists_every_kind_of_event() -> None:

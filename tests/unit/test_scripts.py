@@ -191,9 +191,9 @@ def test_limits_are_all_there_with_their_values() -> None:
 
 
 def test_what_the_store_gives_is_what_the_script_asks_for() -> None:
-    values = encode("depart", {"worker": "A#1", "live": "t/L", "number": 3})
+    values = encode("depart", {"worker": "A#1", "live": "t/L", "number": 3, "reason": "returned"})
     bound = default_scripts()["depart"].bind(limit_values(Limits()), values)
-    assert bound == ["A#1", "t/L", 3, Limits().lease_ms, Limits().backoff_max_ms]
+    assert bound == ["A#1", "t/L", 3, "returned", Limits().lease_ms, Limits().backoff_max_ms]
 
 
 def test_a_list_of_ids_is_one_argument() -> None:

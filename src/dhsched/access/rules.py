@@ -84,6 +84,7 @@ RULES: dict[str, Rule] = {
     # Workers. A boot that has registered comes back with its boot token, and pulls with nothing else.
     "worker_link": Rule(frozenset({"workers:register"}), shown=frozenset({"token", "boot"})),
     "pull_link": Rule(shown=frozenset({"boot"})),
+    "say_blocked": Rule(shown=frozenset({"boot"})),
     # What every role serves.
     "healthz": PUBLIC,
     "readyz": PUBLIC,

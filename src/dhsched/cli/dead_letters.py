@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from dhsched.cli.remote import URL, Json, Url, client, show
+from dhsched.cli.tables import one_line
 from dhsched.errors import BadValue
 
 
@@ -37,3 +38,7 @@ def dead_letters(
         least=("boundary", "kind", "text"),
         cut="text",
     )
+    if not json:
+        for letter in document["items"]:
+            if letter.get("reason"):
+                typer.echo(one_line(f"{letter['id']} was given up after: {letter['reason']}"))

@@ -9,7 +9,7 @@ import typer
 
 from dhsched.cli.remote import URL, Json, Url, all_pages, client, parse_object, show
 from dhsched.cli.server import Refused
-from dhsched.cli.tables import clock, table, text, took
+from dhsched.cli.tables import clock, one_line, table, text, took
 from dhsched.errors import DhschedError
 
 app = typer.Typer(help="Lives: create, find, move, end.", no_args_is_help=True)
@@ -125,6 +125,10 @@ def history(live_id: LiveId, json: Json = False, url: Url = URL) -> None:
         for row in document["generations"]
     ]
     show(document, json, ("epoch", "worker", "cause", "why", "committed", *phases), rows)
+    if not json:
+        for row in rows:
+            if row.get("reason"):
+                typer.echo(one_line(f"epoch {row['epoch']} ended on {row['worker']}: {row['reason']}"))
 
 
 @app.command()

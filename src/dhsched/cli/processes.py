@@ -80,6 +80,9 @@ def worker(
     tls_ca: TlsCa = None,
     drain_s: Annotated[float | None, typer.Option(help="How long SIGTERM waits for its lives to move; 600.")] = None,
     teardown_s: Annotated[float | None, typer.Option(help="For a runtime to stop before it is cancelled; 10.")] = None,
+    blocked_max_s: Annotated[
+        float | None, typer.Option(help="How long a blocked event loop is spoken for; 10.")
+    ] = None,
     locks: Annotated[Path | None, typer.Option(help="Where device locks lie.")] = None,
     exec_env: Annotated[
         str | None, typer.Option(metavar="NAME,...", help="Variables for children of --exec; HF_* names several.")

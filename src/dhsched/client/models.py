@@ -72,7 +72,7 @@ class Live(msgspec.Struct, frozen=True):
 
 
 class HistoryRow(msgspec.Struct, frozen=True):
-    """One generation of a live; a time is 0 where it never happened."""
+    """One generation of a live; a time is 0 where it never happened. `reason` is how its runtime ended, untold to."""
 
     epoch: int
     worker: str
@@ -80,6 +80,7 @@ class HistoryRow(msgspec.Struct, frozen=True):
     committed_at_ms: int
     claimed_at_ms: int
     first_ack_at_ms: int
+    reason: str = ""
 
 
 class History(msgspec.Struct, frozen=True):

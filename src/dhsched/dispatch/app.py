@@ -12,6 +12,7 @@ from aiohttp import web
 from dhsched.access.ring import KeyRing, open_ring
 from dhsched.dispatch import worker_link
 from dhsched.dispatch.admin import Configuration, Workers
+from dhsched.dispatch.blocked import BlockedWorkers
 from dhsched.dispatch.context import DispatchContext, Metrics
 from dhsched.dispatch.cutover import Cutovers
 from dhsched.dispatch.drain_api import Drains
@@ -156,7 +157,7 @@ def endpoints(context: DispatchContext) -> list[Endpoint]:
     """The whole API, as it is served and as /openapi.json has it."""
     parts = (
         *(Lives(context), Moving(context), Explaining(context)),
-        *(Workers(context), Drains(context), Configuration(context), RebalanceView(context)),
+        *(Workers(context), BlockedWorkers(context), Drains(context), Configuration(context), RebalanceView(context)),
         *(Recoveries(context), EventFeed(context)),
         PublishTokens(context),
     )

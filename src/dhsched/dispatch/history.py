@@ -51,6 +51,7 @@ def phases(row: Row, source: str, event: Event | None = None, detect_ms: int | N
         wait_ms=row.committed_at - waited_since if isinstance(waited_since, int) else None,
         claim_ms=row.claimed_at - row.committed_at if row.claimed_at else None,
         first_ack_ms=row.first_ack_at - row.claimed_at if row.first_ack_at and row.claimed_at else None,
+        reason=row.reason,
     )
 
 

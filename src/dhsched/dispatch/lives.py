@@ -298,6 +298,11 @@ def summary(row: LiveRow) -> m.LiveSummary:
     )
 
 
+def crash_of(live: Live) -> m.CrashOut | None:
+    rows = (live.current, *reversed(live.history))
+    return next((m.CrashOut(row.epoch, row.worker, row.reason) for row in rows if row.reason), None)
+
+
 def live_out(live_id: str, live: Live) -> m.LiveOut:
     move, current = live.move, live.current
     return m.LiveOut(
@@ -328,4 +333,5 @@ def live_out(live_id: str, live: Live) -> m.LiveOut:
         tries=live.tries,
         waiting_for=list(live.waits),
         move=None if move is None else m.MoveOut(move.target, move.number, move.expires, move.hold),
+        crash=crash_of(live),
     )

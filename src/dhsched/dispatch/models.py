@@ -158,8 +158,16 @@ class MoveOut(msgspec.Struct, frozen=True):
     hold: int | Literal["next"] | None
 
 
+class CrashOut(msgspec.Struct, frozen=True):
+    """A generation whose runtime ended although it was not told to."""
+
+    epoch: int
+    worker: str
+    reason: str
+
+
 class LiveOut(msgspec.Struct, frozen=True):
-    """Everything about a live but its input."""
+    """Everything about a live but its input. `crash` is the latest one that its history still has."""
 
     live_id: str
     digital_id: str
@@ -188,6 +196,7 @@ class LiveOut(msgspec.Struct, frozen=True):
     tries: int
     waiting_for: list[str]
     move: MoveOut | None
+    crash: CrashOut | None = None
 
 
 class HistoryRow(msgspec.Struct, frozen=True):
@@ -195,7 +204,8 @@ class HistoryRow(msgspec.Struct, frozen=True):
 
     `source` is the Worker before. Phases are null where they did not happen or are not known any more: `detect_ms` the
     source's silence until it was called lost, `place_ms` from there to the commit, `wait_ms` of that in line for room,
-    `claim_ms` from the commit to the claim, `first_ack_ms` from the claim to the first ack.
+    `claim_ms` from the commit to the claim, `first_ack_ms` from the claim to the first ack. `reason` is what the Worker
+    said of how its runtime ended; empty where it goes on, was told to stop, or went with its Worker.
     """
 
     epoch: int
@@ -212,6 +222,7 @@ class HistoryRow(msgspec.Struct, frozen=True):
     wait_ms: int | None = None
     claim_ms: int | None = None
     first_ack_ms: int | None = None
+    reason: str = ""
 
 
 class History(msgspec.Struct, frozen=True):
@@ -236,12 +247,13 @@ class WhyOut(msgspec.Struct, frozen=True):
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """An item that was dropped as poison. `id` names it by its content."""
+    """An item that was dropped as poison. `id` names it by its content, `reason` says what the last one died of."""
 
     id: str
     kind: str
     boundary: bool
     text: str
+    reason: str = ""
 
 
 class DeadLetters(msgspec.Struct, frozen=True):
@@ -268,6 +280,21 @@ class PushedAgain(msgspec.Struct, frozen=True):
 
 class WorkerPath(Strict):
     worker: WorkerId
+
+
+class Blocked(Strict):
+    """The Worker's event loop has been blocked for so long, in this place; `tell` makes it an event."""
+
+    blocked_ms: Annotated[int, msgspec.Meta(ge=0, le=3_600_000)]
+    frame: Annotated[str, msgspec.Meta(max_length=4_096)] = ""
+    tell: bool = False
+
+
+class BlockedOut(msgspec.Struct, frozen=True):
+    """Whether it counted as the Worker's beat; not for one that is lost or gone."""
+
+    worker: str
+    counted: bool
 
 
 class WorkersQuery(Strict):

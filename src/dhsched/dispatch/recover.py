@@ -18,6 +18,7 @@ from dhsched.dispatch.blaming import blame
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.place import place_once
 from dhsched.ownership import outcomes as o
+from dhsched.ownership.items import read_dead_letter
 from dhsched.store.event_log import Value
 from dhsched.store.recovering import waiting_since_ms
 from dhsched.types import Generation
@@ -148,10 +149,16 @@ class Recovery:
 
     async def _say_poison(self, live: str, work: o.Recover, before: Before) -> None:
         reads = self._context.reads
-        dropped = int(await reads.link.call("HGET", reads.keys.of("live", live), "dropped_poison") or 0)
+        count, last = await asyncio.gather(
+            reads.link.call("HGET", reads.keys.of("live", live), "dropped_poison"),
+            reads.link.call("LINDEX", reads.keys.of("dead", live), -1),
+        )
+        dropped = int(count or 0)
         if dropped > before.poisoned:
-            items = dropped - before.poisoned
-            self._context.events.say("poison_dropped", live=live, worker=work.worker, items=items, dropped=dropped)
+            numbers: dict[str, Value] = {"items": dropped - before.poisoned, "dropped": dropped}
+            if last:
+                numbers["reason"] = read_dead_letter(last)[1]
+            self._context.events.say("poison_dropped", live=live, worker=work.worker, **numbers)
 
     def _unplaceable(self, live: str, work: o.Recover, why: str) -> None:
         if work.tries == 1:

@@ -102,7 +102,7 @@ class Explaining:
         """
         live_id, context = asked.path.live_id, self.context
         record, stored = await self._find(asked)
-        live, item = context.live(asked, live_id), items.read(stored)
+        live, item = context.live(asked, live_id), items.read(items.read_dead_letter(stored)[0])
         outcome = await settle(
             "push_again",
             lambda: context.store.append_input(
@@ -152,5 +152,6 @@ def letter_id(stored: bytes) -> str:
 
 
 def dead_letter(stored: bytes) -> m.DeadLetter:
-    item = items.read(stored)
-    return m.DeadLetter(letter_id(stored), item.kind, item.boundary, item.payload.decode(errors="replace"))
+    blob, reason = items.read_dead_letter(stored)
+    item = items.read(blob)
+    return m.DeadLetter(letter_id(stored), item.kind, item.boundary, item.payload.decode(errors="replace"), reason)

@@ -29,6 +29,7 @@ from dhsched.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
 from dhsched.store.controllers import list_controllers
 from dhsched.tokens import BadToken, Boot, Tokens
+from dhsched.types import clean_reason
 from dhsched.web import caller_of, upgrade
 from dhsched.web.problems import problem_from
 from dhsched.wire import (
@@ -244,8 +245,7 @@ class WorkerLink:
             case Report():
                 await self._report(self.boot, said)
             case Depart():
-                await self._context.store.depart(worker=self.boot.worker, live=said.live, number=said.number)
-                self.outbox.put(Departed(said.live, said.number))
+                await self._depart(self.boot, said)
             case Drain(deadline_s):
                 await ask_for_drain(self._context, self.boot.worker, deadline_s=deadline_s or None)
                 self.wake()
@@ -254,6 +254,17 @@ class WorkerLink:
                 if isinstance(outcome, o.WorkerSet):
                     self._context.events.say("worker_gone", worker=self.boot.worker, why="it said that it exits")
                 self._end(Gone())
+
+    async def _depart(self, boot: Boot, said: Depart) -> None:
+        reason = clean_reason(said.reason)
+        outcome = await self._context.store.depart(
+            worker=boot.worker, live=said.live, number=said.number, reason=reason
+        )
+        if reason and isinstance(outcome, o.Departed) and outcome.was != "departing":
+            self._context.events.say(
+                "live_crashed", live=said.live, worker=boot.worker, epoch=said.number, was=outcome.was, reason=reason
+            )
+        self.outbox.put(Departed(said.live, said.number))
 
     async def _register(self, said: Register) -> None:
         self._check_bounds(said)

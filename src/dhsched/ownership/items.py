@@ -4,6 +4,8 @@ The *sign*, one byte, says what the fence has to know without parsing: where a b
 The *mark*, 32 random bits as eight hexadecimal digits, is drawn anew for every attempt to append. Counts cannot tell
 two histories of a store apart that has forgotten its last second: both have an item 5. A number with its mark names one
 append, and every history that has this append has the same items before it.
+
+An item that is dropped as poison becomes a dead letter: a sign, the reason, and the item as it was.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ SIGNS: dict[tuple[Kind, bool], bytes] = {
     ("interrupt", True): b"I",
 }
 INTERRUPT_WITH_CONFIG = b"J"
+DEAD_LETTER = b"D"
 BOUNDARIES = frozenset(b"TCIJ")
 _KINDS: dict[int, Kind] = {ord("t"): "text", ord("c"): "config", ord("i"): "interrupt", ord("j"): "interrupt"}
 UNMARKED = b"0" * MARK_BYTES
@@ -75,3 +78,17 @@ def read(blob: bytes) -> Item:
         size, _, rest = payload.partition(b":")
         return Item(kind, rest[int(size) :], boundary, config=rest[: int(size)])
     return Item(kind, payload, boundary, config=payload if kind == "config" else None)
+
+
+def dead_letter(item: bytes, reason: str) -> bytes:
+    """The item as it lies among the dead letters, with what the last generation died of."""
+    said = reason.encode()
+    return DEAD_LETTER + str(len(said)).encode() + b":" + said + item
+
+
+def read_dead_letter(letter: bytes) -> tuple[bytes, str]:
+    """The item, and what the last generation died of; empty in a letter that was written without it."""
+    if letter[:1] != DEAD_LETTER:
+        return letter, ""
+    size, _, rest = letter[1:].partition(b":")
+    return rest[int(size) :], rest[: int(size)].decode()

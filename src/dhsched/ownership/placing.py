@@ -90,7 +90,7 @@ def place(
         if refused is not None:
             return s.done(), refused
         if blames(s, live, because) and poisoned(record, limits) and closes_with(record):
-            drop_poison(s, live)
+            drop_poison(s, live, died_of(s, live))
             finish(s, live)
             return s.done(), Ended()
     found = admit(s, live, record, because, candidates, pools)
@@ -228,6 +228,7 @@ def commit(s: Draft, live: str, winner: str, operation: str, because: Because) -
     record = s.lives[live]
     source, epoch, move = record.selected, record.epoch, record.move
     at_fault = blames(s, live, because)
+    reason = died_of(s, live)
     reserved = move is not None and move.target == winner
     s.clear_move(live, slot=not reserved)
     number = issued = next_number(s, record.issued)
@@ -244,12 +245,12 @@ def commit(s: Draft, live: str, winner: str, operation: str, because: Because) -
         vacant = s.slot(source, live, epoch) == "vacant"
         s.write_slot(source, live, epoch, None if vacant else "departing")
     if at_fault and record.released > record.acked:
-        blame_head(s, live)
+        blame_head(s, live, reason)
     s.leave_waiting(live)
     record = s.lives[live]
     starts = record.starts + (record.active is None)
     if at_fault and starts >= s.limits.poison_max:
-        fall_back(s, live)
+        fall_back(s, live, reason)
     s.set_live(
         live,
         epoch=number,
@@ -294,16 +295,21 @@ def closes_with(record: Live) -> bool:
     return record.state == "closing" and record.appended == record.acked + 1
 
 
-def blame_head(s: Draft, live: str) -> None:
+def died_of(s: Draft, live: str) -> str:
+    """What the current generation died of: in its Worker's words, else why it needs a new one."""
+    return s.lives[live].current.reason or needs(s, live) or ""
+
+
+def blame_head(s: Draft, live: str, reason: str) -> None:
     """A generation was lost with input in its hands: its first item is suspect, and dropped the third time."""
     record = s.lives[live]
     if poisoned(record, s.limits):
-        drop_poison(s, live)
+        drop_poison(s, live, reason)
         return
     s.set_live(live, suspect=(record.acked + 1, deaths(record) + 1))
 
 
-def drop_poison(s: Draft, live: str) -> None:
+def drop_poison(s: Draft, live: str, reason: str) -> None:
     record = s.lives[live]
     s.set_live(
         live,
@@ -312,11 +318,11 @@ def drop_poison(s: Draft, live: str) -> None:
         pending=record.pending[1:],
         dropped_poison=record.dropped_poison + 1,
         suspect=None,
-        dead=(*record.dead, record.pending[0])[-s.limits.dead_max :],
+        dead=(*record.dead, items.dead_letter(record.pending[0], reason))[-s.limits.dead_max :],
     )
 
 
-def fall_back(s: Draft, live: str) -> None:
+def fall_back(s: Draft, live: str, reason: str) -> None:
     """Generation after generation died before its first ack: the configuration that nobody has lived with goes.
 
     It is kept among the dead letters.
@@ -324,7 +330,7 @@ def fall_back(s: Draft, live: str) -> None:
     record = s.lives[live]
     if record.fallback is None:
         return
-    letter = items.stored("config", record.config, False)
+    letter = items.dead_letter(items.stored("config", record.config, False), reason)
     s.set_live(live, config=record.fallback, fallback=None, dead=(*record.dead, letter)[-s.limits.dead_max :])
 
 

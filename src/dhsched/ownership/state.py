@@ -40,7 +40,10 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One generation in a live's history. Times are the store's, 0 where it never happened."""
+    """One generation in a live's history. Times are the store's, 0 where it never happened.
+
+    `reason` is what its Worker said about the end of its runtime, empty where it said nothing.
+    """
 
     epoch: int
     worker: str
@@ -49,6 +52,7 @@ class Row:
     committed_at: int
     claimed_at: int = 0
     first_ack_at: int = 0
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,9 +224,9 @@ def expire_worker(state: State, now: int, limits: Limits, *, worker: str, beat: 
 
 
 def depart(
-    state: State, now: int, limits: Limits, *, worker: str, live: str, number: int
+    state: State, now: int, limits: Limits, *, worker: str, live: str, number: int, reason: str = ""
 ) -> tuple[State, DepartOutcome]:
-    """The Worker does not run `live@number`, and in this boot never will again."""
+    """The Worker does not run `live@number`, and in this boot never will again. `reason` is how that came."""
     s = Draft(state, now, limits)
     slot = s.slot(worker, live, number)
     if slot is None or slot == "vacant":
@@ -238,7 +238,7 @@ def depart(
         s.write_slot(worker, live, number, None)
     else:
         vacate(s, worker, live, number)
-        record = s.lives[live]
+        record = s.set_live(live, current=replace(s.lives[live].current, reason=reason))
         claimed_at = record.current.claimed_at
         if claimed_at and now - claimed_at >= limits.backoff_max_ms:
             record = s.set_live(live, starts=0)  # It lived for longer than it could be made to wait.

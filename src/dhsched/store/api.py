@@ -20,7 +20,18 @@ from dhsched.ownership.limits import Limits
 from dhsched.ownership.model import STEPS
 from dhsched.ownership.placing import Create
 from dhsched.ownership.workers import Verb
-from dhsched.types import BUSY_MAX, MARK_BYTES, PRIORITIES, Because, Kind, check_id, check_live, check_worker
+from dhsched.types import (
+    BUSY_MAX,
+    MARK_BYTES,
+    PRIORITIES,
+    REASON_BYTES_MAX,
+    Because,
+    Kind,
+    check_id,
+    check_live,
+    check_worker,
+    clean_reason,
+)
 
 NUMBER_MAX = 2**53 - 1
 """What a script's numbers hold exactly."""
@@ -79,8 +90,10 @@ class Store(ABC):
         check_worker(worker), check_number(beat, "beat")
         return cast(o.ExpireOutcome, await self._step("expire_worker", locals()))
 
-    async def depart(self, *, worker: str, live: str, number: int) -> o.DepartOutcome:
+    async def depart(self, *, worker: str, live: str, number: int, reason: str = "") -> o.DepartOutcome:
         check_worker(worker), check_live(live), check_number(number, "number")
+        if not isinstance(reason, str) or reason != clean_reason(reason):
+            raise BadValue(f"the reason must be one line of at most {REASON_BYTES_MAX} bytes of printable text")
         return cast(o.DepartOutcome, await self._step("depart", locals()))
 
     # -- generations

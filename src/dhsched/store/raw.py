@@ -140,7 +140,7 @@ def decode_live(live: str, f: Fields, of: Mapping[str, Mapping[str, Any]]) -> Li
         state=cast(LiveState, f["state"].decode()),
         current=decode_row(
             [f[name] for name in ("epoch", "selected", "cause", "operation", "committed_at")]
-            + [f.get("claimed_at", b"0"), f.get("first_ack_at", b"0")]
+            + [f.get("claimed_at", b"0"), f.get("first_ack_at", b"0"), data.get("reason", b"")]
         ),
         metadata=data.get("metadata", b""),
         config=data.get("config", b""),
@@ -152,7 +152,7 @@ def decode_live(live: str, f: Fields, of: Mapping[str, Mapping[str, Any]]) -> Li
         stalled=Cursors(*stalled) if stalled else None,
         suspect=(suspect[0], suspect[1]) if suspect else None,
         waits=tuple(f.get("waits", b"").decode().split()),
-        history=tuple(decode_row(row.split()) for row in of.get("history", {}).get(live, b"").splitlines()),
+        history=tuple(decode_row(row.split(b" ", 7)) for row in of.get("history", {}).get(live, b"").splitlines()),
         producers=frozen({p: (int(v[0]), int(v[1]), int(v[2])) for p, v in producers.items()}),
         recent=frozen({r: int(at) for r, at in scores(of.get("recent", {}).get(live, [])).items()}),
         dead=tuple(of.get("dead", {}).get(live, [])),
@@ -168,7 +168,7 @@ def decode_move(f: Fields) -> Move | None:
 
 
 def decode_row(row: list[bytes]) -> Row:
-    epoch, worker, cause, operation, committed, claimed, first_ack = row
+    epoch, worker, cause, operation, committed, claimed, first_ack, *reason = row
     return Row(
         int(epoch),
         worker.decode(),
@@ -177,4 +177,5 @@ def decode_row(row: list[bytes]) -> Row:
         int(committed),
         int(claimed),
         int(first_ack),
+        b"".join(reason).decode(),
     )

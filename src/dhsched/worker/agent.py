@@ -19,6 +19,7 @@ from dhsched.ownership import agent as rules
 from dhsched.ownership.agent import Agent
 from dhsched.types import Generation, SlotState, slot_tag, split_tag
 from dhsched.worker.pulling import Over, PullClient
+from dhsched.worker.reasons import CANCELLED, RETURNED, reason_of
 from dhsched.worker.session import Session
 
 log = structlog.get_logger(__name__)
@@ -43,7 +44,7 @@ class RunningSession:
 
 
 class SessionAgent:
-    """The runtimes of one boot. `say_depart(live, number)` tells Dispatch; `say_prepared()` makes it report."""
+    """The runtimes of one boot. `say_depart(live, number, reason)` tells Dispatch; `say_prepared()` makes it report."""
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class SessionAgent:
         worker: str,
         capacity: int,
         pulls: PullClient,
-        say_depart: Callable[[str, int], None],
+        say_depart: Callable[[str, int, str], None],
         say_prepared: Callable[[], None] | None = None,
         teardown_s: float = TEARDOWN_S,
     ) -> None:
@@ -66,6 +67,7 @@ class SessionAgent:
         self._teardown_s = teardown_s
         self._running: dict[str, RunningSession] = {}
         self._departs: dict[str, float] = {}  # When each was last said.
+        self._reasons: dict[str, str] = {}  # How runtimes ended that were not told to.
         self._stopping_all = False
         self._empty = asyncio.Event()
         self._empty.set()
@@ -76,6 +78,7 @@ class SessionAgent:
     def take_table(self, *, term: int, rev: int, table: Mapping[str, SlotState]) -> None:
         self.rules = rules.take_table(self.rules, term=term, rev=rev, table=table)
         self._departs = {tag: at for tag, at in self._departs.items() if tag in self.rules.table}
+        self._reasons = {tag: reason for tag, reason in self._reasons.items() if tag in self.rules.table}
         self.act_soon()
 
     def over(self, session: Session) -> None:
@@ -166,7 +169,7 @@ class SessionAgent:
         self._departs[tag] = now
         # Said means never started again, even from a table that is already here.
         self.rules = rules.departed(self.rules, tag)
-        self._say_depart(*split_tag(tag))
+        self._say_depart(*split_tag(tag), self._reasons.get(tag, ""))
 
     async def _run(self, tag: str, running: RunningSession) -> None:
         """One runtime from its beginning to its end. Whatever it raises ends here and nowhere else."""
@@ -177,14 +180,18 @@ class SessionAgent:
             await self._runtime(session)
             if not session.stopping.is_set():
                 log.warning("runtime returned although its live goes on; the live is placed anew", slot=tag)
+                self._reasons[tag] = RETURNED
         except Over:
             pass
         except asyncio.CancelledError:
             if running.cancel_timer is None:
+                self._reasons[tag] = CANCELLED
                 raise
-        except Exception:
+        except Exception as error:
             self.crashes += 1
             log.exception("runtime crashed; its live is placed anew, the others go on", slot=tag)
+            if not session.stopping.is_set():
+                self._reasons[tag] = reason_of(error)
         finally:
             self._ended(tag, running)
 

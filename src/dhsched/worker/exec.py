@@ -5,7 +5,7 @@ To the child: {"open": {"live", "worker", "epoch", "digital_id", "room", "metada
 another generation went on after the child was prepared, {"interrupt": {"seq"}} the moment one arrives (its input
 follows in order), {"close": {}} when it has to go. From the child: {"ack": 7} for everything up to item 7, or
 {"ack": 7, "state": ...} to save its state with it, any JSON value; {"extend": 30} to ask for time. Other lines are
-logged.
+logged. What it says on its standard error goes to ours, and if it fails, the end of that is the reason that is given.
 
 The child leads a process group. When its session ends, or when it ends itself, the whole group is killed. It dies with
 the agent even when that is killed: on Linux the kernel kills the child, and everywhere the keeper (keeper.py) kills the
@@ -33,6 +33,7 @@ import structlog
 
 from dhsched.errors import BadSetting, DhschedError
 from dhsched.worker.child_env import child_environment
+from dhsched.worker.reasons import ending_of
 from dhsched.worker.runtime import Runtime
 from dhsched.worker.session import Item, Session
 from dhsched.worker.values import UNREADABLE
@@ -42,6 +43,8 @@ log = structlog.get_logger(__name__)
 LINE_BYTES_MAX = 256 * 1024
 CLOSE_S = 5.0  # From `close` to a kill.
 LAST_WORDS_S = 1.0  # To read what a child said before it ended.
+WORDS_BYTES_KEPT = 4_096  # Of its standard error.
+STDERR = 2
 KEEPER = Path(__file__).with_name("keeper.py")
 KEEPER_S = 5.0  # For the keeper to follow us.
 PR_SET_PDEATHSIG = 1
@@ -109,6 +112,7 @@ def exec_runtime(command: str, lock_fd: int = -1, named: str = "") -> Iterator[R
                 *words,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
                 limit=LINE_BYTES_MAX,
                 env=child_environment(os.environ, named),
                 pass_fds=() if lock_fd < 0 else (lock_fd,),
@@ -155,6 +159,7 @@ class ChildSession:
         self._session = session
         self._child = child
         self._command = words[0]
+        self._words = b""  # The end of what the child said on its standard error.
         self._out: dict[int, Item] = {}  # Handed to the child and not acked by it; no more than the pull's credit.
 
     async def run(self) -> None:
@@ -162,6 +167,7 @@ class ChildSession:
         self._tell("open", self._opening())
         session.on_interrupt = lambda: self._tell("interrupt", {"seq": session.accepted})
         reading = asyncio.create_task(self._read())
+        relaying = asyncio.create_task(self._relay())
         feeding = asyncio.create_task(self._feed())
         # The child's end is not the end of its output: something that it started may hold that open.
         ending = asyncio.create_task(self._child.wait())
@@ -169,13 +175,13 @@ class ChildSession:
             await asyncio.wait((reading, feeding, ending), return_when=asyncio.FIRST_COMPLETED)
         finally:
             session.on_interrupt = None
-            await self._end(reading, feeding)
+            await self._end(reading, relaying, feeding)
             ending.cancel()
         for task in (feeding, reading):
             if not task.cancelled():
                 task.result()
         if not session.stopping.is_set():
-            raise ChildFailed(f"{self._command} of {session.live} ended with status {self._child.returncode}")
+            raise ChildFailed(ending_of(self._command, self._child.returncode, self._words))
 
     def _opening(self) -> dict[str, Any]:
         session = self._session
@@ -220,6 +226,14 @@ class ChildSession:
                 continue
             self._hear(said)
 
+    async def _relay(self) -> None:
+        """Its standard error to ours. The end of it is kept: should the child fail, it says why."""
+        assert self._child.stderr is not None
+        while words := await self._child.stderr.read(LINE_BYTES_MAX):
+            self._words = (self._words + words)[-WORDS_BYTES_KEPT:]
+            with contextlib.suppress(OSError):
+                os.write(STDERR, words)
+
     def _hear(self, said: dict[str, Any]) -> None:
         seconds, upto, state = said.get("extend"), said.get("ack"), said.get("state")
         if isinstance(seconds, int | float):
@@ -236,7 +250,9 @@ class ChildSession:
         if not self._child.stdin.is_closing():
             self._child.stdin.write(msgspec.json.encode({what: fields}) + b"\n")
 
-    async def _end(self, reading: asyncio.Task[None], feeding: asyncio.Task[None]) -> None:
+    async def _end(
+        self, reading: asyncio.Task[None], relaying: asyncio.Task[None], feeding: asyncio.Task[None]
+    ) -> None:
         """Ask the child to go, then make it and all that it started. Acks on its way out still count."""
         feeding.cancel()
         self._tell("close", {})
@@ -253,6 +269,6 @@ class ChildSession:
                 os.killpg(self._child.pid, signal.SIGKILL)
             await self._child.wait()
             # Nobody of the group is left to write: what was said comes to its end.
-            await asyncio.wait((reading,), timeout=LAST_WORDS_S)
-            reading.cancel()
-            await asyncio.gather(reading, feeding, return_exceptions=True)
+            await asyncio.wait((reading, relaying), timeout=LAST_WORDS_S)
+            reading.cancel(), relaying.cancel()
+            await asyncio.gather(reading, relaying, feeding, return_exceptions=True)

@@ -94,6 +94,7 @@ class DispatchLink:
         self._http = http
         self._minters = {url: Minter(http, url, key) for url in urls}
         self._urls = [*urls]
+        self._at = 0  # Which of them we are linked to, or try.
         self._boot = boot
         self._listener = listener
         self._outbox: Outbox | None = None
@@ -107,15 +108,20 @@ class DispatchLink:
 
     # -- for the agent
 
-    def depart(self, live: str, number: int) -> None:
+    def depart(self, live: str, number: int, reason: str = "") -> None:
         if self._outbox is not None:
-            self._outbox.put(Depart(live, number))
+            self._outbox.put(Depart(live, number, reason))
 
     def drain(self, deadline_s: float = 0.0) -> None:
         """Ask to be drained, now and on every new connection; by the deadline, where one is given."""
         self._drain_by = asyncio.get_running_loop().time() + (deadline_s or float("inf"))
         if self._outbox is not None and self._boot.worker:
             self._ask_for_drain(self._outbox, self._drain_by)
+
+    @property
+    def urls(self) -> list[str]:
+        """The replicas, the one that we are linked to first."""
+        return self._urls[self._at :] + self._urls[: self._at]
 
     @property
     def silent_s(self) -> float:
@@ -153,7 +159,8 @@ class DispatchLink:
     async def run(self) -> None:
         boot = self._boot
         for attempt in count():
-            url = self._urls[attempt % len(self._urls)]
+            self._at = attempt % len(self._urls)
+            url = self._urls[self._at]
             served = await self._connect(url)
             if boot.gone.is_set() or boot.exited.is_set():
                 return
@@ -235,7 +242,7 @@ class DispatchLink:
         outbox.put(Drain(0.0 if left_s == float("inf") else min(max(left_s, 0.001), DRAIN_MAX_S)))
 
     async def _report_every_second(self, socket: aiohttp.ClientWebSocketResponse) -> None:
-        """On the loop that runs the sessions: a Worker whose loop is blocked must look dead."""
+        """On the loop that runs the sessions: one that stays blocked must look dead (watchdog.py has the rest)."""
         loop = asyncio.get_running_loop()
         connected_at = loop.time()
         while True:

@@ -34,6 +34,7 @@ from dhsched.worker.pulling import PullClient, dial_with
 from dhsched.worker.runtime import Runtime
 from dhsched.worker.session import Session
 from dhsched.worker.settings import WorkerSettings
+from dhsched.worker.watchdog import Speaker, Watchdog, watching
 
 log = structlog.get_logger(__name__)
 
@@ -86,11 +87,14 @@ async def run_until_signalled(settings: WorkerSettings, runtime: Runtime | Exec)
     loop = asyncio.get_running_loop()
     for each in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(each, asked_to_leave)
-    await run_worker(settings, runtime, leave)
+    with watching(settings.blocked_max_s, client_tls(settings.tls_ca)) as watchdog:
+        await run_worker(settings, runtime, leave, watchdog)
 
 
-async def run_worker(settings: WorkerSettings, runtime: Runtime | Exec, leave: asyncio.Event) -> None:
-    """Be a Worker until `leave` is set and it is empty, or `drain_s` later."""
+async def run_worker(
+    settings: WorkerSettings, runtime: Runtime | Exec, leave: asyncio.Event, watchdog: Watchdog | None = None
+) -> None:
+    """Be a Worker until `leave` is set and it is empty, or `drain_s` later. `watchdog` speaks for a blocked loop."""
     name = settings.name or socket.gethostname().replace(" ", "-")[:64]
     settings = replace(settings, name=name, device=settings.device or name)
     with (
@@ -101,7 +105,10 @@ async def run_worker(settings: WorkerSettings, runtime: Runtime | Exec, leave: a
         connector = aiohttp.TCPConnector(limit=0, ssl=client_tls(settings.tls_ca))
         async with aiohttp.ClientSession(connector=connector) as http:
             while not leave.is_set():
-                await OneBoot(settings, run_one, lock, http).run(leave)
+                boot = OneBoot(settings, run_one, lock, http)
+                if watchdog is not None:
+                    watchdog.speaker = boot.speaker
+                await boot.run(leave)
 
 
 def runtime_for(runtime: Runtime | Exec, settings: WorkerSettings, lock: DeviceLock) -> AbstractContextManager[Runtime]:
@@ -153,6 +160,11 @@ class OneBoot:
                 task.cancel()
             await asyncio.gather(linked, leaving, return_exceptions=True)
             await self._pulls.close()
+
+    def speaker(self) -> Speaker | None:
+        """For whom a watchdog speaks. It asks from its own thread: everything here is only read, and never waits."""
+        boot = self._boot
+        return Speaker(boot.worker, boot.token, self._link.urls) if boot.token else None
 
     async def _drain(self, linked: asyncio.Task[None]) -> None:
         """Ask for it, and wait until everything has moved away or `drain_s` is over."""

@@ -36,6 +36,7 @@ class WorkerSettings:
     tls_ca: str = TLS_CA
     drain_s: float = bounded(600, 0, 86_400, "How long SIGTERM waits for its lives to move.")
     teardown_s: float = bounded(TEARDOWN_S, 0.1, 600, "For a runtime to stop before it is cancelled.")
+    blocked_max_s: float = bounded(10, 0, 600, "How long a blocked event loop is spoken for; then it is lost.")
     lock_folder: Path | None = free(None, "Where device locks lie; a folder of this user's.", flag="locks")  # noqa: RUF009
     exec_env: str = free("", "Variables that --exec children are given beside the usual ones; * stands for anything.")
     log_level: str = one_of("info", ("debug", "info", "warning", "error"), "What is logged.")

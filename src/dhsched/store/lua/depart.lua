@@ -2,10 +2,10 @@
 --
 -- USES     clock now agenda waiting worker slot live vacate
 -- KEYS     cell
--- ARGV     worker_id, live, num, lease_ms, backoff_max_ms
+-- ARGV     worker_id, live, num, reason, lease_ms, backoff_max_ms
 -- RETURNS  DEPARTED was
 --          NOTHING
-local worker_id, live, num, lease_ms, backoff_max_ms = unpack(ARGV)
+local worker_id, live, num, reason, lease_ms, backoff_max_ms = unpack(ARGV)
 
 local was = slot_of(worker_id, live, num)
 if not was or was == 'vacant' then
@@ -18,6 +18,9 @@ elseif was == 'reserved' then
   write_slot(worker_id, live, num, nil)
 else
   local class, starts, moving, claimed_at = vacate(worker_id, live, num)
+  if reason ~= '' then
+    call('HSET', prefix .. 'data:' .. live, 'reason', reason) -- Too long for the record, which must stay compact.
+  end
   if claimed_at and now - claimed_at >= number(backoff_max_ms) then
     starts = 0 -- It lived for longer than it could be made to wait.
     call('HDEL', prefix .. 'live:' .. live, 'starts')

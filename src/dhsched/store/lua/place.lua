@@ -33,6 +33,7 @@ if r then
   released, acked = number(r.released or 0), number(r.acked or 0)
 end
 local why, deaths = nil, 0
+local reason = r and call('HGET', prefix .. 'data:' .. live, 'reason')
 if r and r.suspect then
   local head, n = string.match(r.suspect, '(%d+) (%d+)')
   deaths = number(head) == acked + 1 and number(n) or 0
@@ -45,10 +46,15 @@ local function poisoned()
   return released > acked and deaths + 1 >= number(poison_max)
 end
 
+local function bury(item)
+  local died_of = reason or why
+  call('RPUSH', prefix .. 'dead:' .. live, 'D' .. #died_of .. ':' .. died_of .. item)
+  call('LTRIM', prefix .. 'dead:' .. live, -dead_max, -1)
+end
+
 local function drop_poison()
   local item = call('LPOP', prefix .. 'input:' .. live)
-  call('RPUSH', prefix .. 'dead:' .. live, item)
-  call('LTRIM', prefix .. 'dead:' .. live, -dead_max, -1)
+  bury(item)
   acked = acked + 1
   r.acked, r.suspect = acked, nil
   call('HSET', key, 'acked', acked, 'acked_mark', string.sub(item, 2, 9), 'suspect', '')
@@ -222,7 +228,10 @@ else
     history = string.gsub(history, '^[^\n]*\n', '')
   end
   call('SET', prefix .. 'history:' .. live, history .. table.concat({ was, source, r.cause, r.operation, r.committed_at,
-    r.claimed_at or 0, r.first_ack_at or 0 }, ' ') .. '\n')
+    r.claimed_at or 0, r.first_ack_at or 0, reason or nil }, ' ') .. '\n')
+  if reason then
+    call('HDEL', prefix .. 'data:' .. live, 'reason')
+  end
   call('HDEL', key, 'note', 'stalled', 'tries', 'claimed_at', 'forgot')
   call('HSET', key, 'active', '', 'pull_no', 0, 'controller', '', 'first_ack_at', '')
   if released ~= acked then
@@ -234,10 +243,9 @@ else
   end
   if blames() and starts >= number(poison_max) and r.fallback then
     -- Generation after generation died before its first ack: the configuration that nobody has lived with goes.
-    local data, dead = prefix .. 'data:' .. live, prefix .. 'dead:' .. live
+    local data = prefix .. 'data:' .. live
     local config = call('HMGET', data, 'config', 'fallback')
-    call('RPUSH', dead, 'c00000000' .. (config[1] or ''))
-    call('LTRIM', dead, -dead_max, -1)
+    bury('c00000000' .. (config[1] or ''))
     call('HSET', data, 'config', config[2])
     call('HDEL', data, 'fallback')
     call('HSET', key, 'fallback', '')

@@ -1,0 +1,240 @@
+"""The watchdog: notices that a runtime blocks the event loop, says where, and keeps the Worker's beat for a while.
+
+Reports run on the loop that runs the runtimes. A runtime that calls blocking code stops them, and the Worker would be
+called lost although its item will be done in a moment. So a thread of its own looks whether the loop still turns. After
+`LOG_S` it logs the stack that blocks; from then on it speaks for the Worker over HTTP, once a second, for
+`blocked_max_s` at most. Then it is silent: a loop that is blocked for ever must look dead, because nothing on this
+Worker moves.
+
+What to do is decided by `decide`, which is pure. A process that was frozen is not a loop that is blocked: of time in
+which the thread itself did not run, it knows nothing. Code that holds the interpreter's lock stops this thread as well;
+such a Worker is lost after `worker_ttl_s` like one that is frozen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import ssl
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from types import FrameType
+from urllib.parse import quote, urlsplit
+
+import structlog
+
+from dhsched.wire import REPORT_S
+from dhsched.worker.reasons import place_of
+
+log = structlog.get_logger(__name__)
+
+TICK_S = 0.1  # Between two turns of the loop that are counted, and between two looks at the count.
+LOG_S = 0.5  # A loop that has not turned for this long is blocked.
+TELL_S = 1.0  # From here on it is worth an event.
+GAP_S = 1.0  # Between two looks; past it the thread itself stood still.
+POST_S = 1.0  # For a replica to take a beat, at each step of the call.
+RETRY_S = 0.25  # From a beat that a replica did not take to the next one, at another replica.
+STOP_S = 0.5  # For the thread to end.
+STACK_MAX = 16  # Frames of the stack in the log, the innermost of them.
+FRAMES_MAX = 4  # Of them in the event, the innermost first.
+UNAUTHORIZED = (401, 403)
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What has been seen so far. Times are of the monotonic clock."""
+
+    turns: int = -1
+    since: float = 0.0
+    """When the loop was last seen to turn."""
+    looked_at: float = float("-inf")
+    logged: bool = False
+    beat_at: float = float("-inf")
+    told: bool = False
+    silent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """Say on which line the loop is blocked."""
+
+    blocked_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """Tell Dispatch that the Worker is there; `tell` if it is to become an event."""
+
+    blocked_s: float
+    tell: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FallSilent:
+    """Blocked for too long: from here on nothing is said."""
+
+    blocked_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """The loop turns again."""
+
+    blocked_s: float
+
+
+Action = Log | Beat | FallSilent | Over
+
+
+def decide(watch: Watch, *, now: float, turns: int, blocked_max_s: float) -> tuple[Watch, list[Action]]:
+    """Take one look at how often the loop has turned; what is to be done now?"""
+    blocked_s = now - watch.since
+    if turns != watch.turns or now - watch.looked_at > GAP_S:
+        over: list[Action] = [Over(blocked_s)] if watch.logged else []
+        return Watch(turns=turns, since=now, looked_at=now), over
+    watch = replace(watch, looked_at=now)
+    if blocked_s < LOG_S:
+        return watch, []
+    actions: list[Action] = [] if watch.logged else [Log(blocked_s)]
+    watch = replace(watch, logged=True)
+    if blocked_s > blocked_max_s:
+        return replace(watch, silent=True), actions if watch.silent else [*actions, FallSilent(blocked_s)]
+    if now - watch.beat_at >= REPORT_S:
+        watch = replace(watch, beat_at=now)
+        actions.append(Beat(blocked_s, tell=blocked_s >= TELL_S and not watch.told))
+    return watch, actions
+
+
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """For whom the watchdog speaks, and to whom: the replica that the Worker is linked to comes first."""
+
+    worker: str
+    token: str
+    urls: Sequence[str]
+
+
+class Watchdog:
+    """The thread, and what it knows of the loop. `speaker` is asked for each beat; None says nothing."""
+
+    def __init__(self, blocked_max_s: float, tls: ssl.SSLContext) -> None:
+        self.speaker: Callable[[], Speaker | None] = lambda: None
+        self._blocked_max_s = blocked_max_s
+        self._tls = tls
+        self._turns = 0
+        self._loop = asyncio.get_running_loop()
+        self._watched = threading.get_ident()
+        self._timer: asyncio.TimerHandle | None = None
+        self._failed = 0  # Beats in a row that no replica took: the next one goes to another.
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+
+    def start(self) -> None:
+        self._turn()
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._thread.join(STOP_S)
+
+    def _turn(self) -> None:
+        """On the loop: it turns."""
+        self._turns += 1
+        self._timer = self._loop.call_later(TICK_S, self._turn)
+
+    # -- in the thread
+
+    def _run(self) -> None:
+        watch = Watch()
+        while not self._stopped.wait(TICK_S):
+            watch, actions = decide(watch, now=time.monotonic(), turns=self._turns, blocked_max_s=self._blocked_max_s)
+            for action in actions:
+                watch = self._act(action, watch)
+            if actions:
+                # What we did took time, and we were not frozen in it.
+                watch = replace(watch, looked_at=time.monotonic())
+
+    def _act(self, action: Action, watch: Watch) -> Watch:
+        frame = sys._current_frames().get(self._watched)
+        match action:
+            case Log(blocked_s):
+                log.warning(
+                    "a runtime blocks the event loop: every live on this Worker stands still",
+                    blocked_s=round(blocked_s, 1),
+                    frame=places(frame),
+                    stack="".join(traceback.format_stack(frame, STACK_MAX)) if frame is not None else "",
+                )
+            case Beat(blocked_s, tell):
+                if self._beat(blocked_s, places(frame), tell):
+                    return replace(watch, told=watch.told or tell)
+                return replace(watch, beat_at=time.monotonic() - REPORT_S + RETRY_S)
+            case FallSilent(blocked_s):
+                log.error("the event loop is still blocked: this Worker is silent now", blocked_s=round(blocked_s, 1))
+            case Over(blocked_s):
+                log.warning("the event loop turns again", blocked_s=round(blocked_s, 1))
+        return watch
+
+    def _beat(self, blocked_s: float, frame: str, tell: bool) -> bool:
+        """Whether that is settled: a replica took it, or none will."""
+        speaker = self.speaker()
+        if speaker is None or not speaker.urls:
+            return True
+        url = speaker.urls[self._failed % len(speaker.urls)]
+        try:
+            status = post(
+                f"{url.rstrip('/')}/v1/workers/{quote(speaker.worker)}/blocked",
+                {"blocked_ms": int(blocked_s * 1000), "frame": frame, "tell": tell},
+                token=speaker.token,
+                tls=self._tls,
+            )
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            status = 0
+            log.warning("no replica was told that the loop is blocked", replica=url, why=str(error))
+        settled = 200 <= status < 300 or status in UNAUTHORIZED
+        self._failed = 0 if settled else self._failed + 1
+        return settled
+
+
+@contextmanager
+def watching(blocked_max_s: float, tls: ssl.SSLContext) -> Iterator[Watchdog]:
+    """A watchdog over the running loop, until the block is left."""
+    watchdog = Watchdog(blocked_max_s, tls)
+    watchdog.start()
+    try:
+        yield watchdog
+    finally:
+        watchdog.stop()
+
+
+def places(frame: FrameType | None) -> str:
+    """`model.py:41 generate, my_runtime.py:12 speak`: where a thread is, the innermost frame first."""
+    found: list[str] = []
+    while frame is not None and len(found) < FRAMES_MAX:
+        found.append(place_of(frame, frame.f_lineno))
+        frame = frame.f_back
+    return ", ".join(found)
+
+
+def post(url: str, body: dict[str, object], *, token: str, tls: ssl.SSLContext) -> int:
+    """One POST without an event loop; the status of the answer."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    connection = (
+        http.client.HTTPSConnection(host, parts.port, timeout=POST_S, context=tls)
+        if parts.scheme == "https"
+        else http.client.HTTPConnection(host, parts.port, timeout=POST_S)
+    )
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    try:
+        connection.request("POST", parts.path, body=json.dumps(body), headers=headers)
+        return connection.getresponse().status
+    finally:
+        connection.close()
