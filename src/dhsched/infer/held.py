@@ -90,6 +90,7 @@ class Holder:
     def __init__(self, store: RedisStore, credit: int, controller: str) -> None:
         self.stale_releases = 0
         self.stale_acks = 0
+        self.never_issued = 0  # Pulls with a number that the store never gave out.
         self.released = 0
         self._store = store
         self._credit = credit

@@ -92,7 +92,7 @@ local function append(live, kind, item, producer, n, request)
       end
     end
   end
-  local mark = from and n .. ' ' .. seq .. ' ' .. (known and string.match(known, '%d+$') or now)
+  local mark = from and whole(n) .. ' ' .. whole(seq) .. ' ' .. (known and string.match(known, '%d+$') or whole(now))
 
   if kind == 'interrupt' then
     -- Everything before it that is not acked is dropped, released or not; the interrupt is next.

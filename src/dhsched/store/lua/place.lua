@@ -213,7 +213,7 @@ else
     if poisoned() then
       drop_poison()
     else
-      call('HSET', key, 'suspect', (acked + 1) .. ' ' .. (deaths + 1))
+      call('HSET', key, 'suspect', whole(acked + 1) .. ' ' .. whole(deaths + 1))
     end
   end
   leave_waiting(live, r)
