@@ -159,8 +159,10 @@ local function reply(...)
 end
 
 if not winner then
-  if because == 'recover' then
+  if because == 'recover' and pools ~= '' then
     join_waiting(live, r, pools)
+  elseif because == 'recover' and candidates == '' then
+    leave_waiting(live, r) -- Nobody may take it as things are configured: it must not keep others out.
   end
   return reply(whys.STARTING and 'STARTING' or whys.WAITING and 'WAITING' or 'FULL', now)
 end
