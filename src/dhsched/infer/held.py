@@ -173,6 +173,9 @@ class Holder:
 
     def ack_soon(self, held: Held, n: int, saved: bytes | None) -> None:
         """Only the latest ack of a live is kept: it includes those before it."""
+        if n > held.after:
+            self._ahead(held, n, held.after)
+            return
         held.ack_n = max(held.ack_n, n)
         if saved is not None:
             held.ack_saved = saved
@@ -331,7 +334,8 @@ class Holder:
         asked = []
         for held in rows:
             asked.append(Ack(held.live, held.peer.worker, held.epoch, held.ack_n, held.ack_saved))
-            held.ack_due, held.ack_saved = False, None
+            # What was sent is forgotten: one that the store refuses must not stand for those that come later.
+            held.ack_due, held.ack_n, held.ack_saved = False, 0, None
         self._send_acks(rows, asked)
 
     def _send_acks(self, rows: list[Held], asked: list[Ack]) -> None:
@@ -351,8 +355,8 @@ class Holder:
             self._loop.call_later(RETRY_S, self._ack_again, rows, asked)
             self._flush_soon()
             return
-        for held, outcome in zip(rows, outcomes, strict=True):
-            self._acked(held, outcome)
+        for held, ack, outcome in zip(rows, asked, outcomes, strict=True):
+            self._acked(held, ack.n, outcome)
         self._flush_soon()
 
     def _ack_again(self, rows: list[Held], asked: list[Ack]) -> None:
@@ -361,7 +365,7 @@ class Holder:
                 held.ack_saved = ack.saved
             self.ack_soon(held, ack.n, None)
 
-    def _acked(self, held: Held, outcome: o.AckOutcome) -> None:
+    def _acked(self, held: Held, n: int, outcome: o.AckOutcome) -> None:
         match outcome:
             case o.Acked(acked, ended):
                 held.acked = max(held.acked, acked)
@@ -370,16 +374,20 @@ class Holder:
                 elif held.more:
                     self.release_soon(held)
             case o.Ahead(released):
-                detail = (
-                    f"{held.live} acked {held.ack_n}, but only items up to {released} are released to generation "
-                    f"{held.epoch} ({held.peer.worker}); pull again"
-                )
-                held.peer.outbox.put(Problem("AHEAD", detail, held.live, held.epoch))
+                self._ahead(held, n, released)
             case o.Ended():
                 self._over(held, ended=True)
             case o.Stale():
                 self.stale_acks += 1
                 self._over(held, ended=False)
+
+    def _ahead(self, held: Held, n: int, released: int) -> None:
+        """An ack of what was never handed out is answered, and has no effect."""
+        detail = (
+            f"{held.live} acked {n}, but only items up to {released} are released to generation {held.epoch} "
+            f"({held.peer.worker}); pull again"
+        )
+        held.peer.outbox.put(Problem("AHEAD", detail, held.live, held.epoch))
 
     # -- hints that were lost
 

@@ -154,6 +154,7 @@ class ChildSession:
         self._session = session
         self._child = child
         self._command = words[0]
+        self._handed = 0  # The last item that the child was told.
         self._out: dict[int, Item] = {}  # Handed to the child and not acked by it; no more than the pull's credit.
 
     async def run(self) -> None:
@@ -202,6 +203,7 @@ class ChildSession:
             if item.kind == "interrupt":
                 self._out.clear()
             self._out[item.seq] = item
+            self._handed = item.seq
             fields: dict[str, Any] = {"seq": item.seq, "kind": item.kind, "text": item.text, "boundary": item.boundary}
             if item.config is not None:
                 fields["config"] = item.config
@@ -226,9 +228,21 @@ class ChildSession:
         if "state" in said:
             # A text lies in the store as it is, so that it needs no mark.
             self._session.state = state.encode() if isinstance(state, str) and state else state
-        if isinstance(upto, int):
+        if upto is not None:
+            self._check_ack(upto)
             for seq in [seq for seq in self._out if seq <= upto]:
                 self._session.ack(self._out.pop(seq))
+
+    def _check_ack(self, upto: object) -> None:
+        """A child that acks what it never had is wrong about what it consumed: it fails, and its live goes on anew."""
+        if not isinstance(upto, int) or isinstance(upto, bool):
+            raise ChildFailed(
+                f"{self._command} of {self._session.live} acked {upto!r}; an ack is the number of an item"
+            )
+        if upto > self._handed:
+            raise ChildFailed(
+                f"{self._command} of {self._session.live} acked item {upto}, but was handed items up to {self._handed}"
+            )
 
     def _tell(self, what: str, fields: dict[str, Any]) -> None:
         assert self._child.stdin is not None

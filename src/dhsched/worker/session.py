@@ -153,10 +153,14 @@ class Session:
             yield item
 
     def ack(self, item: Item | None = None) -> None:
-        """`item` is consumed; without one, everything handed out so far. Acks in any order fold into one cursor."""
+        """`item` is consumed; without one, everything handed out so far. Acks in any order fold into one cursor.
+        BadValue: it was never handed out."""
         acked = self._acked
         if item is None:
             acked = self._handed
+        elif item.seq > self._handed:
+            last = f"the last one was {self._handed}"
+            raise BadValue(f"item {item.seq} of {self.live} was never handed out; {last}")
         elif acked < item.seq <= self._handed:
             done = self._done = self._done or set()
             done.add(item.seq)
