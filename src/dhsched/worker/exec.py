@@ -160,7 +160,7 @@ class ChildSession:
     async def run(self) -> None:
         session = self._session
         self._tell("open", self._opening())
-        session.on_interrupt = lambda: self._tell("interrupt", {"seq": session.accepted})
+        session.on_interrupt = self._interrupted
         reading = asyncio.create_task(self._read())
         feeding = asyncio.create_task(self._feed())
         # The child's end is not the end of its output: something that it started may hold that open.
@@ -210,6 +210,11 @@ class ChildSession:
             self._tell("input", fields)
             await self._child.stdin.drain()
 
+    def _interrupted(self) -> None:
+        """Said at once; the child may ack it before it is handed it as input."""
+        self._handed = self._session.accepted
+        self._tell("interrupt", {"seq": self._handed})
+
     async def _read(self) -> None:
         """What the child says, until it closes its output."""
         assert self._child.stdout is not None
@@ -235,14 +240,11 @@ class ChildSession:
 
     def _check_ack(self, upto: object) -> None:
         """A child that acks what it never had is wrong about what it consumed: it fails, and its live goes on anew."""
+        who = f"{self._command} of {self._session.live}"
         if not isinstance(upto, int) or isinstance(upto, bool):
-            raise ChildFailed(
-                f"{self._command} of {self._session.live} acked {upto!r}; an ack is the number of an item"
-            )
+            raise ChildFailed(f"{who} acked {upto!r}; an ack is the number of an item")
         if upto > self._handed:
-            raise ChildFailed(
-                f"{self._command} of {self._session.live} acked item {upto}, but was handed items up to {self._handed}"
-            )
+            raise ChildFailed(f"{who} acked item {upto}, but was handed items up to {self._handed}")
 
     def _tell(self, what: str, fields: dict[str, Any]) -> None:
         assert self._child.stdin is not None
