@@ -223,6 +223,12 @@ PlaceNowhere(l) ==
   /\ store' = [store EXCEPT !.lives[l].waits = TRUE]
   /\ UNCHANGED <<agents, released, bad, trouble, admitted>>
 
+\* Nobody was named, because no Worker may take the live as things are configured: it waits nowhere.
+PlaceForNobody(l) ==
+  /\ Has("waits") /\ Needs(store, l)
+  /\ store' = LeaveWaiting(store, l)
+  /\ UNCHANGED <<agents, released, bad, trouble, admitted>>
+
 \* A place that answers MOOT on the way: the live waits no more.
 PlaceMoot(l) ==
   /\ Has("waits") /\ store.lives[l].st = "open" /\ ~Needs(store, l)
@@ -528,7 +534,7 @@ Next ==
             \/ \E p \in 1..MaxPull + 1 : Release(l, w, e, p)
             \/ Depart(w, l, e)
             \/ Agent(w, l, e)
-       \/ PlaceNowhere(l) \/ PlaceMoot(l)
+       \/ PlaceNowhere(l) \/ PlaceForNobody(l) \/ PlaceMoot(l)
        \/ Hold(l) \/ Cancel(l) \/ End(l) \/ Sweep(l)
        \/ \E expired, ripe \in BOOLEAN : Look(l, expired, ripe)
   \/ \E w \in Workers :

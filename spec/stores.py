@@ -225,6 +225,8 @@ class Stores:
                 wishes = [wish for wish in wishes if record.move and wish[1]["candidates"] == (record.move.target,)]
             else:
                 wishes.append(("in the Pool", {"pools": (POOL,)}))
+            if because == "recover":
+                wishes.append(("for nobody", {}))
             for where, wish in wishes:
                 label = f"place {live} from {record.epoch} {where}, {because}"
                 common: Arguments = {"live": live, "operation": "new", "because": because, "expected": record.epoch}

@@ -15,6 +15,9 @@ from typing import Any, Literal
 from dhsched.errors import BadId, BadValue
 
 ID_BYTES_MAX = 64
+NUMBER_MAX = 2**50
+"""The largest number of anything: generations, terms, revisions, items, boots. A script counts in floating point, which
+is exact up to 2^53, and may add to a number before it compares. A larger one is refused wherever one comes in."""
 _ID = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,63}\Z")
 
 SlotState = Literal["reserved", "starting", "running", "vacant", "departing"]
@@ -96,7 +99,7 @@ def check_worker(value: object) -> str:
     if not isinstance(value, str):
         raise BadId(f"worker must be a string, not {type(value).__name__}")
     name, hash_, number = value.rpartition("#")
-    if not hash_ or not number.isascii() or not number.isdigit() or len(number) > 15:
+    if not hash_ or not number.isascii() or not number.isdigit() or len(number) > 16 or int(number) > NUMBER_MAX:
         raise BadId(f"worker {value[:80]!r} is not a WorkerID; it looks like name#7 and comes from register_worker")
     check_id(name, "worker name")
     return value

@@ -22,7 +22,7 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from dhsched.errors import BadValue
-from dhsched.types import BUSY_MAX, MARK_BYTES, Mode, SlotState
+from dhsched.types import BUSY_MAX, MARK_BYTES, NUMBER_MAX, Mode, SlotState
 
 FRAME_BYTES_MAX = 4 * 1024 * 1024
 """The limit of a frame on the receiving side; a sender starts a new one at a quarter of it."""
@@ -36,7 +36,7 @@ HEARTBEAT_S = 2.0  # A silent peer is asked this often whether it is there: how 
 SILENCE_MAX_S = 1.0  # A report that is not answered for this long: the Worker tries another replica.
 REPORT_S = 1.0
 
-Number = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
+Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
 Name = Annotated[str, msgspec.Meta(max_length=64)]
 LiveName = Annotated[str, msgspec.Meta(max_length=129)]
 Tag = Annotated[str, msgspec.Meta(max_length=146)]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import asdict, fields, replace
 from random import Random
 from typing import Any
 
 from dhsched.ownership import invariants
 from dhsched.ownership.model import STEPS
 from dhsched.ownership.outcomes import Items
-from dhsched.ownership.state import EMPTY, State
+from dhsched.ownership.state import EMPTY, Cell, State
 from dhsched.store.memory import MemoryStore
 from tests.conformance.operations import LIMITS, Operation, draw
 from tests.conformance.real import StoreSubject
@@ -19,11 +19,23 @@ class Mismatch(AssertionError):
     """The store did not do what the model did."""
 
 
-async def run(r: Random, subject: StoreSubject, *, steps: int, reached: set[tuple[str, str]] | None = None) -> None:
-    """`steps` random operations on all three; raises Mismatch at the first difference."""
+async def run(
+    r: Random,
+    subject: StoreSubject,
+    *,
+    steps: int,
+    reached: set[tuple[str, str]] | None = None,
+    cell: Cell | None = None,
+) -> None:
+    """`steps` random operations on all three, from an empty cell, or from one whose numbers have come as far as `cell`;
+    raises Mismatch at the first difference."""
     await subject.reset()
     memory = MemoryStore(limits=LIMITS, clock=lambda: subject.now)
     state, sent, releases = EMPTY, list[Operation](), invariants.Releases()
+    if cell is not None:
+        state = memory.state = replace(EMPTY, cell=cell)
+        fields_of = [word for name, value in asdict(cell).items() for word in (name, value)]
+        await subject.store.link.call("HSET", subject.store.keys.cell, *fields_of)
     for _ in range(steps):
         await subject.wait(r.choice([0, 0, 0, 1, 3, 12]))
         if r.random() < 0.02:

@@ -231,7 +231,8 @@ def look(r: Random, s: State) -> dict[str, Any]:
 
 
 def new_term(r: Random, s: State) -> dict[str, Any]:
-    return {"term": r.choice([s.cell.term, s.cell.term, 1]), "seen_term": s.cell.term + r.randrange(2)}
+    term = s.cell.term
+    return {"term": r.choice([term, term, max(1, term - 1)]), "seen_term": term + r.randrange(2)}
 
 
 Maker = Callable[[Random, State], dict[str, Any]]

@@ -121,6 +121,44 @@ async def where(f: Fleet, live: str) -> Any:
     return await f.get(f"/v1/lives/{live}")
 
 
+async def test_lives_that_never_had_input_move_without_waiting_for_any_timer(tmp_path: Path) -> None:
+    """Claimed, still starting on their source, or slow to be prepared: none is forced, and no look has to wake it."""
+    at_once = {"fast": False}
+
+    async def silent(session: Session) -> None:
+        if not at_once["fast"]:
+            await asyncio.sleep(0.5)
+        async for _ in session.inputs():
+            raise AssertionError("nothing was pushed")
+
+    async with fleet(tmp_path, dispatch=2, infer=2, with_loops=True, replica=QUICK) as f:
+        lives = [f"l{n}" for n in range(6)]
+        at_once["fast"] = True
+        a, _ = await source_and_target(f, silent, lives[:3])
+        await until_so(lambda: all_active(f, lives[:3]), bool, "their claims")
+        at_once["fast"] = False
+        for live in lives[3:]:
+            await f.create(live)  # Half of them, or all, are on b: what is on a is still starting.
+        await drain(f, a, boundary_wait_s=100)
+        await until_done(f, a)
+        await until_so(lambda: all_active(f, lives), bool, "every claim")
+        assert {(await where(f, live))["worker"].partition("#")[0] for live in lives} == {"b"}
+        assert moves(f, "planned") >= 3 and moves(f, "forced") == 0
+        assert looks(f, "Wake") == 0, "no timer had to help"
+        await settled(f)
+
+
+async def all_active(f: Fleet, lives: list[str]) -> bool:
+    return all([(await where(f, live))["active"] for live in lives])
+
+
+def looks(f: Fleet, outcome: str) -> float:
+    return sum(
+        replica.service.registry.get_sample_value("dhsched_looks_total", {"outcome": outcome}) or 0
+        for replica in f.replicas
+    )
+
+
 async def test_what_finds_no_boundary_is_forced_and_counted_apart(tmp_path: Path) -> None:
     async def hang(session: Session, one: Consumed) -> None:
         if one.worker.startswith("a#"):

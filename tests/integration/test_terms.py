@@ -18,11 +18,14 @@ from dhsched.dispatch.loops import running
 from dhsched.dispatch.reconcile import Reconciliation
 from dhsched.dispatch.recover import Recovery
 from dhsched.store.address import Address
+from dhsched.tokens import Boot
 from tests.integration.fleet import Record, fleet, until
 from tests.integration.keyed import keyed
+from tests.integration.pullers import puller
 from tests.integration.serving import Api, serving
 
 LIVES = ("a", "b", "c")
+MADE_UP_PULLS = 8
 MADE_UP = 10**6
 
 
@@ -166,3 +169,28 @@ async def test_workers_words_begin_one_term_and_then_none_for_a_while(server: Ad
         assert len(found) == 1, found
         assert "w1#1" in found[0]["numbers"]["why"] and "w2#2" in found[0]["numbers"]["why"]
         assert await term_of(api.context) == found[0]["numbers"]["term"]
+
+
+async def test_a_pull_of_a_number_that_was_never_issued_is_stale_and_restarts_nobody(tmp_path: Path) -> None:
+    """An Infer-Controller begins no term: it has one voice's word, and Dispatch weighs those."""
+    record = Record()
+    async with fleet(tmp_path, with_loops=True) as f:
+        await f.start_worker(record, "w1")
+        for live in LIVES:
+            await f.create(live)
+        await until(lambda: len(record.opened) == len(LIVES), "every runtime")
+        store = f.controllers[0].context.store
+        forger = await store.register_worker(name="x", boot="b9", pool="other", capacity=1)
+        token = f.controllers[0].pulls.tokens.issue(Boot(forger.worker, "b9", "x", "other", 1))
+        made_up = [wire.Pull("default/a", MADE_UP + n, 0) for n in range(MADE_UP_PULLS)]
+        async with puller(f.http, f.infer[0], token, *made_up) as heard:
+            assert isinstance(await heard.get(), wire.Welcome)
+            answers = [await heard.get() for _ in made_up]
+        assert {type(each) for each in answers} == {wire.Stale}
+        assert await term_of(f.replicas[0]) == 1
+        async with f.http.get(f"{f.infer[0]}/metrics") as response:
+            assert f"dhsched_pulls_never_issued {MADE_UP_PULLS}.0" in await response.text()
+        for live in LIVES:
+            await f.push(live, "after")
+        await until(lambda: all(record.texts(live) == ["after"] for live in LIVES), "an item of each")
+        assert len(record.opened) == len(LIVES), "no runtime was restarted"

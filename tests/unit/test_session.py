@@ -73,6 +73,16 @@ async def test_acks_in_any_order_fold_into_one_cursor(session: Session, port: Fa
     assert port.acks == [(3, None), (4, None)]
 
 
+async def test_an_item_that_was_never_handed_out_cannot_be_acked(session: Session, port: FakePort) -> None:
+    session.begins_after(0, b"", b"")
+    session.accept(text(1))
+    inputs = session.inputs(auto_ack=False)
+    await anext(inputs)
+    with pytest.raises(BadValue, match="item 9 of t/a was never handed out; the last one was 1"):
+        session.ack(text(9))
+    assert port.acks == []
+
+
 async def test_only_the_next_item_or_an_interrupt_is_accepted(session: Session) -> None:
     session.begins_after(2, b"", b"")
     assert not session.accept(text(2)) and not session.accept(text(4))

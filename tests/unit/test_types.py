@@ -111,7 +111,7 @@ def test_a_live_is_its_tenant_and_its_id() -> None:
     assert check_live("t/L") == "t/L"
 
 
-@pytest.mark.parametrize("value", ["A#1", "gpu-7.rack~2#999999999999999"])
+@pytest.mark.parametrize("value", ["A#1", f"gpu-7.rack~2#{2**50}"])
 def test_a_worker_id_is_a_name_and_the_number_of_a_boot(value: str) -> None:
     assert check_worker(value) == value
 
@@ -127,7 +127,7 @@ def test_a_worker_id_is_a_name_and_the_number_of_a_boot(value: str) -> None:
         ("A#٣", "worker 'A#٣' is not a WorkerID"),
         ("A#²", "worker 'A#²' is not a WorkerID"),
         ("A#1\n", r"worker 'A#1\n' is not a WorkerID"),
-        ("A#" + "1" * 16, "is not a WorkerID"),
+        (f"A#{2**50 + 1}", "is not a WorkerID"),
         ("A" * 10_000, "is not a WorkerID"),
         ("#1", "worker name is empty"),
         ("A B#1", "worker name contains ' '"),
@@ -159,7 +159,7 @@ def test_whatever_passes_has_no_character_that_a_key_or_a_tag_is_built_with(valu
 
 
 @settings(derandomize=True)
-@given(st.text(st.sampled_from("aZ09_~-"), min_size=1, max_size=64), st.integers(0, 2**53))
+@given(st.text(st.sampled_from("aZ09_~-"), min_size=1, max_size=64), st.integers(0, 2**50))
 def test_a_tag_names_its_live_and_number(live_id: str, number: int) -> None:
     live = live_key("t", live_id)
     assert split_tag(slot_tag(live, number)) == (live, number)

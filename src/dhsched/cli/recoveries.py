@@ -9,7 +9,10 @@ import typer
 from dhsched.cli.remote import URL, Json, Url, all_pages, show
 from dhsched.cli.tables import moment
 
-COLUMNS = ("live_id", "why", "source", "epoch", "since", "tries", "next_look", "waiting_since", "waiting_for")
+COLUMNS = (
+    *("live_id", "why", "unplaceable", "source", "epoch", "since", "tries", "next_look"),
+    *("waiting_since", "waiting_for"),
+)
 
 
 def recoveries(

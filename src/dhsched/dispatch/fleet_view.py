@@ -27,6 +27,7 @@ from dhsched.placement import (
     Refreshed,
     Snapshot,
     WorkerRow,
+    unplaceable,
     view_for,
 )
 from dhsched.settings import DispatchSettings
@@ -125,6 +126,13 @@ class Fleet:
         if digital_id not in self._requests and await self._reads.config_rev() != self._config_rev:
             await self.read_config()
         return self._requests.get(digital_id)  # Only now: another request may have read it meanwhile.
+
+    async def unplaceable(self, digital_id: str) -> str:
+        """Why no Worker may take a live of this DigitalID, as things are configured; empty where some may."""
+        request = await self.request(digital_id)
+        if request is None:
+            return f"its DigitalID {digital_id} is gone, and with it its Pools"
+        return unplaceable(self.view, request)
 
     def free_slots(self) -> int:
         """Slots that the view believes to be free."""

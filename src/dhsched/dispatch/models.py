@@ -7,14 +7,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from dhsched.placement import Explanation
-from dhsched.types import PRIORITIES, LiveState
+from dhsched.types import NUMBER_MAX, PRIORITIES, LiveState
 from dhsched.web import Flag, Id, WorkerId
 
 AVOID_MAX = 64
 PAGE_DEFAULT = 100
 PAGE_MAX = 1_000
 
-Epoch = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
+Epoch = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
 Json = Annotated[dict[str, Any], msgspec.Meta(description="Any JSON object; stored as it is, for the runtime.")]
 Optional = msgspec.UnsetType
 UNSET = msgspec.UNSET

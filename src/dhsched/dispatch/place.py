@@ -103,6 +103,7 @@ async def place_once(
     choice = choose_candidates(context, request)
     candidates = [worker for worker in choice.candidates if worker != leave]
     if also and also not in candidates:
+        del candidates[context.store.limits.candidates_max - 1 :]
         candidates.append(also)
     sent_rev = context.fleet.view.rev
     outcome = await settle(

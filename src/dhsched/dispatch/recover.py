@@ -15,7 +15,7 @@ from msgspec import structs
 
 from dhsched.dispatch.blame import Trouble
 from dhsched.dispatch.blaming import blame
-from dhsched.dispatch.context import DispatchContext
+from dhsched.dispatch.context import DispatchContext, settle
 from dhsched.dispatch.place import place_once
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import read_dead_letter
@@ -66,14 +66,14 @@ class Recovery:
             if isinstance(outcome, o.Recover):
                 await self.recover(live, outcome)
 
-    async def recover(self, live: str, work: o.Recover) -> o.PlaceOutcome | None:
+    async def recover(self, live: str, work: o.Recover) -> o.PlaceOutcome:
         """Move one live off a Worker that cannot help, or back onto it where only its runtime is gone."""
         context = self._context
-        request = await context.fleet.request(work.digital_id)
-        if request is None:
-            self._unplaceable(live, work, f"its DigitalID {work.digital_id} is gone, and with it its Pools")
-            return None
         before = await self._before(live, work)
+        why = await context.fleet.unplaceable(work.digital_id)
+        request = await context.fleet.request(work.digital_id)
+        if why or request is None:
+            return await self._unplaceable(live, work, before, why)
         here_first = work.why in HERE_FIRST
         trouble = BLAMES.get(work.why)
         if trouble is not None and work.tries == 1:
@@ -99,8 +99,7 @@ class Recovery:
                 also=work.worker,
             )
         except Problem as problem:
-            self._unplaceable(live, work, problem.detail)
-            return None
+            return await self._unplaceable(live, work, before, problem.detail)
         match attempt.outcome:
             case o.Committed(generation=generation, again=False):
                 self._say_recovered(live, work, generation, operation, before)
@@ -112,6 +111,23 @@ class Recovery:
         if before.suspect and isinstance(attempt.outcome, o.Committed | o.Ended):
             await self._say_poison(live, work, before)
         return attempt.outcome
+
+    async def _unplaceable(self, live: str, work: o.Recover, before: Before, why: str) -> o.PlaceOutcome:
+        """No Worker may take it, as things are configured. It stays on the agenda, but in no line, where it would keep
+        others out: nobody is named, and the store takes it out of those it was in."""
+        context = self._context
+        operation = context.operation()
+        outcome = await settle(
+            "recover",
+            lambda: context.store.place(live=live, operation=operation, because="recover", expected=work.epoch),
+            until=context.until(),
+        )
+        context.metrics.count_place("recover", type(outcome).__name__)
+        if isinstance(outcome, o.Full) and (work.tries == 1 or before.waited_in):
+            context.events.say("live_unplaceable", live=live, worker=work.worker, why=why)
+        if before.suspect and isinstance(outcome, o.Ended):
+            await self._say_poison(live, work, before)
+        return outcome
 
     # -- what is said of it
 
@@ -159,7 +175,3 @@ class Recovery:
             if last:
                 numbers["reason"] = read_dead_letter(last)[1]
             self._context.events.say("poison_dropped", live=live, worker=work.worker, **numbers)
-
-    def _unplaceable(self, live: str, work: o.Recover, why: str) -> None:
-        if work.tries == 1:
-            self._context.events.say("live_unplaceable", live=live, worker=work.worker, why=why)

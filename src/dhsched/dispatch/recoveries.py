@@ -37,7 +37,8 @@ class RecoveryOut(msgspec.Struct, frozen=True):
     """A live that must be placed anew. Times are the store's, in milliseconds, 0 where unknown.
 
     `why` is lost, gone, vacant (its runtime ended), stalled, floor (the store lost history), or `well again` when it
-    only waits to be looked at once more. `source` is the Worker that it is to leave.
+    only waits to be looked at once more. `source` is the Worker that it is to leave. `unplaceable` says why no Worker
+    may take it as things are configured: until that is changed it waits in no line. It is empty where some may.
     """
 
     tenant: str
@@ -52,6 +53,7 @@ class RecoveryOut(msgspec.Struct, frozen=True):
     next_look_at_ms: int
     waiting_since_ms: int
     waiting_for: list[LineOut]
+    unplaceable: str
 
 
 class RecoveryList(msgspec.Struct, frozen=True):
@@ -92,7 +94,7 @@ class Recoveries:
         for _ in range(SCAN_MAX // SCAN_STEP):
             names = await reads.all_names(after, SCAN_STEP)
             for row in await recovering(reads, names, workers=workers, floor=floor):
-                found.append(recovery_out(row))
+                found.append(recovery_out(row, await self.context.fleet.unplaceable(row.digital_id)))
                 if len(found) == query.limit:
                     more = row.live != names[-1] or len(names) == SCAN_STEP
                     return RecoveryList(found, waiting, row.live if more else None)
@@ -108,7 +110,7 @@ class Recoveries:
         return {pool: int(count) for pool, count in zip(pools, counts, strict=True) if count}
 
 
-def recovery_out(row: Recovering) -> RecoveryOut:
+def recovery_out(row: Recovering, unplaceable: str) -> RecoveryOut:
     tenant, _, live_id = row.live.partition("/")
     return RecoveryOut(
         tenant=tenant,
@@ -123,4 +125,5 @@ def recovery_out(row: Recovering) -> RecoveryOut:
         next_look_at_ms=row.next_look_ms,
         waiting_since_ms=row.waiting_since_ms,
         waiting_for=[LineOut(line.pool, line.place, line.of) for line in row.lines],
+        unplaceable=unplaceable,
     )

@@ -64,12 +64,13 @@ class Metrics(Collector):
         )
 
     def watch(self, holder: Holder) -> None:
-        """Figures that are read when they are asked for. The two refusals are the fence at work."""
+        """Figures that are read when they are asked for. The refusals are the fence at work."""
         for name, help_text, read in (
             ("dhsched_pulls_held", "Pulls that this controller serves.", lambda: len(holder)),
             ("dhsched_items_released", "Items passed on to Workers.", lambda: holder.released),
             ("dhsched_stale_releases", "Releases that the fence refused.", lambda: holder.stale_releases),
             ("dhsched_stale_acks", "Acks that the fence refused.", lambda: holder.stale_acks),
+            ("dhsched_pulls_never_issued", "Pulls with a number never issued.", lambda: holder.never_issued),
         ):
             Gauge(name, help_text, registry=self._registry).set_function(read)
 

@@ -93,6 +93,7 @@ class Holder:
     def __init__(self, store: RedisStore, credit: int, controller: str) -> None:
         self.stale_releases = 0
         self.stale_acks = 0
+        self.never_issued = 0  # Pulls with a number that the store never gave out.
         self.released = 0
         self._store = store
         self._credit = credit
@@ -175,6 +176,9 @@ class Holder:
 
     def ack_soon(self, held: Held, n: int, mark: bytes, saved: bytes | None) -> None:
         """Only the latest ack of a live is kept: it includes those before it."""
+        if n > held.after:
+            self._ahead(held, n, held.after)
+            return
         if n >= held.ack_n:
             held.ack_n, held.ack_mark = n, mark
         if saved is not None:
@@ -334,7 +338,8 @@ class Holder:
         asked = []
         for held in rows:
             asked.append(Ack(held.live, held.peer.worker, held.epoch, held.ack_n, held.ack_saved, held.ack_mark))
-            held.ack_due, held.ack_saved = False, None
+            # What was sent is forgotten: one that the store refuses must not stand for those that come later.
+            held.ack_due, held.ack_n, held.ack_saved = False, 0, None
         self._send_acks(rows, asked)
 
     def _send_acks(self, rows: list[Held], asked: list[Ack]) -> None:
@@ -354,8 +359,8 @@ class Holder:
             self._loop.call_later(RETRY_S, self._ack_again, rows, asked)
             self._flush_soon()
             return
-        for held, outcome in zip(rows, outcomes, strict=True):
-            self._acked(held, outcome)
+        for held, ack, outcome in zip(rows, asked, outcomes, strict=True):
+            self._acked(held, ack.n, outcome)
         self._flush_soon()
 
     def _ack_again(self, rows: list[Held], asked: list[Ack]) -> None:
@@ -364,7 +369,7 @@ class Holder:
                 held.ack_saved = ack.saved
             self.ack_soon(held, ack.n, ack.mark, None)
 
-    def _acked(self, held: Held, outcome: o.AckOutcome) -> None:
+    def _acked(self, held: Held, n: int, outcome: o.AckOutcome) -> None:
         match outcome:
             case o.Acked(acked, ended):
                 held.acked = max(held.acked, acked)
@@ -373,16 +378,20 @@ class Holder:
                 elif held.more:
                     self.release_soon(held)
             case o.Ahead(released):
-                detail = (
-                    f"{held.live} acked {held.ack_n}, but only items up to {released} are released to generation "
-                    f"{held.epoch} ({held.peer.worker}); pull again"
-                )
-                held.peer.outbox.put(Problem("AHEAD", detail, held.live, held.epoch))
+                self._ahead(held, n, released)
             case o.Ended():
                 self._over(held, ended=True)
             case o.Stale():
                 self.stale_acks += 1
                 self._over(held, ended=False)
+
+    def _ahead(self, held: Held, n: int, released: int) -> None:
+        """An ack of what was never handed out is answered, and has no effect."""
+        detail = (
+            f"{held.live} acked {n}, but only items up to {released} are released to generation {held.epoch} "
+            f"({held.peer.worker}); pull again"
+        )
+        held.peer.outbox.put(Problem("AHEAD", detail, held.live, held.epoch))
 
     # -- hints that were lost
 

@@ -183,9 +183,8 @@ class PullPeer:
         self._may_ask.release()
 
     async def _pull(self, said: Pull) -> None:
-        store = self._pulls.store
         try:
-            outcome = await store.pull(
+            outcome = await self._pulls.store.pull(
                 live=said.live,
                 worker=self.worker,
                 epoch=said.epoch,
@@ -193,10 +192,6 @@ class PullPeer:
                 mark=said.mark,
                 controller=self._pulls.controller,
             )
-            if isinstance(outcome, o.RolledBack):
-                # The Worker holds a number that the store never issued: that proves lost history (docs/protocol.md).
-                log.error("the store has lost history: beginning a new term", live=said.live, epoch=said.epoch)
-                await store.new_term(term=outcome.term, seen_term=outcome.term)
         except DhschedError as error:
             self.outbox.put(problem_of(error, said.live, said.epoch))
             return
@@ -214,7 +209,13 @@ class PullPeer:
                     self._pulls.holder.take(Held(self, said.live, said.epoch, outcome.pull_no, *after))
             case o.Ended():
                 self.outbox.put(Ended(said.live, said.epoch))
-            case o.Stale() | o.RolledBack():
+            case o.Stale():
+                self.outbox.put(Stale(said.live, said.epoch))
+            case o.RolledBack():
+                # The store never issued this number: it has lost history, or the Worker made it up. One word proves
+                # nothing, and no term begins here (docs/protocol.md); what was lost shows in reports, to Dispatch.
+                self._pulls.holder.never_issued += 1
+                log.warning("a pull with a number that was never issued", live=said.live, worker=self.worker)
                 self.outbox.put(Stale(said.live, said.epoch))
 
     async def _open(self, said: Open) -> None:

@@ -34,7 +34,7 @@ from dhsched.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import unmarked
 from dhsched.store.redis import Append
-from dhsched.types import Kind, check_id
+from dhsched.types import NUMBER_MAX, Kind, check_id
 from dhsched.web import Id, Problem, caller_of, problem_from, upgrade
 from dhsched.web.sockets import ServedSocket
 from dhsched.wire import PUSH_FRAME_BYTES_MAX, PUSHES_MAX, TURN_MESSAGES
@@ -51,7 +51,7 @@ class Push(msgspec.Struct, forbid_unknown_fields=True):
     """One message; see the module."""
 
     live: Id | msgspec.UnsetType = UNSET
-    n: Annotated[int, msgspec.Meta(ge=1, le=2**53 - 1)] = 0
+    n: Annotated[int, msgspec.Meta(ge=1, le=NUMBER_MAX)] = 0
     text: Annotated[str, msgspec.Meta(max_length=65_536)] = ""
     kind: Kind = "text"
     boundary: bool = False

@@ -7,7 +7,7 @@ is this file once more, in the store's own language.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -160,10 +160,8 @@ class Draft:
         self._write(self.agenda, self.lives[live].priority, live, None)
 
     def join_waiting(self, live: str, pools: tuple[str, ...]) -> None:
-        """The live waits for room in these Pools; it keeps the place in line that it has."""
+        """The live waits for room in these Pools and in no other; it keeps the place in line that it has."""
         record = self.lives[live]
-        if not pools:
-            return
         since = [score for pool in record.waits if (score := self.waiting.get(pool, {}).get(live)) is not None]
         score = since[0] if since else float(record.priority * WAITING_CLASS + self.now)
         for pool in record.waits:
@@ -171,13 +169,19 @@ class Draft:
         for pool in pools:
             self._write(self.waiting, pool, live, score)
         self.set_live(live, waits=pools)
+        self._pass_on(pool for pool in record.waits if pool not in pools)
 
     def leave_waiting(self, live: str) -> None:
-        """The live waits no more. Room that is there, and that it was woken for, is for the next one."""
+        """The live waits no more."""
         pools = self.lives[live].waits
         self.set_live(live, waits=())
         for pool in pools:
             self._write(self.waiting, pool, live, None)
+        self._pass_on(pools)
+
+    def _pass_on(self, left: Iterable[str]) -> None:
+        """A live waits in these Pools no more. Room that is there, and that it was woken for, is for the next one."""
+        for pool in left:
             if self.room.get(pool):
                 self.wake_waiting(pool, 1)
 

@@ -95,8 +95,10 @@ def place(
             return s.done(), Ended()
     found = admit(s, live, record, because, candidates, pools)
     if not isinstance(found, Admitted):
-        if because == "recover":
+        if because == "recover" and pools:
             s.join_waiting(live, tuple(pools))
+        elif because == "recover" and not candidates:
+            s.leave_waiting(live)  # Nobody may take it as things are configured: it must not keep others out.
         return s.done(), found
     winner = found.worker
     if create is not None:

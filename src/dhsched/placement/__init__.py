@@ -9,7 +9,7 @@ One replica's round:
     explain(choice, view=view)                          only for who asks
 """
 
-from dhsched.placement.choose import choose
+from dhsched.placement.choose import choose, unplaceable
 from dhsched.placement.explain import Explanation, Refusal, Won, explain
 from dhsched.placement.policies import DEFAULT_POLICY, POLICIES, Policy, view_for
 from dhsched.placement.pools import DigitalID, Pool, PoolEntry
@@ -37,5 +37,6 @@ __all__ = [
     "choose",
     "explain",
     "request_for",
+    "unplaceable",
     "view_for",
 ]

@@ -4,7 +4,7 @@ from random import Random
 
 from dhsched.placement.index import WorkerView
 from dhsched.placement.policies import DEFAULT_POLICY, Policy
-from dhsched.placement.pools import RankedPool, order_pools
+from dhsched.placement.pools import ExcludedPool, RankedPool, order_pools
 from dhsched.placement.request import Choice, NoEligiblePool, PlacementRequest, Why, WorkerScore
 from dhsched.placement.view import FleetView, Weighing
 
@@ -18,8 +18,7 @@ def choose(
     """
     pools, excluded = order_pools(view.pools, request.pools, request.required_labels)
     if not pools:
-        reason = "; ".join(f"{pool} {why}" for pool, why in excluded) or "it lists no Pool"
-        return NoEligiblePool(f"DigitalID {request.digital_id} has no eligible Pool: {reason}", tuple(excluded))
+        return _nobody(request, excluded)
     count = request.candidates_max or pools[0].view.pool.candidates_max
     if request.avoid or request.last is not None or request.first is not None:
         workers = _rank_in_asked_order(view, request, policy, pools, count, rng)
@@ -43,6 +42,17 @@ def choose(
     if workers and view.weighing is Weighing.SELECTION:
         view.selected(workers[0].worker)  # The one policy whose very choice counts, and the one change made here.
     return choice
+
+
+def unplaceable(view: FleetView, request: PlacementRequest) -> str:
+    """Why no Worker may take such a live, as things are configured, full or not; empty where some may."""
+    pools, excluded = order_pools(view.pools, request.pools, request.required_labels)
+    return "" if pools else _nobody(request, excluded).reason
+
+
+def _nobody(request: PlacementRequest, excluded: list[ExcludedPool]) -> NoEligiblePool:
+    reason = "; ".join(f"{pool} {why}" for pool, why in excluded) or "it lists no Pool"
+    return NoEligiblePool(f"DigitalID {request.digital_id} has no eligible Pool: {reason}", tuple(excluded))
 
 
 def _rank_in_asked_order(

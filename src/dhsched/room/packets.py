@@ -12,6 +12,7 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 
 from dhsched.errors import BadValue
+from dhsched.types import NUMBER_MAX
 
 VIDEO, AUDIO = 0, 1
 HEADER = struct.Struct(">BBQ")
@@ -34,7 +35,7 @@ class Begin(msgspec.Struct, frozen=True):
     """The first message. Live and epoch are those of the token; saying them guards against mixing up two."""
 
     live: Annotated[str, msgspec.Meta(max_length=129)]
-    epoch: Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+    epoch: Annotated[int, msgspec.Meta(ge=1, le=NUMBER_MAX)]
     video: Video
     audio: Audio
 

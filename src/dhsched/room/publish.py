@@ -27,7 +27,7 @@ from dhsched.room.live_room import LiveRoom
 from dhsched.room.packets import read_begin, read_packet
 from dhsched.room.rooms import Rooms
 from dhsched.room.upstream import Publishing
-from dhsched.web import Problem, problem_from
+from dhsched.web import Problem, problem_from, upgrade
 
 log = structlog.get_logger(__name__)
 
@@ -55,10 +55,10 @@ def routes(rooms: Rooms) -> list[web.RouteDef]:
             problem = problem_from(error) or Problem("INTERNAL", str(error))
             log.warning("publisher refused", code=problem.code, why=problem.detail, peer=request.remote)
             return problem.response()
-        socket = web.WebSocketResponse(
-            heartbeat=HEARTBEAT_S, max_msg_size=rooms.settings.packet_bytes_max, compress=False, timeout=CLOSE_S
-        )
-        await socket.prepare(request)
+        packet_bytes_max = rooms.settings.packet_bytes_max
+        socket = await upgrade(request, heartbeat_s=HEARTBEAT_S, frame_bytes_max=packet_bytes_max, close_s=CLOSE_S)
+        if socket is None:
+            return web.Response()
         connection = PublisherConnection(rooms, room, socket, token, publishing)
         rooms.publishers += 1
         try:

@@ -23,6 +23,7 @@ from dhsched.ownership.workers import Verb
 from dhsched.types import (
     BUSY_MAX,
     MARK_BYTES,
+    NUMBER_MAX,
     PRIORITIES,
     REASON_BYTES_MAX,
     Because,
@@ -33,8 +34,6 @@ from dhsched.types import (
     clean_reason,
 )
 
-NUMBER_MAX = 2**53 - 1
-"""What a script's numbers hold exactly."""
 CAPACITY_MAX = 100_000
 TEXT_BYTES_MAX = 65_536
 TERMS_LOST_MAX = 1_000
@@ -198,7 +197,10 @@ class Store(ABC):
 
     async def new_term(self, *, term: int, seen_term: int) -> o.NewTermOutcome:
         # Whoever says that it has seen a later term is believed only so far: the floor follows from the term.
-        check_number(term, "term", 1), check_number(seen_term, "seen term", 0, term + TERMS_LOST_MAX)
+        # And the numbers of the term that begins must all fit.
+        last = NUMBER_MAX // self.limits.term_step - 2
+        check_number(term, "term", 1, last - 1)
+        check_number(seen_term, "seen term", 0, min(term + TERMS_LOST_MAX, last - 1))
         return cast(o.NewTermOutcome, await self._step("new_term", locals()))
 
     async def _step(self, name: str, arguments: dict[str, Any]) -> Any:

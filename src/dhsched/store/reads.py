@@ -282,7 +282,7 @@ class Reads:
 def worker_state(f: Sequence[Any]) -> WorkerState:
     return WorkerState(
         worker=text(f[0]),
-        rev=int(f[1]),
+        rev=int(float(f[1])),  # A score: some servers write it as 1e+09.
         pool=text(f[2]),
         load=int(f[3] or 0),
         capacity=int(f[4] or 0),

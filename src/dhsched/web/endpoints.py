@@ -28,7 +28,7 @@ ID_PATTERN = r"^[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,63}$"
 Id = Annotated[str, msgspec.Meta(pattern=ID_PATTERN, max_length=64)]
 """An id, as types.check_id has it. The handler still checks it: this pattern is what OpenAPI can say of it."""
 WorkerId = Annotated[
-    str, msgspec.Meta(pattern=r"^[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,63}#[0-9]{1,15}$", description="In a URL, # is %23.")
+    str, msgspec.Meta(pattern=r"^[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,63}#[0-9]{1,16}$", description="In a URL, # is %23.")
 ]
 Flag = Literal["0", "1", "false", "true"]
 T = TypeVar("T")

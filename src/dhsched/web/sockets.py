@@ -22,9 +22,14 @@ class ServedSocket(web.WebSocketResponse):
             return CLOSED
 
 
-async def upgrade(request: web.Request, *, heartbeat_s: float, frame_bytes_max: int) -> ServedSocket | None:
-    """Make the request a WebSocket; None if its client has gone by now, which is nobody's error."""
-    socket = ServedSocket(heartbeat=heartbeat_s, max_msg_size=frame_bytes_max, compress=False)
+async def upgrade(
+    request: web.Request, *, heartbeat_s: float, frame_bytes_max: int, close_s: float = 10.0
+) -> ServedSocket | None:
+    """Make the request a WebSocket; None if its client has gone by now, which is nobody's error.
+
+    When we close it, the peer has `close_s` to close as well.
+    """
+    socket = ServedSocket(heartbeat=heartbeat_s, max_msg_size=frame_bytes_max, compress=False, timeout=close_s)
     try:
         await socket.prepare(request)
     except ConnectionError:

@@ -160,12 +160,13 @@ class ChildSession:
         self._child = child
         self._command = words[0]
         self._words = b""  # The end of what the child said on its standard error.
+        self._handed = 0  # The last item that the child was told.
         self._out: dict[int, Item] = {}  # Handed to the child and not acked by it; no more than the pull's credit.
 
     async def run(self) -> None:
         session = self._session
         self._tell("open", self._opening())
-        session.on_interrupt = lambda: self._tell("interrupt", {"seq": session.accepted})
+        session.on_interrupt = self._interrupted
         reading = asyncio.create_task(self._read())
         relaying = asyncio.create_task(self._relay())
         feeding = asyncio.create_task(self._feed())
@@ -209,11 +210,17 @@ class ChildSession:
             if item.kind == "interrupt":
                 self._out.clear()
             self._out[item.seq] = item
+            self._handed = item.seq
             fields: dict[str, Any] = {"seq": item.seq, "kind": item.kind, "text": item.text, "boundary": item.boundary}
             if item.config is not None:
                 fields["config"] = item.config
             self._tell("input", fields)
             await self._child.stdin.drain()
+
+    def _interrupted(self) -> None:
+        """Said at once; the child may ack it before it is handed it as input."""
+        self._handed = self._session.accepted[0]
+        self._tell("interrupt", {"seq": self._handed})
 
     async def _read(self) -> None:
         """What the child says, until it closes its output."""
@@ -241,9 +248,18 @@ class ChildSession:
         if "state" in said:
             # A text lies in the store as it is, so that it needs no mark.
             self._session.state = state.encode() if isinstance(state, str) and state else state
-        if isinstance(upto, int):
+        if upto is not None:
+            self._check_ack(upto)
             for seq in [seq for seq in self._out if seq <= upto]:
                 self._session.ack(self._out.pop(seq))
+
+    def _check_ack(self, upto: object) -> None:
+        """A child that acks what it never had is wrong about what it consumed: it fails, and its live goes on anew."""
+        who = f"{self._command} of {self._session.live}"
+        if not isinstance(upto, int) or isinstance(upto, bool):
+            raise ChildFailed(f"{who} acked {upto!r}; an ack is the number of an item")
+        if upto > self._handed:
+            raise ChildFailed(f"{who} acked item {upto}, but was handed items up to {self._handed}")
 
     def _tell(self, what: str, fields: dict[str, Any]) -> None:
         assert self._child.stdin is not None

@@ -158,10 +158,14 @@ class Session:
             yield item
 
     def ack(self, item: Item | None = None) -> None:
-        """`item` is consumed; without one, everything handed out so far. Acks in any order fold into one cursor."""
+        """`item` is consumed; without one, everything handed out so far. Acks in any order fold into one cursor.
+        BadValue: it was never handed out."""
         acked, mark = self._acked, b""
         if item is None:
             acked, mark = self._handed, self._handed_mark
+        elif item.seq > self._handed:
+            last = f"the last one was {self._handed}"
+            raise BadValue(f"item {item.seq} of {self.live} was never handed out; {last}")
         elif acked < item.seq <= self._handed:
             done = self._done = self._done or {}
             done[item.seq] = item.mark

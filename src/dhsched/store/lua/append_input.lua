@@ -92,7 +92,8 @@ local function append(live, kind, item, producer, n, request)
       end
     end
   end
-  local numbered = from and n .. ' ' .. seq .. ' ' .. (known and string.match(known, '%d+$') or now)
+  local numbered = from
+    and whole(n) .. ' ' .. whole(seq) .. ' ' .. (known and string.match(known, '%d+$') or whole(now))
 
   if kind == 'interrupt' then
     -- Everything before it that is not acked is dropped, released or not; the interrupt is next.
@@ -109,7 +110,7 @@ local function append(live, kind, item, producer, n, request)
     end
     call('DEL', input)
     -- It is no progress of the runtime: a standstill that was noted goes on.
-    local stood, stands = g[4] .. ' ' .. acked, g[4] .. ' ' .. seq - 1
+    local stood, stands = g[4] .. ' ' .. whole(acked), g[4] .. ' ' .. whole(seq - 1)
     local at = string.match(g[5] or '', '^' .. stood .. '( %d+)$')
     if at then
       call('HSET', key, 'note', stands .. at)

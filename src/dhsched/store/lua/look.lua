@@ -85,7 +85,7 @@ end
 -- Nothing is wrong but time. The first look at a standstill only wakes; a second, a full period later, recovers.
 local noted, since = string.match(r.note or '', '^(.*) (%d+)$')
 if noted ~= cursors(r) then
-  call('HSET', key, 'note', cursors(r) .. ' ' .. now)
+  call('HSET', key, 'note', cursors(r) .. ' ' .. whole(now))
   look_at(class, live, soonest(now + period))
   wake_controller(live, r.controller)
   if not r.active then

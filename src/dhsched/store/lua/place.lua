@@ -165,8 +165,10 @@ local function reply(...)
 end
 
 if not winner then
-  if because == 'recover' then
+  if because == 'recover' and pools ~= '' then
     join_waiting(live, r, pools)
+  elseif because == 'recover' and candidates == '' then
+    leave_waiting(live, r) -- Nobody may take it as things are configured: it must not keep others out.
   end
   return reply(whys.STARTING and 'STARTING' or whys.WAITING and 'WAITING' or 'FULL', now)
 end
@@ -219,7 +221,7 @@ else
     if poisoned() then
       drop_poison()
     else
-      call('HSET', key, 'suspect', (acked + 1) .. ' ' .. (deaths + 1))
+      call('HSET', key, 'suspect', whole(acked + 1) .. ' ' .. whole(deaths + 1))
     end
   end
   leave_waiting(live, r)

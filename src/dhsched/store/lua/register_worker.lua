@@ -26,7 +26,7 @@ local mode = boots + 1 > number(boots_max) and 'cordoned' or 'ready'
 local cell = call('HMGET', KEYS[1], 'workers_issued', 'epoch_floor')
 local issued = math.max(number(cell[1] or 0), number(cell[2] or 0)) + 1
 call('HSET', KEYS[1], 'workers_issued', issued)
-local id = name .. '#' .. issued
+local id = name .. '#' .. whole(issued)
 call('HSET', prefix .. 'boots', boot, id)
 call('HSET', prefix .. 'worker:' .. id, 'name', name, 'boot', boot, 'pool', pool, 'capacity', capacity, 'labels', labels,
   'mode', mode, 'beat', 0, 'load', 0, 'starting', 0, 'slots_rev', touch(id))

@@ -4,8 +4,8 @@ local function write_slot(id, live, num, state, was)
   if w.gone and state == 'departing' then
     state = nil -- Nothing runs on a Worker that is gone, so nothing is left to depart.
   end
-  local slots, tag = prefix .. 'slots:' .. id, live .. '@' .. num
-  local old_tag = was and live .. '@' .. was or tag
+  local slots, tag = prefix .. 'slots:' .. id, live .. '@' .. whole(num)
+  local old_tag = was and live .. '@' .. whole(was) or tag
   local old = call('HGET', slots, old_tag)
   if old and (not state or old_tag ~= tag) then
     call('HDEL', slots, old_tag)
@@ -35,7 +35,7 @@ local function write_slot(id, live, num, state, was)
 end
 
 local function slot_of(id, live, num)
-  return call('HGET', prefix .. 'slots:' .. id, live .. '@' .. num)
+  return call('HGET', prefix .. 'slots:' .. id, live .. '@' .. whole(num))
 end
 
 -- The live, number and state of every slot of a Worker.

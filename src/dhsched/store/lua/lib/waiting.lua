@@ -13,28 +13,31 @@ local function wake_waiting(pool, count)
   end
 end
 
--- The live waits no more: room that is there, and that it was woken for, is for the next one. `r` is its record.
+-- A live waits in this Pool no more: room that is there, and that it was woken for, is for the next one.
+local function pass_on(pool)
+  if call('EXISTS', prefix .. 'room:' .. pool) == 1 then
+    wake_waiting(pool, 1)
+  end
+end
+
+-- The live waits no more. `r` is its record.
 local function leave_waiting(live, r)
   if not r.waits then
     return
   end
   for pool in string.gmatch(r.waits, '%S+') do
     call('ZREM', prefix .. 'waiting:' .. pool, live)
-    if call('EXISTS', prefix .. 'room:' .. pool) == 1 then
-      wake_waiting(pool, 1)
-    end
+    pass_on(pool)
   end
   call('HSET', prefix .. 'live:' .. live, 'waits', '')
   r.waits = nil
 end
 
--- The live waits for room in these Pools; it keeps the place in line that it has.
+-- The live waits for room in these Pools and in no other; it keeps the place in line that it has.
 local function join_waiting(live, r, pools)
-  if pools == '' then
-    return
-  end
   local score
-  for pool in string.gmatch(r.waits or '', '%S+') do
+  local before = r.waits or ''
+  for pool in string.gmatch(before, '%S+') do
     score = score or call('ZSCORE', prefix .. 'waiting:' .. pool, live)
     call('ZREM', prefix .. 'waiting:' .. pool, live)
   end
@@ -44,4 +47,9 @@ local function join_waiting(live, r, pools)
   end
   call('HSET', prefix .. 'live:' .. live, 'waits', pools)
   r.waits = pools
+  for pool in string.gmatch(before, '%S+') do
+    if not string.find(' ' .. pools .. ' ', ' ' .. pool .. ' ', 1, true) then
+      pass_on(pool)
+    end
+  end
 end

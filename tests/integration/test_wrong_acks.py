@@ -1,0 +1,140 @@
+"""An ack of what was never handed out: it is answered, and forgotten. Later acks that are right count."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from dhsched import wire
+from dhsched.ownership.items import mark_of
+from dhsched.tokens import Boot
+from dhsched.types import Generation
+from dhsched.worker.exec import ChildFailed, exec_runtime
+from dhsched.worker.session import Item, Session
+from tests.integration.fleet import PATIENCE_S, Fleet, fleet
+from tests.integration.test_input_path import until_acked
+
+LIVE, EPOCH = "default/a", 1
+
+
+class Puller:
+    """A Worker that speaks the protocol itself, right or wrong."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self.socket = socket
+        self.marks: list[bytes] = []
+        self._heard: list[Any] = []
+
+    def ack(self, n: int, saved: bytes | None = None) -> wire.Ack:
+        """What a well-behaved Worker would say of item n, where it has it."""
+        return wire.Ack(LIVE, EPOCH, n, saved, self.marks[n - 1] if n <= len(self.marks) else b"")
+
+    async def say(self, *messages: wire.Message) -> None:
+        await self.socket.send_bytes(wire.encode([*messages]))
+
+    async def hear(self, kind: type) -> Any:
+        """The next message of this kind; others are passed over."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                for at, said in enumerate(self._heard):
+                    if isinstance(said, kind):
+                        del self._heard[: at + 1]
+                        return said
+                message = await self.socket.receive()
+                assert message.type is aiohttp.WSMsgType.BINARY, message
+                self._heard += wire.read_infer_says(message.data)
+
+
+async def pulling(f: Fleet, socket: aiohttp.ClientWebSocketResponse) -> Puller:
+    """A Worker that was given live a, which is claimed now, and its three items."""
+    store = f.controllers[0].context.store
+    worker = (await store.register_worker(name="raw", boot="b1", pool="gpu", capacity=1)).worker
+    await store.report(worker=worker, boot="b1")
+    await f.replicas[0].fleet.refresh()
+    assert (await f.create("a"))["worker"] == worker
+    for n in range(3):
+        assert (await f.push("a", f"t{n}"))[0] == 200
+    puller = Puller(socket)
+    token = f.controllers[0].pulls.tokens.issue(Boot(worker, "b1", "raw", "gpu", 1))
+    await puller.say(wire.Hello(token), wire.Pull(LIVE, EPOCH, 0))
+    items = await puller.hear(wire.Items)
+    assert (items.first, len(items.items)) == (1, 3)
+    puller.marks = [mark_of(item) for item in items.items]
+    return puller
+
+
+@pytest.mark.parametrize("together", [False, True])
+async def test_a_wrong_ack_is_answered_and_the_next_right_one_counts(tmp_path: Path, together: bool) -> None:
+    async with fleet(tmp_path) as f, f.http.ws_connect(f"{f.infer[0]}/v1/pull") as socket:
+        puller = await pulling(f, socket)
+        wrong, right = puller.ack(99, b"wrong"), puller.ack(2, b"right")
+        if together:
+            await puller.say(wrong, right)
+        else:
+            await puller.say(wrong)
+        problem = await puller.hear(wire.Problem)
+        assert problem.code == "AHEAD" and (problem.live, problem.epoch) == (LIVE, EPOCH)
+        assert "acked 99" in problem.detail and "up to 3" in problem.detail, problem
+        if not together:
+            await puller.say(right)
+        await until_acked(f, "a", 2)
+        store = f.controllers[0].context.store
+        assert await store.link.call("HGET", store.keys.of("data", LIVE), "saved") == b"right"
+        await f.push("a", "t3")
+        items = await puller.hear(wire.Items)
+        assert items.first == 4
+        puller.marks.append(mark_of(items.items[0]))
+        await puller.say(puller.ack(4))
+        await until_acked(f, "a", 4)
+
+
+async def test_an_ack_that_the_store_refuses_is_forgotten_as_well(tmp_path: Path) -> None:
+    """What was passed on and acked may be more than a store that lost history knows of."""
+    async with fleet(tmp_path) as f, f.http.ws_connect(f"{f.infer[0]}/v1/pull") as socket:
+        puller = await pulling(f, socket)
+        store = f.controllers[0].context.store
+        await store.link.call("HSET", store.keys.of("live", LIVE), "released", 1)
+        await puller.say(puller.ack(3))
+        problem = await puller.hear(wire.Problem)
+        assert problem.code == "AHEAD" and "acked 3" in problem.detail and "up to 1" in problem.detail
+        await puller.say(puller.ack(1))
+        await until_acked(f, "a", 1)
+
+
+# -- who makes them
+
+
+class NoPort:
+    """A connection to nobody."""
+
+    def __init__(self) -> None:
+        self.acks: list[int] = []
+
+    def claim(self, session: Session) -> None:
+        session.begins_after(0, b"", b"")
+        session.accept(Item(1, "text", b"hello", True))
+
+    def ack(self, session: Session, n: int, mark: bytes, saved: bytes | None) -> None:
+        self.acks.append(n)
+
+
+@pytest.mark.parametrize(
+    ("says", "complaint"),
+    [('{"ack": 2}', "acked item 2.*handed items up to 1"), ('{"ack": "1"}', "acked '1'.*number of an item")],
+)
+async def test_a_child_that_acks_what_it_was_never_handed_fails_with_words(
+    tmp_path: Path, says: str, complaint: str
+) -> None:
+    child = tmp_path / "child.py"
+    child.write_text(f"import sys\nfor line in sys.stdin:\n    if 'input' in line: print({says!r}, flush=True)")
+    port = NoPort()
+    session = Session(LIVE, Generation("w#1", EPOCH), port)
+    session.allow_claim()
+    with exec_runtime(f"{sys.executable} {child}") as runtime, pytest.raises(ChildFailed, match=complaint):
+        await asyncio.wait_for(runtime(session), PATIENCE_S)
+    assert port.acks == []
