@@ -44,7 +44,7 @@ from dhsched.store.link import LinkSettings
 from dhsched.store.reads import Reads
 from dhsched.store.redis import RedisStore
 from dhsched.types import check_id
-from dhsched.web import MINT, Endpoint, Service, listener_tls, make_app, open_gate, serve
+from dhsched.web import MINT, Endpoint, Service, listener_tls, make_app, make_door, open_gate, serve
 
 HANDOFFS_S = 1.0  # Between two looks at how far new generations have come.
 PING_S = 1.0  # For the store to answer /readyz.
@@ -104,7 +104,12 @@ def make_context(
 
     name = check_id(settings.name or f"d-{secrets.token_hex(4)}", "name")
     service = Service(
-        role="dispatch", instance=name, ready=ready, in_flight_max=settings.in_flight_max, body_s=settings.body_s
+        role="dispatch",
+        instance=name,
+        ready=ready,
+        in_flight_max=settings.in_flight_max,
+        body_s=settings.body_s,
+        door=make_door(settings),
     )
     line = RoomLine(settings.waiting_max)
     fleet.on_refresh.append(lambda: line.wake(fleet.free_slots()))

@@ -32,7 +32,7 @@ from dhsched.store.reads import Reads
 from dhsched.store.redis import RedisStore
 from dhsched.store.scripts import Script
 from dhsched.tokens import Tokens
-from dhsched.web import MINT, Service, listener_tls, make_app, open_gate, serve
+from dhsched.web import MINT, Service, listener_tls, make_app, make_door, open_gate, serve
 
 log = structlog.get_logger(__name__)
 
@@ -88,7 +88,12 @@ async def open_infer(
         await refuse_eviction(store.link, allowed=settings.allow_eviction)
         ring = await open_ring(store.link, store.keys)
         service = Service(
-            role="infer", instance=name, ready=ready, in_flight_max=settings.in_flight_max, body_s=settings.body_s
+            role="infer",
+            instance=name,
+            ready=ready,
+            in_flight_max=settings.in_flight_max,
+            body_s=settings.body_s,
+            door=make_door(settings),
         )
         service.gate = await stack.enter_async_context(open_gate(settings, ring))
         holder = Holder(store, settings.credit, name)

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from dhsched.errors import BadSetting
 from dhsched.settings import (
+    ALLOWED_ORIGINS,
     BODY_S,
     HEAD_S,
     IDLE_S,
@@ -18,6 +19,7 @@ from dhsched.settings import (
     check,
     free,
     is_loopback,
+    listed,
     one_of,
     shown_key,
 )
@@ -45,6 +47,7 @@ class RoomSettings:
         4, 0.1, 1_000, "Items a second from all viewers of one live; a quarter of it for interrupts."
     )
     insecure: bool = free(False, "Listen elsewhere than on loopback, although viewers have no keys.")
+    allowed_origins: str = ALLOWED_ORIGINS
     lives_max: int = bounded(1_000, 1, 100_000, "Lives with a publisher or a viewer at once.")
     viewers_max: int = bounded(200, 1, 10_000, "Viewers at once.")
     in_flight_max: int = bounded(256, 1, 100_000, "Requests worked on at once; past it 503 BUSY.")
@@ -96,7 +99,7 @@ class RoomSettings:
     def media_addresses(self) -> tuple[str, ...]:
         """Where viewers send their media packets; nothing for every address of this machine."""
         if self.addresses:
-            return tuple(each.strip() for each in self.addresses.split(",") if each.strip())
+            return listed(self.addresses)
         try:
             listens = ip_address("127.0.0.1" if self.host == "localhost" else self.host)
         except ValueError:
@@ -105,4 +108,4 @@ class RoomSettings:
 
 
 def urls(given: str) -> tuple[str, ...]:
-    return tuple(each.strip().rstrip("/") for each in given.split(",") if each.strip())
+    return tuple(each.rstrip("/") for each in listed(given))
