@@ -8,6 +8,7 @@ DhschedError
   Unauthorized         nothing was shown that we know
   Forbidden            known, and not allowed this
   TooManyRequests      allowed, and too often
+  KeyRefused           a server does not know our own key, or does not allow us what we are there for
   StoreError           something about the store
     StoreUnavailable   unreachable, lost, or silent past the deadline; `unknown` says whether the operation may have run
     StoreRefused       the server answered with an error; `code` is its first word (OOM, READONLY, NOPERM, ...)
@@ -54,6 +55,10 @@ class TooManyRequests(DhschedError):
     def __init__(self, message: str, *, retry_after_s: int) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class KeyRefused(DhschedError):
+    """A server does not know our own key, or does not allow us what we are there for. Asking again changes nothing."""
 
 
 class StoreError(DhschedError):

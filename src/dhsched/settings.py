@@ -60,7 +60,7 @@ def free(default: Any, why: str, **more: Any) -> Any:
 
 
 ALLOW_EVICTION = free(False, "Start on a store whose maxmemory-policy is allkeys-*, although it may delete lives.")
-ACCESS = one_of("open", ("open", "keys"), "Whether callers need a token (keys), or not (open: on loopback only).")
+ACCESS = one_of("keys", ("open", "keys"), "Whether callers need a token (keys), or not (open: on loopback only).")
 INSECURE = free(False, "Listen elsewhere than on loopback although access is open: anybody can do anything.")
 ALLOWED_ORIGINS = free(
     "", "Origins like https://app.example, separated by commas: whose pages may call it, and whose names are its own."

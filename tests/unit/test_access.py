@@ -9,7 +9,8 @@ from dhsched.access.api_keys import ApiKey, id_of, matches, new_key
 from dhsched.access.bucket import Bucket
 from dhsched.access.callers import Bounds
 from dhsched.access.gate import bearer
-from dhsched.access.minting import KeyFile, find_key, origin
+from dhsched.access.key_file import KeyFile, origin
+from dhsched.access.minting import find_key
 from dhsched.access.rules import RULES, rule_of
 from dhsched.errors import BadSetting
 

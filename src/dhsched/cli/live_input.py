@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dhsched.access.minting import TENANT, TLS_CA, Minter, client_tls, find_key, origin
+from dhsched.access.key_file import origin
+from dhsched.access.minting import TENANT, TLS_CA, Minter, client_tls, find_key
 from dhsched.errors import DhschedError
 
 if TYPE_CHECKING:

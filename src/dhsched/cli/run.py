@@ -21,7 +21,7 @@ StoreUrl = Annotated[
     str | None, typer.Option(help="URL of the store (DHSCHED_STORE); without one, a store of its own.", metavar="URL")
 ]
 Config = Annotated[Path | None, typer.Option(help="A TOML file with settings (DHSCHED_CONFIG).", metavar="FILE")]
-Access = Annotated[str | None, typer.Option(help="open or keys: whether callers need a token (DHSCHED_ACCESS).")]
+Access = Annotated[str | None, typer.Option(help="keys or open: whether callers need a token (DHSCHED_ACCESS); keys.")]
 Insecure = Annotated[
     bool | None, typer.Option("--insecure", help="Open to everybody, and not on loopback only (DHSCHED_INSECURE).")
 ]

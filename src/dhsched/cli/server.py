@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from dhsched.access.minting import MINT_PATH, TENANT, TLS_CA, Minted, client_tls, find_key, key_refused
+from dhsched.access.key_file import KeyFile
+from dhsched.access.minting import KEY, KEY_FILE, MINT_PATH, TENANT, TLS_CA, Minted, client_tls, find_key, key_refused
 from dhsched.errors import BadAddress, DhschedError
 
 DEFAULT_URL = "http://127.0.0.1:7400"
@@ -66,8 +67,14 @@ class Server:
             document = {"detail": f"{self._url} answered {status} with something that is not JSON; is it dhsched?"}
             status = max(status, 500)
         if status >= 400:
-            raise Refused(status, document if isinstance(document, dict) else {})
+            problem = document if isinstance(document, dict) else {}
+            raise Refused(status, self._without_key(problem) if status == 401 and not self._minted.key else problem)
         return document
+
+    def _without_key(self, problem: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A 401 as it looks from here: we had nothing to show."""
+        said = f"{self._url} asks for a key, and there is no key for it in {KEY}, {KEY_FILE} or {KeyFile().path}"
+        return {**problem, "detail": f"{said}: set {KEY} to an API key"}
 
     def _access(self) -> dict[str, str]:
         """The headers that say who we are, and for which tenant."""
@@ -79,7 +86,7 @@ class Server:
             target = self._parts.path.rstrip("/") + MINT_PATH
             status, raw = self._exchange("POST", target, {}, shown, self._timeout_s)
             if status != 200:
-                raise key_refused(self._url, str(status))
+                raise key_refused(self._url, self._minted.key, str(status))
             ready = self._minted.take(json.loads(raw))
         return {**ready, **chosen}
 

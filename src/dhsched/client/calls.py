@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -52,7 +53,10 @@ class Replicas:
         if not self.urls:
             raise BadAddress(f"no address of {role} was given")
         self.role = role
-        self._minters = {url: Minter(http, url, find_key(url) if key is None else key) for url in self.urls}
+        self._minters = {
+            url: Minter(http, url, find=partial(find_key, url)) if key is None else Minter(http, url, key)
+            for url in self.urls
+        }
         self._http = http
         self._deadline_s = deadline_s
         self._at = 0

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from aiohttp import web
 
+from dhsched.access.development import development_key, noted
 from dhsched.access.ring import KeyRing, open_ring
 from dhsched.dispatch import worker_link
 from dhsched.dispatch.admin import Configuration, Workers
@@ -59,17 +60,18 @@ async def run_dispatch(settings: DispatchSettings, stop: asyncio.Event, say: Cal
         running(loops(context), rng=context.rng),
     ):
         app = dispatch_app(context)
-        await serve(
-            app,
-            host=settings.host,
-            port=settings.port,
-            stop_s=settings.stop_s,
-            say=say,
-            stop=stop,
-            tls=listener_tls(settings),
-            head_s=settings.head_s,
-            idle_s=settings.idle_s,
-        )
+        with noted(await development_key(settings, context.ring), say) as listening:
+            await serve(
+                app,
+                host=settings.host,
+                port=settings.port,
+                stop_s=settings.stop_s,
+                say=listening,
+                stop=stop,
+                tls=listener_tls(settings),
+                head_s=settings.head_s,
+                idle_s=settings.idle_s,
+            )
 
 
 @asynccontextmanager
