@@ -25,8 +25,8 @@ KEPT = "key:"
 class KeyFile:
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         environment = os.environ if environment is None else environment
-        folder = environment.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-        self.path = Path(folder) / "dhsched" / "development-keys.json"
+        folder = environment.get("XDG_STATE_HOME")
+        self.path = (Path(folder) if folder else home() / ".local" / "state") / "dhsched" / "development-keys.json"
 
     def get(self, url: str) -> str:
         return self._read().get(origin(url), "")
@@ -98,6 +98,14 @@ def opened(path: Path, flags: int) -> Iterator[int]:
         yield file
     finally:
         os.close(file)
+
+
+def home() -> Path:
+    """This user's; in a container it may have none, and then there are no development keys."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path("/nonexistent")
 
 
 def origin(url: str) -> str:
