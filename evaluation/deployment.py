@@ -16,7 +16,7 @@ from typing import Any
 
 import aiohttp
 
-from dhsched.bench.processes import Child, cpu_s, memory_bytes, start
+from dhsched.bench.processes import OPEN, Child, cpu_s, memory_bytes, start
 from dhsched.errors import DhschedError
 from dhsched.store.embedded import Embedded
 from dhsched.store.redis import RedisStore
@@ -158,7 +158,7 @@ async def deployment(*, dispatch: int = 2, infer: int = 1) -> AsyncIterator[Depl
         locks = stack.enter_context(tempfile.TemporaryDirectory(prefix="dhsched-evaluation-"))
         made = Deployment(server, store, http, locks, [], [])
         stack.push_async_callback(_stop, made)
-        given = ("--store", server.address.url(), "--port", "0", *QUIET)
+        given = ("--store", server.address.url(), "--port", "0", *OPEN, *QUIET)
         made.dispatch += [await start(f"dispatch-{n}", *VERB, "dispatch", *given) for n in range(dispatch)]
         made.infer += [await start(f"infer-{n}", *VERB, "infer", *given) for n in range(infer)]
         for child in (*made.dispatch, *made.infer):

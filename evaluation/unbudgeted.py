@@ -23,7 +23,7 @@ STARTS_MAX = 100_000
 def main(store: str) -> None:
     follow_parent()
     app.open_context = partial(app.open_context, limits=Limits(starts_create_max=STARTS_MAX))
-    settings = DispatchSettings(store=store, port=0, log_level="error")
+    settings = DispatchSettings(store=store, port=0, access="open", log_level="error")
     with asyncio.Runner(loop_factory=product_loop()) as runner:
         say = partial(print, "dispatch listens on", flush=True)
         runner.run(app.run_dispatch(settings, asyncio.Event(), say=say))

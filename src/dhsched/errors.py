@@ -8,6 +8,8 @@ DhschedError
   Unauthorized         nothing was shown that we know
   Forbidden            known, and not allowed this
   TooManyRequests      allowed, and too often
+  NotMinted            a server minted no token for our key
+    KeyRefused         it does not know our own key, or does not allow us what we are there for
   StoreError           something about the store
     StoreUnavailable   unreachable, lost, or silent past the deadline; `unknown` says whether the operation may have run
     StoreRefused       the server answered with an error; `code` is its first word (OOM, READONLY, NOPERM, ...)
@@ -54,6 +56,19 @@ class TooManyRequests(DhschedError):
     def __init__(self, message: str, *, retry_after_s: int) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class NotMinted(DhschedError):
+    """A server minted no token for our key. `code` says whether it, or another one, might: NOT_READY is no verdict."""
+
+    def __init__(self, message: str, *, code: str = "UNAUTHORIZED", status: int = 401) -> None:
+        super().__init__(message)
+        self.code = code
+        self.status = status
+
+
+class KeyRefused(NotMinted):
+    """A server does not know our own key, or does not allow us what we are there for. Asking again changes nothing."""
 
 
 class StoreError(DhschedError):

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin, get_type_hints
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -30,7 +31,7 @@ from dhsched.errors import BadSetting
 SHARED = frozenset(
     {
         *("store", "cell", "allow_eviction", "log_level", "log_json"),
-        *("access", "insecure", "tls_cert", "tls_key", "tls_ca", "key_rate_per_s"),
+        *("access", "insecure", "allowed_origins", "tls_cert", "tls_key", "tls_ca", "key_rate_per_s"),
         *("head_s", "body_s", "idle_s"),
     }
 )
@@ -59,8 +60,11 @@ def free(default: Any, why: str, **more: Any) -> Any:
 
 
 ALLOW_EVICTION = free(False, "Start on a store whose maxmemory-policy is allkeys-*, although it may delete lives.")
-ACCESS = one_of("open", ("open", "keys"), "Whether callers need a token (keys), or not (open: on loopback only).")
+ACCESS = one_of("keys", ("open", "keys"), "Whether callers need a token (keys), or not (open: on loopback only).")
 INSECURE = free(False, "Listen elsewhere than on loopback although access is open: anybody can do anything.")
+ALLOWED_ORIGINS = free(
+    "", "Origins like https://app.example, separated by commas: whose pages may call it, and whose names are its own."
+)
 TLS_CERT = free("", "A PEM file with the certificate and its chain: the listener speaks TLS.")
 TLS_KEY = free("", "A PEM file with the certificate's key.")
 TLS_CA = free("", "A PEM file with the authority of the servers' certificates, beside the usual ones.")
@@ -223,6 +227,13 @@ def _check_listener(settings: Any) -> None:
     if bool(settings.tls_cert) != bool(settings.tls_key):
         given, lacking = ("tls_cert", "tls_key") if settings.tls_cert else ("tls_key", "tls_cert")
         raise BadSetting(f"setting {given} is given and {lacking} is not; TLS needs both")
+    for origin in listed(settings.allowed_origins):
+        parts = urlsplit(origin)
+        if parts.scheme not in ("http", "https") or not parts.netloc or origin != f"{parts.scheme}://{parts.netloc}":
+            raise BadSetting(
+                f"setting allowed_origins names {origin!r}; each must be an origin, like https://app.example or "
+                "http://localhost:3000, and nothing else"
+            )
     # A room has no `access`: its viewers have no keys.
     if getattr(settings, "access", "keys") == "open" and not settings.insecure and not is_loopback(settings.host):
         raise BadSetting(
@@ -230,6 +241,11 @@ def _check_listener(settings: Any) -> None:
             "key with `dhsched token create --role admin` and set access to keys (--access keys), listen on 127.0.0.1, "
             "or say --insecure if the network itself keeps strangers out"
         )
+
+
+def listed(given: str) -> tuple[str, ...]:
+    """What is written with commas between."""
+    return tuple(each.strip() for each in given.split(",") if each.strip())
 
 
 def shown_key(key: str, key_file: str) -> str:
@@ -310,6 +326,7 @@ class DispatchSettings:
     stop_s: float = bounded(10, 0, 600, "For requests in flight when the replica stops.")
     access: str = ACCESS
     insecure: bool = INSECURE
+    allowed_origins: str = ALLOWED_ORIGINS
     tls_cert: str = TLS_CERT
     tls_key: str = TLS_KEY
     key_rate_per_s: float = KEY_RATE

@@ -154,7 +154,7 @@ class Deployment:
     async def _controller(self, kind: str, n: int) -> None:
         name, port = f"{kind}-{n}", free_port()
         to_store, to_it = await self._proxy(f"{name}-to-store", self.store.port), await self._proxy(f"to-{name}", port)
-        arguments = ["run", kind, "--name", name, "--port", str(port), "--log-level", "warning"]
+        arguments = ["run", kind, "--name", name, "--port", str(port), "--log-level", "warning", "--access", "open"]
         arguments += ["--store", f"redis://127.0.0.1:{to_store.port}"]
         if kind == "infer":
             arguments += ["--advertise", f"http://127.0.0.1:{to_it.port}"]

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from dhsched.errors import BadId, BadValue
-from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
 from dhsched.ownership.items import UNMARKED
+from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
 from dhsched.ownership.placing import Create
 from dhsched.ownership.state import Cell, State
 from dhsched.store.memory import MemoryStore

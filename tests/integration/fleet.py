@@ -33,6 +33,7 @@ from dhsched.worker.settings import WorkerSettings
 from tests.servers import running_server
 
 T = TypeVar("T")
+OPEN = {"access": "open"}
 PATIENCE_S = 60.0  # For what must come. Only a busy machine needs it all.
 
 
@@ -95,7 +96,7 @@ class Fleet:
 
     async def start_dispatch(self, *, with_loops: bool = False, **given: Any) -> asyncio.Event:
         """One more replica; set the event to stop it. Without its loops it does nothing by itself."""
-        settings = DispatchSettings(port=0, refresh_min_s=0.05, refresh_max_s=0.1, **given)
+        settings = DispatchSettings(**{"port": 0, "refresh_min_s": 0.05, "refresh_max_s": 0.1, **OPEN, **given})
         context = await self._stack.enter_async_context(open_context(self.address, settings))
         self.replicas.append(context)
         if with_loops:
@@ -103,7 +104,7 @@ class Fleet:
         return await self.serve(dispatch_app(context), self.dispatch)
 
     async def start_infer(self, **given: Any) -> asyncio.Event:
-        settings = InferSettings(**{"store": self.store_url, "port": 0, **given})
+        settings = InferSettings(**{"store": self.store_url, "port": 0, **OPEN, **given})
         infer = await self._stack.enter_async_context(open_infer(settings, limits=self.limits))
         self.controllers.append(infer)
         stop = await self.serve(infer.app, self.infer)

@@ -87,7 +87,7 @@ def _fork(url: str, name: str, point: str) -> int:
         if point:
             os.environ[failpoints.VARIABLE] = f"{point}:kill"
             failpoints.arm()
-        given = {"store": url, "port": 0, "name": name, "stop_s": 1, "log_level": "error"}
+        given = {"store": url, "port": 0, "name": name, "stop_s": 1, "log_level": "error", "access": "open"}
         settings = settings_from(DispatchSettings, given)
         configure_logging(level=settings.log_level)
 

@@ -83,7 +83,7 @@ class Rig:
     # -- life
 
     async def start(self) -> None:
-        store, port = ("--store", self.server.address.url(), "--log-level", "error"), free_port()
+        store, port = ("--store", self.server.address.url(), "--access", "open", "--log-level", "error"), free_port()
         self.dispatch = f"http://127.0.0.1:{port}"
         self._servers.append(await start("run", "dispatch", *store, "--port", str(port), environment=SETTINGS))
         for n in (1, 2):

@@ -43,7 +43,7 @@ class Api:
 
 @asynccontextmanager
 async def serving(address: Address, **settings: Any) -> AsyncIterator[Api]:
-    settings = {"name": "d1", "refresh_max_s": 0.3, **settings}
+    settings = {"name": "d1", "refresh_max_s": 0.3, "access": "open", **settings}
     async with (
         open_context(address, DispatchSettings(**settings)) as context,
         TestClient(TestServer(dispatch_app(context))) as client,

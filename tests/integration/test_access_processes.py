@@ -40,6 +40,7 @@ async def test_keys_and_tls_from_the_command_line(certificate: Path, tmp_path: P
             assert result.exit_code == 0, (words, result.output, result.exception)
             return result.stdout
 
+        admin = await dhsched("token", "create", "--role", "admin", "--store", server.address.url())
         roles = [
             await start("run", role, "--config", str(config), "--port", "0", "--log-level", "error")
             for role in ("dispatch", "infer")
@@ -49,9 +50,8 @@ async def test_keys_and_tls_from_the_command_line(certificate: Path, tmp_path: P
             dispatch, infer = (each.url for each in roles)
             assert dispatch.startswith("https://") and infer.startswith("https://")
             environment |= {"DHSCHED_URL": dispatch, "DHSCHED_INFER": infer}
-            with pytest.raises(DhschedError, match="UNAUTHORIZED"):
+            with pytest.raises(DhschedError, match=r"no key .* DHSCHED_KEY .*UNAUTHORIZED"):
                 await dhsched("live", "ls")
-            admin = await dhsched("token", "create", "--role", "admin", "--store", server.address.url())
             environment["DHSCHED_KEY"] = admin.strip()
             made = json.loads(await dhsched("token", "create", "--role", "app", "--tenant", "acme", "--json"))
             worker_key = await dhsched("token", "create", "--role", "worker", "--names", "gpu-*", "--pool", "gpu")

@@ -34,7 +34,9 @@ async def replicas(server: Address) -> AsyncIterator[list[DispatchContext]]:
     limits: dict[str, Any] = {"losses_max": 2, "crashes_max": 2, "stalls_max": 2, "departing_max_s": 1}
     async with AsyncExitStack() as stack:
         opened = [
-            await stack.enter_async_context(open_context(server, DispatchSettings(name=f"d{n}", **quiet, **limits)))
+            await stack.enter_async_context(
+                open_context(server, DispatchSettings(name=f"d{n}", access="open", **quiet, **limits))
+            )
             for n in range(REPLICAS)
         ]
         await opened[0].store.link.call("FLUSHALL")

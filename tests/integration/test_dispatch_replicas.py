@@ -167,7 +167,10 @@ async def test_killed_at_every_point_and_retried_elsewhere(store: RedisStore, ht
 
 @pytest.mark.parametrize("point", [p for p in failpoints.POINTS if p.partition(".")[0] in failpoints.LOOP_CALLS])
 async def test_a_loop_killed_at_every_point_is_carried_on_by_another_replica(http: Http, point: str) -> None:
-    async with running_server("valkey") as server, open_context(server.address, DispatchSettings()) as other:
+    async with (
+        running_server("valkey") as server,
+        open_context(server.address, DispatchSettings(access="open")) as other,
+    ):
         store = other.store
         a, b = await register(store, 2, capacity=4, pool="loop")
         await other.reads.configure(DIGITAL_IDS, "anna", DigitalIdConfig(pools=[PoolTier(pool="loop")]))

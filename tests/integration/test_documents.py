@@ -47,14 +47,14 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, str]:
     return {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "COLUMNS": "160"}
 
 
-async def run(command: str, env: Mapping[str, str]) -> str:
+async def run(command: str, env: Mapping[str, str], folder: Path = ROOT) -> str:
     process = await asyncio.create_subprocess_exec(
         *("bash", "-c", command),
         env=dict(env),
         stdin=asyncio.subprocess.PIPE,  # Held open: a child that sees it close takes it for the end of its parent.
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
-        cwd=ROOT,
+        cwd=folder,
     )
     assert process.stdout is not None
     try:
@@ -102,6 +102,7 @@ async def test_the_quickstart(shell: Mapping[str, str], tmp_path: Path) -> None:
         pytest.skip("NOT TESTED: the quickstart's commands need curl, which is not on PATH")
     ports = {"7400": str(free_port()), "7410": str(free_port()), "7401": str(free_port())}
     env = {**shell, "DHSCHED_INFER": f"http://127.0.0.1:{ports['7401']}", "DHSCHED_LOG_LEVEL": "warning"}
+    env["DHSCHED_URL"] = f"http://127.0.0.1:{ports['7400']}"
     started: list[Process] = []
     waiting: list[asyncio.Task[str]] = []
     try:
@@ -116,11 +117,13 @@ async def test_the_quickstart(shell: Mapping[str, str], tmp_path: Path) -> None:
                 elif command.startswith("dhsched run "):
                     started.append(await background(command, env, ports, tmp_path))
                 elif "wait_s" in command:
-                    waiting.append(asyncio.create_task(run(f"{command} --fail-with-body -s", env)))
+                    waiting.append(asyncio.create_task(run(f"{command} --fail-with-body -s", env, tmp_path)))
                 elif "/events" in command or "live watch" in command:
-                    await run(f"timeout 3 {command.partition(';')[0]} || [ $? = 124 ]", env)
+                    await run(f"timeout 3 {command.partition(';')[0]} || [ $? = 124 ]", env, tmp_path)
                 else:
-                    await run(command if command.startswith("dhsched") else f"{command} -s", env)
+                    curl = command.startswith("curl")
+                    said = await run(f"{command} -s" if curl else command, env, tmp_path)
+                    assert not any(code in said for code in ("UNAUTHORIZED", "MEDIA_TYPE")), (command, said)
                 for task in waiting if len(started) >= 5 else []:
                     assert json.loads(await task)["worker"] == "gpu-a#1"
                 if len(started) >= 5:

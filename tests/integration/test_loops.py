@@ -26,7 +26,7 @@ from dhsched.store.address import Address
 from dhsched.store.raw import read_state
 from tests.integration.replicas import register
 
-QUIET = DispatchSettings(refresh_min_s=50, refresh_max_s=60)
+QUIET = DispatchSettings(access="open", refresh_min_s=50, refresh_max_s=60)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ async def create(replica: DispatchContext, live: str, worker: str) -> None:
 
 async def test_a_store_that_refuses_to_write_costs_no_worker(server: Address) -> None:
     """It answers our reads and takes nobody's report: when it writes again, the Workers need a moment, too."""
-    settings = DispatchSettings(refresh_min_s=50, refresh_max_s=60, worker_ttl_s=0.5)
+    settings = DispatchSettings(access="open", refresh_min_s=50, refresh_max_s=60, worker_ttl_s=0.5)
     async with open_context(server, settings) as replica:
         await replica.store.link.call("FLUSHALL")
         [worker] = await register(replica.store, 1, capacity=4)

@@ -55,7 +55,9 @@ async def recovering(
         f.http = await stack.enter_async_context(aiohttp.ClientSession())
         f.contexts, f.limits = [], limits
         for n in range(replicas):
-            given = DispatchSettings(name=f"d{n}", refresh_min_s=0.05, refresh_max_s=0.1, recover_s=0.05, **settings)
+            given = DispatchSettings(
+                name=f"d{n}", refresh_min_s=0.05, refresh_max_s=0.1, recover_s=0.05, access="open", **settings
+            )
             context = await stack.enter_async_context(open_context(f.address, given, limits=limits))
             f.contexts.append(context)
             await f.serve(dispatch_app(context), f.dispatch)

@@ -1,6 +1,8 @@
 """The parts of access that decide: buckets, bounds, the text of keys, where a key is found."""
 
+import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,8 @@ from dhsched.access.api_keys import ApiKey, id_of, matches, new_key
 from dhsched.access.bucket import Bucket
 from dhsched.access.callers import Bounds
 from dhsched.access.gate import bearer
-from dhsched.access.minting import KeyFile, find_key, origin
+from dhsched.access.key_file import ENTRIES_MAX, KeyFile, origin
+from dhsched.access.minting import find_key
 from dhsched.access.rules import RULES, rule_of
 from dhsched.errors import BadSetting
 
@@ -85,3 +88,31 @@ def test_where_a_key_is_found(tmp_path: Path) -> None:
     assert find_key("http://127.0.0.1:7400", noted) == "later", "another deployment has taken the address"
     assert find_key("http://127.0.0.1:7401", noted) == ""
     assert origin("https://x/y") == "https://x:443"
+
+
+def test_who_writes_a_key_down_takes_no_other_away(tmp_path: Path) -> None:
+    """Replicas that start together write into one file; what was left behind does not fill it."""
+    noted = {"XDG_STATE_HOME": str(tmp_path)}
+    ports = range(7000, 7032)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda port: KeyFile(noted).put({f"http://127.0.0.1:{port}": f"k{port}"}), ports))
+    assert [KeyFile(noted).get(f"http://[::1]:{port}") for port in ports] == [f"k{port}" for port in ports]
+    file = KeyFile(noted)
+    made = new_key().text
+    file.keep(made)
+    file.put({"http://127.0.0.1:7400": made})
+    assert file.kept() == [made]
+    for port in range(1, 2 * ENTRIES_MAX):
+        file.put({f"http://127.0.0.1:{port}": "left behind"})
+    assert len(json.loads(file.path.read_text())) == ENTRIES_MAX
+    file.put({"http://127.0.0.1:7400": made})
+    file.forget(made)
+    assert file.get("http://127.0.0.1:7400") == "" and file.kept() == []
+
+
+def test_without_a_home_there_is_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", nobody)
+    assert find_key("http://127.0.0.1:7400", {}) == ""

@@ -13,6 +13,8 @@ from dhsched.errors import StoreRefused, StoreUnavailable
 from dhsched.web import Asked, Endpoint, HeaderParameter, Id, Problem, Reply, Service, document, make_app, problem_from
 from dhsched.web.problems import PROBLEMS
 
+JSON = {"Content-Type": "application/json"}
+
 
 class Thing(msgspec.Struct, forbid_unknown_fields=True):
     """A thing."""
@@ -99,7 +101,7 @@ async def client() -> AsyncIterator[TestClient[Any, Any]]:
 async def test_a_bad_body_is_refused_by_the_name_of_its_field(
     client: TestClient[Any, Any], body: bytes, status: int, field: str | None
 ) -> None:
-    response = await client.post("/things", data=body)
+    response = await client.post("/things", data=body, headers=JSON)
     document = await response.json(content_type="application/problem+json")
     assert (response.status, document["status"], document.get("field")) == (status, status, field)
     assert document["code"] in PROBLEMS and document["request_id"] == response.headers["X-Request-Id"]
@@ -110,7 +112,7 @@ async def test_a_chunked_body_is_bounded_too(client: TestClient[Any, Any]) -> No
         for _ in range(100):
             yield b"a" * 1000
 
-    response = await client.post("/things", data=pieces())
+    response = await client.post("/things", data=pieces(), headers=JSON)
     assert response.status == 413
 
 
@@ -121,12 +123,12 @@ async def test_a_bad_query_is_refused(client: TestClient[Any, Any], query: str) 
 
 
 async def test_a_whole_number_may_be_written_as_a_fraction(client: TestClient[Any, Any]) -> None:
-    response = await client.post("/things", data=b'{"name": "a", "size": 2.0}')
+    response = await client.post("/things", data=b'{"name": "a", "size": 2.0}', headers=JSON)
     assert (response.status, await response.json()) == (201, {"name": "a", "size": 2})
 
 
 async def test_what_fits_is_answered(client: TestClient[Any, Any]) -> None:
-    response = await client.post("/things", data=b'{"name": "a"}', headers={"X-Request-Id": "mine"})
+    response = await client.post("/things", data=b'{"name": "a"}', headers={**JSON, "X-Request-Id": "mine"})
     assert (response.status, await response.json()) == (201, {"name": "a", "size": 0})
     assert response.headers["X-Request-Id"] == "mine"
     response = await client.get("/things/a?limit=3")
@@ -135,19 +137,19 @@ async def test_what_fits_is_answered(client: TestClient[Any, Any]) -> None:
 
 
 async def test_a_header_that_does_not_fit_is_named(client: TestClient[Any, Any]) -> None:
-    response = await client.post("/things", data=b'{"name": "a"}', headers={"Idempotency-Key": "a/b"})
+    response = await client.post("/things", data=b'{"name": "a"}', headers={**JSON, "Idempotency-Key": "a/b"})
     assert (response.status, (await response.json(content_type=None))["field"]) == (400, "Idempotency-Key")
 
 
 async def test_a_problem_carries_its_numbers_and_when_to_come_back(client: TestClient[Any, Any]) -> None:
-    response = await client.post("/things", data=b'{"name": "a", "size": 7}')
+    response = await client.post("/things", data=b'{"name": "a", "size": 7}', headers=JSON)
     found = await response.json(content_type=None)
     assert (response.status, response.headers["Retry-After"]) == (503, "5")
     assert (found["code"], found["detail"], found["load"]) == ("FULL", "no room for seven", 7)
 
 
 async def test_a_bug_is_a_500_that_gives_nothing_away(client: TestClient[Any, Any]) -> None:
-    response = await client.post("/things", data=b'{"name": "a", "size": 13}')
+    response = await client.post("/things", data=b'{"name": "a", "size": 13}', headers=JSON)
     text = await response.text()
     assert response.status == 500 and "a secret" not in text and json.loads(text)["code"] == "INTERNAL"
 
@@ -160,7 +162,7 @@ async def test_unknown_paths_and_methods_are_problems(client: TestClient[Any, An
 
 
 async def test_past_its_bound_a_replica_says_busy(client: TestClient[Any, Any]) -> None:
-    asked = [client.post("/things", data=b'{"name": "a", "size": 200}') for _ in range(8)]
+    asked = [client.post("/things", data=b'{"name": "a", "size": 200}', headers=JSON) for _ in range(8)]
     statuses = sorted(response.status for response in await asyncio.gather(*asked))
     assert statuses == [201] * 4 + [503] * 4
 
@@ -188,7 +190,7 @@ async def test_a_replica_that_misses_something_is_not_ready() -> None:
 def test_the_document_has_every_problem_of_an_endpoint() -> None:
     described = document("t", "1", ENDPOINTS)
     responses = described["paths"]["/things"]["post"]["responses"]
-    assert sorted(responses) == ["201", "400", "401", "403", "408", "413", "429", "500", "503"]
+    assert sorted(responses) == ["201", "400", "401", "403", "408", "413", "415", "429", "500", "503"]
     codes = responses["503"]["content"]["application/problem+json"]["schema"]["allOf"][1]["properties"]["code"]["enum"]
     assert codes == ["BUSY", "FULL", "STORE_UNAVAILABLE"]
     assert described["components"]["schemas"]["Thing"]["additionalProperties"] is False

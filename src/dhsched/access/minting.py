@@ -1,7 +1,8 @@
 """The caller's side: an API key, and the token that it minted, for as long as it lasts.
 
-Where a key is found, first to last: what was given, DHSCHED_KEY, the file that DHSCHED_KEY_FILE names, and what
-`dhsched up` wrote down for the server's address (KeyFile). A Worker is given its own in its settings.
+Where a key is found, first to last: what was given, DHSCHED_KEY, the file that DHSCHED_KEY_FILE names, and what is in
+the key file for the server's address (development.py). A Worker or a room is given its own in its settings; without
+one, the last place is left to it.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import json
 import os
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
-from dhsched.errors import BadSetting, DhschedError
+from dhsched.access.api_keys import id_of
+from dhsched.access.key_file import KeyFile
+from dhsched.errors import BadSetting, KeyRefused, NotMinted
 
 if TYPE_CHECKING:
     import aiohttp
@@ -31,10 +33,11 @@ RENEW = 0.75  # Of a token's life, after which there is a new one.
 
 
 class Minted:
-    """A key and its current token, if it has one that lasts."""
+    """A key and its current token, if it has one that lasts. A key that is not `given` is looked for with `find`."""
 
-    def __init__(self, key: str = "") -> None:
-        self.key = key
+    def __init__(self, given: str = "", find: Callable[[], str] = str) -> None:
+        self._given, self._find = given, find
+        self.key = given or find()
         self._token = ""
         self._until = 0.0
 
@@ -53,17 +56,31 @@ class Minted:
         return self.headers() or {}
 
     def forget(self) -> None:
-        """The token was refused: mint another before the next call."""
+        """It was refused: mint another token before the next call, with the key that is found then."""
         self._until = 0.0
+        self.key = self._given or self._find()
 
 
 class Minter:
-    """Tokens of one key at one server, for clients on an event loop."""
+    """Tokens of one key at one server, for clients on an event loop. `asks` narrows what they allow."""
 
-    def __init__(self, http: aiohttp.ClientSession, url: str, key: str) -> None:
+    def __init__(
+        self,
+        http: aiohttp.ClientSession,
+        url: str,
+        key: str = "",
+        *,
+        find: Callable[[], str] = str,
+        asks: Mapping[str, str] | None = None,
+    ) -> None:
         self._http = http
         self._url = url.rstrip("/")
-        self._minted = Minted(key)
+        self._minted = Minted(key, find)
+        self._asks = dict(asks or {})
+
+    @property
+    def key(self) -> str:
+        return self._minted.key
 
     def use(self, http: aiohttp.ClientSession) -> None:
         self._http = http
@@ -80,23 +97,30 @@ class Minter:
             return ready
         shown = {"Authorization": f"Bearer {self._minted.key}"}
         timeout = aiohttp.ClientTimeout(total=MINT_S)
-        async with self._http.post(self._url + MINT_PATH, json={}, headers=shown, timeout=timeout) as response:
+        async with self._http.post(self._url + MINT_PATH, json=self._asks, headers=shown, timeout=timeout) as response:
             raw = await response.read()
             if response.status != 200:
-                raise KeyRefused(self._url, response.status, raw)
+                refused = not_minted(self._url, self._minted.key, response.status, raw)
+                self.forget()
+                raise refused
             return self._minted.take(json.loads(raw))
 
 
-class KeyRefused(DhschedError):
-    """A server minted no token. `code` says whether another one might: NOT_READY is about the server, not the key."""
+def own_minter(http: aiohttp.ClientSession, url: str, key: str, **asks: str) -> Minter:
+    """Of a Worker or a room. Without a key of its own it uses the development key, for no more than `asks`."""
+    if key:
+        return Minter(http, url, key)
+    return Minter(http, url, find=lambda: KeyFile().get(url), asks=asks)
 
-    def __init__(self, url: str, status: int, raw: bytes) -> None:
-        self.status = status
-        self.code = "NOT_READY" if status in (502, 503, 504) else str(status)
-        with contextlib.suppress(ValueError, AttributeError, KeyError):
-            self.code = str(json.loads(raw)["code"])
-        why = "check that the key is whole and has not been revoked" if status < 500 else "it may be able to later"
-        super().__init__(f"{url} mints no token for our API key ({self.code}); {why}")
+
+def not_minted(url: str, key: str, status: int, raw: bytes) -> NotMinted:
+    """What a server's refusal to mint means: about our key, or only about the server."""
+    code = "NOT_READY" if status in (502, 503, 504) else str(status)
+    with contextlib.suppress(ValueError, AttributeError, KeyError, TypeError):
+        code = str(json.loads(raw)["code"])
+    kind = KeyRefused if code in ("UNAUTHORIZED", "FORBIDDEN", "401", "403") else NotMinted
+    why = "check that the key is whole and has not been revoked" if status < 500 else "it may be able to later"
+    return kind(f"{url} mints no token for our API key {id_of(key)} ({code}); {why}", code=code, status=status)
 
 
 # -- where a key is found
@@ -118,54 +142,6 @@ def read_key(path: str) -> str:
         return Path(path).read_text().strip()
     except OSError as error:
         raise BadSetting(f"cannot read the key file {path} ({error.strerror}); check {KEY_FILE}") from None
-
-
-class KeyFile:
-    """Development keys by address, for this user alone: `dhsched up` writes it, the other verbs read it."""
-
-    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        environment = os.environ if environment is None else environment
-        folder = environment.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-        self.path = Path(folder) / "dhsched" / "development-keys.json"
-
-    def get(self, url: str) -> str:
-        return str(self._read().get(origin(url), ""))
-
-    def put(self, keys: Mapping[str, str]) -> None:
-        self._write(self._read() | {origin(url): key for url, key in keys.items()})
-
-    def drop(self, keys: Mapping[str, str]) -> None:
-        """Forget these, unless another deployment has taken the address since."""
-        gone = {origin(url): key for url, key in keys.items()}
-        self._write({url: key for url, key in self._read().items() if gone.get(url) != key})
-
-    def _read(self) -> dict[str, Any]:
-        with contextlib.suppress(OSError, ValueError):
-            found = json.loads(self.path.read_text())
-            if isinstance(found, dict):
-                return found
-        return {}
-
-    def _write(self, keys: Mapping[str, Any]) -> None:
-        try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            new = self.path.with_suffix(f".{os.getpid()}")
-            # Made for this user alone from its first byte on, and then put in place as a whole.
-            with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as file:
-                json.dump(keys, file)
-            new.replace(self.path)
-        except OSError as error:
-            raise DhschedError(
-                f"cannot write {self.path} ({error.strerror}), where the development key goes; set XDG_STATE_HOME to a "
-                "folder of yours, or say --access open"
-            ) from None
-
-
-def origin(url: str) -> str:
-    """Scheme, host and port. All names of this machine are one: people type any of them."""
-    parts = urlsplit(url)
-    host = "127.0.0.1" if parts.hostname in ("localhost", "::1") else parts.hostname
-    return f"{parts.scheme}://{host}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
 
 
 def client_tls(ca: str) -> ssl.SSLContext:

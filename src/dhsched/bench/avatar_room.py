@@ -22,7 +22,7 @@ from urllib.parse import quote
 import aiohttp
 from yarl import URL
 
-from dhsched.bench.processes import Child, cpu_s, free_port, start
+from dhsched.bench.processes import OPEN, Child, cpu_s, free_port, start
 from dhsched.errors import DhschedError
 from dhsched.store.embedded import Embedded
 
@@ -216,8 +216,8 @@ async def running(size: Size) -> AsyncIterator[Theatre]:
         made = Theatre(size, folder, http, stack)
         port = free_port()
         made.room_url = f"http://127.0.0.1:{port}"
-        dispatch = await made.role("dispatch", "dispatch", "--store", store, "--port", "0")
-        infer = await made.role("infer", "infer", "--store", store, "--port", "0", "--room", made.room_url)
+        dispatch = await made.role("dispatch", "dispatch", "--store", store, "--port", "0", *OPEN)
+        infer = await made.role("infer", "infer", "--store", store, "--port", "0", "--room", made.room_url, *OPEN)
         made.dispatch, made.infer = await dispatch.until_ready(), await infer.until_ready()
         made.room = await made.role(
             *("room", "room", "--port", str(port), "--dispatch", made.dispatch, "--infer", made.infer)

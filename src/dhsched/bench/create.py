@@ -27,6 +27,7 @@ from random import Random
 from typing import Any
 
 from dhsched.bench.http_load import figure, get, post_all
+from dhsched.bench.processes import OPEN
 from dhsched.bench.separate_commands import SCRIPTS, SeparateCommands
 from dhsched.dispatch.config import DIGITAL_IDS, POOLS, DigitalIdConfig, PoolConfig, PoolTier
 from dhsched.dispatch.fleet_view import Fleet
@@ -259,7 +260,7 @@ async def _replica(store_url: str) -> AsyncIterator[int]:
     """A replica in a process of its own; the port that it listens on."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", "from dhsched.cli import main; main()", "run", "dispatch"),
-        *("--port", "0", "--log-level", "error"),
+        *("--port", "0", *OPEN, "--log-level", "error"),
         stdout=asyncio.subprocess.PIPE,
         env={**os.environ, **NO_LOOPS, "DHSCHED_STORE": store_url},
     )

@@ -24,7 +24,7 @@ import aiohttp
 import msgspec
 
 from dhsched.bench.input_end import stamp
-from dhsched.bench.processes import Child, cpu_s, memory_bytes, percentile, start
+from dhsched.bench.processes import OPEN, Child, cpu_s, memory_bytes, percentile, start
 from dhsched.errors import DhschedError
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.limits import Limits
@@ -235,10 +235,10 @@ async def our_path(size: Size, *, fenced: bool = True) -> AsyncIterator[SocketPa
         store_url = server.address.url()
         quiet = ("--log-level", "error")
         verb = ("-m", "dhsched.cli.child", "run")
-        dispatch = await start("dispatch", *verb, "dispatch", "--store", store_url, "--port", "0", *quiet)
+        dispatch = await start("dispatch", *verb, "dispatch", "--store", store_url, "--port", "0", *OPEN, *quiet)
         stack.push_async_callback(dispatch.stop)
         role = (*verb, "infer") if fenced else ("-m", "dhsched.bench.input_unfenced")
-        infer = await start("infer", *role, "--store", store_url, "--port", "0", *quiet)
+        infer = await start("infer", *role, "--store", store_url, "--port", "0", *OPEN, *quiet)
         stack.push_async_callback(infer.stop)
         runtime = ("--runtime", "dhsched.bench.input_end:timed", "--pool", "bench", "--capacity", str(size.lives))
         where = ("--dispatch", await dispatch.until_ready(), "--locks", locks, "--name", "bench")

@@ -38,7 +38,9 @@ def unfenced_scripts() -> dict[str, Script]:
 def main(arguments: list[str]) -> None:
     follow_parent()
     given = dict(zip(arguments[::2], arguments[1::2], strict=True))
-    settings = InferSettings(store=given["--store"], port=int(given["--port"]), log_level=given["--log-level"])
+    settings = InferSettings(
+        store=given["--store"], port=int(given["--port"]), access=given["--access"], log_level=given["--log-level"]
+    )
     with asyncio.Runner(loop_factory=product_loop()) as runner:
         runner.run(
             run_infer(

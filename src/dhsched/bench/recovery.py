@@ -31,7 +31,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from dhsched.bench.processes import Child, percentile, start
+from dhsched.bench.processes import OPEN, Child, percentile, start
 from dhsched.bench.recovery_end import RECORDS
 from dhsched.errors import DhschedError
 from dhsched.ownership import outcomes as o
@@ -371,7 +371,7 @@ async def running(size: Size, say: Callable[[str], None]) -> AsyncIterator[Cell]
         http = await stack.enter_async_context(aiohttp.ClientSession())
         cell = Cell(store, http, Path(folder))
         quiet, verb = ("--log-level", "error"), ("-m", "dhsched.cli.child", "run")
-        where = ("--store", server.address.url(), "--port", "0")
+        where = ("--store", server.address.url(), "--port", "0", *OPEN)
         for kind, count, children in (("dispatch", size.dispatch, cell.dispatch), ("infer", size.infer, cell.infer)):
             for n in range(count):
                 child = await start(f"{kind}-{n}", *verb, kind, *where, *quiet)

@@ -17,6 +17,8 @@ from typing import NamedTuple
 
 import typer
 
+from dhsched.access.development import NOTE
+from dhsched.access.key_file import KeyFile
 from dhsched.bench.processes import free_port
 from dhsched.client import Client, Refused
 from dhsched.errors import DhschedError
@@ -35,7 +37,6 @@ ROOM_PORT = 7402
 PRINTS = "echo"
 UNSEEN = (PRINTS, "null")
 """Runtimes that publish nothing: they need no room."""
-NOTE = "made by dhsched up"
 STORE = "DHSCHED_STORE"
 
 
@@ -246,6 +247,10 @@ async def deployment(
             store = await stack.enter_async_context(Embedded(settings.data))
             url, store_pid = store.address.url(), store.pid
         keys = await development_keys(url) if settings.access == "keys" else NO_KEYS
+        if keys.admin:
+            # The replicas find it there, and write down at which addresses it is good.
+            KeyFile().keep(keys.admin)
+            stack.callback(KeyFile().forget, keys.admin)
         children = Children(settings, url, locks, hear, keys, say)
         stack.push_async_callback(children.stop)
         try:

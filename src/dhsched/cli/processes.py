@@ -9,6 +9,7 @@ import typer
 
 from dhsched.cli.run import (
     Access,
+    AllowedOrigins,
     AllowEviction,
     Cell,
     Config,
@@ -47,6 +48,7 @@ def infer(
     credit: Annotated[int | None, typer.Option(help="Unacked items per live (DHSCHED_INFER_CREDIT); 8.")] = None,
     access: Access = None,
     insecure: Insecure = None,
+    allowed_origins: AllowedOrigins = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     config: Config = None,
@@ -128,6 +130,7 @@ def room(
         bool | None,
         typer.Option("--insecure", help="Listen elsewhere than on loopback; viewers have no keys (DHSCHED_INSECURE)."),
     ] = None,
+    allowed_origins: AllowedOrigins = None,
     key_file: Annotated[
         str | None, typer.Option(help="A file with an API key of role room; or set DHSCHED_ROOM_KEY.")
     ] = None,

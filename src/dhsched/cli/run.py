@@ -21,9 +21,13 @@ StoreUrl = Annotated[
     str | None, typer.Option(help="URL of the store (DHSCHED_STORE); without one, a store of its own.", metavar="URL")
 ]
 Config = Annotated[Path | None, typer.Option(help="A TOML file with settings (DHSCHED_CONFIG).", metavar="FILE")]
-Access = Annotated[str | None, typer.Option(help="open or keys: whether callers need a token (DHSCHED_ACCESS).")]
+Access = Annotated[str | None, typer.Option(help="keys or open: whether callers need a token (DHSCHED_ACCESS); keys.")]
 Insecure = Annotated[
     bool | None, typer.Option("--insecure", help="Open to everybody, and not on loopback only (DHSCHED_INSECURE).")
+]
+AllowedOrigins = Annotated[
+    str | None,
+    typer.Option(metavar="ORIGIN,...", help="Other origins whose pages may call it (DHSCHED_ALLOWED_ORIGINS)."),
 ]
 TlsCert = Annotated[str | None, typer.Option(help="Certificate chain, PEM (DHSCHED_TLS_CERT).", metavar="FILE")]
 TlsKey = Annotated[str | None, typer.Option(help="The certificate's key, PEM (DHSCHED_TLS_KEY).", metavar="FILE")]
@@ -52,6 +56,7 @@ def dispatch(
     policy: Annotated[str | None, typer.Option(help="Placement policy (DHSCHED_DISPATCH_POLICY).")] = None,
     access: Access = None,
     insecure: Insecure = None,
+    allowed_origins: AllowedOrigins = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     config: Config = None,

@@ -14,7 +14,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dhsched.access.minting import TENANT, TLS_CA, client_tls
+from dhsched.access.key_file import KeyFile
+from dhsched.access.minting import KEY, KEY_FILE, TENANT, TLS_CA, client_tls
 from dhsched.addresses import DISPATCH, addresses
 from dhsched.client.calls import Refused, Replicas, Unreachable
 from dhsched.client.following import ServerSent, follow
@@ -103,6 +104,10 @@ class Server:
             self._replicas.use(http)
             try:
                 yield self._replicas
+            except Refused as refused:
+                if refused.status == 401 and not self._replicas.key:
+                    raise _without_key(self._replicas.url, refused) from None
+                raise
             except Unreachable as lost:
                 raise lost if lost.unknown else self._nobody(lost.troubles) from lost
 
@@ -122,3 +127,9 @@ def _tenant() -> dict[str, str]:
     """The header that says for which tenant."""
     tenant = os.environ.get(TENANT)
     return {"X-Tenant": tenant} if tenant else {}
+
+
+def _without_key(url: str, refused: Refused) -> Refused:
+    """A 401 as it looks from here: we had nothing to show."""
+    said = f"{url} asks for a key, and there is no key for it in {KEY}, {KEY_FILE} or {KeyFile().path}"
+    return Refused(refused.status, {**refused.problem, "detail": f"{said}: set {KEY} to an API key"})

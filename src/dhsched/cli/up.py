@@ -5,8 +5,8 @@ watch in it; each is a process of its own that can be killed. Without the extra 
 Ctrl-C stops all of it. Nothing is left behind, not even after kill -9 of this process: each child watches a pipe from
 here (child.py), and the store's guardian does the same.
 
-Access is by keys, as it would be anywhere else: an admin's key is made for the verbs of this user and written down
-where they look (access/minting.py), one for the Workers, and one for the room.
+Access is by keys, as it would be anywhere else: an admin's key is made for what this user runs beside it, and written
+down where that looks (access/development.py); one for the Workers, and one for the room.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from typing import Annotated
 
 import typer
 
-from dhsched.access.minting import KeyFile
 from dhsched.cli.children import PRINTS, ROOM_PORT, Children, UpSettings, deployment
 from dhsched.errors import BadSetting
 
@@ -94,14 +93,8 @@ async def run_up(settings: UpSettings) -> None:
         asyncio.get_running_loop().add_signal_handler(each, stop.set)
     # On standard error: what is printed for people and programs begins when everything is there.
     async with deployment(settings, say=lambda what: typer.echo(f"{what} ...", err=True)) as (children, store_pid):
-        key = children.keys.admin
-        noted = {url: key for url in (*children.dispatch, children.infer) if key}
-        KeyFile().put(noted)
-        try:
-            print_what_runs(children, store_pid)
-            await stop.wait()
-        finally:
-            KeyFile().drop(noted)
+        print_what_runs(children, store_pid)
+        await stop.wait()
 
 
 def print_what_runs(children: Children, store_pid: int | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -11,9 +12,9 @@ from urllib.parse import quote, urlencode
 import aiohttp
 import msgspec
 
-from dhsched.access.minting import KeyRefused, Minter, find_key
+from dhsched.access.minting import Minter, find_key
 from dhsched.addresses import addresses
-from dhsched.errors import DhschedError
+from dhsched.errors import DhschedError, NotMinted
 
 AGAIN = frozenset({"STORE_UNAVAILABLE", "BUSY", "NOT_READY", "INTERNAL", "STARTING", "RATE_LIMITED", "TIMEOUT"})
 """Refusals that pass by themselves. FULL is not one of them: `wait_s` of a create waits for room, in line."""
@@ -74,7 +75,10 @@ class Replicas:
         self.role = role
         self.http = http
         self.deadline_s = deadline_s
-        self._minters = {url: Minter(http, url, find_key(url) if key is None else key) for url in self.urls}
+        self._minters = {
+            url: Minter(http, url, find=partial(find_key, url)) if key is None else Minter(http, url, key)
+            for url in self.urls
+        }
         self._tries_max = None if rounds is None else rounds * len(self.urls)
         self._at = 0
         self._random = Random()
@@ -89,6 +93,11 @@ class Replicas:
     def url(self) -> str:
         """Where to go now."""
         return self.urls[self._at]
+
+    @property
+    def key(self) -> str:
+        """What mints our tokens there; empty without one."""
+        return self._minters[self.url].key
 
     def next(self) -> None:
         """This one does not answer: go to another one."""
@@ -136,8 +145,8 @@ class Replicas:
                 return await self._once(
                     method, target, body, headers or {}, min(left, TRY_S + wait_s) if twice else left
                 )
-            except (Refused, KeyRefused) as refused:
-                if refused.code not in (AGAIN if twice or isinstance(refused, KeyRefused) else UNTOUCHED):
+            except (Refused, NotMinted) as refused:
+                if refused.code not in (AGAIN if twice or isinstance(refused, NotMinted) else UNTOUCHED):
                     raise
                 if isinstance(refused, Refused) and self._tries_max is None:
                     pause_s = max(pause_s, refused.retry_after_s or 0.0)

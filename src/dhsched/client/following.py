@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
-from dhsched.access.minting import KeyRefused
 from dhsched.client.calls import Refused, Replicas, Unreachable, refusal, target_of, words
+from dhsched.errors import NotMinted
 
 SILENCE_S = 30.0  # Events come with a sign of life every ten seconds.
 CONNECT_S = 5.0
@@ -42,7 +42,7 @@ async def follow(
                     last = event.id or last
                     yield event
             troubles[replicas.url] = "the stream ended"
-        except (Refused, KeyRefused) as refused:
+        except (Refused, NotMinted) as refused:
             if refused.status < 500:
                 raise
             troubles[replicas.url] = str(refused)

@@ -33,9 +33,9 @@ class Client:
     """One deployment. Use it as a context, from one event loop.
 
     `dispatch` and `infer` are addresses, one or many: when one does not answer, the next is asked. `key` is an API key,
-    whose tokens go along with every call and are renewed in time; without one it is looked for in DHSCHED_KEY and
-    DHSCHED_KEY_FILE. `token` is a token instead. `tenant` is for an admin's key: whose lives are meant. `deadline_s` is
-    for one call, all tries included.
+    whose tokens go along with every call and are renewed in time; without one it is looked for in DHSCHED_KEY,
+    DHSCHED_KEY_FILE, and among the development keys of this user. `token` is a token instead. `tenant` is for an
+    admin's key: whose lives are meant. `deadline_s` is for one call, all tries included.
     """
 
     def __init__(

@@ -20,11 +20,10 @@ from typing import Any, Self
 import aiohttp
 import msgspec
 
-from dhsched.access.minting import KeyRefused
 from dhsched.client.calls import AGAIN, Refused, Replicas, Unreachable
 from dhsched.client.models import Pushed
 from dhsched.client.producers import Producers, new_producer
-from dhsched.errors import BadValue, DhschedError
+from dhsched.errors import BadValue, DhschedError, NotMinted
 from dhsched.wire import PUSH_FRAME_BYTES_MAX, PUSHES_MAX
 
 HEARTBEAT_S = 5.0
@@ -167,7 +166,7 @@ class Stream:
                     self._fail(Refused(error.status, {"detail": f"stream to live {self.live_id}: {error.message}"}))
                     break
                 self._trouble = str(error)
-            except KeyRefused as error:
+            except NotMinted as error:
                 if error.code not in AGAIN:
                     self._fail(error)
                     break

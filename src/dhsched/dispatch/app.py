@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from aiohttp import web
 
+from dhsched.access.development import development_key, noted
 from dhsched.access.ring import KeyRing, open_ring
 from dhsched.dispatch import worker_link
 from dhsched.dispatch.admin import Configuration, Workers
@@ -45,7 +46,7 @@ from dhsched.store.link import LinkSettings
 from dhsched.store.reads import Reads
 from dhsched.store.redis import RedisStore
 from dhsched.types import check_id
-from dhsched.web import MINT, Endpoint, Service, listener_tls, make_app, open_gate, serve
+from dhsched.web import MINT, Endpoint, Service, listener_tls, make_app, make_door, open_gate, serve
 
 HANDOFFS_S = 1.0  # Between two looks at how far new generations have come.
 PING_S = 1.0  # For the store to answer /readyz.
@@ -60,17 +61,18 @@ async def run_dispatch(settings: DispatchSettings, stop: asyncio.Event, say: Cal
         running(loops(context), rng=context.rng),
     ):
         app = dispatch_app(context)
-        await serve(
-            app,
-            host=settings.host,
-            port=settings.port,
-            stop_s=settings.stop_s,
-            say=say,
-            stop=stop,
-            tls=listener_tls(settings),
-            head_s=settings.head_s,
-            idle_s=settings.idle_s,
-        )
+        with noted(await development_key(settings, context.ring), say) as listening:
+            await serve(
+                app,
+                host=settings.host,
+                port=settings.port,
+                stop_s=settings.stop_s,
+                say=listening,
+                stop=stop,
+                tls=listener_tls(settings),
+                head_s=settings.head_s,
+                idle_s=settings.idle_s,
+            )
 
 
 @asynccontextmanager
@@ -105,7 +107,12 @@ def make_context(
 
     name = check_id(settings.name or f"d-{secrets.token_hex(4)}", "name")
     service = Service(
-        role="dispatch", instance=name, ready=ready, in_flight_max=settings.in_flight_max, body_s=settings.body_s
+        role="dispatch",
+        instance=name,
+        ready=ready,
+        in_flight_max=settings.in_flight_max,
+        body_s=settings.body_s,
+        door=make_door(settings),
     )
     line = RoomLine(settings.waiting_max)
     fleet.on_refresh.append(lambda: line.wake(fleet.free_slots()))

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import structlog
 from aiohttp import web
 
-from dhsched.access.ring import open_ring
+from dhsched.access.development import development_key, noted
+from dhsched.access.ring import KeyRing, open_ring
 from dhsched.errors import BadSetting, StoreError
 from dhsched.infer import events, push_text, stream
 from dhsched.infer.context import InferContext, Metrics
@@ -32,7 +33,7 @@ from dhsched.store.reads import Reads
 from dhsched.store.redis import RedisStore
 from dhsched.store.scripts import Script
 from dhsched.tokens import Tokens
-from dhsched.web import MINT, Service, listener_tls, make_app, open_gate, serve
+from dhsched.web import MINT, Service, listener_tls, make_app, make_door, open_gate, serve
 
 log = structlog.get_logger(__name__)
 
@@ -46,6 +47,7 @@ class Infer:
     context: InferContext
     pulls: PullText
     app: web.Application
+    ring: KeyRing
 
     async def announce_until(self, url: str, stop: asyncio.Event) -> None:
         """Say where this controller is, every second; at the end say that it is not there any more."""
@@ -88,7 +90,12 @@ async def open_infer(
         await refuse_eviction(store.link, allowed=settings.allow_eviction)
         ring = await open_ring(store.link, store.keys)
         service = Service(
-            role="infer", instance=name, ready=ready, in_flight_max=settings.in_flight_max, body_s=settings.body_s
+            role="infer",
+            instance=name,
+            ready=ready,
+            in_flight_max=settings.in_flight_max,
+            body_s=settings.body_s,
+            door=make_door(settings),
         )
         service.gate = await stack.enter_async_context(open_gate(settings, ring))
         holder = Holder(store, settings.credit, name)
@@ -104,7 +111,7 @@ async def open_infer(
         await store.link.subscribe(store.keys.of("infer", name), holder.on_hint)
         minding = asyncio.create_task(holder.mind_link(), name="hints")
         try:
-            yield Infer(context, pulls, app)
+            yield Infer(context, pulls, app, ring)
         finally:
             minding.cancel()
             await asyncio.gather(minding, return_exceptions=True)
@@ -129,14 +136,15 @@ async def run_infer(
             if say is not None:
                 say(url)
 
-        await serve(
-            infer.app,
-            host=settings.host,
-            port=settings.port,
-            stop_s=settings.stop_s,
-            say=listening,
-            stop=served,
-            tls=listener_tls(settings),
-            head_s=settings.head_s,
-            idle_s=settings.idle_s,
-        )
+        with noted(await development_key(settings, infer.ring), listening) as noting:
+            await serve(
+                infer.app,
+                host=settings.host,
+                port=settings.port,
+                stop_s=settings.stop_s,
+                say=noting,
+                stop=served,
+                tls=listener_tls(settings),
+                head_s=settings.head_s,
+                idle_s=settings.idle_s,
+            )

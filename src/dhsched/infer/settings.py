@@ -8,6 +8,7 @@ from typing import ClassVar
 from dhsched.settings import (
     ACCESS,
     ALLOW_EVICTION,
+    ALLOWED_ORIGINS,
     BODY_S,
     HEAD_S,
     IDLE_S,
@@ -48,6 +49,7 @@ class InferSettings:
     stop_s: float = bounded(5, 0, 600, "For requests in flight when the controller stops.")
     access: str = ACCESS
     insecure: bool = INSECURE
+    allowed_origins: str = ALLOWED_ORIGINS
     tls_cert: str = TLS_CERT
     tls_key: str = TLS_KEY
     key_rate_per_s: float = KEY_RATE

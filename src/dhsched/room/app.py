@@ -20,7 +20,7 @@ from dhsched.room.settings import RoomSettings
 from dhsched.room.tracks import use_addresses
 from dhsched.room.upstream import Upstream
 from dhsched.types import check_id
-from dhsched.web import Service, listener_tls, make_app, serve
+from dhsched.web import Service, listener_tls, make_app, make_door, serve
 
 
 @dataclass(slots=True)
@@ -44,7 +44,12 @@ async def open_room(settings: RoomSettings) -> AsyncIterator[Room]:
 
         name = check_id(settings.name or f"r-{secrets.token_hex(4)}", "name")
         service = Service(
-            role="room", instance=name, ready=ready, in_flight_max=settings.in_flight_max, body_s=settings.body_s
+            role="room",
+            instance=name,
+            ready=ready,
+            in_flight_max=settings.in_flight_max,
+            body_s=settings.body_s,
+            door=make_door(settings),
         )
         watch(service, rooms)
         raw = [*publish.routes(rooms), *whep.routes(rooms), *viewing.page_routes()]

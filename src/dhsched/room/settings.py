@@ -9,6 +9,7 @@ from typing import ClassVar
 from dhsched.addresses import DISPATCH, INFER, addresses
 from dhsched.errors import BadSetting
 from dhsched.settings import (
+    ALLOWED_ORIGINS,
     BODY_S,
     HEAD_S,
     IDLE_S,
@@ -19,6 +20,7 @@ from dhsched.settings import (
     check,
     free,
     is_loopback,
+    listed,
     one_of,
     shown_key,
 )
@@ -46,6 +48,7 @@ class RoomSettings:
         4, 0.1, 1_000, "Items a second from all viewers of one live; a quarter of it for interrupts."
     )
     insecure: bool = free(False, "Listen elsewhere than on loopback, although viewers have no keys.")
+    allowed_origins: str = ALLOWED_ORIGINS
     lives_max: int = bounded(1_000, 1, 100_000, "Lives with a publisher or a viewer at once.")
     viewers_max: int = bounded(200, 1, 10_000, "Viewers at once.")
     in_flight_max: int = bounded(256, 1, 100_000, "Requests worked on at once; past it 503 BUSY.")
@@ -98,7 +101,7 @@ class RoomSettings:
     def media_addresses(self) -> tuple[str, ...]:
         """Where viewers send their media packets; nothing for every address of this machine."""
         if self.addresses:
-            return tuple(each.strip() for each in self.addresses.split(",") if each.strip())
+            return listed(self.addresses)
         try:
             listens = ip_address("127.0.0.1" if self.host == "localhost" else self.host)
         except ValueError:

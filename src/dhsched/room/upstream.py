@@ -13,12 +13,15 @@ from typing import Any
 
 import aiohttp
 import msgspec
+import structlog
 
-from dhsched.access.minting import Minter
+from dhsched.access.minting import own_minter
 from dhsched.errors import DhschedError
 from dhsched.room.settings import RoomSettings
 from dhsched.types import Generation
 from dhsched.web import Problem
+
+log = structlog.get_logger(__name__)
 
 OWNER_S = 0.5
 OWNERS_MAX = 10_000
@@ -73,7 +76,8 @@ class Upstream:
         self._http = http
         self._settings = settings
         key, every = settings.shown_key(), {*settings.dispatch_urls, *settings.infer_urls}
-        self._minters = {url: Minter(http, url, key) for url in every}
+        self._minters = {url: own_minter(http, url, key, role="room", tenant=settings.tenant) for url in every}
+        self._lacking: set[str] = set()
         self._owners: dict[str, tuple[float, asyncio.Task[Answer]]] = {}
 
     async def publishing(self, token: str) -> Publishing:
@@ -119,6 +123,8 @@ class Upstream:
                     # Our own token may be void, or what we asked about. With a new token only the second is left.
                     self._minters[url].forget()
                     answer = await self._ask_one(method, url, path, body, timeout)
+                if answer.status == 401 and method == "GET" and not self._minters[url].key:
+                    self._lacks_key(url)
                 if answer.status != UNAVAILABLE:
                     return answer
                 cannot = answer
@@ -128,6 +134,13 @@ class Upstream:
             return cannot
         problem = Problem("NOT_READY", f"nobody answers at {', '.join(failed)}; try again later")
         return Answer(problem.kind.status, problem.document())
+
+    def _lacks_key(self, url: str) -> None:
+        """Said once for each: viewers ask many times a second."""
+        if url not in self._lacking:
+            self._lacking.add(url)
+            remedy = "set DHSCHED_ROOM_KEY or --key-file to an API key of role room"
+            log.error("this room has no key, and can show nothing", asked=url, remedy=remedy)
 
     async def _ask_one(self, method: str, url: str, path: str, body: Any, timeout: aiohttp.ClientTimeout) -> Answer:
         shown = await self._minters[url].headers()

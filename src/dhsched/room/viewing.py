@@ -1,8 +1,7 @@
 """What viewers are told and may say: the state of a live with its timeline, text, the page itself.
 
 The page and these come from one origin, so the page needs no CORS and no address but its own. Input is passed on to an
-Infer-Controller, as a viewer's; only text and interrupts, so many a second (rates.py), and only as JSON, which no other
-origin's page can send unasked.
+Infer-Controller, as a viewer's; only text and interrupts, and so many a second (rates.py).
 """
 
 from __future__ import annotations
@@ -78,8 +77,6 @@ def endpoints(rooms: Rooms) -> list[Endpoint]:
     async def say(asked: Asked) -> Reply:
         if not rooms.settings.viewers_may_type:
             raise Problem("FORBIDDEN", "this room takes no text from viewers; start it with --text")
-        if asked.request.content_type != "application/json":
-            raise Problem("BAD_REQUEST", f"text comes as application/json, not {asked.request.content_type}")
         live_id = check_id(asked.path.live_id, "live_id")
         rooms.rates.take(address=asked.request.remote or "", live=live_id, kind=asked.body.kind)
         answer = await rooms.upstream.push(live_id, {**msgspec.to_builtins(asked.body), "viewer": True})

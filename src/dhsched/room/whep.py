@@ -1,8 +1,8 @@
 """Viewers, by WHEP: `POST /v1/lives/{live_id}/whep` with an SDP offer is answered 201 with an SDP answer and the URL of
 the viewer's session, which DELETE ends.
 
-A viewer's connection knows nothing of generations: it stays as it is when they change. There are no cookies and no
-credentials, so any page may ask (CORS `*`); what a viewer may do besides watching is not served to other origins.
+A viewer's connection knows nothing of generations: it stays as it is when they change. A page of another origin may ask
+where the room allows that origin (web/origins.py), which also answers what a browser asks first (CORS).
 """
 
 from __future__ import annotations
@@ -33,13 +33,6 @@ SDP = "application/sdp"
 SDP_BYTES_MAX = 64 * 1024
 ANSWER_S = 5.0
 CODECS = {VIDEO: ("video/vp8", "video/rtx"), AUDIO: ("audio/opus",)}
-CORS = {
-    "Access-Control-Allow-Origin": "*",
-    "Access-Control-Allow-Methods": "POST, DELETE, OPTIONS",
-    "Access-Control-Allow-Headers": "Content-Type",
-    "Access-Control-Expose-Headers": "Location",
-    "Access-Control-Max-Age": "86400",
-}
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -69,32 +62,22 @@ def routes(rooms: Rooms) -> list[web.RouteDef]:
         await viewer.close()
         return web.Response(status=200)
 
-    async def options(_request: web.Request) -> web.Response:
-        return web.Response(status=204)
-
-    return [
-        web.post(PATH, with_cors(post)),
-        web.options(PATH, with_cors(options)),
-        web.delete(PATH + "/{key}", with_cors(delete)),
-        web.options(PATH + "/{key}", with_cors(options)),
-    ]
+    return [web.post(PATH, refusing(post)), web.delete(PATH + "/{key}", refusing(delete))]
 
 
-def with_cors(handler: Handler) -> Handler:
+def refusing(handler: Handler) -> Handler:
     async def answer(request: web.Request) -> web.StreamResponse:
         try:
-            response = await handler(request)
+            return await handler(request)
         except DhschedError as error:
-            response = refuse(error, "", "whep")
-        response.headers.update(CORS)
-        return response
+            return refuse(error, "", "whep")
 
     return answer
 
 
 async def read_offer(request: web.Request) -> str:
     if request.content_type != SDP:
-        raise Problem("BAD_REQUEST", f"an offer is {SDP}, not {request.content_type}")
+        raise Problem("MEDIA_TYPE", f"an offer comes with Content-Type: {SDP}, not {request.content_type}")
     raw = await request.content.read(SDP_BYTES_MAX + 1)
     while len(raw) <= SDP_BYTES_MAX and (more := await request.content.read(SDP_BYTES_MAX)):
         raw += more

@@ -15,6 +15,7 @@ from dhsched.web.endpoints import Asked, Endpoint, Flag, HeaderParameter, Id, No
 from dhsched.web.gates import listener_tls, open_gate
 from dhsched.web.minting import MINT
 from dhsched.web.openapi import document
+from dhsched.web.origins import make_door
 from dhsched.web.problems import PROBLEMS, Problem, problem_from
 from dhsched.web.server import Service, caller_of, make_app, run_service, serve
 from dhsched.web.sockets import upgrade
@@ -38,6 +39,7 @@ __all__ = [
     "is_set",
     "listener_tls",
     "make_app",
+    "make_door",
     "open_gate",
     "problem_from",
     "run_service",

@@ -21,6 +21,7 @@ from dhsched.web.problems import PROBLEMS, Problem
 if TYPE_CHECKING:
     from dhsched.web.server import Service
 
+JSON = "application/json"
 BODY_BYTES_MAX = 64 * 1024
 WHOLE_NUMBERS_MAX = 64  # Of one body that are written as fractions.
 ID_PATTERN = r"^[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,63}$"
@@ -112,8 +113,9 @@ class Endpoint:
     def all_problems(self) -> list[str]:
         """Its own problems and those that every endpoint can meet."""
         common = {"BAD_REQUEST", "BUSY", "STORE_UNAVAILABLE", "INTERNAL"}
-        access = {"UNAUTHORIZED", "FORBIDDEN", "RATE_LIMITED"}
-        return sorted({*self.problems, *common, *access, *(["TIMEOUT", "TOO_LARGE"] if self.body is not None else [])})
+        access = {"UNAUTHORIZED", "FORBIDDEN", "RATE_LIMITED", "ORIGIN", "HOST"}
+        body = {"TIMEOUT", "TOO_LARGE"} if self.body is not None else set()
+        return sorted({*self.problems, *common, *access, *body, *(["MEDIA_TYPE"] if self.method != "GET" else [])})
 
 
 def is_set(flag: Flag) -> bool:
@@ -132,6 +134,8 @@ class Decode:
         self._no_query = None if required_fields(endpoint.query) else endpoint.query()
 
     async def __call__(self, request: web.Request, request_id: str, service: Service, caller: Caller = OPEN) -> Asked:
+        if request.body_exists and request.content_type != JSON:
+            raise not_json(request.content_type)
         path = None if self._path is None else parameters(self._path, request.match_info, "the path")
         query = self._no_query
         if query is None or request.query_string:
@@ -227,6 +231,13 @@ def bad_field(where: str, message: str) -> Problem:
     if named:
         path = f"{path}.{named[1]}"
     return Problem("BAD_REQUEST", f"{where} does not fit at {path}: {_AT.sub('', message)}", field=path)
+
+
+def not_json(kind: str) -> Problem:
+    """Whatever a form on any page can send is not this; what is needs the browser's leave (web/origins.py)."""
+    return Problem(
+        "MEDIA_TYPE", f"a body comes with Content-Type: {JSON}, not {kind}; curl says it with -H 'Content-Type: {JSON}'"
+    )
 
 
 def too_large(size_bytes: int) -> Problem:

@@ -1,9 +1,9 @@
 """The server around a role's endpoints: routes, bounds, metrics, request ids, health, and a clean stop.
 
 The work of each request is done by one wrapper around its handler. It counts and bounds what is in flight, decodes,
-turns whatever is raised into a problem, and measures. Before any of it, where access is by keys, a request goes through
-the gate (access/gate.py): endpoints, WebSockets and what is served nowhere alike. An error that nobody foresaw is a 500
-with a request id, whose traceback is in the log.
+turns whatever is raised into a problem, and measures. Before any of it a request passes the door (origins.py) and,
+where access is by keys, the gate (access/gate.py): endpoints, WebSockets and what is served nowhere alike. An error
+that nobody foresaw is a 500 with a request id, whose traceback is in the log.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from dhsched.errors import BadId, DhschedError
 from dhsched.outbox import SEND_MAX_S, abort
 from dhsched.types import check_id
 from dhsched.web.deadlines import HeadDeadline
-from dhsched.web.endpoints import BODY_BYTES_MAX, Decode, Endpoint, Reply
+from dhsched.web.endpoints import BODY_BYTES_MAX, JSON, Decode, Endpoint, Reply
 from dhsched.web.openapi import document
+from dhsched.web.origins import Door, at_the_door, mark_allowed
 from dhsched.web.problems import Problem, problem_from
 
 log = structlog.get_logger(__name__)
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # When each series began: as many lines again, for nobody.
 
-JSON = "application/json"
 WORTH_LOGGING = frozenset({"INTERNAL", "STORE_UNAVAILABLE", "STORE_FULL"})
 LINGER_S = 2.0  # For the rest of a body that nobody reads, so that its sender can read why.
 SECONDS_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -57,6 +57,7 @@ class Service:
     body_s: float = 10.0
     gate: Gate | None = None
     """None where access is open."""
+    door: Door = field(default_factory=Door)
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     in_flight: int = 0
     stopping: bool = False
@@ -119,7 +120,8 @@ def make_app(
     service: Service, endpoints: Sequence[Endpoint], raw: Sequence[web.AbstractRouteDef] = ()
 ) -> web.Application:
     """The application: every endpoint, `raw` routes (WebSockets), and what each role has besides."""
-    app = web.Application(client_max_size=BODY_BYTES_MAX)
+    door = at_the_door(lambda: (service.door, service.gate is None))
+    app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[door])
     measures = Measures(service)
     by_path: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
@@ -138,6 +140,10 @@ def make_app(
     async def stopping(_app: web.Application) -> None:
         service.stopping = True
 
+    async def marked(request: web.Request, response: web.StreamResponse) -> None:
+        mark_allowed(service.door, request, response)
+
+    app.on_response_prepare.append(marked)
     app.on_shutdown.append(stopping)
     return app
 
@@ -349,7 +355,8 @@ async def serve(
                 f"cannot listen on {host}:{port} ({why}): choose another port, or stop what has it"
             ) from error
         if say is not None:
-            say(f"{'https' if tls else 'http'}://{host}:{listener.sockets[0].getsockname()[1]}")
+            shown = f"[{host}]" if ":" in host else host
+            say(f"{'https' if tls else 'http'}://{shown}:{listener.sockets[0].getsockname()[1]}")
         await (stop or asyncio.Event()).wait()
     finally:
         if listener is not None:

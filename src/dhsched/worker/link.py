@@ -16,8 +16,10 @@ from typing import Protocol
 import aiohttp
 import structlog
 
-from dhsched.access.minting import Minter
-from dhsched.errors import BadValue, DhschedError
+from dhsched.access.api_keys import id_of
+from dhsched.access.key_file import KeyFile
+from dhsched.access.minting import own_minter
+from dhsched.errors import BadValue, DhschedError, KeyRefused
 from dhsched.outbox import Outbox
 from dhsched.types import BUSY_MAX, Mode, SlotState
 from dhsched.wire import (
@@ -51,6 +53,9 @@ CLOSE_S = 0.5  # For a replica to say goodbye; one that is frozen will not.
 BACKOFF_S = 0.2  # Between two replicas; doubled after each round of them, up to:
 BACKOFF_MAX_S = 2.0
 UNAUTHORIZED = "UNAUTHORIZED"
+NEVER = frozenset({"FORBIDDEN", "BAD_REQUEST"})
+"""What a replica says of a registration that it will not take however often it is asked."""
+REFUSED_MAX_S = 5.0  # A Worker that no replica lets in for so long ends. A key that was just made is known by then.
 ANSWER_GAP_MAX_S = 2 * REPORT_S  # Between two answers; past it, reports count as not answered.
 
 
@@ -92,7 +97,7 @@ class DispatchLink:
         self, http: aiohttp.ClientSession, urls: Sequence[str], boot: Boot, listener: Listener, *, key: str = ""
     ) -> None:
         self._http = http
-        self._minters = {url: Minter(http, url, key) for url in urls}
+        self._minters = {url: own_minter(http, url, key, role="worker") for url in urls}
         self._urls = [*urls]
         self._at = 0  # Which of them we are linked to, or try.
         self._boot = boot
@@ -105,6 +110,8 @@ class DispatchLink:
         self._exit = False
         self._heard_at = asyncio.get_running_loop().time()
         self._answered_since: float | None = None
+        self._refused_since: float | None = None
+        self._why = ""
 
     # -- for the agent
 
@@ -164,6 +171,7 @@ class DispatchLink:
             served = await self._connect(url)
             if boot.gone.is_set() or boot.exited.is_set():
                 return
+            self._give_up_if_refused(served=served)
             rounds = attempt // len(self._urls)
             await asyncio.sleep(0 if served else min(BACKOFF_S * 2 ** min(rounds, 8), BACKOFF_MAX_S))
 
@@ -183,7 +191,10 @@ class DispatchLink:
                     headers=headers,
                 )
         except aiohttp.WSServerHandshakeError as error:
-            self._refused(url, error.status)
+            self._handshake_refused(url, error.status)
+            return False
+        except KeyRefused as error:
+            self._refused(str(error))
             return False
         except (aiohttp.ClientError, OSError, TimeoutError, DhschedError) as error:
             log.warning("no link to Dispatch", replica=url, why=str(error) or type(error).__name__)
@@ -214,14 +225,40 @@ class DispatchLink:
             await socket.close()
         return served
 
-    def _refused(self, url: str, status: int) -> None:
+    def _handshake_refused(self, url: str, status: int) -> None:
         if status == 401 and self._boot.token:
             log.warning("Dispatch does not know our boot token any more", replica=url)
             self._boot.gone.set()
             return
+        key = self._minters[url].key
         self._minters[url].forget()
-        why = "it needs an API key of role worker: set DHSCHED_WORKER_KEY or --key-file" if status == 401 else ""
-        log.error("Dispatch refused the link", replica=url, status=status, why=why)
+        if status not in (401, 403):
+            log.error("Dispatch refused the link", replica=url, status=status)
+        elif key:
+            self._refused(f"{url} answered {status} to our API key {id_of(key)}: a Worker needs one of role worker")
+        elif status == 401:
+            self._refused(
+                f"{url} asks for an API key, and this Worker has none: set DHSCHED_WORKER_KEY or --key-file to one of "
+                "role worker (`dhsched token create --role worker` makes it). What `dhsched up` or `dhsched run` of "
+                f"the same user started on this machine would be found in {KeyFile().path}"
+            )
+        else:
+            self._refused(f"{url} answered 403: perhaps it must be told the name that we call it by (allowed_origins)")
+
+    def _refused(self, why: str) -> None:
+        """Dispatch will not have us."""
+        log.error("Dispatch refused this Worker", why=why)
+        self._why = why
+        if self._refused_since is None:
+            self._refused_since = asyncio.get_running_loop().time()
+
+    def _give_up_if_refused(self, *, served: bool) -> None:
+        """A boot that is registered goes on: it has lives, and only Dispatch ends it."""
+        if served or self._boot.worker:
+            self._refused_since = None
+        since, now = self._refused_since, asyncio.get_running_loop().time()
+        if since is not None and now - since >= REFUSED_MAX_S:
+            raise KeyRefused(f"Dispatch refuses this Worker: {self._why}")
 
     def _greet(self, outbox: Outbox) -> None:
         boot = self._boot
@@ -280,6 +317,9 @@ class DispatchLink:
         return True
 
     def _problem(self, said: Problem) -> bool:
+        if said.code in NEVER and not self._boot.worker:
+            self._refused(said.detail)
+            return False
         log.warning("Dispatch refused", code=said.code, why=said.detail)
         if said.code == UNAUTHORIZED:
             # Our token is worth nothing any more: neither is this boot.

@@ -1,0 +1,156 @@
+"""What a browser says of itself: pages of other origins, and names that are not ours, are refused before anything else.
+
+A web page can send requests to any address that its viewer's browser reaches, also to loopback. Without keys it could
+do anything there. So every request of every role, WebSockets and what is served nowhere included, is asked first:
+
+    Origin           is a page's own origin (the Host that it called), or in `allowed_origins`; else 403 ORIGIN
+    Sec-Fetch-Site   another site's page does not load things from here without an Origin; a link may lead here
+    Host             where no key is asked for: an address, localhost, or a name that we were told; else 403 HOST
+
+The last one is against DNS rebinding: a page's name is turned to this machine, and the browser takes page and replica
+for one origin. An address as Host is never of that kind. Where keys are asked for, a page gains nothing by it, and a
+load balancer may use whatever name it likes. What is no browser sends none of these but Host.
+
+A browser asks before it lets a page of an allowed origin do more than a form could (CORS): that is answered here too.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from urllib.parse import SplitResult, urlsplit
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from dhsched.settings import is_loopback, listed
+from dhsched.web.problems import Problem
+
+DEFAULT_PORTS = {"http": 80, "https": 443}
+PREFLIGHT = {
+    "Access-Control-Allow-Methods": "GET, POST, PUT, DELETE",
+    "Access-Control-Allow-Headers": "Authorization, Content-Type, Idempotency-Key, X-Request-Id, X-Tenant",
+    "Access-Control-Max-Age": "600",
+}
+EXPOSED = "Location, Retry-After, X-Request-Id"
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Whom a listener lets in. `origins` are allowed beside its own; `names` are hosts that it answers to."""
+
+    origins: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
+
+    def refusal(self, headers: Mapping[str, str], *, method: str, open_to_all: bool) -> Problem | None:
+        """Why this request is not looked at any further; None when it is."""
+        host = headers.get("Host")
+        if open_to_all and host is not None and not self._is_ours(host):
+            return Problem(
+                "HOST",
+                f"this listener does not answer to the name {host[:100]!r}, because it asks nobody for a key: call it "
+                "by its address or as localhost, list the name in the setting allowed_origins (http://NAME), or use "
+                "keys",
+            )
+        origin = headers.get("Origin")
+        if origin is not None and not self._lets_in(origin, host or ""):
+            return Problem(
+                "ORIGIN",
+                f"pages of {origin[:100]} may not call this: list that origin in the setting allowed_origins, or let a "
+                "proxy pass on the header Host as the browser sent it",
+            )
+        # What a page loads without an Origin: pictures, scripts, requests of which it is told nothing.
+        foreign = headers.get("Sec-Fetch-Site") in ("cross-site", "same-site")
+        follows_link = headers.get("Sec-Fetch-Mode") == "navigate" and method in ("GET", "HEAD")
+        if origin is None and foreign and not follows_link:
+            return Problem("ORIGIN", "pages of other sites may not load this; links to it work")
+        return None
+
+    def allows(self, origin: str) -> bool:
+        return origin.lower() in self.origins
+
+    def _lets_in(self, origin: str, host: str) -> bool:
+        return self.allows(origin) or is_origin_of(origin, host)
+
+    def _is_ours(self, host: str) -> bool:
+        name = host_name(host)
+        return is_address(name) or name == "localhost" or name.endswith(".localhost") or name in self.names
+
+
+def make_door(settings: object) -> Door:
+    """The door of a role, from `host`, `allowed_origins` and, where there is one, `advertise`."""
+    given = {name: str(getattr(settings, name, "")) for name in ("host", "allowed_origins", "advertise")}
+    origins = frozenset(origin.lower() for origin in listed(given["allowed_origins"]))
+    names = {given["host"].lower(), *(host_of(url) for url in (*origins, given["advertise"]))}
+    if not is_loopback(given["host"]):
+        names.add(socket.gethostname().lower())
+    return Door(origins, frozenset(names - {""}))
+
+
+def at_the_door(door: Callable[[], tuple[Door, bool]]) -> Middleware:
+    """Around every handler. `door` tells the door, and whether no key is asked for."""
+
+    @web.middleware
+    async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
+        its, open_to_all = door()
+        refused = its.refusal(request.headers, method=request.method, open_to_all=open_to_all)
+        if refused is not None:
+            return refused.response()
+        if request.method == "OPTIONS" and "Access-Control-Request-Method" in request.headers:
+            return web.Response(status=204, headers=PREFLIGHT)
+        return await handler(request)
+
+    return answer
+
+
+def mark_allowed(door: Door, request: web.Request, response: web.StreamResponse) -> None:
+    """Tell the browser that a page of an allowed origin may read this answer."""
+    origin = request.headers.get("Origin")
+    if origin is not None and door.allows(origin):
+        response.headers["Access-Control-Allow-Origin"] = origin
+        response.headers["Access-Control-Expose-Headers"] = EXPOSED
+        response.headers["Vary"] = "Origin"
+
+
+# -- names and origins
+
+
+def is_origin_of(origin: str, host: str) -> bool:
+    """Whether a page of `origin` calls the host that it came from itself. Something in front may speak TLS for us."""
+    parts = split(origin)
+    if parts is None or parts.scheme not in DEFAULT_PORTS or not host:
+        return False
+    usual = DEFAULT_PORTS[parts.scheme]
+    called = split(f"{parts.scheme}://{host}")
+    return called is not None and (parts.hostname, parts.port or usual) == (called.hostname, called.port or usual)
+
+
+def host_name(host: str) -> str:
+    """The name in a Host header, without its port; empty when it is none."""
+    parts = split(f"http://{host}")
+    return "" if parts is None or parts.netloc != host else parts.hostname or ""
+
+
+def host_of(url: str) -> str:
+    parts = split(url)
+    return "" if parts is None else parts.hostname or ""
+
+
+def is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def split(url: str) -> SplitResult | None:
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018  # It is only now that a port which is none is found out.
+    except ValueError:
+        return None
+    return None if any(space in url for space in " \t@") else parts
