@@ -110,7 +110,7 @@ def as_text(value: Any) -> Any:
 def read_arguments(line: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a line, as the step takes them."""
     arguments = dict(line["arguments"])
-    for name in ("payload", "saved"):
+    for name in ("payload", "saved", "mark"):
         if isinstance(arguments.get(name), str):
             arguments[name] = arguments[name].encode("latin-1")
     if arguments.get("create"):

@@ -18,6 +18,7 @@ from typing import Any
 
 from dhsched import wire
 from dhsched.outbox import OUTBOX_BYTES_FULL
+from dhsched.ownership.items import mark_of
 from dhsched.tokens import Boot
 from tests.integration.one_run import Run
 from tests.integration.pullers import FLUSH_SCRIPTS, KILL_PUBSUB, puller, tell_server
@@ -322,7 +323,7 @@ async def read_in_order(socket: Any, wanted: dict[str, int]) -> None:
                     live = said.live.removeprefix("default/")
                     assert said.first == got[live] + 1, (said.live, said.first, got[live])
                     got[live] += len(said.items)
-                    acks.append(wire.Ack(said.live, said.epoch, got[live], None))
+                    acks.append(wire.Ack(said.live, said.epoch, got[live], None, mark_of(said.items[-1])))
             if acks:
                 await socket.send_bytes(wire.encode(acks))
 

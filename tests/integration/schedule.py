@@ -102,12 +102,13 @@ def row_arguments(name: str, row: Sequence[Any]) -> dict[str, Any]:
         live, kind, item, producer, n, request = row
         read = items.read(item)
         given = {"live": live, "kind": kind, "payload": read.payload, "boundary": read.boundary}
+        given["mark"] = items.mark_of(item)
         return {**given, "producer": producer, "n": n, "request": request}
     live, worker, epoch = row[:3]
     common = {"live": live, "worker": worker, "epoch": epoch}
     if name == "release_input":
-        return {**common, "pull_no": row[3], "after": row[4], "credit": row[5]}
-    return {**common, "n": row[3], "saved": row[5] if row[4] == "1" else None}
+        return {**common, "pull_no": row[3], "after": row[4], "credit": row[5], "mark": row[6]}
+    return {**common, "n": row[3], "saved": row[5] if row[4] == "1" else None, "mark": row[6]}
 
 
 # -- one Worker
@@ -264,7 +265,7 @@ class Cell:
             # An application that did not hear the answer says it again: stored once, and published once.
             live, kind, request, boundary = self.r.choice(self._pushed)
         # Through one of the controllers, which may hold the live's pull or not.
-        item = items.stored(kind, request[1:].encode(), boundary)
+        item = items.unmarked(kind, request[1:].encode(), boundary)
         context = self.r.choice([*self.network.controllers.values()]).context
         await context.append_to_its_end(Append(live, kind, item, request=request))
 

@@ -128,7 +128,12 @@ async def test_runtimes_of_many_lives_that_end_cordon_their_worker_but_one_live_
     await create(one, "loops", workers[0])
     been = [workers[0]]
     for epoch in range(1, 7):
-        await one.store.pull(live="default/loops", worker=been[-1], epoch=epoch, after=0, controller="c1")
+        me: dict[str, Any] = {"live": "default/loops", "worker": been[-1], "epoch": epoch}
+        await one.store.append_input(live="default/loops", kind="text", payload=b"", request=f"r{epoch}")
+        await one.store.pull(**me, after=0, controller="c1")
+        await one.store.release_input(**me, pull_no=1, after=0, credit=1)
+        # It acks before it crashes: otherwise it would not be placed again at once.
+        assert isinstance(await one.store.ack_input(**me, n=epoch), o.Acked)
         await one.store.depart(worker=been[-1], live="default/loops", number=epoch)
         await asyncio.gather(*(Recovery(each).round() for each in replicas))
         record: Any = await one.reads.live("default/loops")

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from dhsched import cli
 from dhsched.errors import DhschedError
+from dhsched.ownership.items import stored
 from tests.integration.serving import serving
 from tests.servers import running_server
 
@@ -64,7 +65,8 @@ async def test_every_verb() -> None:
             "worker_uncordoned",
         ]
         assert await document("recoveries") == []
-        await api.context.store.link.call("RPUSH", api.context.store.keys.of("dead", "default/L"), b"tone", b"ttwo")
+        letters = [stored("text", text, False) for text in (b"one", b"two")]
+        await api.context.store.link.call("RPUSH", api.context.store.keys.of("dead", "default/L"), *letters)
         letters = (await document("dead-letters", "L"))["items"]
         assert [letter["text"] for letter in letters] == ["one", "two"]
         assert (await document("dead-letters", "L", "--push", letters[0]["id"]))["seq"] == 1

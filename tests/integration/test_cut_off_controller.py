@@ -80,7 +80,9 @@ async def test_a_room_asks_the_next_when_one_is_cut_off_from_the_store(tmp_path:
     record = Record()
     async with one_of_two_through(tmp_path) as (f, proxy), contextlib.AsyncExitStack() as stack:
         through = parse_address(f"redis://127.0.0.1:{proxy.port}")
-        context = await stack.enter_async_context(open_context(through, DispatchSettings(port=0, deadline_s=1)))
+        context = await stack.enter_async_context(
+            open_context(through, DispatchSettings(port=0, deadline_s=1, access="open"))
+        )
         cut_offs: list[str] = []
         await f.serve(dispatch_app(context), cut_offs)
         settings = RoomSettings(

@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
+from dhsched.ownership.items import stored
 from dhsched.store.address import Address
 from dhsched.store.redis import RedisStore
 from tests.integration.fleet import PATIENCE_S, until, until_so
@@ -158,7 +159,9 @@ async def test_dead_letters_are_listed_dropped_and_pushed_again(api: Api) -> Non
     await api.workers(1, capacity=10)
     await api.create("L")
     store = api.context.store
-    await store.link.call("RPUSH", store.keys.of("dead", "default/L"), b"Tfirst", b"tsecond")
+    await store.link.call(
+        "RPUSH", store.keys.of("dead", "default/L"), stored("text", b"first", True), stored("text", b"second", False)
+    )
     _, found = await api("GET", "/v1/lives/L/dead-letters")
     assert [(each["text"], each["boundary"]) for each in found["items"]] == [("first", True), ("second", False)]
     first, second = (each["id"] for each in found["items"])

@@ -112,7 +112,9 @@ async def prepare_point(store: RedisStore, http: Http, helper: Replica, point: s
     if call in ("reassign", "end", "push_again", "drop_dead"):
         assert (await create(http, helper, "points", live_id))[0] == 201
     if call in ("push_again", "drop_dead"):
-        await store.link.call("RPUSH", store.keys.of("dead", f"default/{live_id}"), b"tpoison")
+        await store.link.call(
+            "RPUSH", store.keys.of("dead", f"default/{live_id}"), items.stored("text", b"poison", False)
+        )
         _, letters = await http("GET", f"{helper.url}/v1/lives/{live_id}/dead-letters")
         letter = f"/v1/lives/{live_id}/dead-letters/{letters['items'][0]['id']}"
         return ("POST", f"{letter}/push", None) if call == "push_again" else ("DELETE", letter, None)

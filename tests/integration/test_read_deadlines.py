@@ -127,7 +127,8 @@ async def test_every_role_has_all_three_deadlines(role: str) -> None:
     short = {f"DHSCHED_{name}_S": "1" for name in ("HEAD", "BODY", "IDLE")}
     async with running_server("valkey") as store:
         environment = {**short, **({} if role == "room" else {"DHSCHED_STORE": store.address.url()})}
-        process = await start("run", role, "--port", "0", "--log-level", "error", environment=environment)
+        given = () if role == "room" else ("--access", "open")
+        process = await start("run", role, "--port", "0", "--log-level", "error", *given, environment=environment)
         try:
             await until(lambda: process.url, f"{role} to listen", 60)
             path = "/v1/lives" if role == "dispatch" else "/v1/lives/a/text"

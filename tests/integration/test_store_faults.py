@@ -17,6 +17,7 @@ import pytest
 from dhsched.errors import StoreIncompatible, StoreRefused, StoreUnavailable
 from dhsched.ownership import invariants
 from dhsched.ownership import outcomes as o
+from dhsched.ownership.items import stored
 from dhsched.ownership.placing import Create
 from dhsched.ownership.state import State
 from dhsched.store.link import Link, LinkSettings
@@ -131,7 +132,7 @@ async def test_input_whose_reply_was_lost_is_taken_once(kind: str) -> None:
             append = partial(store.append_input, live=LIVE, kind="text", payload=b"%d" % n, **by)
             assert await repeated(cutter, append) == o.Duplicate()
         state = await state_of(store)
-        assert state.lives[LIVE].pending == tuple(b"t%d" % n for n in range(1, CUTS + 1))
+        assert state.lives[LIVE].pending == tuple(stored("text", b"%d" % n, False) for n in range(1, CUTS + 1))
 
 
 async def test_an_ack_whose_reply_was_lost_is_taken_once(kind: str) -> None:
@@ -208,7 +209,8 @@ async def test_what_was_acknowledged_survives_a_kill_of_the_server(kind: str, tm
         state = await state_of(store)
     assert killed_at != tally.epochs and tally.unknown > 0 and store.link.reconnects == 1
     assert state.cell.placed == CUSTOMERS * (MOVES + 1)
-    sent = tuple(b"t%d.%d" % (epoch, n) for epoch in range(1, MOVES + 1) for n in range(ITEMS_PER_MOVE))
+    texts = [b"%d.%d" % (epoch, n) for epoch in range(1, MOVES + 1) for n in range(ITEMS_PER_MOVE)]
+    sent = tuple(stored("text", text, False) for text in texts)
     for live in lives:
         assert state.lives[live].pending == sent, live
         assert state.lives[live].epoch == tally.epochs[live] == MOVES + 1
