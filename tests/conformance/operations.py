@@ -183,7 +183,7 @@ def pull(r: Random, s: State) -> dict[str, Any]:
 
 def mark(r: Random, record: Live | None, n: int) -> bytes:
     """The mark of item n, as somebody has it who was handed it; now and then of another history."""
-    if record is None or r.random() < 0.1:
+    if record is None or r.random() < 0.05:
         return r.choice((*MARKS, b""))
     if n > record.acked:
         return mark_of(record.pending[n - record.acked - 1]) if n <= record.appended else r.choice(MARKS)
@@ -197,7 +197,7 @@ def append_input(r: Random, s: State) -> dict[str, Any]:
         "kind": r.choices(["text", "config", "interrupt"], [7, 2, 1])[0],
         "payload": r.choice([b"", b"hello", b"\x00{}:@ "]),
         "boundary": r.random() < 0.4,
-        "mark": r.choice(MARKS),
+        "mark": r.choices(MARKS, [9, 1])[0],
     }
     if r.random() < 0.5:
         return {**arguments, "request": f"r{r.randrange(30)}"}
@@ -209,7 +209,7 @@ def append_input(r: Random, s: State) -> dict[str, Any]:
 def release_input(r: Random, s: State) -> dict[str, Any]:
     name, record, who, epoch = owner(r, s)
     pull_no = record.pull_no if record and r.random() < 0.9 else r.randrange(3)
-    after = r.choice([0, record.acked, record.released, record.released + 2]) if record else 0
+    after = r.choice([0, 0, record.acked, record.released, record.released + 1]) if record else 0
     credit = r.choice([1, 3])
     arguments = {"live": name, "worker": who, "epoch": epoch, "pull_no": pull_no, "after": after, "credit": credit}
     return {**arguments, "mark": mark(r, record, after)}

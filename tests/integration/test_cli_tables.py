@@ -113,11 +113,8 @@ async def shown() -> AsyncIterator[Shown]:
 async def trouble(at: Shown) -> None:
     """Something for the verbs that show trouble."""
     store = at.api.context.store
-    await store.link.call(
-        "RPUSH",
-        store.keys.of("dead", f"default/{LIVE}"),
-        letter,
-    )
+    letter = stored("text", b"first line\nsecond line \x1b[31m" + b"x" * 200, False)
+    await store.link.call("RPUSH", store.keys.of("dead", f"default/{LIVE}"), letter)
     for verb in ("cordon", "uncordon"):
         assert (await at.api("POST", f"/v1/workers/{at.worker.replace('#', '%23')}/{verb}"))[0] == 200
 
