@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from fcntl import ioctl
 from typing import Any
 
+from dhsched.ownership.items import stored
 from tests.integration.fleet import until_so
 from tests.integration.serving import Api, serving
 from tests.servers import running_server
