@@ -81,6 +81,23 @@ async def test_a_preferred_label_is_kept_and_its_workers_are_even() -> None:
         assert made == {"a1000": 3, "a1001": 3, "a1002": 3}
 
 
+async def test_a_pool_chooses_its_policy() -> None:
+    async with running_server("valkey") as server, serving(server.address) as api:
+        await api.configure()
+        await api.workers(4, capacity=CAPACITY)
+        status, made = await api.create("L", "?explain=1")
+        assert (status, made["explanation"]["policy"]) == (201, "emptiest")
+        assert (await api("PUT", "/v1/pools/gpu", {"policy": "bottom-tier"}))[0] == 200
+        status, made = await api.create("M", "?explain=1")
+        assert (status, made["explanation"]["policy"], len(made["explanation"]["candidates"])) == (
+            201,
+            "bottom-tier",
+            3,
+        )
+        status, problem = await api("PUT", "/v1/pools/gpu", {"policy": "strict-min"})
+        assert status == 400 and "policy" in problem["detail"]
+
+
 async def labelled(api: Api, label: str, count: int) -> None:
     for number in range(count):
         name = f"{label}{number}"

@@ -260,6 +260,23 @@ def test_a_full_preferred_pool_stays_first_in_the_order_but_names_no_first_candi
     assert (choice.candidates, choice.pools) == (("b",), ("p0", "p1"))
 
 
+def test_a_pool_may_have_a_policy_of_its_own() -> None:
+    """Who stands equal is compared by the store; the bottom tier's candidates are asked one by one."""
+    rows = [WorkerRow(f"w{n}", "p0", 0, 10, labels=frozenset({"ssd"} if n < 2 else ())) for n in range(5)]
+    request = PlacementRequest("anna", (("p0", 0),), preferred_labels=frozenset({"ssd"}), last="w4")
+    view = single_pool(*rows, policy="emptiest")
+    choice = choose(view, request, rng=Random(0), now=0)
+    assert isinstance(choice, Choice) and choice.why.policy == "emptiest"
+    best, others, last = choice.ranks
+    assert isinstance(best, Equals) and isinstance(others, Equals)
+    assert (best.pool, {*best.workers}, {*others.workers}, last) == ("p0", {"w0", "w1"}, {"w2", "w3"}, "w4")
+    assert choice.without("w0", "w4") == [Equals("p0", ("w1",)), others]
+    view.configure([Pool("p0", policy="bottom-tier")])
+    choice = choose(view, request, rng=Random(0), now=0)
+    assert isinstance(choice, Choice) and choice.why.policy == "bottom-tier"
+    assert choice.ranks == choice.candidates and len(choice.candidates) == 3
+
+
 def test_no_eligible_pool_says_why() -> None:
     view = single_pool(WorkerRow("a", "p0", 0, 10))
     none = choose(view, PlacementRequest("anna", ()), rng=Random(0), now=0)

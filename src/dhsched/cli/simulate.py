@@ -65,7 +65,7 @@ def running_plan(url: str, creates: int | None) -> Plan:
     if not workers or not digital_ids:
         raise BadValue(f"nothing to simulate: {len(workers)} ready Workers and {len(digital_ids)} DigitalIDs")
     pools = server.call("GET", "pools")["pools"]
-    wanted = ("priority", "policy", "tier_workers_min", "tier_divisor", "tau_slots")
+    wanted = ("priority", "tier_workers_min", "tier_divisor", "tau_slots")
     known = {row["pool"] for row in workers} | {pool["name"] for pool in pools}
     free = sum(row["capacity"] - row["load"] for row in workers)
     return plan_of(

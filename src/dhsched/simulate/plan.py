@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import Random
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
@@ -44,7 +44,6 @@ class PlannedPool(Strict, frozen=True):
     tier_workers_min: AtLeastOne = 8
     tier_divisor: AtLeastOne = 8
     tau_slots: Count = 8
-    policy: Literal["", "emptiest", "bottom-tier", "exact"] = ""
 
 
 class PlannedWorkers(Strict, frozen=True):
@@ -141,7 +140,6 @@ def workload_of(plan: Plan, seed: int) -> Workload:
             tier_workers_min=each.tier_workers_min,
             tier_divisor=each.tier_divisor,
             tau_slots=each.tau_slots,
-            policy=each.policy,
         )
     workers: list[SimulatedWorker] = []
     for group in plan.workers:
