@@ -27,6 +27,7 @@ plt.rcParams.update(
     }
 )
 POLICY_COLOURS = {
+    "emptiest": "#d4a017",
     "bottom-tier": "#0b6e4f",
     "bottom-tier-paper": "#56b870",
     "bottom-tier-replicas": "#a7d7a9",

@@ -201,6 +201,8 @@ def findings(tables: Tables) -> list[Finding]:
             f"{at('bottom-tier-paper', 4_000)['failed']:.0f} creates.",
         ),
         Finding("`exact`, the store chooses", "not in the paper", spread(at("exact"))),
+        Finding("`emptiest`, the default, at 1,000", "not in the paper", spread(at("emptiest"))),
+        Finding("`emptiest` at 4,000", "not in the paper", spread(at("emptiest", 4_000))),
     ]
 
 

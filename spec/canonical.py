@@ -9,7 +9,7 @@ What becomes what:
     lives       current.cause, .operation and all times, history, controller, starts, tries = their defaults: they
                 choose waiting times and answers to repeated operations. note and stalled are dropped where they no
                 longer equal the cursors: within a generation cursors never come back to an earlier value.
-    workers     beat = 0 or 1, slots_rev = 0, lost_at = 0, link = ""
+    workers     beat = 0 or 1, slots_rev = 0, lost_at = 0, link = "", no start budgets: they are not explored
     changed     empty
     agenda      who is on it, at time 0: due. A look that comes too early changes nothing.
     waiting     who waits, all since the same time: who of them is woken first matters only to lives below the floor
@@ -63,7 +63,8 @@ def canonical_live(record: Live) -> Live:
 
 
 def canonical_worker(record: Worker) -> Worker:
-    return replace(record, beat=min(record.beat, 1), slots_rev=0, lost_at=0, link="")
+    never = replace(record, starts_create_max=0, starts_recover_max=0)
+    return replace(never, beat=min(record.beat, 1), slots_rev=0, lost_at=0, link="")
 
 
 def zeroed(times: Mapping[str, int]) -> Mapping[str, int]:

@@ -322,7 +322,7 @@ class DispatchSettings:
         60, 0, 100, "A drained live that finds no boundary for so long is cut over anyway."
     )
     rebalance_s: float = bounded(10, 0.1, 3600, "Between two looks at how even a Pool is, and two turns to act on it.")
-    policy: str = free("bottom-tier", "The placement policy; placement/policies.py lists them.")
+    policy: str = free("emptiest", "The placement policy; placement/policies.py lists them.")
     stop_s: float = bounded(10, 0, 600, "For requests in flight when the replica stops.")
     access: str = ACCESS
     insecure: bool = INSECURE

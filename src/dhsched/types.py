@@ -2,15 +2,17 @@
 
 An id is short plain ASCII. Every key of the store, every tag inside a slot table and every space-separated list
 inside a record is built from ids, so the alphabet below is what keeps one live from reaching another's keys: it has
-no brace (hash tag), no colon (key separator), no `@` (slot tag), no `#` (boot number), no `/` (tenant) and no space.
+no brace (hash tag), no colon (key separator), no `@` (slot tag), no `#` (boot number), no `/` (tenant), no `=`
+(candidates that stand equal) and no space.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from dhsched.errors import BadId, BadValue
 
@@ -59,6 +61,28 @@ class Generation:
 
     def __str__(self) -> str:
         return f"{self.worker}@{self.epoch}"
+
+
+class Equals(NamedTuple):
+    """Candidates of one Pool of which none comes before another: whoever is truly the emptiest takes the live."""
+
+    pool: str
+    workers: tuple[str, ...]
+
+
+Candidates = Sequence[str | Equals]
+"""Whom to ask, in this order: a Worker, or several that stand equal."""
+
+
+def written(candidate: str | Equals) -> str:
+    """A candidate as one word: `w#1`, or `pool=w#1=w#2` where several stand equal."""
+    return candidate if isinstance(candidate, str) else "=".join((candidate.pool, *candidate.workers))
+
+
+def candidate_of(word: str) -> str | Equals:
+    """The candidate that is written so."""
+    first, *equals = word.split("=")
+    return Equals(first, tuple(equals)) if equals else first
 
 
 def check_id(value: object, what: str) -> str:

@@ -20,7 +20,7 @@ from dhsched.ownership.model import STEPS
 from dhsched.ownership.placing import Create
 from dhsched.store import scripts
 from dhsched.store.replies import outcome
-from dhsched.types import MARK_BYTES
+from dhsched.types import MARK_BYTES, candidate_of
 
 FRAME = """{shebang}
 local frame_time = redis.call('TIME')
@@ -132,4 +132,6 @@ def typed(value: Any, kind: str) -> Any:
             return value.encode()
         case "Sequence[str]" | "Iterable[str]":
             return value.split()
+        case "Candidates":
+            return [candidate_of(each) for each in value.split()]
     return value

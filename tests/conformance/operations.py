@@ -15,7 +15,7 @@ from dhsched.ownership.items import mark_of
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.placing import Create
 from dhsched.ownership.state import Live, State
-from dhsched.types import split_tag
+from dhsched.types import Equals, split_tag
 
 LIMITS = Limits(
     claim_wait_ms=10,
@@ -68,6 +68,13 @@ def draw(r: Random, s: State, sent: Sequence[Operation]) -> Operation:
 
 def worker(r: Random, s: State) -> str:
     return r.choice([*s.workers]) if s.workers else "x#1"
+
+
+def candidate(r: Random, s: State) -> str | Equals:
+    """A Worker, or several of a Pool; some of them may be elsewhere."""
+    if r.random() < 0.5:
+        return worker(r, s)
+    return Equals(r.choice(POOLS), tuple(worker(r, s) for _ in range(r.randrange(1, 4))))
 
 
 def live(r: Random, s: State) -> tuple[str, Live | None]:
@@ -137,7 +144,7 @@ def place(r: Random, s: State) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "live": name,
         "operation": f"o{r.randrange(3000)}",
-        "candidates": [worker(r, s) for _ in range(r.randrange(3))],
+        "candidates": [candidate(r, s) for _ in range(r.randrange(3))],
         "pools": r.choice([(), ("p",), ("p", "q"), ("q", "p")]),
     }
     if record is None or r.random() < 0.05:
@@ -163,7 +170,7 @@ def place(r: Random, s: State) -> dict[str, Any]:
 def reserve(r: Random, s: State) -> dict[str, Any]:
     name, record = live(r, s)
     expected = record.epoch if record and r.random() < 0.9 else 1
-    return {"live": name, "expected": expected, "candidates": [worker(r, s) for _ in range(2)]}
+    return {"live": name, "expected": expected, "candidates": [candidate(r, s) for _ in range(2)]}
 
 
 def of_move(r: Random, s: State) -> dict[str, Any]:

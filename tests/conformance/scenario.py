@@ -16,7 +16,7 @@ from dhsched.ownership import invariants, items, outcomes
 from dhsched.ownership.model import Create
 from dhsched.ownership.outcomes import Outcome
 from dhsched.ownership.state import Live, State, Worker
-from dhsched.types import MARK_BYTES, Generation, slot_tag
+from dhsched.types import MARK_BYTES, Equals, Generation, candidate_of, slot_tag
 from tests.conformance.subjects import Subject
 from tests.scenarios.language import SET_VERBS, Line, Scenario, ScenarioError, outcome_word
 
@@ -154,7 +154,7 @@ class Runner:
             case ("worker" | "replaces", str()):
                 return self.worker(value, line)
             case ("on", list()):
-                return [self.worker(each, line) for each in value]
+                return [self.candidate(each, line) for each in value]
             case ("generation", (worker, epoch)):
                 return self.worker(worker, line), epoch
             case ("live", str()):
@@ -162,6 +162,12 @@ class Runner:
             case ("tag" | "busy", (live, number)):
                 return in_full(live), number
         return value
+
+    def candidate(self, reference: str, line: Line) -> str | Equals:
+        match candidate_of(reference):
+            case Equals(pool, workers):
+                return Equals(pool, tuple(self.worker(each, line) for each in workers))
+        return self.worker(reference, line)
 
     def worker(self, reference: str, line: Line) -> str:
         if "#" in reference:

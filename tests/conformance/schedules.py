@@ -35,6 +35,60 @@ place M on B                              => COMMITTED B@1
 place N on B                              => COMMITTED B@1
 place L from 1 in gpu                     => COMMITTED B@2
 """,
+    "waiting_before_equals": """# Who waits for room in a Pool goes before creates, and before nobody else.
+worker A capacity=2
+worker B
+worker C
+place L on B                              => COMMITTED B@1
+place M on A                              => COMMITTED A@1
+place N on C                              => COMMITTED C@1
+expire B                                  => EXPIRED 1
+place L from 1 on B in gpu because recover => COMMITTED A@2 refused=B:LOST:1/1
+expire C                                  => EXPIRED 1
+place N from 1 in gpu because recover     => FULL
+end M                                     => FINISHED ended
+depart A M@1                              => DEPARTED departing
+place O on gpu=A in gpu                   => WAITING refused=A:WAITING:1/2
+place O in gpu                            => WAITING
+place L from 2 in gpu                     => FULL
+place N from 1 in gpu because recover     => COMMITTED A@2
+""",
+    "recovered_in_place": """# A live that lost its runtime may come back to where it was.
+worker A capacity=2
+place L on A                              => COMMITTED A@1
+depart A L@1                              => DEPARTED starting
+place L from 1 in gpu because recover     => COMMITTED A@2
+""",
+    "own_worker_alone": """# Where only the Worker that is to be left has room, nobody has.
+worker A capacity=2
+place L on A                              => COMMITTED A@1
+place L from 1 in gpu                     => FULL
+""",
+    "move_from_the_emptiest": """# The source is the emptiest of the equals, and not an answer.
+worker A capacity=4
+worker B capacity=4
+worker C capacity=4
+place L on A                              => COMMITTED A@1
+place M on B                              => COMMITTED B@1
+place N on B                              => COMMITTED B@1
+place O on B                              => COMMITTED B@1
+place P on C                              => COMMITTED C@1
+place Q on C                              => COMMITTED C@1
+reserve L from 1 on gpu=B=A=C             => RESERVED C@2
+""",
+    "reserve_past_the_budget": """# A reservation starts nothing yet: budgets do not keep it from the emptiest.
+limits starts_create_max=1 starts_recover_max=1
+worker A capacity=4
+worker B capacity=4
+worker C capacity=2
+place L on A                              => COMMITTED A@1
+place M on B                              => COMMITTED B@1
+pull M B@1                                => PULLING 1 after 0
+place N on B                              => COMMITTED B@1
+place O on C                              => COMMITTED C@1
+pull O C@1                                => PULLING 1 after 0
+reserve O from 1 on gpu=B=A               => RESERVED A@2
+""",
     "crash_elsewhere": """# A vacant slot has nothing to depart.
 worker A
 worker B

@@ -62,7 +62,10 @@ def test_the_scenarios_show_every_outcome_of_every_step() -> None:
         ("# x\npull A A@1 => STALE A@1", "x.txt:2: 'A' is not a live: L to Z; allowed is pull LIVE GENERATION"),
         ("# x\nhold L next => HELD 1", "x.txt:2: 'next' is not a number; allowed is hold LIVE NUMBER"),
         ("# x\nreserve L on B => RESERVED B@2", "x.txt:2: from is missing; allowed is reserve LIVE from NUMBER"),
-        ("# x\nreserve L from 1 on => FULL", "x.txt:2: on needs a Worker: A, A' or A#1; allowed is reserve"),
+        (
+            "# x\nreserve L from 1 on => FULL",
+            "x.txt:2: on needs a Worker, or equals of a Pool: gpu=A=B; allowed is reserve",
+        ),
         ("# x\nend L now => FINISHED ended", "x.txt:2: 'now' cannot stand here; allowed is end LIVE [after_pending]"),
         ("# x\nwait 5", "x.txt:2: '5' is not a time: 1500ms or 2s; allowed is wait DURATION"),
         ("# x\nwait 5s => IDLE", "x.txt:2: wait has no outcome; write it without =>"),

@@ -26,6 +26,7 @@ from dhsched.ownership.state import State
 from dhsched.store.raw import decode
 from dhsched.store.redis import RedisStore
 from dhsched.store.scripts import Script, load
+from dhsched.types import Equals, candidate_of, written
 from tests.conformance.operations import LIMITS, Operation, draw
 
 FRAME = """{shebang}
@@ -100,6 +101,8 @@ def as_text(value: Any) -> Any:
             return value.decode("latin-1")
         case Create():
             return as_text(asdict(value))
+        case Equals():
+            return written(value)
         case Mapping():
             return {key: as_text(each) for key, each in value.items()}
         case list() | tuple():
@@ -113,6 +116,8 @@ def read_arguments(line: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("payload", "saved", "mark"):
         if isinstance(arguments.get(name), str):
             arguments[name] = arguments[name].encode("latin-1")
+    if "candidates" in arguments:
+        arguments["candidates"] = [candidate_of(each) for each in arguments["candidates"]]
     if arguments.get("create"):
         made = arguments["create"]
         arguments["create"] = Create(**{**made, **{k: made[k].encode("latin-1") for k in ("metadata", "config")}})

@@ -39,9 +39,9 @@ GRAMMAR = {
     "reap": "WORKER",
     "expire": "WORKER [beat=NUMBER]",
     "depart": "WORKER TAG [reason=STRING]",
-    "place": "LIVE [from NUMBER] [on WORKER...] [in WORD...] [because WORD] [at_boundary] [force] [op=WORD]"
+    "place": "LIVE [from NUMBER] [on WORKERS...] [in WORD...] [because WORD] [at_boundary] [force] [op=WORD]"
     " [digital_id=WORD] [fingerprint=WORD] [room=WORD] [metadata=STRING] [config=STRING] [priority=NUMBER] [immovable]",
-    "reserve": "LIVE from NUMBER on WORKER...",
+    "reserve": "LIVE from NUMBER on WORKERS...",
     "hold": "LIVE NUMBER",
     "cancel": "LIVE NUMBER",
     "pull": "LIVE GENERATION [after NUMBER] [controller=WORD] [mark=WORD]",
@@ -85,6 +85,7 @@ CHECKS = {
 VALUES: dict[str, tuple[str, str]] = {
     "BOOT": (r"[A-K]\d*'*", "a Worker's label: A to K, with a prime for another boot of that name"),
     "WORKER": (r"[A-K]\d*('*|#\d+)", "a Worker: A, A' or A#1"),
+    "WORKERS": (r"([\w.-]+=)?[A-K]\d*('*|#\d+)(=[A-K]\d*('*|#\d+))*", "a Worker, or equals of a Pool: gpu=A=B"),
     "LIVE": (r"(\w+/)?[L-Z]\w*", "a live: L to Z"),
     "TAG": (r"(\w+/)?[L-Z]\w*@\d+", "a slot: L@1"),
     "GENERATION": (r"[A-K]\d*('*|#\d+)@\d+", "a generation: A@1"),

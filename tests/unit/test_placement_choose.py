@@ -23,6 +23,7 @@ from dhsched.placement import (
     request_for,
     view_for,
 )
+from dhsched.types import Equals
 
 POOLS = ("p0", "p1", "p2")
 LABELS = ("ssd", "quiet")
@@ -92,9 +93,12 @@ def test_what_every_choice_keeps(
     rooms = {row.worker: row for row in fleet if row.pool in pools and not row.barred}
     assert set(choice.candidates) <= set(rooms)
     assert len(set(choice.candidates)) == len(choice.candidates)
-    limit = request.candidates_max or next(pool.candidates_max for pool in SETTINGS if pool.name == pools[0])
+    configured = next(pool.candidates_max for pool in SETTINGS if pool.name == pools[0])
+    limit = request.candidates_max or configured or policy.candidates
     assert len(choice.candidates) <= limit
-    if policy.name != "exact":
+    named = [name for rank in choice.ranks for name in (rank.workers if isinstance(rank, Equals) else (rank,))]
+    assert tuple(named) == choice.candidates
+    if policy.name not in ("exact", "emptiest") or (policy.name == "emptiest" and request.prefers()):
         assert len(choice.candidates) == min(limit, len(rooms))
     check_asked_order(choice, request, rooms)
     again = choose(make_view(policy, fleet, commits), request, rng=Random(seed), now=5.0, policy=policy)
@@ -142,7 +146,7 @@ def test_weighted_deltas_rank_and_never_exclude(loads: list[int], commits: list[
         taken[at % len(loads)] += 1
         view.committed(f"w{at % len(loads)}", rev=2 + number)
     request = PlacementRequest("anna", (("p0", 0),), candidates_max=16)
-    choice = choose(view, request, rng=Random(seed), now=0)
+    choice = choose(view, request, rng=Random(seed), now=0, policy=POLICIES["bottom-tier"])
     assert isinstance(choice, Choice)
     assert len(choice.candidates) == len(loads)
     with_room = {f"w{i}" for i, load in taken.items() if load < 10}
@@ -253,7 +257,24 @@ def test_a_full_preferred_pool_stays_first_in_the_order_but_names_no_first_candi
     view = single_pool(WorkerRow("a", "p0", 10, 10), WorkerRow("b", "p1", 9, 10))
     choice = choose(view, PlacementRequest("anna", (("p0", 0), ("p1", 1))), rng=Random(0), now=0)
     assert isinstance(choice, Choice)
-    assert (choice.candidates, choice.pools) == (("b", "a"), ("p0", "p1"))
+    assert (choice.candidates, choice.pools) == (("b",), ("p0", "p1"))
+
+
+def test_a_pool_may_have_a_policy_of_its_own() -> None:
+    """Who stands equal is compared by the store; the bottom tier's candidates are asked one by one."""
+    rows = [WorkerRow(f"w{n}", "p0", 0, 10, labels=frozenset({"ssd"} if n < 2 else ())) for n in range(5)]
+    request = PlacementRequest("anna", (("p0", 0),), preferred_labels=frozenset({"ssd"}), last="w4")
+    view = single_pool(*rows, policy="emptiest")
+    choice = choose(view, request, rng=Random(0), now=0)
+    assert isinstance(choice, Choice) and choice.why.policy == "emptiest"
+    best, others, last = choice.ranks
+    assert isinstance(best, Equals) and isinstance(others, Equals)
+    assert (best.pool, {*best.workers}, {*others.workers}, last) == ("p0", {"w0", "w1"}, {"w2", "w3"}, "w4")
+    assert choice.without("w0", "w4") == [Equals("p0", ("w1",)), others]
+    view.configure([Pool("p0", policy="bottom-tier")])
+    choice = choose(view, request, rng=Random(0), now=0)
+    assert isinstance(choice, Choice) and choice.why.policy == "bottom-tier"
+    assert choice.ranks == choice.candidates and len(choice.candidates) == 3
 
 
 def test_no_eligible_pool_says_why() -> None:

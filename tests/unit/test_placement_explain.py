@@ -41,7 +41,7 @@ def test_pools_workers_scores_age_and_refusals() -> None:
     view, choice = make()
     assert choice.candidates == ("a", "b", "d")
     told = explain(choice, view=view, refusals=[Refusal("a", "FULL", load=10)])
-    assert (told.digital_id, told.policy, told.rev, told.view_rev, told.weight) == ("anna", "bottom-tier", 7, 7, 4.0)
+    assert (told.digital_id, told.policy, told.rev, told.view_rev, told.weight) == ("anna", "emptiest", 7, 7, 4.0)
     assert told.snapshot_age_s is not None and abs(told.snapshot_age_s - 0.4) < 1e-9
     gpu, spare = told.pools
     assert (gpu.pool, gpu.tier, gpu.waterline, gpu.workers, gpu.with_room) == ("gpu", 0, 17 / 20, 2, 1)

@@ -132,7 +132,7 @@ def test_rare_parts_stand_inside_a_function_that_returns_what_was_asked_for() ->
 
 
 def test_without_rare_parts_there_is_no_such_function() -> None:
-    assert "rarely" not in default_scripts()["place"].source.decode()
+    assert "rarely" not in default_scripts()["reserve"].source.decode()
 
 
 def test_a_replaced_file_changes_the_scripts_that_use_it_and_no_other() -> None:

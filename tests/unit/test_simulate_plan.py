@@ -51,6 +51,18 @@ def test_policies_side_by_side(plan: Path, tmp_path: Path) -> None:
     assert "bottom-tier" in said and "SNAPSHOT" in said
 
 
+def test_rows_say_which_policy_is_the_default_and_how_even_each_pool_is(plan: Path) -> None:
+    result = CliRunner().invoke(app, ["simulate", str(plan), "--seeds", "1", "--json"])
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)["rows"]
+    assert {row["policy"] for row in rows if row["default"]} == {"emptiest"}
+    for row in rows:
+        assert set(row["pools"]) == {"big", "small"} and isinstance(row["spread"], (int, float))
+        assert max(pool["spread"] for pool in row["pools"].values()) <= row["spread"]
+        if row["default"]:
+            assert all(pool["spread"] <= 1 for pool in row["pools"].values())
+
+
 def test_the_same_seed_is_the_same_workload(plan: Path) -> None:
     read = read_plan(plan)
     assert workload_of(read, 1) == workload_of(read, 1) != workload_of(read, 2)

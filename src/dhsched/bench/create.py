@@ -35,7 +35,7 @@ from dhsched.errors import DhschedError
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.placing import Create
-from dhsched.placement import NoEligiblePool, choose
+from dhsched.placement import POLICIES, Choice, NoEligiblePool, Policy, choose
 from dhsched.settings import DispatchSettings
 from dhsched.store.embedded import Embedded
 from dhsched.store.link import Link
@@ -44,6 +44,7 @@ from dhsched.store.redis import RedisStore
 from dhsched.store.scripts import default_scripts
 
 CAPACITY = 10_000
+PAPER = POLICIES["bottom-tier"]  # Names candidates, which is how separate commands find a Worker.
 FULL_WORKERS = 64
 NO_LOOPS = {"DHSCHED_DISPATCH_WORKER_TTL_S": "3600", "DHSCHED_DISPATCH_RECOVER_S": "60"}
 """The benchmark's Workers neither report nor claim, and it counts the calls of creates alone."""
@@ -193,10 +194,18 @@ def _one_step(store: RedisStore, fleet: Fleet, full: Sequence[str] = ()) -> Plac
     rng = Random(1)
 
     async def place(name: str) -> None:
-        candidates, pools = await _choose(fleet, rng, full)
+        choice = await _choose(fleet, rng, PAPER if full else fleet.policy)
+        # One that is full in the place of the last: what a candidate of an old snapshot may turn out to be.
+        first = [full[int(rng.random() * len(full))]] if full else []
+        candidates = [*first, *choice.without(choice.candidates[-1])] if first else choice.ranks
         sent_rev = fleet.view.rev
         outcome = await store.place(
-            live=f"default/{name}", operation=name, because="create", create=create, candidates=candidates, pools=pools
+            live=f"default/{name}",
+            operation=name,
+            because="create",
+            create=create,
+            candidates=candidates,
+            pools=choice.pools,
         )
         if not isinstance(outcome, o.Committed) or outcome.again:
             raise DhschedError(f"the benchmark's place answered {outcome}; this is a bug, report it")
@@ -209,21 +218,20 @@ def _separate(commands: SeparateCommands, fleet: Fleet, full: Sequence[str] = ()
     rng = Random(1)
 
     async def place(name: str) -> None:
-        candidates, _pools = await _choose(fleet, rng, full)
-        worker = await commands.create(f"default/{name}", name, candidates)
+        choice = await _choose(fleet, rng, PAPER)
+        first = (full[int(rng.random() * len(full))],) if full else ()
+        worker = await commands.create(f"default/{name}", name, (*first, *choice.candidates[: -1 if first else None]))
         fleet.view.committed(worker, rev=fleet.view.rev + 1)
 
     return place
 
 
-async def _choose(fleet: Fleet, rng: Random, full: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+async def _choose(fleet: Fleet, rng: Random, policy: Policy) -> Choice:
     request = await fleet.request("anna")
     assert request is not None
-    choice = choose(fleet.view, request, rng=rng, now=0.0, policy=fleet.policy)
+    choice = choose(fleet.view, request, rng=rng, now=0.0, policy=policy)
     assert not isinstance(choice, NoEligiblePool)
-    if not full:
-        return choice.candidates, choice.pools
-    return (full[int(rng.random() * len(full))], *choice.candidates[:-1]), choice.pools
+    return choice
 
 
 # -- over HTTP

@@ -55,6 +55,9 @@ def put(
     tier_divisor: Annotated[int | None, typer.Option(help="The tier is N / this, if that is more.")] = None,
     tau_slots: Annotated[int | None, typer.Option(help="How far above the emptiest Worker it reaches.")] = None,
     candidates_max: Annotated[int | None, typer.Option(help="Candidates of one placement.")] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="emptiest, bottom-tier or exact, for lives that try it first.")
+    ] = None,
     rebalance: Annotated[str | None, typer.Option(help="off, advise or act.")] = None,
     rebalance_spread_pct: Annotated[int | None, typer.Option(help="How uneven it must be, in % of capacity.")] = None,
     rebalance_moves_max: Annotated[int | None, typer.Option(help="Lives moved at a time.")] = None,
@@ -71,6 +74,7 @@ def put(
         "tier_divisor": tier_divisor,
         "tau_slots": tau_slots,
         "candidates_max": candidates_max,
+        "policy": policy,
         "rebalance": rebalance,
         "rebalance_spread_pct": rebalance_spread_pct,
         "rebalance_moves_max": rebalance_moves_max,

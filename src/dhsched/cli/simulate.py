@@ -13,10 +13,10 @@ import typer
 from dhsched.cli.remote import URL, Json, Url, all_pages, client
 from dhsched.cli.tables import table
 from dhsched.errors import BadValue
-from dhsched.placement import POLICIES
+from dhsched.placement import DEFAULT_POLICY, POLICIES
 from dhsched.simulate import Plan, Result, plan_of, read_plan, simulate, workload_of
 
-SIDE_BY_SIDE = ("bottom-tier", "bottom-tier-paper", "exact", "strict-min", "power-of-two", "orleans-ac")
+SIDE_BY_SIDE = ("emptiest", "bottom-tier", "bottom-tier-paper", "exact", "strict-min", "power-of-two", "orleans-ac")
 COLUMNS = ("policy", "per snapshot", "spread", "util. spread", "rejected", "failed", "off-tier", "fallback")
 
 
@@ -97,6 +97,7 @@ def _rows(plan: Plan, names: Sequence[str], seeds: int) -> Iterator[dict[str, An
 def _row(name: str, every: int, results: Sequence[Result]) -> dict[str, Any]:
     return {
         "policy": name,
+        "default": name == DEFAULT_POLICY.name,
         "placements_per_snapshot": every,
         "spread": mean(result.spread for result in results),
         "utilisation_spread": mean(result.utilisation_spread for result in results),
@@ -104,6 +105,13 @@ def _row(name: str, every: int, results: Sequence[Result]) -> dict[str, Any]:
         "failed_creates": mean(result.failed_creates for result in results),
         "off_tier_share": mean(result.off_tier_share for result in results),
         "fallback_placements": mean(result.fallback_placements for result in results),
+        "pools": {
+            pool: {
+                "spread": mean(result.pool_spreads[pool] for result in results),
+                "utilisation_spread": mean(result.pool_utilisation_spreads[pool] for result in results),
+            }
+            for pool in results[0].pool_spreads
+        },
     }
 
 

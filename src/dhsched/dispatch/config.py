@@ -28,6 +28,9 @@ Small = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
 class PoolConfig(msgspec.Struct, frozen=True):
     """A Pool: Workers that serve alike. `priority` 0 is tried first; the rest is how lives are spread over them.
 
+    `policy` chooses among its Workers for lives that try this Pool first, with up to `candidates_max` candidates; where
+    they are not given, the replica's policy does, with as many as it has. The bottom tier alone has the next three.
+
     `rebalance` moves lives, or says which it would move, when the fullest Worker is `rebalance_spread_pct` percent of
     its capacity fuller than the emptiest would be with one more; `rebalance_moves_max` at a time.
     """
@@ -39,7 +42,8 @@ class PoolConfig(msgspec.Struct, frozen=True):
     tier_workers_min: Small = 8
     tier_divisor: Small = 8
     tau_slots: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 8
-    candidates_max: Annotated[int, msgspec.Meta(ge=1, le=16)] = 3
+    candidates_max: Annotated[int, msgspec.Meta(ge=1, le=16)] | None = None
+    policy: Literal["", "emptiest", "bottom-tier", "exact"] = ""
     rebalance: Literal["off", "advise", "act"] = "off"
     rebalance_spread_pct: Annotated[int, msgspec.Meta(ge=1, le=100)] = 20
     rebalance_moves_max: Annotated[int, msgspec.Meta(ge=1, le=100)] = 4
@@ -55,6 +59,7 @@ class PoolConfig(msgspec.Struct, frozen=True):
             tier_divisor=self.tier_divisor,
             tau_slots=self.tau_slots,
             candidates_max=self.candidates_max,
+            policy=self.policy,
         )
 
 

@@ -21,10 +21,10 @@ from dhsched.dispatch.drain import Blocked
 from dhsched.dispatch.place import choose_candidates
 from dhsched.errors import BadId, BadValue
 from dhsched.ownership import outcomes as o
-from dhsched.placement import Choice, PlacementRequest
+from dhsched.placement import CANDIDATES_LIMIT, Choice, PlacementRequest
 from dhsched.store.api import check_number
 from dhsched.store.drains import OnWorker, live_with_move, mode_of
-from dhsched.types import Because, check_live, split_tag
+from dhsched.types import Because, Equals, check_live, split_tag
 from dhsched.web import Problem
 
 log = structlog.get_logger(__name__)
@@ -32,7 +32,6 @@ log = structlog.get_logger(__name__)
 MINE_MAX = 256  # Moves that one replica sees through at once; others are left to the loops.
 ASKED_MAX = 32  # Of them, asked about in one round: the store has better things to do.
 HELD_MAX = 4_096  # Tags remembered as held, so that each report need not hold them again.
-CANDIDATES = 8  # Of one reservation, which has no walk in the store to fall back on.
 CHECK_S = 1.0  # Between two looks whether the move is still there.
 
 
@@ -72,7 +71,7 @@ class Cutovers:
         if isinstance(found, Blocked):
             return found
         request, choice = found
-        candidates = [worker for worker in choice.candidates if worker != source]
+        candidates = choice.without(source)
         if not candidates:
             return no_room(self._context, request, source)
         sent_rev = self._context.fleet.view.rev
@@ -92,7 +91,7 @@ class Cutovers:
         request = await self._context.fleet.request(row.digital_id)
         if request is None:
             return Blocked("NO_POOL", f"DigitalID {row.digital_id} does not exist any more; put it again")
-        asking = structs.replace(request, last=source, candidates_max=CANDIDATES)
+        asking = structs.replace(request, last=source, candidates_max=CANDIDATES_LIMIT)
         try:
             return asking, choose_candidates(self._context, asking)
         except Problem as problem:
@@ -210,7 +209,8 @@ class Cutovers:
         A place that was reserved is not counted against the target's start budget, so it is reserved first even when
         there is no time to prepare anything.
         """
-        target, candidates = row.target, [row.target]
+        target = row.target
+        candidates: list[str | Equals] = [target]
         pools: tuple[str, ...] = ()
         if not target:
             reserved = await self.reserve(row, source)
@@ -222,7 +222,7 @@ class Cutovers:
                 found = await self._choose(row, source)
                 if isinstance(found, Blocked):
                     return found
-                candidates, pools = [each for each in found[1].candidates if each != source], found[1].pools
+                candidates, pools = found[1].without(source), found[1].pools
         mine = self._of(row, source, "drain", operation=self._context.operation("forced"))
         mine.target = target
         sent_rev = self._context.fleet.view.rev

@@ -14,7 +14,17 @@ from typing import Any
 from dhsched.dispatch.context import DispatchContext, Remembered, settle
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.placing import Create
-from dhsched.placement import Choice, Explanation, NoEligiblePool, PlacementRequest, Refusal, Won, choose, explain
+from dhsched.placement import (
+    CANDIDATES_LIMIT,
+    Choice,
+    Explanation,
+    NoEligiblePool,
+    PlacementRequest,
+    Refusal,
+    Won,
+    choose,
+    explain,
+)
 from dhsched.types import Because
 from dhsched.web import Asked, Problem
 
@@ -101,9 +111,10 @@ async def place_once(
     store looks only at Workers that are not.
     """
     choice = choose_candidates(context, request)
-    candidates = [worker for worker in choice.candidates if worker != leave]
-    if also and also not in candidates:
-        del candidates[context.store.limits.candidates_max - 1 :]
+    candidates = choice.without(leave)
+    if also and also not in choice.candidates:
+        if len(choice.candidates) == CANDIDATES_LIMIT:
+            candidates = choice.without(leave, choice.candidates[-1])
         candidates.append(also)
     sent_rev = context.fleet.view.rev
     outcome = await settle(
@@ -186,7 +197,8 @@ def no_room(context: DispatchContext, live_id: str, attempt: Attempt, *, admin: 
     view, digital_id = context.fleet.view, choice.why.request.digital_id
     pools = {name: view.pools[name] for name in choice.pools if name in view.pools}
     loads = ", ".join(f"{name} {pool.load}/{pool.capacity}" for name, pool in pools.items()) or "no Workers"
-    tried = f"{len(outcome.refusals)} of {len(choice.candidates)} candidate Workers refused ({loads})"
+    refused = f"{len(outcome.refusals)} of {len(choice.candidates)} candidate Workers refused"
+    tried = f"{refused if choice.candidates else 'the store looked for one itself'} ({loads})"
     listed = ", ".join(choice.pools)
     match outcome:
         case o.Full():

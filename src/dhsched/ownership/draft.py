@@ -108,11 +108,15 @@ class Draft:
         self.changed.pop(worker, None)
         self._write(self.room, record.pool, worker, None)
 
+    def set_budgets(self, worker: str) -> None:
+        """Which start budgets room:<pool> goes by for this Worker."""
+        create, recover = self.limits.starts_create_max, self.limits.starts_recover_max
+        self.set_worker(worker, starts_create_max=create, starts_recover_max=recover)
+
     def write_room(self, worker: str) -> None:
-        """Keep room:<pool> exact: the placeable Workers with room, by load/capacity."""
+        """Keep room:<pool> exact: the placeable Workers with room, by start budgets reached and load/capacity."""
         record = self.workers[worker]
-        score = record.load / record.capacity if record.placeable and record.load < record.capacity else None
-        self._write(self.room, record.pool, worker, score)
+        self._write(self.room, record.pool, worker, record.room)
 
     # -- moves: the one writer
 

@@ -102,8 +102,7 @@ def counters(state: State) -> Iterator[str]:
                 f"{worker} counts load {record.load}, starting {record.starting}, cutovers {record.cutovers};"
                 f" recounted {len(table)}, {starting}, {cutovers}"
             )
-        roomy = record.placeable and record.load < record.capacity
-        if state.room.get(record.pool, {}).get(worker) != (record.load / record.capacity if roomy else None):
+        if state.room.get(record.pool, {}).get(worker) != record.room:
             yield f"room:{record.pool} is wrong about {worker}"
     for worker in state.slots:
         if worker not in state.workers:

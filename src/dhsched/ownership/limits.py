@@ -26,7 +26,7 @@ class Limits:
     boots_window_ms: int = 600_000  # More than boots_max boots of one name within this window cordon the newest.
     boots_max: int = 8
     candidates_max: int = 16  # Candidates and Pools that one place may name.
-    walk_max: int = 64  # Workers of one Pool that the in-store fallback looks at.
+    walk_max: int = 64  # Lives that one Worker's return makes due.
     starts_create_max: int = 16  # Lives that may be starting on one Worker at once, for creates and planned moves.
     starts_recover_max: int = 8  # The same for recovery, lower: a mass recovery must not bury the survivors.
     cutovers_max: int = 4  # Lives of one source Worker with a move under way.

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dhsched.ownership import items
@@ -38,7 +38,7 @@ from dhsched.ownership.outcomes import (
     Waiting,
 )
 from dhsched.ownership.state import Live, Move, Row, State
-from dhsched.types import Because, Generation
+from dhsched.types import Because, Candidates, Equals, Generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +72,12 @@ def place(
     because: Because,
     expected: int = 0,
     create: Create | None = None,
-    candidates: Sequence[str] = (),
+    candidates: Candidates = (),
     pools: Sequence[str] = (),
     at_boundary: bool = False,
     force: bool = False,
 ) -> tuple[State, PlaceOutcome]:
-    """Commit the live's next generation on the first candidate with room, else in the named Pools."""
+    """Commit the live's next generation on the first candidate, or the emptiest of equals, else in the named Pools."""
     s = Draft(state, now, limits)
     record = s.lives.get(live)
     if create is not None:
@@ -101,6 +101,7 @@ def place(
             s.leave_waiting(live)  # Nobody may take it as things are configured: it must not keep others out.
         return s.done(), found
     winner = found.worker
+    s.set_budgets(winner)
     if create is not None:
         commit_create(s, live, create, winner, operation)
     else:
@@ -145,29 +146,61 @@ def check(
 
 
 def admit(
-    s: Draft, live: str, record: Live | None, because: Because, candidates: Sequence[str], pools: Sequence[str]
+    s: Draft, live: str, record: Live | None, because: Because, candidates: Candidates, pools: Sequence[str]
 ) -> Admitted | Full | Starting | Waiting:
-    """The first candidate that has room; else, for each named Pool in turn, the emptiest Worker that has."""
+    """The first candidate that has room, of equals the emptiest; else the emptiest of each named Pool in turn."""
     refusals: list[Refusal] = []
     whys: set[Refused] = set()
-    for worker in candidates:
-        why = refuses(s, worker, record, because)
-        if why is None:
-            return Admitted(worker, tuple(refusals))
-        whys.add(why)
-        known = s.workers.get(worker)
-        refusals.append(Refusal(worker, why, known.load if known else 0, known.capacity if known else 0))
-    for pool in pools:
-        ordered = sorted(s.room.get(pool, {}).items(), key=lambda entry: (entry[1], entry[0]))
-        for worker, _ in ordered[: s.limits.walk_max]:
-            if record is not None and worker == record.selected and because != "recover":
-                continue  # Asked to leave: staying is not an answer.
+    for candidate in candidates:
+        winner, asked = None, candidate.workers if isinstance(candidate, Equals) else (candidate,)
+        if isinstance(candidate, Equals) and not goes_after(s, because, candidate.pool):
+            room = s.room.get(candidate.pool, {})
+            winner = emptiest({worker: room[worker] for worker in asked if worker in room}, reach(s, because))
+            if winner is not None:
+                # Those without room are told of as well, so that a view which believes in them learns.
+                asked = tuple(worker for worker in asked if worker not in room)
+        for worker in asked:
             why = refuses(s, worker, record, because)
-            if why is None:
+            if why is None and winner is None:
                 return Admitted(worker, tuple(refusals))
-            whys.add(why)
+            if why is not None:
+                whys.add(why)
+                known = s.workers.get(worker)
+                refusals.append(Refusal(worker, why, known.load if known else 0, known.capacity if known else 0))
+        if winner is not None:
+            return Admitted(winner, tuple(refusals))
+    for pool in pools:
+        # Asked to leave, staying is not an answer; a live that lost its runtime may come back.
+        left = None if record is None or because == "recover" else record.selected
+        ordered = sorted(s.room.get(pool, {}).items(), key=lambda entry: (entry[1] < 0, entry[1], entry[0]))
+        room = {worker: score for worker, score in ordered if worker != left}
+        if room and goes_after(s, because, pool):
+            whys.add("WAITING")
+        elif room:
+            winner = emptiest(room, reach(s, because))
+            if winner is not None:
+                return Admitted(winner, tuple(refusals))
+            whys.add("STARTING")
     kind = Starting if "STARTING" in whys else Waiting if "WAITING" in whys else Full
     return kind(tuple(refusals))
+
+
+def goes_after(s: Draft, because: Because, pool: str) -> bool:
+    """A create goes after the lives that wait for room in the Pool."""
+    return because == "create" and bool(s.waiting.get(pool))
+
+
+def reach(s: Draft, because: Because) -> int:
+    """How many start budgets a Worker may have reached and still start this live: the higher budget allows one."""
+    create, recover = s.limits.starts_create_max, s.limits.starts_recover_max
+    return int(recover > create if because == "recover" else create > recover)
+
+
+def emptiest(room: Mapping[str, float], reach: int) -> str | None:
+    """Of these entries of room:<pool>, the first with the lowest share among those within reach."""
+    low, high = -min(reach, 1), max(reach, 1)
+    shares = {worker: score % 1 for worker, score in room.items() if low <= score < high}
+    return min(shares, key=shares.__getitem__) if shares else None
 
 
 def refuses(s: Draft, worker: str, record: Live | None, because: Because) -> Refused | None:
@@ -340,7 +373,7 @@ def fall_back(s: Draft, live: str, reason: str) -> None:
 
 
 def reserve(
-    state: State, now: int, limits: Limits, *, live: str, expected: int, candidates: Sequence[str]
+    state: State, now: int, limits: Limits, *, live: str, expected: int, candidates: Candidates
 ) -> tuple[State, ReserveOutcome]:
     """Set a place aside for a planned move, with the number its generation will have."""
     s = Draft(state, now, limits)
@@ -357,7 +390,7 @@ def reserve(
     if cutovers >= limits.cutovers_max:
         return state, Busy(cutovers)
     refusals: list[Refusal] = []
-    for worker in candidates:
+    for worker in emptiest_first(s, record, candidates):
         w = s.workers.get(worker)
         why: Refused | None = None
         if w is None:
@@ -375,6 +408,21 @@ def reserve(
             return s.done(), Reserved(worker, number, again=False)
         refusals.append(Refusal(worker, why, w.load if w else 0, w.capacity if w else 0))
     return state, Full(tuple(refusals))
+
+
+def emptiest_first(s: Draft, record: Live, candidates: Candidates) -> list[str]:
+    """The candidates one by one: the emptiest of equals that has room stands before the others."""
+    ordered: list[str] = []
+    for candidate in candidates:
+        if isinstance(candidate, Equals):
+            room = s.room.get(candidate.pool, {})
+            # A reservation starts nothing, so budgets do not matter.
+            best = emptiest({w: room[w] for w in candidate.workers if w in room and w != record.selected}, reach=2)
+            ordered += [best] if best is not None else []
+            ordered += [worker for worker in candidate.workers if worker != best]
+        else:
+            ordered.append(candidate)
+    return ordered
 
 
 def hold(state: State, now: int, limits: Limits, *, live: str, number: int) -> tuple[State, HoldOutcome]:

@@ -142,6 +142,20 @@ class Worker:
     cutovers: int = 0
     slots_rev: int = 0
     link: str = ""
+    starts_create_max: int = 0
+    """Start budgets as of the last place on it, or its registration: so whichever step ends a start knows them."""
+    starts_recover_max: int = 0
+
+    @property
+    def room(self) -> float | None:
+        """Its entry in room:<pool>: load/capacity, moved below 0 at one of its start budgets, above 1 at both.
+
+        So the first entry of all is the emptiest Worker, unless there are some at one budget.
+        """
+        if not self.placeable or self.load >= self.capacity:
+            return None
+        reached = sum(0 < budget <= self.starting for budget in (self.starts_create_max, self.starts_recover_max))
+        return (0, -1, 1)[reached] + self.load / self.capacity
 
     @property
     def placeable(self) -> bool:
@@ -163,7 +177,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """One cell. `slots[W][L@number]`; `agenda[class][L]` is when to look; `room[pool][W]` is load/capacity."""
+    """One cell. `slots[W][L@number]`; `agenda[class][L]` is when to look; `room[pool][W]` is `Worker.room`."""
 
     cell: Cell = Cell()
     lives: Mapping[str, Live] = field(default_factory=lambda: frozen({}))

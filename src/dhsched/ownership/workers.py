@@ -76,6 +76,7 @@ def register_worker(
     s.cell = replace(s.cell, workers_issued=issued)
     worker = f"{name}#{issued}"
     s.workers[worker] = Worker(name=name, boot=boot, pool=pool, capacity=capacity, labels=labels, mode=mode)
+    s.set_budgets(worker)
     s.boots[boot] = worker
     s.set_worker(worker, slots_rev=s.touch(worker))
     return s.done(), Registered(worker, mode, again=False)

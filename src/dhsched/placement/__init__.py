@@ -3,7 +3,7 @@
 One replica's round:
 
     view.apply(snapshot, now=...)                       every 200 ms to 1 s
-    choice = choose(view, request, rng=..., now=...)    candidates and Pools for `place`
+    choice = choose(view, request, rng=..., now=...)    ranks of candidates and Pools for `place`
     view.committed(worker, rev=...)                     at once, when a slot was taken
     view.correct(worker, rev=..., load=...)             when a refusal told the truth
     explain(choice, view=view)                          only for who asks
@@ -12,11 +12,12 @@ One replica's round:
 from dhsched.placement.choose import choose, unplaceable
 from dhsched.placement.explain import Explanation, Refusal, Won, explain
 from dhsched.placement.policies import DEFAULT_POLICY, POLICIES, Policy, view_for
-from dhsched.placement.pools import DigitalID, Pool, PoolEntry
+from dhsched.placement.pools import CANDIDATES_LIMIT, DigitalID, Pool, PoolEntry
 from dhsched.placement.request import Choice, NoEligiblePool, PlacementRequest, request_for
 from dhsched.placement.view import FleetView, Refreshed, Snapshot, Weighing, WorkerRow
 
 __all__ = [
+    "CANDIDATES_LIMIT",
     "DEFAULT_POLICY",
     "POLICIES",
     "Choice",

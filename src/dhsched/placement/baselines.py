@@ -9,7 +9,7 @@ from heapq import nsmallest
 from random import Random
 
 from dhsched.placement.index import WorkerView
-from dhsched.placement.pools import RankedPool
+from dhsched.placement.pools import CANDIDATES_FEW, RankedPool
 from dhsched.placement.request import PlacementRequest
 from dhsched.placement.view import Weighing
 
@@ -21,6 +21,8 @@ class StrictMin:
     name: str = "strict-min"
     weighing: Weighing = Weighing.NONE
     corrects: bool = False
+    compares: bool = False
+    candidates: int = CANDIDATES_FEW
 
     def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
         chosen: list[WorkerView] = []
@@ -38,6 +40,8 @@ class LeastLoad:
     name: str = "least-load"
     weighing: Weighing = Weighing.ONE
     corrects: bool = False
+    compares: bool = False
+    candidates: int = CANDIDATES_FEW
 
     def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
         return _lowest(pools, count)
@@ -50,6 +54,8 @@ class PowerOfTwo:
     name: str = "power-of-two"
     weighing: Weighing = Weighing.NONE
     corrects: bool = False
+    compares: bool = False
+    candidates: int = CANDIDATES_FEW
 
     def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
         chosen: list[WorkerView] = []
@@ -69,6 +75,8 @@ class OrleansAC:
     name: str = "orleans-ac"
     weighing: Weighing = Weighing.ONE
     corrects: bool = False
+    compares: bool = False
+    candidates: int = CANDIDATES_FEW
 
     def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
         return _add_pairs([], pools, count, WorkerView.effective_milli, rng)
@@ -81,6 +89,8 @@ class OrleansACPriority:
     name: str = "orleans-ac-priority"
     weighing: Weighing = Weighing.ONE
     corrects: bool = False
+    compares: bool = False
+    candidates: int = CANDIDATES_FEW
 
     def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
         best = [pool for pool in pools if (pool.tier, pool.priority) == (pools[0].tier, pools[0].priority)]
@@ -100,6 +110,8 @@ class OrleansACCode:
     name: str = "orleans-ac-code"
     weighing: Weighing = Weighing.SELECTION
     corrects: bool = False
+    compares: bool = False
+    candidates: int = CANDIDATES_FEW
 
     def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
         return _add_pairs([], pools, count, _count_if_room, rng)

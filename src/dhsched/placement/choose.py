@@ -1,12 +1,14 @@
 """The choice itself: view, request, policy and chance in, candidates and Pools out. Nothing else is read."""
 
+from itertools import groupby
 from random import Random
 
 from dhsched.placement.index import WorkerView
-from dhsched.placement.policies import DEFAULT_POLICY, Policy
+from dhsched.placement.policies import DEFAULT_POLICY, POLICIES, Policy
 from dhsched.placement.pools import ExcludedPool, RankedPool, order_pools
 from dhsched.placement.request import Choice, NoEligiblePool, PlacementRequest, Why, WorkerScore
 from dhsched.placement.view import FleetView, Weighing
+from dhsched.types import Equals
 
 
 def choose(
@@ -14,18 +16,23 @@ def choose(
 ) -> Choice | NoEligiblePool:
     """Where a live should go, as this replica sees the fleet.
 
-    The caller hands candidates and Pools to `place`, and tells the view what came of it: `committed`, `correct`.
+    The caller hands ranks and Pools to `place`, and tells the view what came of it: `committed`, `correct`. The Pool
+    that comes first may have a policy of its own; own assignments are weighed as the view was made.
     """
     pools, excluded = order_pools(view.pools, request.pools, request.required_labels)
     if not pools:
         return _nobody(request, excluded)
-    count = request.candidates_max or pools[0].view.pool.candidates_max
+    settings = pools[0].view.pool
+    policy = POLICIES[settings.policy] if settings.policy else policy
+    count = request.candidates_max or settings.candidates_max or policy.candidates
     if request.avoid or request.last is not None or request.first is not None:
         workers = _rank_in_asked_order(view, request, policy, pools, count, rng)
     else:
         workers = policy.rank(pools, count, request, rng)
+    candidates = tuple([worker.worker for worker in workers])
     choice = Choice(
-        tuple([worker.worker for worker in workers]),
+        candidates,
+        _equals_together(workers, request) if policy.compares else candidates,
         tuple([pool.pool for pool in pools]),
         Why(
             request,
@@ -67,3 +74,19 @@ def _rank_in_asked_order(
     others = [worker for worker in ranked if worker is not first]
     others.sort(key=lambda worker: (worker.worker in late) + (worker.worker == request.last))
     return ([first] if first is not None else []) + others[: count - (first is not None)]
+
+
+def _equals_together(workers: list[WorkerView], request: PlacementRequest) -> tuple[str | Equals, ...]:
+    """Neighbours of one Pool that the request prefers alike stand equal: true loads decide between them."""
+    late, preferred = request.avoid, request.preferred_labels
+
+    def standing(worker: WorkerView) -> tuple[str, bool, bool, bool, int]:
+        name = worker.worker
+        matches = len(preferred & worker.labels) if preferred else 0
+        return worker.pool, name == request.first, name in late, name == request.last, matches
+
+    ranks: list[str | Equals] = []
+    for (pool, *_), equals in groupby(workers, standing):
+        names = tuple([worker.worker for worker in equals])
+        ranks.append(Equals(pool, names) if len(names) > 1 else names[0])
+    return tuple(ranks)

@@ -72,6 +72,7 @@ class PoolView:
     """The placeable Workers of one Pool. Who changes the numbers of a Worker calls `settle` for it."""
 
     __slots__ = (
+        "_by_labels",
         "buckets",
         "capacities",
         "capacity",
@@ -96,6 +97,7 @@ class PoolView:
         self.capacities: dict[int, int] = {}  # Capacity -> how many members have it.
         self.divisor = MILLI  # Width of a bucket in effective_milli; 0 when capacities differ: then each Worker's own.
         self.stale = False  # The buckets wait for `rebuild`; until then changes leave them alone.
+        self._by_labels: dict[frozenset[str], list[WorkerView]] | None = None  # Made when somebody asks.
 
     def configure(self, pool: Pool) -> None:
         self.pool = pool
@@ -108,11 +110,23 @@ class PoolView:
     def full_count(self) -> int:
         return len(self.buckets[FULL]) if self.keys and self.keys[-1] == FULL else 0
 
+    def by_labels(self) -> dict[frozenset[str], list[WorkerView]]:
+        """The members by what they are labelled with: there are few such sets, however many Workers."""
+        if self._by_labels is None:
+            self._by_labels = {}
+            for worker in self.members:
+                self._by_labels.setdefault(worker.labels, []).append(worker)
+        return self._by_labels
+
+    def relabelled(self) -> None:
+        self._by_labels = None
+
     def has_room(self) -> bool:
         return bool(self.keys) and self.keys[0] != FULL
 
     def admit(self, worker: WorkerView) -> None:
         """Take in a Worker that became placeable."""
+        self._by_labels = None
         worker.home = self
         worker.member = len(self.members)
         self.members.append(worker)
@@ -125,6 +139,7 @@ class PoolView:
     def dismiss(self, worker: WorkerView) -> None:
         """Let go of a Worker that takes nothing new. Its numbers must still be those it was admitted with."""
         self._leave_bucket(worker)
+        self._by_labels = None
         worker.home = None
         tail = self.members.pop()
         if tail is not worker:

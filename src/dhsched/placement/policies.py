@@ -1,5 +1,6 @@
 """The policies by name, all with one interface, so that the service and the simulator run the same code.
 
+- emptiest: the store takes the Worker that is truly the emptiest, of those that the request prefers.
 - bottom-tier: the bottom tier of the first Pools with room; own deltas weighted by the measured share.
 - bottom-tier-paper: the same with +1, as the paper has it.
 - bottom-tier-replicas: the same with +R.
@@ -14,10 +15,10 @@ from typing import Protocol
 
 from dhsched.placement import baselines
 from dhsched.placement.index import WorkerView
-from dhsched.placement.pools import RankedPool
+from dhsched.placement.pools import CANDIDATES_FEW, CANDIDATES_LIMIT, RankedPool
 from dhsched.placement.request import PlacementRequest
 from dhsched.placement.view import FleetView, Weighing
-from dhsched.placement.workers import draw, draw_full
+from dhsched.placement.workers import draw, draw_full, draw_widely
 
 
 class Policy(Protocol):
@@ -34,8 +35,47 @@ class Policy(Protocol):
     def corrects(self) -> bool:
         """Whether refusals that carry the true load correct the view; the paper's policies do without."""
 
+    @property
+    def compares(self) -> bool:
+        """Whether the store compares candidates that stand equal by their true loads, instead of taking the first."""
+
+    @property
+    def candidates(self) -> int:
+        """How many candidates it names where nobody asks for another number."""
+
     def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
         """Up to `count` distinct placeable Workers of these Pools, best first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Emptiest:
+    """The emptiest Worker at the moment of the commit: the store knows it, and no view is fresh enough to.
+
+    Where the request prefers some Workers to others, up to 16 are named, and the store compares those that it prefers
+    alike. Where it does not, a Pool with more Workers is left to the store's own index: that is as even, and looking up
+    16 loads makes a create cost the store a third more. A Pool with fewer is named, so that an explanation can list it.
+    """
+
+    name: str = "emptiest"
+    weighing: Weighing = Weighing.SHARE
+    corrects: bool = True
+    compares: bool = True
+    candidates: int = CANDIDATES_LIMIT
+
+    def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
+        prefers = request.prefers()
+        chosen: list[WorkerView] = []
+        for pool in pools:
+            if not prefers and pool.with_room > count - len(chosen):
+                return chosen
+            chosen += draw_widely(pool.view, count - len(chosen), request.preferred_labels, rng)
+            if len(chosen) == count:
+                return chosen
+        if prefers or not chosen:
+            for pool in pools:
+                full = draw_full(pool.view, count - len(chosen), rng)
+                chosen += sorted(full, key=lambda worker: -len(worker.labels & request.preferred_labels))
+        return chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +85,8 @@ class BottomTier:
     name: str = "bottom-tier"
     weighing: Weighing = Weighing.SHARE
     corrects: bool = True
+    compares: bool = False
+    candidates: int = CANDIDATES_FEW
 
     def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
         chosen: list[WorkerView] = []
@@ -64,12 +106,15 @@ class Exact:
     name: str = "exact"
     weighing: Weighing = Weighing.SHARE
     corrects: bool = False
+    compares: bool = False
+    candidates: int = CANDIDATES_FEW
 
     def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
         return []
 
 
 _ALL: tuple[Policy, ...] = (
+    Emptiest(),
     BottomTier(),
     BottomTier("bottom-tier-paper", Weighing.ONE, corrects=False),
     BottomTier("bottom-tier-replicas", Weighing.REPLICAS),
@@ -82,7 +127,7 @@ _ALL: tuple[Policy, ...] = (
     baselines.OrleansACCode(),
 )
 POLICIES: dict[str, Policy] = {policy.name: policy for policy in _ALL}
-DEFAULT_POLICY = POLICIES["bottom-tier"]
+DEFAULT_POLICY = POLICIES["emptiest"]
 
 
 def view_for(policy: Policy, *, replicas: int | None = None) -> FleetView:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from dhsched.placement.index import PoolView
 
 CANDIDATES_LIMIT = 16  # `place` takes no more names than this.
+CANDIDATES_FEW = 3  # What a policy names whose first candidate with room wins: the paper's attempts.
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,8 @@ class Pool:
     tier_workers_min: int = 8  # The bottom tier k(P) is max(tier_workers_min, N / tier_divisor) ...
     tier_divisor: int = 8
     tau_slots: int = 8  # ... and reaches at most this far above the emptiest Worker.
-    candidates_max: int = 3
+    candidates_max: int | None = None  # None: as the policy has it.
+    policy: str = ""  # Of lives that try this Pool first; empty: the replica's.
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -36,7 +38,7 @@ class Pool:
                 f"Pool {self.name}: priority {self.priority} and tau_slots {self.tau_slots} must be at least 0, "
                 f"tier_workers_min {self.tier_workers_min} and tier_divisor {self.tier_divisor} at least 1"
             )
-        if not 1 <= self.candidates_max <= CANDIDATES_LIMIT:
+        if self.candidates_max is not None and not 1 <= self.candidates_max <= CANDIDATES_LIMIT:
             raise ValueError(
                 f"Pool {self.name}: candidates_max is {self.candidates_max}; choose 1 to {CANDIDATES_LIMIT}"
             )

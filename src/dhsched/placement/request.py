@@ -6,6 +6,7 @@ None of them can be part of a reference cycle, so `gc=False` keeps thousands of 
 import msgspec
 
 from dhsched.placement.pools import CANDIDATES_LIMIT, DigitalID, ExcludedPool, RankedPool
+from dhsched.types import Equals
 
 NOTHING: frozenset[str] = frozenset()
 
@@ -25,6 +26,10 @@ class PlacementRequest(msgspec.Struct, frozen=True, gc=False):
     last: str | None = None
     first: str | None = None
     candidates_max: int | None = None  # None: as the first Pool in the order has it.
+
+    def prefers(self) -> bool:
+        """Whether some Workers of a Pool are to be asked before others."""
+        return bool(self.preferred_labels or self.avoid or self.last is not None or self.first is not None)
 
     def __post_init__(self) -> None:
         if len(self.pools) > 1 and len({pool for pool, _ in self.pools}) != len(self.pools):
@@ -60,11 +65,26 @@ class Why(msgspec.Struct, frozen=True, gc=False):
 
 
 class Choice(msgspec.Struct, frozen=True, gc=False):
-    """Candidates to try in order, then all eligible Pools in order, in which the store itself looks for room."""
+    """Whom the store should ask in order, then all eligible Pools in order, in which it looks for room itself.
+
+    `ranks` are the candidates as the store is told of them: those that stand equal together.
+    """
 
     candidates: tuple[str, ...]
+    ranks: tuple[str | Equals, ...]
     pools: tuple[str, ...]
     why: Why
+
+    def without(self, *workers: str) -> list[str | Equals]:
+        """The ranks, with these Workers left out."""
+        left: list[str | Equals] = []
+        for rank in self.ranks:
+            if isinstance(rank, Equals):
+                others = tuple(each for each in rank.workers if each not in workers)
+                left += [Equals(rank.pool, others)] if others else []
+            elif rank not in workers:
+                left.append(rank)
+        return left
 
 
 class NoEligiblePool(msgspec.Struct, frozen=True, gc=False):

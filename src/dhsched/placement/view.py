@@ -178,7 +178,10 @@ class FleetView:
                 continue
             view.row_rev = row.rev
             view.starting = row.starting
-            view.labels = row.labels
+            if view.labels != row.labels:
+                view.labels = row.labels
+                if view.home is not None:
+                    view.home.relabelled()
             if row.barred != view.barred or row.capacity != view.capacity or row.pool != view.pool:
                 self._rehome(view, row.pool, row.capacity, row.barred)
             if rev < view.known:

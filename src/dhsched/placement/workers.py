@@ -1,4 +1,4 @@
-"""Workers of one Pool: the bottom tier and the sample from it (paper, 5.4).
+"""Workers of one Pool: the bottom tier and the sample from it (paper, 5.4), and the sample that the store compares.
 
     B(P) = { w in P | rank(w) <= k(P)  and  load(w) <= min load + tau },   k(P) = max(8, N / 8)
 
@@ -7,12 +7,16 @@ Worker. Workers of equal load have no order of their own: where rank k falls amo
 """
 
 from collections.abc import Iterator
+from heapq import nsmallest
 from itertools import islice
+from math import ceil
 from random import Random
 from typing import NamedTuple
 
 from dhsched.placement.index import FULL, MILLI, PoolView, WorkerView
 
+LOWEST_SHARE = 0.25  # Of the candidates that the store compares: those that the view says are the lowest.
+EQUALS_READ_MAX = 512  # Workers with the same number of preferred labels that one decision ranks.
 LABELS_READ_MAX = 512  # Workers whose labels one decision compares: any tier of a Pool of 4,000 Workers fits.
 NO_LABELS: frozenset[str] = frozenset()
 
@@ -73,6 +77,32 @@ def draw(pool: PoolView, count: int, preferred: frozenset[str], rng: Random) -> 
             # Rank k fell among equals and more are asked for than the tier holds: those left out are next.
             left_out = [worker for worker in tier.buckets[-1] if worker not in chosen]
             chosen += rng.sample(left_out, min(count - len(chosen), len(left_out)))
+    return chosen
+
+
+def draw_widely(pool: PoolView, count: int, preferred: frozenset[str], rng: Random) -> list[WorkerView]:
+    """Up to `count` Workers believed to have room, for the store to compare by their true loads.
+
+    All of them if they are so few. Else a quarter are the lowest as this replica sees them, which is exact while the
+    view is fresh, and the others come from anywhere, which no age of a view can spoil. Those with more of the preferred
+    labels come first.
+    """
+    chosen: list[WorkerView] = []
+    if preferred:
+        for equals in _by_matches(pool, preferred):
+            chosen += _some_of(equals, count - len(chosen), rng)
+            if len(chosen) == count:
+                break
+        return chosen
+    with_room = len(pool.members) - pool.full_count()
+    low = count if with_room <= count else ceil(count * LOWEST_SHARE)
+    for key in pool.keys:
+        if key == FULL or len(chosen) == low:
+            break
+        bucket = pool.buckets[key]
+        chosen += rng.sample(bucket, min(low - len(chosen), len(bucket)))
+    if with_room > count:
+        chosen += _anywhere(pool, count - low, chosen, rng)
     return chosen
 
 
@@ -138,3 +168,38 @@ def _from_anywhere(tier: Tier, rng: Random) -> Iterator[WorkerView]:
         start = int(rng.random() * len(bucket))
         yield from bucket[start:]
         yield from bucket[:start]
+
+
+def _by_matches(pool: PoolView, preferred: frozenset[str]) -> list[list[WorkerView]]:
+    """The Workers that carry most of the preferred labels, then those that carry fewer, down to none."""
+    found: dict[int, list[WorkerView]] = {}
+    for labels, workers in pool.by_labels().items():
+        found.setdefault(len(labels & preferred), []).extend(workers)
+    return [found[matches] for matches in sorted(found, reverse=True)]
+
+
+def _some_of(equals: list[WorkerView], count: int, rng: Random) -> list[WorkerView]:
+    """Up to `count` of these that are believed to have room: a quarter of them the lowest, the others from anywhere."""
+    if len(equals) > EQUALS_READ_MAX:
+        equals = rng.sample(equals, EQUALS_READ_MAX)
+    roomy = [worker for worker in equals if worker.key != FULL]
+    rng.shuffle(roomy)
+    if len(roomy) <= count:
+        return roomy
+    lowest = nsmallest(ceil(count * LOWEST_SHARE), roomy, key=lambda worker: worker.key)
+    return lowest + [worker for worker in roomy if worker not in lowest][: count - len(lowest)]
+
+
+def _anywhere(pool: PoolView, count: int, chosen: list[WorkerView], rng: Random) -> list[WorkerView]:
+    """Members with room at random, none of `chosen`. Where most are full it may find fewer than `count`."""
+    members, found = pool.members, list[WorkerView]()
+    if len(members) <= 4 * count:
+        others = [worker for worker in members if worker.key != FULL and worker not in chosen]
+        return rng.sample(others, min(count, len(others)))
+    for _ in range(4 * count):
+        worker = members[int(rng.random() * len(members))]
+        if worker.key != FULL and worker not in chosen and worker not in found:
+            found.append(worker)
+            if len(found) == count:
+                break
+    return found

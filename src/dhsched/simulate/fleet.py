@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from enum import Enum
 from heapq import heapify, heappop, heapreplace
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from dhsched.placement import FleetView, NoEligiblePool, Policy, Snapshot, WorkerRow, choose, request_for, view_for
 from dhsched.placement.share import WINDOWS
 from dhsched.simulate.workloads import Workload
+from dhsched.types import Candidates, Equals
+
+T = TypeVar("T", int, float)
 
 
 class Schedule(Enum):
@@ -35,6 +38,9 @@ class Result:
     off_tier_share: float  # Of the placed: outside the DigitalID's preferred tier.
     spread: int  # Highest minus lowest load over all Workers,
     utilisation_spread: float  # and the same of load / capacity.
+    pool_spreads: dict[str, int]  # The spread within each Pool,
+    pool_utilisation_spreads: dict[str, float]  # and the same of load / capacity.
+    loads: dict[str, int]
 
 
 def simulate(
@@ -44,11 +50,12 @@ def simulate(
     placements_per_snapshot: int,
     seed: int = 0,
     schedule: Schedule = Schedule.TOGETHER,
-    attempts_max: int = 3,
+    attempts_max: int | None = None,
     fallback: bool = True,
     same_chance: bool = False,
 ) -> Result:
-    """Run a workload under a policy. Without `fallback` a create fails when its attempts do, as in the paper.
+    """Run a workload under a policy. Without `fallback` a create fails when its attempts do, as in the paper;
+    `attempts_max` is how many that are, if not as many as the policy has.
 
     `same_chance` gives every replica the same sequence of random numbers, as replicas that are all started from one
     seed would have: what chance is to keep apart then stays together.
@@ -75,8 +82,8 @@ def simulate(
             together.catch_up(replica)
         choice = choose(view, requests[digital_id], rng=chances[replica], now=float(number), policy=policy)
         assert not isinstance(choice, NoEligiblePool), choice.reason
-        # `exact` names no candidates: looking for room in the store is all it does.
-        placed = cell.place(choice.candidates, choice.pools if fallback or not choice.candidates else ())
+        # Where no candidate is named, looking for room in the store is no fallback but all there is.
+        placed = cell.place(choice.ranks, choice.pools if fallback or not choice.ranks else ())
         rejected += len(placed.refused)
         if policy.corrects:
             for worker in placed.refused:
@@ -96,6 +103,12 @@ def simulate(
         off_tier_share=off_tier / max(1, len(workload.arrivals) - failed),
         spread=cell.spread(),
         utilisation_spread=cell.utilisation_spread(),
+        pool_spreads={pool: _width([cell.loads[worker] for worker in each]) for pool, each in cell.members.items()},
+        pool_utilisation_spreads={
+            pool: _width([cell.loads[worker] / cell.capacities[worker] for worker in each])
+            for pool, each in cell.members.items()
+        },
+        loads=dict(cell.loads),
     )
 
 
@@ -149,6 +162,10 @@ class _Together:
         self._taken[replica] = len(revs)
 
 
+def _width(values: list[T]) -> T:
+    return max(values) - min(values)
+
+
 def _preferred_pools(entries: tuple[tuple[str, int], ...]) -> frozenset[str]:
     best = min(tier for _, tier in entries)
     return frozenset(pool for pool, tier in entries if tier == best)
@@ -168,6 +185,10 @@ class _Cell:
         self.loads = {worker.worker: worker.load for worker in workload.workers}
         self.capacities = {worker.worker: worker.capacity for worker in workload.workers}
         self.pool_of = {worker.worker: worker.pool for worker in workload.workers}
+        self.members: dict[str, list[str]] = {}
+        for worker in workload.workers:
+            self.members.setdefault(worker.pool, []).append(worker.worker)
+        self._labels = {worker.worker: worker.labels for worker in workload.workers}
         self._winners: list[str] = []  # The Worker of each placement, so the change of rev r is at r - 1.
         self._changed = dict.fromkeys(self.loads, 0)
         self._room: dict[str, list[tuple[float, str]]] = {pool.name: [] for pool in workload.pools}
@@ -176,14 +197,17 @@ class _Cell:
         for heap in self._room.values():
             heapify(heap)
 
-    def place(self, candidates: tuple[str, ...], pools: tuple[str, ...]) -> _Placed:
-        """The first candidate with room, else the emptiest Worker of the named Pools, in their order."""
+    def place(self, candidates: Candidates, pools: tuple[str, ...]) -> _Placed:
+        """The first candidate with room, the emptiest of equals, else the emptiest Worker of the named Pools."""
         refused: list[str] = []
-        for worker in candidates:
-            if self.loads[worker] < self.capacities[worker]:
-                self._take(worker)
-                return _Placed(worker, refused)
-            refused.append(worker)
+        for candidate in candidates:
+            asked = candidate.workers if isinstance(candidate, Equals) else (candidate,)
+            roomy = [worker for worker in asked if self.loads[worker] < self.capacities[worker]]
+            refused += [worker for worker in asked if worker not in roomy] if len(roomy) < len(asked) else []
+            if roomy:
+                best = min(roomy, key=lambda worker: self.loads[worker] / self.capacities[worker])
+                self._take(best)
+                return _Placed(best, refused)
         for pool in pools:
             emptiest = self._emptiest(pool)
             if emptiest is not None:
@@ -200,11 +224,10 @@ class _Cell:
         return self._winners[since:until]
 
     def spread(self) -> int:
-        return max(self.loads.values()) - min(self.loads.values())
+        return _width(list(self.loads.values()))
 
     def utilisation_spread(self) -> float:
-        shares = [load / self.capacities[worker] for worker, load in self.loads.items()]
-        return max(shares) - min(shares)
+        return _width([load / self.capacities[worker] for worker, load in self.loads.items()])
 
     def _row(self, worker: str) -> WorkerRow:
         return WorkerRow(
@@ -212,6 +235,7 @@ class _Cell:
             self.pool_of[worker],
             self.loads[worker],
             self.capacities[worker],
+            labels=self._labels[worker],
             rev=self._changed[worker],
         )
 

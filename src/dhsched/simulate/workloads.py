@@ -21,6 +21,7 @@ class SimulatedWorker:
     pool: str
     capacity: int
     load: int
+    labels: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,8 @@ from dhsched.types import (
     PRIORITIES,
     REASON_BYTES_MAX,
     Because,
+    Candidates,
+    Equals,
     Kind,
     check_id,
     check_live,
@@ -105,7 +107,7 @@ class Store(ABC):
         because: Because,
         expected: int = 0,
         create: Create | None = None,
-        candidates: Sequence[str] = (),
+        candidates: Candidates = (),
         pools: Sequence[str] = (),
         at_boundary: bool = False,
         force: bool = False,
@@ -121,7 +123,7 @@ class Store(ABC):
         self._check_candidates(candidates, pools)
         return cast(o.PlaceOutcome, await self._step("place", locals()))
 
-    async def reserve(self, *, live: str, expected: int, candidates: Sequence[str]) -> o.ReserveOutcome:
+    async def reserve(self, *, live: str, expected: int, candidates: Candidates) -> o.ReserveOutcome:
         check_live(live), check_number(expected, "expected epoch")
         self._check_candidates(candidates, ())
         return cast(o.ReserveOutcome, await self._step("reserve", locals()))
@@ -206,11 +208,20 @@ class Store(ABC):
     async def _step(self, name: str, arguments: dict[str, Any]) -> Any:
         return await self.step(name, {key: arguments[key] for key in STEP_ARGUMENTS[name]})
 
-    def _check_candidates(self, candidates: Sequence[str], pools: Sequence[str]) -> None:
-        for what, given in (("candidates", candidates), ("Pools", pools)):
+    def _check_candidates(self, candidates: Candidates, pools: Sequence[str]) -> None:
+        named: list[str] = []
+        for candidate in candidates:
+            if isinstance(candidate, Equals):
+                check_id(candidate.pool, "pool")
+                if not candidate.workers:
+                    raise BadValue(f"candidates of Pool {candidate.pool} that stand equal: none is named")
+                named += candidate.workers
+            else:
+                named.append(candidate)
+        for what, given in (("candidates", named), ("Pools", pools)):
             if len(given) > self.limits.candidates_max:
                 raise BadValue(f"{len(given)} {what} were named, at most {self.limits.candidates_max} are allowed")
-        for worker in candidates:
+        for worker in named:
             check_worker(worker)
         for pool in pools:
             check_id(pool, "pool")

@@ -117,6 +117,8 @@ def decode_worker(f: Fields) -> Worker:
         cutovers=int(f.get("cutovers", 0)),
         slots_rev=int(f.get("slots_rev", 0)),
         link=f.get("link", b"").decode(),
+        starts_create_max=int(f.get("starts_create_max", 0)),
+        starts_recover_max=int(f.get("starts_recover_max", 0)),
     )
 
 

@@ -18,7 +18,7 @@ from dhsched.store.keys import SCHEMA, Keys
 from dhsched.store.link import Link, LinkSettings
 from dhsched.store.replies import outcome, text
 from dhsched.store.scripts import Argument, Script, default_scripts, limit_values, plain, scripts_around
-from dhsched.types import Kind
+from dhsched.types import Kind, written
 
 NO_CREATE = Create(digital_id="", fingerprint="")
 IN_LUA = {"worker": "worker_id", "number": "num", "rev": "rev_seen"}
@@ -168,6 +168,8 @@ class RedisStore(Store):
 def encode(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The model's arguments as the scripts take them."""
     values: dict[str, Any] = dict(arguments)
+    if "candidates" in values:
+        values["candidates"] = [written(each) for each in values["candidates"]]
     if name == "place":
         values["at_boundary"] = values.get("at_boundary", False) and not values.pop("force", False)
         create = values.pop("create", None) or NO_CREATE

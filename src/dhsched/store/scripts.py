@@ -21,8 +21,8 @@ from dhsched.ownership.model import STEPS
 Argument = str | bytes | int | float
 
 LIBRARY = (
-    *("clock", "base", "now", "agenda", "waiting", "worker", "slot", "wake_own", "item"),
-    *("live", "needs", "vacate", "gone", "finish"),
+    *("clock", "base", "now", "agenda", "waiting", "worker", "candidates", "slot"),
+    *("wake_own", "item", "live", "needs", "vacate", "gone", "finish"),
 )
 """The parts of lua/lib in the order in which they build on each other."""
 DENY_OOM = frozenset({"append_input", "place_create"})

@@ -1,18 +1,19 @@
--- place: commit a live's next generation, on the first candidate with room, else in the named Pools (paper,
--- algorithms 1 and 3). The only way to a new generation.
+-- place: commit a live's next generation, on the first candidate with room, the emptiest of equals, else in the named
+-- Pools (paper, algorithms 1 and 3). The only way to a new generation.
 --
 -- USES     clock now agenda waiting worker slot live needs finish
+-- RARELY   candidates: asked, emptiest
 -- KEYS     cell
 -- ARGV     live, operation, because, expected, digital_id, fingerprint, room, metadata, config, priority, immovable,
---          candidates, pools, at_boundary, claim_wait_ms, walk_max, starts_create_max, starts_recover_max, history_max,
---          poison_max, dead_max, ended_ttl_ms
+--          candidates, pools, at_boundary, claim_wait_ms, starts_create_max, starts_recover_max, history_max, poison_max,
+--          dead_max, ended_ttl_ms
 -- RETURNS  COMMITTED worker epoch rev load again later_worker later_epoch, then worker why load capacity of each refusal
 --          STALE worker epoch pull_no
 --          MOOT, NOT_YET, CONFLICT, ENDED, NOT_FOUND
 --          FULL, STARTING, WAITING: worker why load capacity of each refusal
 local live, operation, because, expected, digital_id, fingerprint, room, metadata, config, priority, immovable,
-  candidates, pools, at_boundary, claim_wait_ms, walk_max, starts_create_max, starts_recover_max, history_max,
-  poison_max, dead_max, ended_ttl_ms = unpack(ARGV)
+  candidates, pools, at_boundary, claim_wait_ms, starts_create_max, starts_recover_max, history_max, poison_max,
+  dead_max, ended_ttl_ms = unpack(ARGV)
 
 local key = prefix .. 'live:' .. live
 local r = read_live(live)
@@ -97,7 +98,17 @@ if because ~= 'create' then
 end
 
 -- Admission. What is true here is true at the commit: the whole step is one.
-local budget = number(because == 'recover' and starts_recover_max or starts_create_max)
+local creates, recovers = number(starts_create_max), number(starts_recover_max)
+local budget, other = creates, recovers
+if because == 'recover' then
+  budget, other = recovers, creates
+end
+-- How many start budgets a Worker may have reached and still start this live: the higher budget allows one.
+local reach = budget > other and 1 or 0
+-- A create goes after the lives that wait for room in the Pool.
+local function goes_after(pool)
+  return because == 'create' and call('EXISTS', prefix .. 'waiting:' .. pool) == 1
+end
 local function refuses(id)
   local w = worker(id)
   if not w then
@@ -116,7 +127,7 @@ local function refuses(id)
     return nil -- It holds the live's slot, or its reservation: room is there already.
   elseif w.load >= w.capacity then
     return 'FULL'
-  elseif because == 'create' and call('EXISTS', prefix .. 'waiting:' .. w.pool) == 1 then
+  elseif goes_after(w.pool) then
     return 'WAITING'
   elseif w.starting >= budget then
     return 'STARTING'
@@ -125,32 +136,59 @@ end
 
 local winner
 local whys, refusals = {}, {}
-for id in string.gmatch(candidates, '%S+') do
-  local why = refuses(id)
-  if not why then
-    winner = id
+local asked, emptiest
+if candidates ~= '' then
+  asked, emptiest = rarely()
+end
+for candidate in string.gmatch(candidates, '%S+') do
+  local ids, pool = asked(candidate)
+  local best, scores
+  if pool and not goes_after(pool) then
+    best, scores = emptiest(pool, ids, reach)
+  end
+  for i, id in ipairs(ids) do
+    -- Beside a winner those without room are told of, so that a view which believes in them learns.
+    if not best or not scores[i] then
+      local why = refuses(id)
+      if why then
+        whys[why] = true
+        local w, n = worker(id), #refusals
+        refusals[n + 1], refusals[n + 2] = id, why
+        refusals[n + 3], refusals[n + 4] = w and w.load or 0, w and w.capacity or 0
+      elseif not best then
+        best = id
+        break
+      end
+    end
+  end
+  winner = best
+  if winner then
     break
   end
-  whys[why] = true
-  local w, n = worker(id), #refusals
-  refusals[n + 1], refusals[n + 2] = id, why
-  refusals[n + 3], refusals[n + 4] = w and w.load or 0, w and w.capacity or 0
 end
 if not winner then
+  -- Asked to leave, staying is not an answer; a live that lost its runtime may come back.
+  local left = because ~= 'recover' and r and r.selected
   for pool in string.gmatch(pools, '%S+') do
-    for _, id in ipairs(call('ZRANGE', prefix .. 'room:' .. pool, 0, walk_max - 1)) do
-      -- Asked to leave, staying is not an answer; a live that lost its runtime may come back.
-      if because == 'recover' or not r or r.selected ~= id then
-        local why = refuses(id)
-        if not why then
+    local key, later = prefix .. 'room:' .. pool, goes_after(pool)
+    local first = not later and call('ZRANGE', key, 0, 0, 'WITHSCORES') or {}
+    local lowest = number(first[2] or '')
+    if lowest and lowest >= 0 and lowest < 1 and first[1] ~= left then
+      winner = first[1]
+    elseif lowest then
+      -- Some are at one budget, or the first is to be left: the emptiest below both, and where it may, at one.
+      for at = 0, -reach, -1 do
+        local found = call('ZRANGEBYSCORE', key, at, '(' .. at + 1, 'LIMIT', 0, 2)
+        local id = found[1] == left and found[2] or found[1]
+        if id and id ~= left and (not winner or call('ZSCORE', key, id) % 1 < call('ZSCORE', key, winner) % 1) then
           winner = id
-          break
         end
-        whys[why] = true
       end
     end
     if winner then
       break
+    elseif call('ZCARD', key) > (left and call('ZSCORE', key, left) and 1 or 0) then
+      whys[later and 'WAITING' or 'STARTING'] = true
     end
   end
 end
@@ -178,6 +216,11 @@ local cell = call('HMGET', KEYS[1], 'epoch_base', 'epoch_floor')
 local base, floor = number(cell[1] or 0), number(cell[2] or 0)
 local epoch = math.max(r and number(r.issued) or 0, base, floor) + 1
 local issued = epoch
+local w = worker(winner)
+if w.creates ~= creates or w.recovers ~= recovers then
+  w.creates, w.recovers = creates, recovers
+  call('HSET', prefix .. 'worker:' .. winner, 'starts_create_max', creates, 'starts_recover_max', recovers)
+end
 
 if because == 'create' then
   -- What every item of input needs comes first, and stays there: the record is searched from its start.

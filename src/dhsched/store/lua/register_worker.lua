@@ -2,9 +2,11 @@
 --
 -- USES     clock now agenda waiting worker slot live vacate gone
 -- KEYS     cell
--- ARGV     name, boot, pool, capacity, labels, replaces, boots_window_ms, boots_max
+-- ARGV     name, boot, pool, capacity, labels, replaces, boots_window_ms, boots_max, starts_create_max,
+--          starts_recover_max
 -- RETURNS  REGISTERED worker mode again
-local name, boot, pool, capacity, labels, replaces, boots_window_ms, boots_max = unpack(ARGV)
+local name, boot, pool, capacity, labels, replaces, boots_window_ms, boots_max, starts_create_max,
+  starts_recover_max = unpack(ARGV)
 
 local known = call('HGET', prefix .. 'boots', boot)
 if known then
@@ -29,5 +31,6 @@ call('HSET', KEYS[1], 'workers_issued', issued)
 local id = name .. '#' .. whole(issued)
 call('HSET', prefix .. 'boots', boot, id)
 call('HSET', prefix .. 'worker:' .. id, 'name', name, 'boot', boot, 'pool', pool, 'capacity', capacity, 'labels', labels,
-  'mode', mode, 'beat', 0, 'load', 0, 'starting', 0, 'slots_rev', touch(id))
+  'mode', mode, 'beat', 0, 'load', 0, 'starting', 0, 'starts_create_max', starts_create_max, 'starts_recover_max',
+  starts_recover_max, 'slots_rev', touch(id))
 return { 'REGISTERED', now, id, mode, 0 }

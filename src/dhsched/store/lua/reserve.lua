@@ -1,6 +1,6 @@
 -- reserve: set a place aside for a planned move, with the number its generation will have.
 --
--- USES     clock now agenda waiting worker slot live
+-- USES     clock now agenda waiting worker candidates slot live
 -- KEYS     cell
 -- ARGV     live, expected, candidates, cutovers_max, move_expires_ms
 -- RETURNS  RESERVED target number again
@@ -25,8 +25,28 @@ if cutovers >= number(cutovers_max) then
   return { 'BUSY', now, cutovers }
 end
 
+-- One by one: the emptiest of equals that has room stands before the others. A reservation starts nothing, so budgets
+-- do not matter.
+local ordered = {}
+for candidate in string.gmatch(candidates, '%S+') do
+  local ids, pool = asked(candidate)
+  local others = {}
+  for _, id in ipairs(ids) do
+    if id ~= r.selected then
+      others[#others + 1] = id
+    end
+  end
+  local best = pool and #others > 0 and emptiest(pool, others, 2)
+  ordered[#ordered + 1] = best or nil
+  for _, id in ipairs(ids) do
+    if id ~= best then
+      ordered[#ordered + 1] = id
+    end
+  end
+end
+
 local reply = { 'FULL', now }
-for id in string.gmatch(candidates, '%S+') do
+for _, id in ipairs(ordered) do
   local w = worker(id)
   local why
   if not w then

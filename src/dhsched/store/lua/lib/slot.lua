@@ -13,7 +13,7 @@ local function write_slot(id, live, num, state, was)
   if state then
     call('HSET', slots, tag, state)
   end
-  local load, starting = w.load, w.starting
+  local load, starting, was_at = w.load, w.starting, standing(w)
   w.load = load + (state and 1 or 0) - (old and 1 or 0)
   w.starting = starting + (state == 'starting' and 1 or 0) - (old == 'starting' and 1 or 0)
   if old == 'starting' and state == 'running' then
@@ -26,7 +26,7 @@ local function write_slot(id, live, num, state, was)
     forget_worker(id, w)
     return
   end
-  if w.load ~= load then
+  if w.load ~= load or standing(w) ~= was_at then
     write_room(id, w)
   end
   if placeable(w) and w.load < w.capacity and (w.load < load or w.starting < starting) then

@@ -6,10 +6,11 @@ local function worker(id)
   local w = workers[id]
   if w == nil then
     local f = call('HMGET', prefix .. 'worker:' .. id, 'pool', 'capacity', 'mode', 'lost', 'gone', 'beat', 'load',
-      'starting', 'link', 'boot')
+      'starting', 'link', 'boot', 'starts_create_max', 'starts_recover_max')
     w = f[1] and {
       pool = f[1], capacity = number(f[2]), mode = f[3], lost = f[4] == '1', gone = f[5] == '1',
       beat = number(f[6] or 0), load = number(f[7] or 0), starting = number(f[8] or 0), link = f[9], boot = f[10],
+      creates = number(f[11] or 0), recovers = number(f[12] or 0),
     }
     workers[id] = w
   end
@@ -37,10 +38,18 @@ local function touch(id)
   return rev
 end
 
--- Keep room:<pool> exact: the placeable Workers with room, by load/capacity.
+-- Where the Worker stands by its start budgets: 0 below both, -1 at one, 1 at both. They are in its record, as of the
+-- last place on it or its registration: so whichever step ends a start knows them.
+local function standing(w)
+  local creates, recovers = w.creates > 0 and w.starting >= w.creates, w.recovers > 0 and w.starting >= w.recovers
+  return creates and recovers and 1 or (creates or recovers) and -1 or 0
+end
+
+-- Keep room:<pool> exact: the placeable Workers with room, by standing plus load/capacity, which is below 1. So the
+-- first entry of all is the emptiest Worker, unless there are some at one budget.
 local function write_room(id, w)
   if placeable(w) and w.load < w.capacity then
-    call('ZADD', prefix .. 'room:' .. w.pool, w.load / w.capacity, id)
+    call('ZADD', prefix .. 'room:' .. w.pool, standing(w) + w.load / w.capacity, id)
   else
     call('ZREM', prefix .. 'room:' .. w.pool, id)
   end
