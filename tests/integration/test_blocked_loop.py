@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from dhsched.access.minting import client_tls
 from dhsched.dispatch import blocked
 from dhsched.dispatch.app import dispatch_app, open_context
@@ -57,6 +59,7 @@ async def test_a_worker_that_is_blocked_for_five_seconds_is_not_lost(tmp_path: P
         assert numbers["frame"].split()[1] == "think,"
 
 
+@pytest.mark.release
 async def test_a_worker_that_is_blocked_for_ever_is_lost_and_its_live_goes_on_elsewhere(tmp_path: Path) -> None:
     async with recovering(tmp_path) as f, processes(f) as p:
         _, other = await two_workers(f, p, "--blocked-max-s", "2")

@@ -248,6 +248,7 @@ def test_the_defaults_are_the_replicas_of_up() -> None:
     assert ports == [*UpSettings().dispatch_ports]
 
 
+@pytest.mark.release
 async def test_what_up_prints_works_when_its_first_replica_is_dead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

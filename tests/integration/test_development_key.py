@@ -203,6 +203,7 @@ async def test_a_script_joins_up_by_itself(at_home: Path) -> None:
         await up.kill()
 
 
+@pytest.mark.release
 @pytest.mark.parametrize(
     ("given", "said"),
     [

@@ -66,6 +66,7 @@ async def run(command: str, env: Mapping[str, str], folder: Path = ROOT) -> str:
     return said
 
 
+@pytest.mark.release
 async def test_the_tour_of_the_readme(shell: Mapping[str, str]) -> None:
     up = await start("up", "--any-port", "--runtime", "echo")
     try:

@@ -121,6 +121,7 @@ async def served(head_s: float = 10, idle_s: float = 75, raw_routes: Sequence[we
         await ended(serving)
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("role", ["dispatch", "infer", "room"])
 async def test_every_role_has_all_three_deadlines(role: str) -> None:
     """Real processes: no head, half a body, and nothing after an answer."""

@@ -139,6 +139,7 @@ async def test_an_app_vanishes_while_its_items_are_answered(
             await until_served_nobody(f)
 
 
+@pytest.mark.release
 async def test_a_watcher_and_a_pusher_vanish(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with fleet(tmp_path, watch_s=0.02) as f:
         store = f.controllers[0].context.store

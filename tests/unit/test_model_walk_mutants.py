@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dhsched.ownership import input as input_steps
-from dhsched.ownership import placing, workers
+from dhsched.ownership import placing, poison, workers
 from dhsched.ownership.draft import Draft
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.model import STEPS
@@ -67,6 +67,7 @@ def mutant_poison_is_not_trimmed(patch: pytest.MonkeyPatch) -> None:
         s.set_live(live, acked=s.lives[live].acked + 1, suspect=None)
 
     patch.setattr(placing, "drop_poison", drop_poison)
+    patch.setattr(poison, "drop_poison", drop_poison)
 
 
 def mutant_release_goes_on_where_the_store_is(patch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ def test_a_winner_that_is_not_the_lowest_is_told_by_its_rank() -> None:
     """The view may be wrong about the others: what it believed is said, not what must have been."""
     view, choice = make()
     chosen = explain(choice, won=Won("b", load=10)).chosen
-    assert chosen is not None and chosen.why == "number 2 of 3 candidates in the order of bottom-tier"
+    assert chosen is not None and chosen.why == "number 2 of 3 candidates in the order of emptiest"
     back = explain(choice, won=Won("b", load=10, took_slot=False)).chosen
     assert back is not None and (back.load_before, back.load_after) == (10, 10)
     found = explain(choice, view=view, won=Won("c", load=4)).chosen

@@ -55,7 +55,7 @@ def check_equal(
     assert result.pool_spreads == {"gpu": result.spread}
 
 
-@pytest.mark.parametrize("replicas", [1, 4, 32])
+@pytest.mark.parametrize("replicas", [1, 32])
 @pytest.mark.parametrize("every", [FRESH, *OLD])
 def test_equal_workers_are_even(replicas: int, every: int) -> None:
     for workers, capacity in SMALL:
@@ -87,7 +87,7 @@ def test_unequal_large_workers_are_filled_alike() -> None:
 
 
 @pytest.mark.parametrize("every", [FRESH, *OLD])
-@pytest.mark.parametrize(("workers", "labelled"), [(8, 3), (16, 5), (32, 9), (32, 24), (128, 40)])
+@pytest.mark.parametrize(("workers", "labelled"), [(8, 3), (32, 9), (128, 40)])
 def test_the_workers_that_share_the_best_label_are_even(workers: int, labelled: int, every: int) -> None:
     """They are taken as long as they have room; then the others, and nothing fails."""
     best = [n % (workers // labelled) == 0 and n // (workers // labelled) < labelled for n in range(workers)]

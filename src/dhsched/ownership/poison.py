@@ -1,0 +1,73 @@
+"""Who is to blame when a generation dies: the item at the head, or the configuration (docs/protocol.md, table d).
+
+Both are counted at the commit of the next generation, by a recovery only, and only where the store itself is not at
+fault. What is given up is kept among the dead letters.
+"""
+
+from __future__ import annotations
+
+from dhsched.ownership import items
+from dhsched.ownership.draft import Draft
+from dhsched.ownership.limits import Limits
+from dhsched.ownership.needs import needs
+from dhsched.ownership.state import Live
+from dhsched.types import Because
+
+
+def blames(s: Draft, live: str, because: Because) -> bool:
+    """A recovery counts against the input in hand, unless it is the store's fault."""
+    return because == "recover" and needs(s, live) != "floor" and not s.lives[live].forgot
+
+
+def deaths(record: Live) -> int:
+    """Generations that died so far with the item at the head in their hands."""
+    return record.suspect[1] if record.suspect and record.suspect[0] == record.acked + 1 else 0
+
+
+def poisoned(record: Live, limits: Limits) -> bool:
+    """One more generation dead over the item at the head, and it is dropped."""
+    return record.released > record.acked and deaths(record) + 1 >= limits.poison_max
+
+
+def closes_with(record: Live) -> bool:
+    """The item at the head is all that a closing live still waits for."""
+    return record.state == "closing" and record.appended == record.acked + 1
+
+
+def died_of(s: Draft, live: str) -> str:
+    """What the current generation died of: in its Worker's words, else why it needs a new one."""
+    return s.lives[live].current.reason or needs(s, live) or ""
+
+
+def blame_head(s: Draft, live: str, reason: str) -> None:
+    """A generation was lost with input in its hands: its first item is suspect, and dropped the third time."""
+    record = s.lives[live]
+    if poisoned(record, s.limits):
+        drop_poison(s, live, reason)
+        return
+    s.set_live(live, suspect=(record.acked + 1, deaths(record) + 1))
+
+
+def drop_poison(s: Draft, live: str, reason: str) -> None:
+    record = s.lives[live]
+    s.set_live(
+        live,
+        acked=record.acked + 1,
+        acked_mark=items.mark_of(record.pending[0]),
+        pending=record.pending[1:],
+        dropped_poison=record.dropped_poison + 1,
+        suspect=None,
+        dead=(*record.dead, items.dead_letter(record.pending[0], reason))[-s.limits.dead_max :],
+    )
+
+
+def fall_back(s: Draft, live: str, reason: str) -> None:
+    """Generation after generation died before its first ack: the configuration that nobody has lived with goes.
+
+    It is kept among the dead letters.
+    """
+    record = s.lives[live]
+    if record.fallback is None:
+        return
+    letter = items.dead_letter(items.stored("config", record.config, False), reason)
+    s.set_live(live, config=record.fallback, fallback=None, dead=(*record.dead, letter)[-s.limits.dead_max :])
