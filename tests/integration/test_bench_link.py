@@ -4,9 +4,12 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from dhsched.bench.link import RATIO_MIN
 
 
+@pytest.mark.release
 def test_the_link_takes_an_eighth_of_the_cpu_of_redis_py_at_most() -> None:
     command = [sys.executable, "-c", "from dhsched.cli import main; main()", "bench", "link", "--json", "--rounds", "3"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
 from dhsched import cli
@@ -86,6 +87,7 @@ async def test_the_last_words_of_a_child_and_its_status_are_the_reason(tmp_path:
         assert len(reason.encode()) <= REASON_BYTES_MAX
 
 
+@pytest.mark.release
 async def test_a_runtime_that_returns_says_so_and_one_that_was_told_to_stop_says_nothing(tmp_path: Path) -> None:
     async with recovering(tmp_path, worker_ttl_s=30) as f, processes(f) as p:
         await worker_with_a_live(f, p, *TROUBLED)

@@ -133,6 +133,7 @@ async def test_a_deployment_with_keys_of_its_own_gets_no_other(at_home: Path) ->
             await replica.kill()
 
 
+@pytest.mark.release
 async def test_open_and_unwritable_are_no_obstacle(at_home: Path) -> None:
     replica = await run("dispatch", "--access", "open")
     try:
@@ -172,6 +173,7 @@ async def script(at: Path, text: str, **environment: str) -> tuple[asyncio.subpr
     return process, printed
 
 
+@pytest.mark.release
 async def test_a_script_joins_up_by_itself(at_home: Path) -> None:
     """As docs/write-a-runtime.md shows it, beside `dhsched up` in another terminal."""
     up = await start("up", "--any-port", "--runtime", "null", "--workers", "1")
