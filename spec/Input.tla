@@ -192,9 +192,11 @@ Poisoned == released > acked /\ Deaths + 1 >= PoisonMax
 Suspect == IF released = acked THEN suspect ELSE <<acked + 1, Deaths + 1>>
 
 \* Here again, after a crash; or elsewhere, also when the Worker was lost.
-Recover(w) ==
-  /\ st # "ended" /\ (slot = "vacant" \/ stalled \/ (Has("losses") /\ w # sel))
-  /\ IF ~Poisoned THEN Begin(w, acked) /\ suspect' = Suspect /\ Keep
+\* `back': its Worker was only silent and reports again: the generation has not died, and takes its count back.
+Recover(w, back) ==
+  /\ st # "ended"
+  /\ IF back THEN Has("losses") /\ w # sel /\ slot # "vacant" ELSE slot = "vacant" \/ stalled
+  /\ IF ~Poisoned THEN Begin(w, acked) /\ suspect' = (IF back THEN suspect ELSE Suspect) /\ Keep
      ELSE IF st = "closing" /\ appended = acked + 1 THEN Finish(acked)
      ELSE /\ Begin(w, acked + 1) /\ suspect' = Clean
           /\ dropped' = [dropped EXCEPT ![acked + 1] = TRUE]
@@ -282,7 +284,7 @@ Act ==
   \/ \E credit \in 1..Credit, had \in 0..Credit : Release(credit, had)
   \/ \E n \in Range : Ack(n) \/ AckOld(n)
   \/ Crash \/ Reserve \/ Hold \/ Cancel
-  \/ \E w \in {1, 2} : Recover(w)
+  \/ \E w \in {1, 2}, back \in BOOLEAN : Recover(w, back)
   \/ \E yes \in BOOLEAN : PlaceMove(yes) \/ End(yes)
 
 Next == (Act /\ Watch) \/ Busy \/ \E expired, ripe \in BOOLEAN : Look(expired, ripe)

@@ -264,6 +264,7 @@ def commit(s: Draft, live: str, winner: str, operation: str, because: Because) -
     source, epoch, move = record.selected, record.epoch, record.move
     at_fault = blames(s, live, because)
     reason = died_of(s, live)
+    lost = f"{source}@{epoch}" if needs(s, live) == "lost" else ""
     reserved = move is not None and move.target == winner
     s.clear_move(live, slot=not reserved)
     number = issued = next_number(s, record.issued)
@@ -280,7 +281,7 @@ def commit(s: Draft, live: str, winner: str, operation: str, because: Because) -
         vacant = s.slot(source, live, epoch) == "vacant"
         s.write_slot(source, live, epoch, None if vacant else "departing")
     if at_fault and record.released > record.acked:
-        blame_head(s, live, reason)
+        blame_head(s, live, reason, lost)
     s.leave_waiting(live)
     record = s.lives[live]
     starts = record.starts + (record.active is None)

@@ -39,13 +39,25 @@ def died_of(s: Draft, live: str) -> str:
     return s.lives[live].current.reason or needs(s, live) or ""
 
 
-def blame_head(s: Draft, live: str, reason: str) -> None:
-    """A generation was lost with input in its hands: its first item is suspect, and dropped the third time."""
+def blame_head(s: Draft, live: str, reason: str, lost: str) -> None:
+    """A generation was lost with input in its hands: its first item is suspect, and dropped the third time.
+
+    `lost` names the generation if its Worker is only silent: should that report again, it takes its count back.
+    """
     record = s.lives[live]
     if poisoned(record, s.limits):
         drop_poison(s, live, reason)
         return
-    s.set_live(live, suspect=(record.acked + 1, deaths(record) + 1))
+    s.set_live(live, suspect=(record.acked + 1, deaths(record) + 1), blamed=lost)
+
+
+def take_back(s: Draft, worker: str) -> None:
+    """The Worker was only silent: generations that were taken from it have not died, over no item."""
+    for live, number, slot in s.table(worker):
+        record = s.lives.get(live)
+        if slot == "departing" and record is not None and record.blamed == f"{worker}@{number}":
+            head, count = record.suspect or (0, 1)
+            s.set_live(live, blamed="", suspect=(head, count - 1) if count > 1 else None)
 
 
 def drop_poison(s: Draft, live: str, reason: str) -> None:

@@ -32,6 +32,7 @@ from dhsched.ownership.outcomes import (
     SetOutcome,
     WorkerSet,
 )
+from dhsched.ownership.poison import take_back
 from dhsched.ownership.state import State, Worker
 from dhsched.types import Mode, split_tag
 
@@ -111,6 +112,8 @@ def report(
     elif revived:
         s.touch(worker)
         wake_own(s, worker)
+    if revived:
+        take_back(s, worker)
     for tag in busy:
         stop_clock(s, worker, tag)
     known = (term, rev) == (s.cell.term, record.slots_rev)

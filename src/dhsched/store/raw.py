@@ -21,7 +21,7 @@ READ: dict[bytes, tuple[str | int, ...]] = {
     b"string": ("GET",),
 }
 Fields = Mapping[str, bytes]
-WORDS = ("digital_id", "room", "fingerprint", "selected", "controller")
+WORDS = ("digital_id", "room", "fingerprint", "selected", "controller", "blamed")
 NUMBERS = (
     *("priority", "epoch", "issued", "pull_no", "appended", "released", "acked"),
     *("dropped_interrupt", "dropped_end", "dropped_poison", "config_next", "saved_seq", "starts", "tries", "ended_at"),

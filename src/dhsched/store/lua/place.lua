@@ -264,7 +264,9 @@ else
     if poisoned() then
       drop_poison()
     else
-      call('HSET', key, 'suspect', whole(acked + 1) .. ' ' .. whole(deaths + 1))
+      -- A Worker that is only silent takes its count back when it reports again.
+      local lost = why == 'lost' and source .. '@' .. was or ''
+      call('HSET', key, 'suspect', whole(acked + 1) .. ' ' .. whole(deaths + 1), 'blamed', lost)
     end
   end
   leave_waiting(live, r)

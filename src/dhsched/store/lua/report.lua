@@ -38,6 +38,17 @@ elseif revived then
   touch(worker_id)
   wake_own(worker_id)
 end
+if revived then
+  -- It was only silent: generations that were taken from it have not died, over no item.
+  for _, slot in ipairs(slot_table(worker_id)) do
+    local live_key = prefix .. 'live:' .. slot.live
+    local f = slot.state == 'departing' and call('HMGET', live_key, 'blamed', 'suspect') or {}
+    if f[1] == worker_id .. '@' .. slot.number then
+      local head, n = string.match(f[2], '(%d+) (%d+)')
+      call('HSET', live_key, 'blamed', '', 'suspect', n and number(n) > 1 and head .. ' ' .. whole(n - 1) or '')
+    end
+  end
+end
 for live, num in string.gmatch(busy, '(%S+)@(%d+)') do
   -- The Worker says that this live needs time. A start may take only so long; the SDK bounds the rest.
   local live_key = prefix .. 'live:' .. live
