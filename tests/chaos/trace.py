@@ -20,7 +20,7 @@ from dhsched.ownership.model import STEPS
 from dhsched.ownership.placing import Create
 from dhsched.store import scripts
 from dhsched.store.replies import outcome
-from dhsched.types import MARK_BYTES, candidate_of
+from dhsched.types import candidate_of
 
 FRAME = """{shebang}
 local frame_time = redis.call('TIME')
@@ -105,11 +105,13 @@ def arguments_of(step: str, given: Mapping[str, str]) -> dict[str, Any]:
     elif step == "append_input":
         del values["controller"]  # Who gets no hint: nothing of the protocol.
         item = values.pop("item").encode()
-        values["boundary"] = values["kind"] != "interrupt" and item[:1] == items.SIGNS[values["kind"], True]
-        values["mark"], values["payload"] = items.mark_of(item).decode(), item[1 + MARK_BYTES :]
+        read = items.read(item)
+        values["kind"], values["payload"] = read.kind, read.payload
+        values["boundary"] = read.boundary and read.kind != "interrupt"
+        values["mark"] = items.mark_of(item).decode()
     elif step == "ack_input":
         saved = values["saved"].encode()
-        values["saved"] = saved if values.pop("saves") == "1" else None
+        values["saved"] = saved[1:] if saved else None
     parameters = inspect.signature(STEPS[step]).parameters
     return {name: typed(value, str(parameters[name].annotation)) for name, value in values.items()}
 

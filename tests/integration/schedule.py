@@ -73,9 +73,10 @@ class RecordingStore(RedisStore):
     def each_soon(
         self, script: Script, argv: list[Argument], rows: Sequence[Sequence[Argument]]
     ) -> asyncio.Future[Any]:
+        fixed = dict(zip(script.argv, argv, strict=True))
         answer = super().each_soon(script, argv, rows)
         self._under_way.add(answer)
-        answer.add_done_callback(partial(self._record_each, script, rows))
+        answer.add_done_callback(partial(self._record_each, script, fixed, rows))
         return asyncio.shield(answer)
 
     async def _to_its_end(self, call: Coroutine[Any, Any, Any]) -> Any:
@@ -90,25 +91,27 @@ class RecordingStore(RedisStore):
             self.steps.append(Step((self.now_ms, 0), name, dict(arguments), outcome))
         return outcome
 
-    def _record_each(self, script: Script, rows: Sequence[Sequence[Argument]], answer: asyncio.Future[Any]) -> None:
+    def _record_each(
+        self, script: Script, fixed: Mapping[str, Any], rows: Sequence[Sequence[Any]], answer: asyncio.Future[Any]
+    ) -> None:
         self._under_way.discard(answer)
         reply = answer.result()
         for at, (row, outcome) in enumerate(zip(rows, self.outcomes_of(reply), strict=True)):
-            self.steps.append(Step((reply[0], at), script.name, row_arguments(script.name, row), outcome))
+            given = row_arguments(script.name, {**fixed, **dict(zip(script.each, row, strict=True))})
+            self.steps.append(Step((reply[0], at), script.name, given, outcome))
 
 
-def row_arguments(name: str, row: Sequence[Any]) -> dict[str, Any]:
+def row_arguments(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """One row of a shared call as the model's step takes it."""
     if name == "append_input":
-        live, kind, item, producer, n, request = row
-        read = items.read(item)
-        given = {"live": live, "kind": kind, "payload": read.payload, "boundary": read.boundary}
-        given["mark"] = items.mark_of(item)
-        return {**given, "producer": producer, "n": n, "request": request}
-    live, worker, epoch = row[:3]
-    common = {"live": live, "worker": worker, "epoch": epoch}
+        read = items.read(row["item"])
+        given = {"kind": read.kind, "payload": read.payload, "boundary": read.boundary}
+        given["mark"] = items.mark_of(row["item"])
+        return {**given, **{each: row[each] for each in ("live", "producer", "n", "request")}}
+    given = {"live": row["live"], "worker": row["worker_id"], "epoch": row["epoch"], "mark": row["mark"]}
     if name == "release_input":
-        return {**common, "pull_no": row[3], "after": row[4], "credit": row[5], "mark": row[6]}
-    return {**common, "n": row[3], "saved": row[5] if row[4] == "1" else None, "mark": row[6]}
+        return {**given, **{each: row[each] for each in ("pull_no", "after", "credit")}}
+    return {**given, "n": row["n"], "saved": row["saved"][1:] if row["saved"] else None}
 
 
 # -- one Worker
@@ -267,7 +270,7 @@ class Cell:
         # Through one of the controllers, which may hold the live's pull or not.
         item = items.unmarked(kind, request[1:].encode(), boundary)
         context = self.r.choice([*self.network.controllers.values()]).context
-        await context.append_to_its_end(Append(live, kind, item, request=request))
+        await context.append_to_its_end(Append(live, item, request=request))
 
     async def push_many(self) -> None:
         for _ in range(self.r.randrange(2, 9)):

@@ -20,6 +20,7 @@ from tests.integration.processes import start
 from tests.servers import running_server
 
 
+@pytest.mark.release
 async def test_keys_and_tls_from_the_command_line(certificate: Path, tmp_path: Path, monkeypatch: Any) -> None:
     """The first key at the store, the others through a replica; then create, push and revoke, all over TLS."""
     ca, key = str(certificate / "cert.pem"), str(certificate / "key.pem")

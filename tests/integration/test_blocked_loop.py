@@ -40,6 +40,7 @@ async def kinds_of(f: Recovering, worker: str, *kinds: str) -> list[str]:
     return [event["kind"] for event in await f.events(*kinds) if event["worker"] == worker]
 
 
+@pytest.mark.release
 async def test_a_worker_that_is_blocked_for_five_seconds_is_not_lost(tmp_path: Path) -> None:
     async with recovering(tmp_path) as f, processes(f) as p:
         here, _ = await two_workers(f, p)

@@ -56,6 +56,7 @@ async def test_what_a_runtime_raised_is_in_history_events_and_live_get(tmp_path:
         assert CRASH in await printed(f, "live", "get", "a")
 
 
+@pytest.mark.release
 async def test_a_dead_letter_says_what_the_last_generation_died_of(tmp_path: Path) -> None:
     async with recovering(tmp_path, worker_ttl_s=30) as f, processes(f) as p:
         await worker_with_a_live(f, p, *TROUBLED)

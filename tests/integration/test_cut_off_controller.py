@@ -75,6 +75,7 @@ async def test_lives_go_on_through_the_other_controller(tmp_path: Path) -> None:
             assert record.texts(live) == ["before", "after"]
 
 
+@pytest.mark.release
 async def test_a_room_asks_the_next_when_one_is_cut_off_from_the_store(tmp_path: Path) -> None:
     """Of Dispatch and of the Infer-Controllers; and what a viewer typed is stored once."""
     record = Record()

@@ -79,6 +79,7 @@ async def admins(address: Address) -> list[str]:
         return [key.note for key in ring.api_keys.values() if key.role == "admin"]
 
 
+@pytest.mark.release
 async def test_what_is_run_here_asks_for_a_key_and_everybody_here_finds_it(at_home: Path) -> None:
     """Dispatch, Infer, a Worker, a room, the verbs and the client, without a word about keys."""
     async with running_server("valkey") as server:

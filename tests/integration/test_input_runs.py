@@ -25,7 +25,7 @@ CREDITS = (4, 8, 12)
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="NOT TESTED: reads VmRSS from /proc")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.release
 async def test_every_fault_once(tmp_path: Path) -> None:
     async with rig(tmp_path, SERVERS[0], credit=8) as deployment:
         for seed, scenario in enumerate(SCENARIOS):

@@ -74,6 +74,7 @@ async def verb(f: Fleet, *words: str) -> Any:
     return json.loads(result.output[min(at for sign in "[{" if (at := result.output.find(f"{sign}\n")) >= 0) :])
 
 
+@pytest.mark.release
 async def test_half_the_fleet_killed_the_rest_waits_visibly_and_a_new_worker_takes_them(tmp_path: Path) -> None:
     record = Record()
     async with recovering(tmp_path, worker_ttl_s=2) as f, processes(f) as p:

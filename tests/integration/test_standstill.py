@@ -122,6 +122,7 @@ def paused(pid: int, wait_s: float) -> Callable[[], Awaitable[None]]:
     return pause
 
 
+@pytest.mark.release
 async def test_a_store_that_is_paused_and_restarted(tmp_path: Path) -> None:
     async with standing(tmp_path, workers=3, lives=12, ttl_s=2) as f:
         await nobody_noticed(f, paused(f.server.pid, 3), ttl_s=2)

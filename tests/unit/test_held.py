@@ -32,7 +32,7 @@ class SlowStore(RedisStore):
         self.appends.append((rows, controller, asyncio.get_running_loop().create_future()))
         return self.appends[-1][2]
 
-    def release_soon(self, rows: Sequence[Release]) -> asyncio.Future[Any]:
+    def release_soon(self, rows: Sequence[Release], credit: int) -> asyncio.Future[Any]:
         self.releases.append((rows, asyncio.get_running_loop().create_future()))
         return self.releases[-1][1]
 
@@ -75,8 +75,8 @@ async def holding(after: int = 0) -> tuple[Holder, SlowStore, list[Any]]:
 
 async def test_the_release_goes_right_behind_the_append_which_asks_for_no_hint() -> None:
     holder, store, told = await holding()
-    holder.append_soon(Append(LIVE, "text", b"tx", "p", 1), told.append)
-    holder.append_soon(Append("t/elsewhere", "text", b"tx", "p", 1), told.append)
+    holder.append_soon(Append(LIVE, b"tx", "p", 1), told.append)
+    holder.append_soon(Append("t/elsewhere", b"tx", "p", 1), told.append)
     await settle()
     assert [(rows[0].live, controller) for rows, controller, _ in store.appends] == [(LIVE, "c1"), ("t/elsewhere", "")]
     assert [row.live for rows, _ in store.releases for row in rows] == [LIVE]
@@ -85,7 +85,7 @@ async def test_the_release_goes_right_behind_the_append_which_asks_for_no_hint()
 async def test_a_hint_counts_although_an_own_append_that_was_refused_is_not_heard_of_yet() -> None:
     """It published nothing: the hint is of something else, and nobody will say it again."""
     holder, store, told = await holding()
-    holder.append_soon(Append(LIVE, "text", b"tx", "p", 1), told.append)
+    holder.append_soon(Append(LIVE, b"tx", "p", 1), told.append)
     await settle()
     # All three come in one read: the two answers are heard of a tick later, the hint at once.
     store.appends[0][2].set_result([o.Duplicate()])
@@ -100,7 +100,7 @@ async def test_a_hint_counts_although_an_own_append_that_was_refused_is_not_hear
 async def test_an_item_that_the_release_behind_it_did_not_find_is_asked_for_once_more(after: int) -> None:
     """The link sends an append again when the server has forgotten its script; the release then ran first."""
     holder, store, told = await holding(after)
-    holder.append_soon(Append(LIVE, "text", b"tx", "p", 1), told.append)
+    holder.append_soon(Append(LIVE, b"tx", "p", 1), told.append)
     await settle()
     store.releases[0][1].set_result([o.Nothing()])
     await settle()
@@ -114,7 +114,7 @@ async def test_an_item_that_the_release_behind_it_did_not_find_is_asked_for_once
 
 async def test_an_append_that_nobody_answered_may_have_run() -> None:
     holder, store, told = await holding()
-    holder.append_soon(Append(LIVE, "text", b"tx", "p", 1), told.append)
+    holder.append_soon(Append(LIVE, b"tx", "p", 1), told.append)
     await settle()
     store.releases[0][1].set_result([o.Nothing()])
     await settle()
@@ -128,7 +128,7 @@ async def test_a_pull_that_was_granted_meanwhile_is_served_what_was_stored_meanw
     store = SlowStore()
     told: list[Any] = []
     holder = Holder(store, credit=8, controller="c1")
-    holder.append_soon(Append(LIVE, "text", b"tx", "p", 1), told.append)
+    holder.append_soon(Append(LIVE, b"tx", "p", 1), told.append)
     await settle()
     holder.take(Held(Peer(), LIVE, 1, 1, 0, UNMARKED))
     await settle()
@@ -143,7 +143,7 @@ async def test_a_call_that_ended_at_one_row_is_sent_again_row_by_row() -> None:
     told: dict[str, list[Any]] = {"a": [], "b": []}
     holder = Holder(store, credit=8, controller="c1")
     for live, heard in told.items():
-        holder.append_soon(Append(f"t/{live}", "text", b"tx", "p", 1), heard.append)
+        holder.append_soon(Append(f"t/{live}", b"tx", "p", 1), heard.append)
     await settle()
     damaged = StoreRefused("wrong type", code="WRONGTYPE")
     store.appends[0][2].set_exception(damaged)
@@ -163,8 +163,8 @@ async def test_one_who_does_not_want_to_know_does_not_keep_it_from_the_others() 
     store = SlowStore()
     told: list[Any] = []
     holder = Holder(store, credit=8, controller="c1")
-    holder.append_soon(Append(LIVE, "text", b"tx", "p", 1), deaf)
-    holder.append_soon(Append(LIVE, "text", b"tx", "p", 2), told.append)
+    holder.append_soon(Append(LIVE, b"tx", "p", 1), deaf)
+    holder.append_soon(Append(LIVE, b"tx", "p", 2), told.append)
     await settle()
     store.appends[0][2].set_result([o.Appended(1), o.Appended(2)])
     await settle()
@@ -193,12 +193,12 @@ async def test_only_so_many_items_wait_for_a_slow_store(monkeypatch: pytest.Monk
     told: list[Any] = []
     holder = Holder(store, credit=8, controller="c1")
     for n in range(1, 5):
-        holder.append_soon(Append(LIVE, "text", b"tx", "p", n), told.append)
+        holder.append_soon(Append(LIVE, b"tx", "p", n), told.append)
     await settle()
     assert [type(each) for each in told] == [StoreOverloaded]
     store.appends[0][2].set_result([o.Appended(1), o.Appended(2), o.Appended(3)])
     await settle()
-    holder.append_soon(Append(LIVE, "text", b"tx", "p", 4), told.append)
+    holder.append_soon(Append(LIVE, b"tx", "p", 4), told.append)
     await settle()
     assert len(store.appends) == 2
 
@@ -208,9 +208,9 @@ async def test_calls_are_bounded_and_keep_their_order() -> None:
     told: list[Any] = []
     holder = Holder(store, credit=8, controller="c1")
     for n in range(1, 2 * ROWS_MAX + 2):
-        holder.append_soon(Append(LIVE, "text", b"tx", "p", n), told.append)
+        holder.append_soon(Append(LIVE, b"tx", "p", n), told.append)
     for n in range(3):
-        holder.append_soon(Append(f"t/large{n}", "text", b"t" * APPEND_BYTES_FULL), told.append)
+        holder.append_soon(Append(f"t/large{n}", b"t" * APPEND_BYTES_FULL), told.append)
     await settle()
     sizes = [len(rows) for rows, _, _ in store.appends]
     assert sizes == [ROWS_MAX, ROWS_MAX, 2, 1, 1]

@@ -148,10 +148,11 @@ class Bench:
 
     async def append_shared(self, lives: Sequence[Placed], n: int) -> None:
         item = items.unmarked("text", ITEM, False)
-        await self.store.append_soon([Append(p.live, "text", item, "app", n) for p in lives], controller="")
+        await self.store.append_soon([Append(p.live, item, "app", n) for p in lives], controller="")
 
     async def release_shared(self, lives: Sequence[Placed]) -> None:
-        await self.store.release_soon([Release(p.live, p.worker, p.epoch, 1, 10, 10, items.UNMARKED) for p in lives])
+        rows = [Release(p.live, p.worker, p.epoch, 1, 10, items.UNMARKED) for p in lives]
+        await self.store.release_soon(rows, credit=10)
 
     async def move(self, p: Placed, worker: str) -> Placed:
         placed: Any = await self.store.place(

@@ -267,12 +267,11 @@ class Holder:
     # -- release
 
     def _release(self, rows: list[Held]) -> None:
-        credit = self._credit
-        asked = [Release(h.live, h.peer.worker, h.epoch, h.pull_no, h.after, credit, h.mark) for h in rows]
+        asked = [Release(h.live, h.peer.worker, h.epoch, h.pull_no, h.after, h.mark) for h in rows]
         for held in rows:
             held.release_sent = True
         self._releasing += 1
-        answer = self._store.release_soon(asked)
+        answer = self._store.release_soon(asked, self._credit)
         answer.add_done_callback(lambda done: self._releases_answered(rows, done))
 
     def _releases_answered(self, rows: list[Held], answer: asyncio.Future[Any]) -> None:

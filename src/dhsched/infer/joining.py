@@ -116,5 +116,5 @@ class Joiner(Generic[E]):
         item = unmarked(joined.kind, b"".join(joined.parts), joined.boundary)
         producer, n = joined.numbered
         if producer:
-            return await self._context.append(Append(self._live, joined.kind, item, producer, n))
-        return await self._context.append_to_its_end(Append(self._live, joined.kind, item, request=new_request()))
+            return await self._context.append(Append(self._live, item, producer, n))
+        return await self._context.append_to_its_end(Append(self._live, item, request=new_request()))

@@ -66,7 +66,7 @@ def endpoints(context: InferContext) -> Sequence[Endpoint]:
         request = given or new_request()
         item = unmarked(body.kind, payload, body.boundary)
         if body.viewer or asked.caller.role == "room":
-            row = Append(live, body.kind, item, request=VIEWER + request)
+            row = Append(live, item, request=VIEWER + request)
             pending_max = max(1, context.store.limits.pending_max // VIEWERS_SHARE)
             outcome = await context.append_to_its_end(row, pending_max)
             context.metrics.pushed(outcome, began)
@@ -78,7 +78,7 @@ def endpoints(context: InferContext) -> Sequence[Endpoint]:
                     pending=outcome.pending,
                 )
         else:
-            outcome = await context.append_to_its_end(Append(live, body.kind, item, request=request))
+            outcome = await context.append_to_its_end(Append(live, item, request=request))
             context.metrics.pushed(outcome, began)
         problem = refusal(live_id, outcome)
         if problem is not None:

@@ -18,7 +18,7 @@ from dhsched.store.keys import SCHEMA, Keys
 from dhsched.store.link import Link, LinkSettings
 from dhsched.store.replies import outcome, text
 from dhsched.store.scripts import Argument, Script, default_scripts, limit_values, plain, scripts_around
-from dhsched.types import Kind, written
+from dhsched.types import written
 
 NO_CREATE = Create(digital_id="", fingerprint="")
 IN_LUA = {"worker": "worker_id", "number": "num", "rev": "rev_seen"}
@@ -30,7 +30,6 @@ class Append(NamedTuple):
     when it is sent, and another one should it be sent again."""
 
     live: str
-    kind: Kind
     item: bytes
     producer: str = ""
     n: int = 0
@@ -45,7 +44,6 @@ class Release(NamedTuple):
     epoch: int
     pull_no: int
     after: int
-    credit: int
     mark: bytes
 
 
@@ -126,17 +124,20 @@ class RedisStore(Store):
         script = self._scripts["append_input"]
         limits = self._limit_values if pending_max is None else {**self._limit_values, "pending_max": pending_max}
         mark = self.new_mark()
-        marked = [(*row[:2], items.marked(row.item, mark), *row[3:]) for row in rows]
+        marked = [(live, items.marked(item, mark), producer, n, request) for live, item, producer, n, request in rows]
         return self.each_soon(script, script.bind(limits, {"controller": controller}), marked)
 
-    def release_soon(self, rows: Sequence[Release]) -> asyncio.Future[Any]:
+    def release_soon(self, rows: Sequence[Release], credit: int) -> asyncio.Future[Any]:
         """release_input."""
-        return self.each_soon(self._scripts["release_input"], [], rows)
+        return self.each_soon(self._scripts["release_input"], [credit], rows)
 
     def ack_soon(self, rows: Sequence[Ack]) -> asyncio.Future[Any]:
         """ack_input."""
         script = self._scripts["ack_input"]
-        encoded = [(*row[:4], "" if row.saved is None else "1", row.saved or b"", row.mark) for row in rows]
+        encoded = [
+            (live, worker, epoch, n, b"" if saved is None else b"=" + saved, mark)
+            for live, worker, epoch, n, saved, mark in rows
+        ]
         return self.each_soon(script, script.bind(self._limit_values, {}), encoded)
 
     def each_soon(
@@ -180,7 +181,7 @@ def encode(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         values["controller"] = ""
     elif name == "ack_input":
         saved = values.get("saved")
-        values["saves"], values["saved"] = saved is not None, saved or b""
+        values["saved"] = b"" if saved is None else b"=" + saved
     for ours, theirs in IN_LUA.items():
         if ours in values:
             values[theirs] = values.pop(ours)

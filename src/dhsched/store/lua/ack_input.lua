@@ -1,11 +1,11 @@
 -- ack_input: the runtime has consumed everything up to `n`; its small state moves with the cursor. Many lives share one
--- call, each as if it were alone.
+-- call, each as if it were alone. `saved` is `=` and the state, or empty where it did not change.
 --
 -- USES     clock item
 -- RARELY   agenda waiting worker slot live finish: finish, read_live, leave_waiting
 -- KEYS     cell
 -- ARGV     ended_ttl_ms
--- EACH     live, worker_id, epoch, n, saves, saved, mark
+-- EACH     live, worker_id, epoch, n, saved, mark
 -- RETURNS  ACKED acked ended
 --          AHEAD released    an ack of something that was not released
 --          STALE worker epoch pull_no
@@ -13,12 +13,12 @@
 local ended_ttl_ms = ARGV[1]
 local floor = number(call('HGET', KEYS[1], 'epoch_floor') or 0)
 
--- The last config item up to `n` is in force. The configuration before it stays to fall back to until the next ack:
--- only that shows that a runtime can live with the new one.
-local function configure(live, key, acked, n)
+-- The last config item among those acked is in force. The configuration before it stays to fall back to until the next
+-- ack: only that shows that a runtime can live with the new one.
+local function configure(live, key, items)
   local data = prefix .. 'data:' .. live
   local config, fallback
-  for _, item in ipairs(call('LRANGE', prefix .. 'input:' .. live, 0, n - acked - 1)) do
+  for _, item in ipairs(items) do
     local brought = config_of(item)
     fallback = brought and (config or call('HGET', data, 'config') or '')
     config = brought or config
@@ -34,10 +34,10 @@ local function configure(live, key, acked, n)
   call('HSET', key, 'fallback', fallback and '1' or '')
 end
 
-local function ack(live, worker_id, epoch, n, saves, saved, mark)
+local function ack(live, worker_id, epoch, n, saved, mark)
   local key = prefix .. 'live:' .. live
   local f = call('HMGET', key, 'epoch', 'selected', 'active', 'pull_no', 'state', 'appended', 'released', 'acked',
-    'acked_mark', 'suspect', 'first_ack_at', 'waits', 'config_next', 'fallback', 'saved_seq')
+    'acked_mark', 'suspect', 'first_ack_at', 'waits', 'config_next', 'fallback')
   if not f[1] then
     return { 'STALE', '', 0, 0 }
   elseif f[5] == 'ended' then
@@ -47,20 +47,25 @@ local function ack(live, worker_id, epoch, n, saves, saved, mark)
   end
   n = number(n)
   local appended, released, acked = number(f[6]), number(f[7]), number(f[8])
-  if not fits(live, n, mark, acked, f[9], appended) then
+  -- One command reads the item that is named and takes it out with those before it.
+  local input = prefix .. 'input:' .. live
+  local items = n > acked and n <= released and call('LPOP', input, n - acked)
+  if not fits(live, n, mark, acked, f[9], appended, items and items[#items]) then
+    for i = items and #items or 0, 1, -1 do
+      call('LPUSH', input, items[i])
+    end
     return { 'STALE', '', 0, 0 }
   elseif n > released then
     return { 'AHEAD', released }
   end
-  if saves == '1' and n > number(f[15] or 0) then
-    call('HSET', prefix .. 'data:' .. live, 'saved', saved)
+  if saved ~= '' and n > number(call('HGET', key, 'saved_seq') or 0) then
+    call('HSET', prefix .. 'data:' .. live, 'saved', string.sub(saved, 2))
     call('HSET', key, 'saved_seq', n)
   end
-  if n > acked then
+  if items then
     if f[14] ~= '' or number(f[13]) > acked then
-      configure(live, key, acked, n)
+      configure(live, key, items)
     end
-    call('LTRIM', prefix .. 'input:' .. live, n - acked, -1)
     acked = n
     if f[11] ~= '' then
       call('HSET', key, 'acked', acked, 'acked_mark', mark)
@@ -88,8 +93,8 @@ local function ack(live, worker_id, epoch, n, saves, saved, mark)
 end
 
 local replies = { 0 }
-for i = 2, #ARGV, 7 do
-  replies[#replies + 1] = ack(unpack(ARGV, i, i + 6))
+for i = 2, #ARGV, 6 do
+  replies[#replies + 1] = ack(unpack(ARGV, i, i + 5))
 end
 replies[1] = now or 0 -- Read only by a first ack and by one that ends its live.
 return replies

@@ -4,7 +4,7 @@
 -- USES     clock agenda item
 -- KEYS     cell
 -- ARGV     controller, pending_max, producers_max, recent_min, recent_ms, recent_max, ack_wait_ms
--- EACH     live, kind, item, producer, n, request
+-- EACH     live, item, producer, n, request
 -- RETURNS  APPENDED seq
 --          DUPLICATE
 --          GAP last
@@ -20,7 +20,8 @@ local function wake(holder, live)
   end
 end
 
-local function append(live, kind, item, producer, n, request)
+local function append(live, item, producer, n, request)
+  local sign = string.sub(item, 1, 1)
   local key = prefix .. 'live:' .. live
   local from = producer ~= '' and 'from:' .. producer
   local f = call('HMGET', key, 'state', 'appended', 'acked', 'controller', 'priority', from or 'state')
@@ -51,7 +52,7 @@ local function append(live, kind, item, producer, n, request)
   end
   local appended, acked = number(f[2]), number(f[3])
   local pending = appended - acked
-  if kind ~= 'interrupt' and pending >= number(pending_max) then
+  if sign ~= 'I' and pending >= number(pending_max) then
     return { 'TOO_MANY_PENDING', pending }
   end
 
@@ -95,7 +96,7 @@ local function append(live, kind, item, producer, n, request)
   local numbered = from
     and whole(n) .. ' ' .. whole(seq) .. ' ' .. (known and string.match(known, '%d+$') or whole(now))
 
-  if kind == 'interrupt' then
+  if sign == 'I' then
     -- Everything before it that is not acked is dropped, released or not; the interrupt is next.
     local g = call('HMGET', key, 'released', 'config_next', 'move_hold', 'epoch', 'note', 'stalled')
     local released, input = number(g[1]), prefix .. 'input:' .. live
@@ -137,7 +138,7 @@ local function append(live, kind, item, producer, n, request)
     else
       call('HSET', key, 'appended', seq)
     end
-    if kind == 'config' then
+    if sign == 'c' or sign == 'C' then
       call('HSET', key, 'config_next', seq)
     end
   end
@@ -150,8 +151,8 @@ local function append(live, kind, item, producer, n, request)
 end
 
 local replies = { 0 }
-for i = 8, #ARGV, 6 do
-  replies[#replies + 1] = append(unpack(ARGV, i, i + 5))
+for i = 8, #ARGV, 5 do
+  replies[#replies + 1] = append(unpack(ARGV, i, i + 4))
 end
 replies[1] = now or 0
 return replies

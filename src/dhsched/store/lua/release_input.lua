@@ -3,14 +3,16 @@
 --
 -- USES     item
 -- KEYS     cell
--- EACH     live, worker_id, epoch, pull_no, after, credit, mark
+-- ARGV     credit
+-- EACH     live, worker_id, epoch, pull_no, after, mark
 -- RETURNS  ITEMS first, then the items
 --          NOTHING
 --          STALE worker epoch pull_no
 --          ENDED
+local credit = ARGV[1]
 local floor = number(call('HGET', KEYS[1], 'epoch_floor') or 0)
 
-local function release(live, worker_id, epoch, pull_no, after, credit, mark)
+local function release(live, worker_id, epoch, pull_no, after, mark)
   local key = prefix .. 'live:' .. live
   local f = call('HMGET', key, 'epoch', 'selected', 'active', 'pull_no', 'state', 'appended', 'released', 'acked',
     'acked_mark', 'move_hold', 'suspect')
@@ -22,21 +24,26 @@ local function release(live, worker_id, epoch, pull_no, after, credit, mark)
     return { 'STALE', f[2], number(f[1]), number(f[4]) }
   end
   local appended, released, acked, hold = number(f[6]), number(f[7]), number(f[8]), f[10]
-  if not fits(live, number(after), mark, acked, f[9], appended) then
-    return { 'STALE', '', 0, 0 }
-  end
+  local window = credit
   if f[11] ~= '' and number(string.match(f[11], '^%d+')) == acked + 1 then
-    credit = math.min(credit, 1) -- The head may be what killed the last generation: alone, it is blamed rightly.
+    window = math.min(credit, 1) -- The head may be what killed the last generation: alone, it is blamed rightly.
   end
-  local first = math.max(math.min(number(after), released), acked) + 1
-  local last = math.min(appended, acked + credit)
+  after = number(after)
+  local first = math.max(math.min(after, released), acked) + 1
+  local last = math.min(appended, acked + window)
   if hold ~= '' and hold ~= 'next' then
     last = math.min(last, number(hold))
   end
-  if last < first then
+  -- The item before the first is read with those that are asked for: mostly it is the one that the caller names.
+  local before = first - 1 > acked and 1 or 0
+  local items = (before == 1 or last >= first)
+    and call('LRANGE', prefix .. 'input:' .. live, first - acked - 1 - before, math.max(last, first - 1) - acked - 1)
+  local named = before == 1 and table.remove(items, 1)
+  if not fits(live, after, mark, acked, f[9], appended, after == first - 1 and named) then
+    return { 'STALE', '', 0, 0 }
+  elseif last < first then
     return { 'NOTHING' }
   end
-  local items = call('LRANGE', prefix .. 'input:' .. live, first - acked - 1, last - acked - 1)
   -- A sentence ends at signs T and C, I and J are interrupts; and a closing live has nothing after its last item.
   if hold == 'next' then
     for seq = math.max(released + 1, first), last do
@@ -58,7 +65,7 @@ local function release(live, worker_id, epoch, pull_no, after, credit, mark)
 end
 
 local replies = { 0 } -- Nothing here depends on time, so it is not read.
-for i = 1, #ARGV, 7 do
-  replies[#replies + 1] = release(unpack(ARGV, i, i + 6))
+for i = 2, #ARGV, 6 do
+  replies[#replies + 1] = release(unpack(ARGV, i, i + 5))
 end
 return replies
