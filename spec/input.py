@@ -239,11 +239,11 @@ class Input:
             return
         yield from self.step(node, "hold", "hold", live=LIVE, number=live.move.number)
         yield from self.step(node, "cancel the move", "cancel", live=LIVE, number=live.move.number)
-        arguments = {"because": "rebalance", "expected": live.epoch, "candidates": (target,), "at_boundary": True}
-        for forced in (False, True):
-            label = "place, forced" if forced else "place at the boundary"
-            for effect in self.step(node, label, "place", live=LIVE, operation="new", force=forced, **arguments):
-                yield replace(effect, at_boundary=not forced)
+        arguments = {"because": "rebalance", "expected": live.epoch, "candidates": (target,), "operation": "new"}
+        for at_boundary in (True, False):
+            label = "place at the boundary" if at_boundary else "place, forced"
+            for effect in self.step(node, label, "place", live=LIVE, at_boundary=at_boundary, **arguments):
+                yield replace(effect, at_boundary=at_boundary)
 
     def looking(self, node: Node, live: Live) -> Iterator[Effect]:
         for expired in (False, True) if live.move else (False,):

@@ -163,7 +163,6 @@ def place(r: Random, s: State) -> dict[str, Any]:
         "because": r.choice(["reassign", "recover", "recover", "recover", "drain", "rebalance"]),
         "expected": record.epoch if r.random() < 0.85 else r.randrange(20),
         "at_boundary": r.random() < 0.3,
-        "force": r.random() < 0.1,
     }
 
 

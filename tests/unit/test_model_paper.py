@@ -95,7 +95,7 @@ def test_runtime_existence_does_not_satisfy_the_release_condition() -> None:
 def test_an_operation_that_still_expects_an_old_epoch_returns_stale_without_modifying_the_new_generation() -> None:
     for moment, live, record in lives():
         for because in ("reassign", "recover", "drain", "rebalance"):
-            after, outcome = moment.place(live, record.epoch - 1, because=because, force=True)
+            after, outcome = moment.place(live, record.epoch - 1, because=because)
             assert outcome == outcomes.Stale(record.generation)
             assert after == moment.state
 

@@ -319,7 +319,6 @@ class Walk:
             "expected": self.often(record.epoch if record else 1, lambda: self.a_number(record), 0.93),
             "candidates": target + self.workers(2),
             "at_boundary": self.rng.random() < (0.7 if target else 0.2),
-            "force": self.rng.random() < 0.1,
         }
 
     def reserve(self) -> dict[str, Any]:

@@ -12,19 +12,21 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 import structlog
 from msgspec import structs
 
+from dhsched.dispatch.commit import Intent, commit
 from dhsched.dispatch.context import DispatchContext, settle
 from dhsched.dispatch.drain import Blocked
 from dhsched.dispatch.place import choose_candidates
 from dhsched.errors import BadId, BadValue
 from dhsched.ownership import outcomes as o
-from dhsched.placement import CANDIDATES_LIMIT, Choice, PlacementRequest
+from dhsched.placement import CANDIDATES_LIMIT, Choice, PlacementRequest, name_worker
 from dhsched.store.api import check_number
 from dhsched.store.drains import OnWorker, live_with_move, mode_of
-from dhsched.types import Because, Equals, check_live, split_tag
+from dhsched.types import Because, check_live, split_tag
 from dhsched.web import Problem
 
 log = structlog.get_logger(__name__)
@@ -47,6 +49,7 @@ class Mine:
     source: str = ""
     epoch: int = 0
     because: Because = "drain"
+    digital_id: str = ""
     reserved_at_ms: int = 0
     checked_at: float = float("-inf")
     wanted: bool = True
@@ -144,12 +147,7 @@ class Cutovers:
             mine.checked_at = now
         if mine.target in self._context.hung_up:
             return False  # It hung up on us and may be dead: until it reports, or is lost and its moves with it.
-        outcome = await self._place(mine)
-        if isinstance(outcome, o.NotYet):
-            return False
-        if isinstance(outcome, o.Committed):
-            self._cut(mine, outcome, how="planned")
-        return True
+        return not isinstance(await self._place(mine), o.NotYet)
 
     async def _hold(self, mine: Mine) -> bool:
         """Hold the input, or make sure that it is held; whether this move is there and is this target's."""
@@ -163,7 +161,7 @@ class Cutovers:
             mine.wanted = because is not None
             if because is None:
                 return False
-            mine.source, mine.epoch, mine.because = source, row.epoch, because
+            mine.source, mine.epoch, mine.because, mine.digital_id = source, row.epoch, because, row.digital_id
             mine.reserved_at_ms = row.expires_at_ms - store.limits.move_expires_ms
         outcome = await settle(
             "hold", lambda: store.hold(live=mine.live, number=mine.number), until=self._context.until()
@@ -180,28 +178,38 @@ class Cutovers:
         return "rebalance" if config is not None and config.rebalance == "act" else None
 
     async def _place(self, mine: Mine) -> o.PlaceOutcome:
-        return await settle(
-            "cut_over",
-            lambda: self._context.store.place(
-                live=mine.live,
-                operation=mine.operation,
-                because=mine.because,
-                expected=mine.epoch,
-                candidates=[mine.target],
-                at_boundary=True,
-            ),
-            until=self._context.until(),
+        return await self._commit(mine, self._reserved(mine), point="cut_over", how="planned")
+
+    async def _commit(
+        self, mine: Mine, choice: Choice, *, point: str, how: Literal["planned", "forced"]
+    ) -> o.PlaceOutcome:
+        intent = Intent(
+            live=mine.live,
+            cause=mine.because,
+            point=point,
+            operation=mine.operation,
+            choice=choice,
+            expected=mine.epoch,
+            leave=mine.source,
+            holder=mine.target,
+            at_boundary=how == "planned",
         )
+        outcome = (await commit(self._context, intent)).outcome
+        if isinstance(outcome, o.Committed):
+            self._cut(mine, outcome, how=how)
+        return outcome
+
+    def _reserved(self, mine: Mine) -> Choice:
+        """The Worker that has set a place aside. It was chosen when it did."""
+        context = self._context
+        request = PlacementRequest(mine.digital_id, ())
+        return name_worker(context.fleet.view, request, mine.target, now=context.loop_time(), how="reserved")
 
     # -- for the loops
 
     async def cut_over(self, row: OnWorker, source: str, because: Because) -> o.PlaceOutcome:
         """Go on with a move that is held, whoever held it: commit if the live rests."""
-        mine = self._of(row, source, because)
-        outcome = await self._place(mine)
-        if isinstance(outcome, o.Committed):
-            self._cut(mine, outcome, how="planned")
-        return outcome
+        return await self._place(self._of(row, source, because))
 
     async def force(self, row: OnWorker, source: str) -> o.PlaceOutcome | Blocked:
         """Commit the live elsewhere now, wherever its input stands: on its target, or on whoever has room.
@@ -209,42 +217,20 @@ class Cutovers:
         A place that was reserved is not counted against the target's start budget, so it is reserved first even when
         there is no time to prepare anything.
         """
-        target = row.target
-        candidates: list[str | Equals] = [target]
-        pools: tuple[str, ...] = ()
-        if not target:
+        mine = self._of(row, source, "drain", operation=self._context.operation("forced"))
+        if not mine.target:
             reserved = await self.reserve(row, source)
             if isinstance(reserved, Blocked):
                 return reserved
-            if isinstance(reserved, o.Reserved):
-                target, candidates = reserved.target, [reserved.target]
-            else:
-                found = await self._choose(row, source)
-                if isinstance(found, Blocked):
-                    return found
-                candidates, pools = found[1].without(source), found[1].pools
-        mine = self._of(row, source, "drain", operation=self._context.operation("forced"))
-        mine.target = target
-        sent_rev = self._context.fleet.view.rev
-        outcome = await settle(
-            "force",
-            lambda: self._context.store.place(
-                live=row.live,
-                operation=mine.operation,
-                because="drain",
-                expected=row.epoch,
-                candidates=candidates,
-                pools=pools,
-                force=True,
-            ),
-            until=self._context.until(),
-        )
-        if isinstance(outcome, o.Committed):
-            self._cut(mine, outcome, how="forced")
+            mine.target = reserved.target if isinstance(reserved, o.Reserved) else ""
+        if mine.target:
+            choice = self._reserved(mine)
         else:
-            self._context.metrics.count_place("drain", type(outcome).__name__)
-            self._context.fleet.learn(outcome, sent_rev=sent_rev)
-        return outcome
+            found = await self._choose(row, source)
+            if isinstance(found, Blocked):
+                return found
+            choice = found[1]
+        return await self._commit(mine, choice, point="force", how="forced")
 
     def _of(self, row: OnWorker, source: str, because: Because, operation: str = "") -> Mine:
         reserved_at_ms = row.expires_at_ms - self._context.store.limits.move_expires_ms if row.target else 0
@@ -257,6 +243,7 @@ class Cutovers:
             source=source,
             epoch=row.epoch,
             because=because,
+            digital_id=row.digital_id,
             reserved_at_ms=reserved_at_ms,
         )
 
@@ -264,14 +251,10 @@ class Cutovers:
         """A live has moved: count it, say it, and let the next one of its source begin."""
         context = self._context
         if not done.again:
-            # The load that the commit tells is exact; a reservation took the slot some revisions ago.
-            context.fleet.view.correct(done.generation.worker, rev=done.rev, load=done.load)
-            context.metrics.count_place(mine.because, "Committed")
             if mine.because == "drain":
                 context.metrics.drain_moves.labels(how).inc()
             else:
                 context.metrics.rebalance_moves.inc()
-            context.handoffs.follow(mine.live, done.generation.epoch, mine.because)
             if how == "forced":
                 context.events.say("forced_move", live=mine.live, source=mine.source, epoch=done.generation.epoch)
             took_s = max(0, context.store.now_ms - mine.reserved_at_ms) / 1000 if mine.reserved_at_ms else 0.0

@@ -148,6 +148,9 @@ class Fleet:
             rev = outcome.rev
             if took_slot:
                 self.view.committed(outcome.generation.worker, rev=outcome.rev)
+            elif self.policy.corrects:
+                # The live held its slot there already: the load that the store answered is exact.
+                self.view.correct(outcome.generation.worker, rev=outcome.rev, load=outcome.load)
         if not self.policy.corrects or not isinstance(outcome, (o.Committed, o.Full, o.Starting, o.Waiting)):
             return
         for refusal in outcome.refusals:

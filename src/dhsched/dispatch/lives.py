@@ -12,9 +12,10 @@ import msgspec
 
 from dhsched.access.gate import for_tenant
 from dhsched.dispatch import models as m
+from dhsched.dispatch.commit import NoRoom
 from dhsched.dispatch.context import DispatchContext, settle
 from dhsched.dispatch.history import history_of
-from dhsched.dispatch.place import NoRoom, explanation_of, no_room, place_new_for
+from dhsched.dispatch.place import explanation_of, no_room, place_new_for
 from dhsched.errors import Forbidden
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.placing import Create
@@ -118,7 +119,7 @@ class Lives:
         self.context.metrics.create_seconds.observe(time.perf_counter() - began)
         match attempt.outcome:
             case o.Committed() as done:
-                why = explanation_of(self.context, attempt.choice, done.refusals, attempt.won) if explained else None
+                why = explanation_of(self.context, attempt) if explained else None
                 return Reply(placed(live_id, done, why), status=200 if done.again else 201)
             case o.Conflict():
                 raise Problem(

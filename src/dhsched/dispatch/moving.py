@@ -7,11 +7,12 @@ from typing import Any
 from msgspec import structs
 
 from dhsched.dispatch import models as m
-from dhsched.dispatch.context import DispatchContext, settle
+from dhsched.dispatch.commit import Attempt, Intent, NoRoom, commit
+from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.lives import IDEMPOTENCY_KEY, digest, ended, find_digital_id, find_live, not_found, placed
-from dhsched.dispatch.place import Attempt, NoRoom, explanation_of, no_room, place_once
+from dhsched.dispatch.place import choose_candidates, explanation_of, no_room
 from dhsched.ownership import outcomes as o
-from dhsched.placement import PlacementRequest
+from dhsched.placement import Choice, PlacementRequest, name_worker
 from dhsched.types import check_worker
 from dhsched.web import Asked, Endpoint, Problem, is_set
 
@@ -49,29 +50,31 @@ class Moving:
         live_id, context = asked.path.live_id, self.context
         record = await find_live(context, asked, live_id)
         request = await find_digital_id(context, record.digital_id)
-        live, operation = context.live(asked, live_id), self._operation(asked, live_id)
-        if isinstance(body.target, str):
-            outcome = await self._to_target(live, operation, body.expected_epoch, body.target, request, record.selected)
-            return self._answer(live_id, outcome)
+        source = record.selected
+        target = body.target if isinstance(body.target, str) else ""
         for worker in body.avoid:
             check_worker(worker)
-        asking = structs.replace(request, avoid=frozenset(body.avoid), last=record.selected)
-        attempt = await place_once(
-            context,
+        if target:
+            choice = await self._choose_target(target, request)
+        else:
+            choice = choose_candidates(context, structs.replace(request, avoid=frozenset(body.avoid), last=source))
+        intent = Intent(
+            live=context.live(asked, live_id),
+            cause="reassign",
             point="reassign",
-            live=live,
-            because="reassign",
-            operation=operation,
-            request=asking,
+            operation=self._operation(asked, live_id),
+            choice=choice,
             expected=body.expected_epoch,
-            leave=record.selected,
+            leave="" if target else source,
+            holder=source if target == source else "",
         )
-        return self._answer(live_id, attempt.outcome, attempt, explained=is_set(asked.query.explain))
+        attempt = await commit(context, intent)
+        if target and isinstance(attempt.outcome, NoRoom):
+            raise refused_by(target, attempt.outcome.refusals[0])
+        return self._answer(live_id, attempt, explained=is_set(asked.query.explain))
 
-    async def _to_target(
-        self, live: str, operation: str, expected: int, target: str, request: PlacementRequest, source: str
-    ) -> o.PlaceOutcome:
-        """No Pools are named, so the store has nowhere else to go: "move to B" never becomes "moved to C"."""
+    async def _choose_target(self, target: str, request: PlacementRequest) -> Choice:
+        """The target alone, if the live may be there: "move to B" never becomes "moved to C"."""
         check_worker(target)
         found = await self.context.reads.worker(target)
         if found is None:
@@ -85,19 +88,7 @@ class Moving:
                 worker=target,
                 pool=pool,
             )
-        sent_rev = self.context.fleet.view.rev
-        outcome = await settle(
-            "reassign",
-            lambda: self.context.store.place(
-                live=live, operation=operation, because="reassign", expected=expected, candidates=[target]
-            ),
-            until=self.context.until(),
-        )
-        self.context.fleet.learn(outcome, sent_rev=sent_rev, took_slot=target != source)
-        self.context.metrics.count_place("reassign", type(outcome).__name__)
-        if isinstance(outcome, NoRoom):
-            raise refused_by(target, outcome.refusals[0])
-        return outcome
+        return name_worker(self.context.fleet.view, request, target, now=self.context.loop_time(), how="named")
 
     def _operation(self, asked: Asked, live_id: str) -> str:
         key = asked.header("Idempotency-Key")
@@ -105,15 +96,10 @@ class Moving:
             return self.context.operation()
         return "op-" + digest(self.context.tenant(asked), live_id, key)
 
-    def _answer(
-        self, live_id: str, outcome: o.PlaceOutcome, attempt: Attempt | None = None, *, explained: bool = False
-    ) -> m.Placed:
-        match outcome:
+    def _answer(self, live_id: str, attempt: Attempt, *, explained: bool) -> m.Placed:
+        match attempt.outcome:
             case o.Committed() as done:
-                why = None
-                if explained and attempt is not None:
-                    why = explanation_of(self.context, attempt.choice, done.refusals, attempt.won)
-                return placed(live_id, done, why)
+                return placed(live_id, done, explanation_of(self.context, attempt) if explained else None)
             case o.Stale(current):
                 now = {"worker": current.worker, "epoch": current.epoch} if current else None
                 raise Problem(
@@ -126,9 +112,9 @@ class Moving:
                 raise ended(live_id)
             case o.NotFound():
                 raise not_found(live_id)
-            case _ if attempt is not None and isinstance(outcome, NoRoom):
+            case outcome if isinstance(outcome, NoRoom):
                 raise no_room(self.context, live_id, attempt, admin=True, explained=explained)
-            case _:
+            case outcome:
                 raise AssertionError(f"place(reassign) answered {outcome}")
 
 

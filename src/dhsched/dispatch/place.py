@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
 from typing import Any
 
-from dhsched.dispatch.context import DispatchContext, Remembered, settle
+from dhsched.dispatch.commit import Attempt, Intent, NoRoom, commit
+from dhsched.dispatch.context import DispatchContext
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.placing import Create
 from dhsched.placement import (
-    CANDIDATES_LIMIT,
     Choice,
     Explanation,
     NoEligiblePool,
@@ -25,10 +24,8 @@ from dhsched.placement import (
     choose,
     explain,
 )
-from dhsched.types import Because
 from dhsched.web import Asked, Problem
 
-NoRoom = o.Full | o.Starting | o.Waiting
 CODES = {o.Full: "FULL", o.Starting: "STARTING", o.Waiting: "WAITING"}
 SHORTLY = {
     o.Full: "all Workers that may serve it are full; try again later, or create with wait_s",
@@ -36,16 +33,6 @@ SHORTLY = {
     o.Waiting: "lives that lost their Worker go first; try again later, or create with wait_s",
 }
 """What an app is told."""
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """What came of one or more tries to place."""
-
-    outcome: o.PlaceOutcome
-    choice: Choice
-    leave: str = ""  # The Worker that was not to be chosen.
-    won: Won | None = None
 
 
 async def place_new_for(asked: Asked, context: DispatchContext, *, request: PlacementRequest, **given: Any) -> Attempt:
@@ -67,8 +54,10 @@ async def place_new(
     operation = context.operation()
 
     async def attempt() -> Attempt:
-        return await place_once(
-            context, point="create", live=live, because="create", operation=operation, request=request, create=create
+        choice = choose_candidates(context, request)
+        return await commit(
+            context,
+            Intent(live=live, cause="create", point="create", operation=operation, choice=choice, create=create),
         )
 
     made = await attempt()
@@ -92,52 +81,6 @@ async def place_new(
     return made
 
 
-async def place_once(
-    context: DispatchContext,
-    *,
-    point: str,
-    live: str,
-    because: Because,
-    operation: str,
-    request: PlacementRequest,
-    create: Create | None = None,
-    expected: int = 0,
-    leave: str = "",
-    also: str = "",
-) -> Attempt:
-    """One decision and one store call. `leave` is the Worker that the live is asked to leave.
-
-    `also` is the Worker that holds the live's slot: it has room for it even when it is full, and the fallback in the
-    store looks only at Workers that are not.
-    """
-    choice = choose_candidates(context, request)
-    candidates = choice.without(leave)
-    if also and also not in choice.candidates:
-        if len(choice.candidates) == CANDIDATES_LIMIT:
-            candidates = choice.without(leave, choice.candidates[-1])
-        candidates.append(also)
-    sent_rev = context.fleet.view.rev
-    outcome = await settle(
-        point,
-        lambda: context.store.place(
-            live=live,
-            operation=operation,
-            because=because,
-            expected=expected,
-            create=create,
-            candidates=candidates,
-            pools=choice.pools,
-        ),
-        until=context.until(),
-    )
-    # A live that comes back into the slot it holds takes no other one.
-    took_slot = isinstance(outcome, o.Committed) and outcome.generation.worker != also
-    context.fleet.learn(outcome, sent_rev=sent_rev, took_slot=took_slot)
-    won = won_by(outcome, took_slot)
-    note(context, live, because, choice, outcome, won)
-    return Attempt(outcome, choice, leave, won)
-
-
 def choose_candidates(context: DispatchContext, request: PlacementRequest) -> Choice:
     began = time.perf_counter()
     now = asyncio.get_running_loop().time()
@@ -153,33 +96,15 @@ def choose_candidates(context: DispatchContext, request: PlacementRequest) -> Ch
     return choice
 
 
-def won_by(outcome: o.PlaceOutcome, took_slot: bool) -> Won | None:
-    """Where it was placed now; nobody knows any more what decided when it had been before."""
-    if not isinstance(outcome, o.Committed) or outcome.again:
-        return None
-    return Won(outcome.generation.worker, outcome.load, took_slot)
+def explanation_of(context: DispatchContext, attempt: Attempt) -> Explanation:
+    """Why an attempt ended as it did. It must have had a choice."""
+    assert attempt.intent.choice is not None
+    refusals = attempt.outcome.refusals if isinstance(attempt.outcome, o.Committed | NoRoom) else ()
+    return explain_choice(context, attempt.intent.choice, refusals, attempt.won)
 
 
-def note(
-    context: DispatchContext, live: str, because: Because, choice: Choice, outcome: o.PlaceOutcome, won: Won | None
-) -> None:
-    """Count, and remember why."""
-    name = type(outcome).__name__
-    context.metrics.count_place(because, name)
-    refusals: tuple[o.Refusal, ...] = ()
-    if isinstance(outcome, (o.Committed, o.Full, o.Starting, o.Waiting)):
-        refusals = outcome.refusals
-        for refusal in refusals:
-            context.metrics.refusals.labels(refusal.why).inc()
-    if isinstance(outcome, (o.Full, o.Starting, o.Waiting)) or (isinstance(outcome, o.Committed) and not outcome.again):
-        epoch = outcome.generation.epoch if isinstance(outcome, o.Committed) else 0
-        context.remember(live, Remembered(choice, name, epoch, refusals, won))
-        if epoch:
-            context.handoffs.follow(live, epoch, because)
-
-
-def explanation_of(
-    context: DispatchContext, choice: Choice, refusals: tuple[o.Refusal, ...], won: Won | None = None
+def explain_choice(
+    context: DispatchContext, choice: Choice, refusals: tuple[o.Refusal, ...] = (), won: Won | None = None
 ) -> Explanation:
     told = [Refusal(refusal.worker, refusal.why, refusal.load) for refusal in refusals]
     return explain(choice, view=context.fleet.view, refusals=told, won=won)
@@ -188,8 +113,8 @@ def explanation_of(
 def no_room(context: DispatchContext, live_id: str, attempt: Attempt, *, admin: bool, explained: bool) -> Problem:
     """The problem for a create or a reassign that found no room: for an admin with the numbers and what to do; for
     others without, because Pools are shared, and how full they are is what other tenants do."""
-    outcome, choice = attempt.outcome, attempt.choice
-    assert isinstance(outcome, NoRoom)
+    outcome, choice = attempt.outcome, attempt.intent.choice
+    assert isinstance(outcome, NoRoom) and choice is not None
     if not admin:
         digital_id, what = choice.why.request.digital_id, SHORTLY[type(outcome)]
         detail = f"no capacity for live {live_id} of DigitalID {digital_id} now: {what}"
@@ -202,7 +127,8 @@ def no_room(context: DispatchContext, live_id: str, attempt: Attempt, *, admin: 
     listed = ", ".join(choice.pools)
     match outcome:
         case o.Full():
-            who = f"every Worker but {attempt.leave}" if attempt.leave else "every Worker"
+            leave = attempt.intent.leave
+            who = f"every Worker but {leave}" if leave else "every Worker"
             why = "is full" if any(pool.capacity for pool in pools.values()) else "has gone or never came"
             detail = (
                 f"no capacity for live {live_id}: {who} that may serve DigitalID {digital_id} {why}; {tried}; "
@@ -227,7 +153,7 @@ def no_room(context: DispatchContext, live_id: str, attempt: Attempt, *, admin: 
         "pools": {name: {"load": pool.load, "capacity": pool.capacity} for name, pool in pools.items()},
     }
     if explained:
-        numbers["explanation"] = explanation_of(context, choice, outcome.refusals)
+        numbers["explanation"] = explanation_of(context, attempt)
     return Problem(CODES[type(outcome)], detail, **numbers)
 
 

@@ -15,10 +15,12 @@ from msgspec import structs
 
 from dhsched.dispatch.blame import Trouble
 from dhsched.dispatch.blaming import blame
-from dhsched.dispatch.context import DispatchContext, settle
-from dhsched.dispatch.place import place_once
+from dhsched.dispatch.commit import Intent, commit
+from dhsched.dispatch.context import DispatchContext
+from dhsched.dispatch.place import choose_candidates
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import read_dead_letter
+from dhsched.placement import Choice
 from dhsched.store.event_log import Value
 from dhsched.store.recovering import waiting_since_ms
 from dhsched.types import Generation
@@ -80,7 +82,6 @@ class Recovery:
             # A live that ended here before within the window is tried elsewhere: it may be the machine.
             again = await blame(context, work.worker, trouble, live)
             here_first = here_first and not again
-        operation = context.operation()
         asking = structs.replace(
             request,
             first=work.worker if here_first else None,
@@ -88,41 +89,39 @@ class Recovery:
             avoid=request.avoid | context.silent,
         )
         try:
-            attempt = await place_once(
-                context,
-                point="recover",
-                live=live,
-                because="recover",
-                operation=operation,
-                request=asking,
-                expected=work.epoch,
-                also=work.worker,
-            )
+            choice = choose_candidates(context, asking)
         except Problem as problem:
             return await self._unplaceable(live, work, before, problem.detail)
-        match attempt.outcome:
+        intent = self._intent(live, work, choice)
+        outcome = (await commit(context, intent)).outcome
+        match outcome:
             case o.Committed(generation=generation, again=False):
-                self._say_recovered(live, work, generation, operation, before)
+                self._say_recovered(live, work, generation, intent.operation, before)
             case o.Full() | o.Starting() if not before.waited_in:
-                pools = list(attempt.choice.pools)
+                pools = list(choice.pools)
                 context.events.say("live_waiting", live=live, worker=work.worker, why=work.why, pools=pools)
             case _:
                 pass  # Somebody else was faster, or the reason is gone: the agenda has what is left to do.
-        if before.suspect and isinstance(attempt.outcome, o.Committed | o.Ended):
+        if before.suspect and isinstance(outcome, o.Committed | o.Ended):
             await self._say_poison(live, work, before)
-        return attempt.outcome
+        return outcome
+
+    def _intent(self, live: str, work: o.Recover, choice: Choice | None) -> Intent:
+        return Intent(
+            live=live,
+            cause="recover",
+            point="recover",
+            operation=self._context.operation(),
+            choice=choice,
+            expected=work.epoch,
+            holder=work.worker,
+        )
 
     async def _unplaceable(self, live: str, work: o.Recover, before: Before, why: str) -> o.PlaceOutcome:
         """No Worker may take it, as things are configured. It stays on the agenda, but in no line, where it would keep
         others out: nobody is named, and the store takes it out of those it was in."""
         context = self._context
-        operation = context.operation()
-        outcome = await settle(
-            "recover",
-            lambda: context.store.place(live=live, operation=operation, because="recover", expected=work.epoch),
-            until=context.until(),
-        )
-        context.metrics.count_place("recover", type(outcome).__name__)
+        outcome = (await commit(context, self._intent(live, work, None))).outcome
         if isinstance(outcome, o.Full) and (work.tries == 1 or before.waited_in):
             context.events.say("live_unplaceable", live=live, worker=work.worker, why=why)
         if before.suspect and isinstance(outcome, o.Ended):

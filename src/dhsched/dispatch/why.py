@@ -8,7 +8,7 @@ from dhsched.dispatch import models as m
 from dhsched.dispatch.context import DispatchContext, settle
 from dhsched.dispatch.history import phases
 from dhsched.dispatch.lives import find_digital_id, find_live, not_found
-from dhsched.dispatch.place import choose_candidates, explanation_of
+from dhsched.dispatch.place import choose_candidates, explain_choice
 from dhsched.ownership import items
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.state import Live
@@ -78,11 +78,11 @@ class Explaining:
             raise not_found(live_id)
         row = None if record is None else phases(record.current, record.history[-1].worker if record.history else "")
         if kept is not None and (record is None or kept.epoch == record.epoch):
-            told = explanation_of(context, kept.choice, kept.refusals, kept.won)
+            told = explain_choice(context, kept.choice, kept.refusals, kept.won)
             return m.WhyOut(live_id, kept.outcome, row, "then", told)
         assert record is not None
         choice = choose_candidates(context, await find_digital_id(context, record.digital_id))
-        return m.WhyOut(live_id, "Committed", row, "now", explanation_of(context, choice, ()))
+        return m.WhyOut(live_id, "Committed", row, "now", explain_choice(context, choice))
 
     async def letters(self, asked: Asked) -> m.DeadLetters:
         live_id = asked.path.live_id

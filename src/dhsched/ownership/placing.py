@@ -75,7 +75,6 @@ def place(
     candidates: Candidates = (),
     pools: Sequence[str] = (),
     at_boundary: bool = False,
-    force: bool = False,
 ) -> tuple[State, PlaceOutcome]:
     """Commit the live's next generation on the first candidate, or the emptiest of equals, else in the named Pools."""
     s = Draft(state, now, limits)
@@ -86,7 +85,7 @@ def place(
     else:
         if record is None:
             return state, NotFound()
-        refused = check(s, live, operation, because, expected, at_boundary and not force)
+        refused = check(s, live, operation, because, expected, at_boundary)
         if refused is not None:
             return s.done(), refused
         if blames(s, live, because) and poisoned(record, limits) and closes_with(record):

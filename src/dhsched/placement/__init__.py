@@ -9,7 +9,7 @@ One replica's round:
     explain(choice, view=view)                          only for who asks
 """
 
-from dhsched.placement.choose import choose, unplaceable
+from dhsched.placement.choose import choose, name_worker, unplaceable
 from dhsched.placement.explain import Explanation, Refusal, Won, explain
 from dhsched.placement.policies import DEFAULT_POLICY, POLICIES, Policy, view_for
 from dhsched.placement.pools import CANDIDATES_LIMIT, DigitalID, Pool, PoolEntry
@@ -37,6 +37,7 @@ __all__ = [
     "WorkerRow",
     "choose",
     "explain",
+    "name_worker",
     "request_for",
     "unplaceable",
     "view_for",

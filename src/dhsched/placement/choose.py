@@ -2,6 +2,7 @@
 
 from itertools import groupby
 from random import Random
+from typing import Literal
 
 from dhsched.placement.index import WorkerView
 from dhsched.placement.policies import DEFAULT_POLICY, POLICIES, Policy
@@ -43,7 +44,7 @@ def choose(
             view.weight_milli(),
             tuple(pools),
             tuple(excluded),
-            tuple([WorkerScore(w.worker, w.pool, w.load, w.own, w.delta, w.capacity, w.starting) for w in workers]),
+            _scores(workers),
         ),
     )
     if workers and view.weighing is Weighing.SELECTION:
@@ -51,10 +52,23 @@ def choose(
     return choice
 
 
+def name_worker(
+    view: FleetView, request: PlacementRequest, worker: str, *, now: float, how: Literal["named", "reserved"]
+) -> Choice:
+    """The choice of one Worker that somebody named, or that has set a place aside. No Pool: nobody else is meant."""
+    seen = view.workers.get(worker)
+    why = Why(request, how, now, view.rev, view.taken_at, view.weight_milli(), (), (), _scores([seen] if seen else []))
+    return Choice((worker,), (worker,), (), why)
+
+
 def unplaceable(view: FleetView, request: PlacementRequest) -> str:
     """Why no Worker may take such a live, as things are configured, full or not; empty where some may."""
     pools, excluded = order_pools(view.pools, request.pools, request.required_labels)
     return "" if pools else _nobody(request, excluded).reason
+
+
+def _scores(workers: list[WorkerView]) -> tuple[WorkerScore, ...]:
+    return tuple([WorkerScore(w.worker, w.pool, w.load, w.own, w.delta, w.capacity, w.starting) for w in workers])
 
 
 def _nobody(request: PlacementRequest, excluded: list[ExcludedPool]) -> NoEligiblePool:

@@ -18,6 +18,10 @@ from dhsched.placement.workers import bottom_tier
 WORKERS_LISTED_MAX = 100  # Workers listed by name for one Pool; the counts cover all.
 
 
+UNCHOSEN = {"named": "it was asked for by name", "reserved": "its place was set aside there before the live moved"}
+"""What decided where no policy chose (`name_worker`)."""
+
+
 class Refusal(msgspec.Struct, frozen=True):
     """A candidate that the store turned down."""
 
@@ -139,7 +143,9 @@ def _explain_winner(choice: Choice, won: Won, view: FleetView | None, refused: M
         pool, capacity = seen.pool or None, seen.capacity or None
     before = won.load - won.took_slot
     candidates = f"{len(scores)} candidate{'' if len(scores) == 1 else 's'}"
-    if rank is None or capacity is None:
+    if choice.why.policy in UNCHOSEN:
+        why = UNCHOSEN[choice.why.policy]
+    elif rank is None or capacity is None:
         room = f"Pool {pool}" if pool else "an eligible Pool"
         why = f"none of {candidates} could take it; the store found room in {room}"
     else:

@@ -110,7 +110,6 @@ class Store(ABC):
         candidates: Candidates = (),
         pools: Sequence[str] = (),
         at_boundary: bool = False,
-        force: bool = False,
     ) -> o.PlaceOutcome:
         check_live(live), check_id(operation, "operation"), check_number(expected, "expected epoch")
         check_word(because, "because", ("create", "reassign", "recover", "drain", "rebalance"))

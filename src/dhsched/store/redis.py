@@ -172,7 +172,6 @@ def encode(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     if "candidates" in values:
         values["candidates"] = [written(each) for each in values["candidates"]]
     if name == "place":
-        values["at_boundary"] = values.get("at_boundary", False) and not values.pop("force", False)
         create = values.pop("create", None) or NO_CREATE
         values.update({field: getattr(create, field) for field in CREATE_FIELDS})
     elif name == "append_input":
