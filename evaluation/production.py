@@ -26,7 +26,7 @@ from dhsched.bench.http_load import get
 from dhsched.bench.processes import percentile
 from dhsched.dispatch.safety import violations
 from dhsched.errors import DhschedError
-from dhsched.store.reads import Reads
+from dhsched.store.records import Records
 from evaluation.deployment import Deployment, deployment
 from evaluation.experiment import Experiment, Finding, Part, Row, Size, Tables
 from evaluation.files import save
@@ -228,9 +228,9 @@ class Replay:
         """The store itself is asked: every live's owner, every Worker's slots."""
         owners = await self.made.owners([f"default/{name}" for name in (*self._stable, *self._others)])
         overshoots = dual = 0
-        async with await Reads.open(self.made.server.address) as reads:
+        async with await Records.open(self.made.server.address) as records:
             for row in await self.made.workers():
-                seen = await violations(reads, row["worker"])
+                seen = await violations(records, row["worker"])
                 overshoots += seen.overshoot
                 dual += len(seen.dual_owners)
         return {

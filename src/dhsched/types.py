@@ -23,8 +23,14 @@ is exact up to 2^53, and may add to a number before it compares. A larger one is
 _ID = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,63}\Z")
 
 SlotState = Literal["reserved", "starting", "running", "vacant", "departing"]
+OWNED: tuple[SlotState, ...] = ("starting", "running", "vacant")
+"""Slots of a live's current generation."""
+WITH_RUNTIME: tuple[SlotState, ...] = ("starting", "running")
+"""Of those, the slots that have a runtime or are about to: what a planned move is for. A vacant one is recovery's."""
 LiveState = Literal["open", "closing", "ended"]
 Mode = Literal["ready", "cordoned", "draining"]
+WorkerStatus = Literal["ready", "new", "cordoned", "draining", "lost", "gone"]
+"""What a Worker is (`ownership.state.status_of`); only a ready one takes lives."""
 Because = Literal["create", "reassign", "recover", "drain", "rebalance"]
 Kind = Literal["text", "interrupt", "config"]
 

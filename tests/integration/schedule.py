@@ -26,7 +26,7 @@ from dhsched.ownership import outcomes as o
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.placing import Create
 from dhsched.store.link import Link
-from dhsched.store.reads import Reads
+from dhsched.store.records import Records
 from dhsched.store.redis import Append, RedisStore
 from dhsched.store.scripts import Argument, Script
 from dhsched.tokens import Boot, Tokens, open_tokens
@@ -228,7 +228,7 @@ class Cell:
         service = Service(role="infer", instance=name, ready=ready)
         context = InferContext(
             store=self.store,
-            reads=Reads(self.store.link, self.store.keys.cell_name),
+            records=Records(self.store.link, self.store.keys.cell_name),
             settings=InferSettings(store="unused"),
             service=service,
             metrics=Metrics(service.registry),

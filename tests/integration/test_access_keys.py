@@ -170,7 +170,7 @@ async def test_nobody_ends_or_becomes_somebody_elses_worker(server: Address) -> 
         assert "would replace" in await refusal(k, shown, register)
         register = Register(name="gpu-1", boot="secret", pool="gpu", capacity=2)
         assert "is not of a Worker named gpu-1" in await refusal(k, shown, register)
-        found = await k.api.context.reads.worker(theirs)
+        found = await k.api.context.records.workers.get(theirs)
         assert found is not None and not found[0].gone
         tokens = Tokens(k.ring)
         mine = tokens.issue(Boot("gpu-1#9", "b", "gpu-1", "gpu", 2))
@@ -189,7 +189,7 @@ async def test_a_worker_without_a_key_stays_outside(
         async with worker(k, tmp_path, Record()) as task:
             with pytest.raises(KeyRefused, match="DHSCHED_WORKER_KEY"):
                 await asyncio.wait_for(task, PATIENCE_S)
-        assert (await k.api.context.reads.snapshot()).workers == ()
+        assert (await k.api.context.records.fleet.snapshot()).workers == ()
 
 
 # -- where to listen

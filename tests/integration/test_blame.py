@@ -21,7 +21,6 @@ from dhsched.ownership import outcomes as o
 from dhsched.ownership.placing import Create
 from dhsched.settings import DispatchSettings
 from dhsched.store.address import Address
-from dhsched.store.event_log import last_events
 from tests.integration.replicas import register
 
 REPLICAS = 4
@@ -40,8 +39,8 @@ async def replicas(server: Address) -> AsyncIterator[list[DispatchContext]]:
             for n in range(REPLICAS)
         ]
         await opened[0].store.link.call("FLUSHALL")
-        await opened[0].reads.configure(POOLS, "gpu", PoolConfig())
-        await opened[0].reads.configure(DIGITAL_IDS, "anna", DigitalIdConfig(pools=[PoolTier(pool="gpu")]))
+        await opened[0].records.config.put(POOLS, "gpu", PoolConfig())
+        await opened[0].records.config.put(DIGITAL_IDS, "anna", DigitalIdConfig(pools=[PoolTier(pool="gpu")]))
         await refresh(opened)
         yield opened
 
@@ -54,8 +53,8 @@ async def refresh(replicas: list[DispatchContext]) -> None:
 async def said(replicas: list[DispatchContext], *kinds: str) -> list[tuple[str, str, Any]]:
     """Events of these kinds, or all: kind, what they are about, numbers."""
     await asyncio.gather(*(each.events.written() for each in replicas))
-    reads = replicas[0].reads
-    found = [each.event for each in await last_events(reads.link, reads.keys, 1_000)]
+    records = replicas[0].records
+    found = [each.event for each in await records.events.last(1_000)]
     return [(each.kind, each.live or each.worker, each.numbers) for each in found if not kinds or each.kind in kinds]
 
 
@@ -85,7 +84,7 @@ async def test_many_replicas_that_scan_at_once_place_each_live_once_and_say_it_o
         await asyncio.sleep(0.1)
     await asyncio.gather(*(Recovery(each).round() for each in replicas))
     await asyncio.gather(*(Recovery(each).round() for each in replicas))
-    found: list[Any] = [await replicas[0].reads.live(f"default/{live}") for live in lives]
+    found: list[Any] = [await replicas[0].records.lives.get(f"default/{live}") for live in lives]
     assert [(each.selected, each.epoch) for each in found] == [(b, 2)] * 8
     assert Counter(kind for kind, _, _ in await said(replicas)) == {"worker_lost": 1, "live_recovered": 8}
     [(_, worker, numbers)] = await said(replicas, "worker_lost")
@@ -112,11 +111,11 @@ async def test_a_name_that_is_lost_too_often_is_cordoned_also_under_its_next_boo
     again = await one.store.register_worker(name="w0", boot="later", pool="gpu", capacity=4, replaces=a)
     await one.fleet.refresh(full=True)
     await blame_of_name(one, again.worker)
-    assert (await one.reads.beats())[again.worker].mode == "cordoned"
+    assert (await one.records.workers.beats())[again.worker].mode == "cordoned"
     await one.store.set_worker(worker=again.worker, verb="uncordon")
     await forgive(one, again.worker)
     await blame_of_name(one, again.worker)
-    assert (await one.reads.beats())[again.worker].mode == "ready", "who was uncordoned starts anew"
+    assert (await one.records.workers.beats())[again.worker].mode == "ready", "who was uncordoned starts anew"
 
 
 async def test_runtimes_of_many_lives_that_end_cordon_their_worker_but_one_live_that_crashes_does_not(
@@ -136,7 +135,7 @@ async def test_runtimes_of_many_lives_that_end_cordon_their_worker_but_one_live_
         assert isinstance(await one.store.ack_input(**me, n=epoch), o.Acked)
         await one.store.depart(worker=been[-1], live="default/loops", number=epoch)
         await asyncio.gather(*(Recovery(each).round() for each in replicas))
-        record: Any = await one.reads.live("default/loops")
+        record: Any = await one.records.lives.get("default/loops")
         assert record.epoch == epoch + 1
         been.append(record.selected)
     assert been[1] == workers[0], "first it comes back to where its slot is"
@@ -148,7 +147,7 @@ async def test_runtimes_of_many_lives_that_end_cordon_their_worker_but_one_live_
     await asyncio.gather(*(Recovery(each).round() for each in replicas))
     [(_, worker, numbers)] = await said(replicas, "worker_cordoned")
     assert worker == workers[0] and "lives whose runtime ended on it, more than 2" in numbers["why"]
-    assert (await one.reads.beats())[workers[0]].mode == "cordoned"
+    assert (await one.records.workers.beats())[workers[0]].mode == "cordoned"
 
 
 async def test_a_fault_of_everybody_cordons_one_and_says_so_of_the_others(replicas: list[DispatchContext]) -> None:
@@ -179,7 +178,7 @@ async def test_a_runtime_that_does_not_stop_cordons_its_worker(replicas: list[Di
     await asyncio.gather(*(each.round() for each in loops))
     [(_, worker, numbers)] = await said(replicas, "worker_cordoned")
     assert worker == a and numbers["departing"] == 1 and "default/L@1" in numbers["why"]
-    found = await one.reads.worker(a)
+    found = await one.records.workers.get(a)
     assert found is not None and found[1] == {"default/L@1": "departing"}, "time frees no slot"
 
 

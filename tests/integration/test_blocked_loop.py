@@ -107,7 +107,7 @@ async def test_only_the_boot_itself_is_heard_and_only_while_it_is_not_lost(
             return await asyncio.to_thread(post, path, {"blocked_ms": 700, **body}, token=shown, tls=tls)
 
         async def beat(worker: str) -> int:
-            return (await context.reads.beats())[worker].beat
+            return (await context.records.workers.beats())[worker].beat
 
         assert (await say("a#1", token["a#1"]), await beat("a#1")) == (200, 2)
         assert (await say("a#1", token["b#2"]), await beat("a#1"), await beat("b#2")) == (403, 2, 1)
@@ -116,7 +116,7 @@ async def test_only_the_boot_itself_is_heard_and_only_while_it_is_not_lost(
         for _ in range(3):
             assert await say("a#1", token["a#1"], tell=True, frame="x.py:1 f\x1b[2J") == 200
         await store.expire_worker(worker="b#2", beat=1)
-        assert (await say("b#2", token["b#2"]), (await context.reads.beats())["b#2"].lost) == (200, True)
+        assert (await say("b#2", token["b#2"]), (await context.records.workers.beats())["b#2"].lost) == (200, True)
         monkeypatch.setattr(blocked, "BEAT_MIN_S", 60.0)
         assert (await say("a#1", token["a#1"]), await beat("a#1")) == (429, 5)
         await context.events.written()
@@ -132,4 +132,4 @@ async def test_a_beat_that_one_replica_does_not_take_goes_to_another(server: Add
         watchdog = Watchdog(10, client_tls(str(certificate / "cert.pem")))
         watchdog.speaker = lambda: Speaker(made.worker, token, ("https://127.0.0.1:9", url))
         said = [await asyncio.to_thread(watchdog._beat, 0.7, "x.py:1 f", False) for _ in range(2)]
-        assert said == [False, True] and (await context.reads.beats())[made.worker].beat == 1
+        assert said == [False, True] and (await context.records.workers.beats())[made.worker].beat == 1

@@ -43,10 +43,10 @@ async def test_what_must_not_be_is_found_and_counted() -> None:
         owner = (await api("GET", "/v1/lives/L"))[1]["worker"]
         thief = other if owner == worker else worker
         for each in (worker, other):
-            assert not await violations(context.reads, each)
+            assert not await violations(context.records, each)
         keys = context.store.keys
         await context.store.link.call("HSET", keys.of("slots", thief), "default/L@1", "running")
-        found = await violations(context.reads, thief)
+        found = await violations(context.records, thief)
         assert found.dual_owners == ("default/L@1",) and found.overshoot == 0
         for n in range(5):
             await context.store.link.call("HSET", keys.of("slots", thief), f"default/x{n}@1", "departing")

@@ -12,7 +12,7 @@ from dhsched.ownership import outcomes as o
 from dhsched.ownership.placing import Create
 from dhsched.settings import DispatchSettings
 from dhsched.store.address import Address
-from dhsched.store.reads import Reads
+from dhsched.store.records import Records
 from dhsched.store.redis import RedisStore
 from tests.integration.replicas import register
 from tests.servers import running_server
@@ -23,10 +23,10 @@ QUIET = DispatchSettings(refresh_min_s=50, refresh_max_s=60)
 class Bench:
     """A store, its reads and a view that refreshes only when asked."""
 
-    def __init__(self, store: RedisStore, reads: Reads) -> None:
+    def __init__(self, store: RedisStore, records: Records) -> None:
         self.store = store
-        self.reads = reads
-        self.fleet = Fleet(reads, QUIET)
+        self.records = records
+        self.fleet = Fleet(records, QUIET)
 
     async def place(self, live: str, worker: str, *, pools: tuple[str, ...] = ()) -> o.PlaceOutcome:
         sent_rev = self.fleet.view.rev
@@ -52,31 +52,31 @@ async def bench() -> AsyncIterator[Bench]:
     async with (
         running_server("valkey") as server,
         await RedisStore.open(server.address) as store,
-        await Reads.open(server.address) as reads,
+        await Records.open(server.address) as records,
     ):
-        yield Bench(store, reads)
+        yield Bench(store, records)
 
 
 async def test_snapshots_read_what_changed_page_by_page(server: Address) -> None:
-    async with await RedisStore.open(server) as store, await Reads.open(server) as reads:
+    async with await RedisStore.open(server) as store, await Records.open(server) as records:
         workers = await register(store, 25, capacity=4)
-        whole = await reads.snapshot(page=4)
+        whole = await records.fleet.snapshot(page=4)
         assert {row.worker for row in whole.workers} == set(workers)
-        assert whole == await reads.snapshot()
+        assert whole == await records.fleet.snapshot()
         await store.set_worker(worker=workers[3], verb="cordon")
-        changed = await reads.snapshot(whole.rev)
+        changed = await records.fleet.snapshot(whole.rev)
         assert [(row.worker, row.barred) for row in changed.workers] == [(workers[3], "cordoned")]
-        assert (await reads.snapshot(changed.rev)).workers == ()
+        assert (await records.fleet.snapshot(changed.rev)).workers == ()
 
 
 async def test_a_page_never_splits_a_revision(bench: Bench) -> None:
     """One step may change several Workers under one revision: a page that cut between them would lose some."""
     [a, b, *_] = await register(bench.store, 6, capacity=4)
     await bench.place("L", a)
-    before = (await bench.reads.snapshot()).rev
+    before = (await bench.records.fleet.snapshot()).rev
     await bench.store.place(live="default/L", operation="op-2", because="reassign", expected=1, candidates=[b])
     for page in (1, 2, 3):
-        rows = (await bench.reads.snapshot(before, page=page)).workers
+        rows = (await bench.records.fleet.snapshot(before, page=page)).workers
         assert {(row.worker, row.load) for row in rows} == {(a, 1), (b, 1)}
 
 
@@ -94,7 +94,7 @@ async def test_own_commits_count_at_once_and_are_not_counted_twice(bench: Bench)
 async def test_a_refusal_corrects_the_view(bench: Bench) -> None:
     [a, b, c] = await register(bench.store, 3, capacity=1)
     await bench.fleet.refresh(full=True)
-    other = Fleet(bench.reads, QUIET)
+    other = Fleet(bench.records, QUIET)
     await other.refresh(full=True)
     await bench.place("L1", a)  # By this replica; the other one does not know.
     await bench.store.set_worker(worker=c, verb="cordon")
@@ -126,8 +126,8 @@ async def test_a_store_that_lost_history_makes_a_new_view(bench: Bench) -> None:
 
 async def test_configuration_reaches_the_view_with_the_next_refresh(bench: Bench) -> None:
     await bench.fleet.refresh(full=True)
-    await bench.reads.configure(POOLS, "gpu", PoolConfig(priority=7))
-    await bench.reads.configure(DIGITAL_IDS, "anna", DigitalIdConfig([PoolTier("gpu", 2)]))
+    await bench.records.config.put(POOLS, "gpu", PoolConfig(priority=7))
+    await bench.records.config.put(DIGITAL_IDS, "anna", DigitalIdConfig([PoolTier("gpu", 2)]))
     await bench.fleet.refresh()
     assert bench.fleet.view.pools["gpu"].pool.priority == 7
     request = await bench.fleet.request("anna")
@@ -136,7 +136,7 @@ async def test_configuration_reaches_the_view_with_the_next_refresh(bench: Bench
 
 
 async def test_the_keeper_refreshes_and_the_view_knows_its_age(bench: Bench) -> None:
-    fleet = Fleet(bench.reads, DispatchSettings(refresh_min_s=0.01, refresh_max_s=0.02))
+    fleet = Fleet(bench.records, DispatchSettings(refresh_min_s=0.01, refresh_max_s=0.02))
     assert fleet.age_s == float("inf")
     await fleet.start()
     try:

@@ -125,7 +125,9 @@ async def test_a_report_of_more_slots_than_the_worker_has_is_refused(tmp_path: P
         assert [(one.code, "1000" in one.detail) for one in heard if isinstance(one, wire.Problem)] == [
             ("BAD_REQUEST", True)
         ]
-        beat = await f.replicas[0].reads.link.call("HGET", f.replicas[0].reads.keys.of("worker", said.worker), "beat")
+        beat = await f.replicas[0].records.link.call(
+            "HGET", f.replicas[0].records.keys.of("worker", said.worker), "beat"
+        )
         assert int(beat or 0) == 0, "the report has reached the store"
 
 

@@ -34,8 +34,8 @@ async def replica(server: Address) -> AsyncIterator[DispatchContext]:
     """A replica whose loops run only when the test says so."""
     async with open_context(server, QUIET) as context:
         await context.store.link.call("FLUSHALL")
-        await context.reads.configure(POOLS, "gpu", PoolConfig())
-        await context.reads.configure(DIGITAL_IDS, "anna", DigitalIdConfig(pools=[PoolTier(pool="gpu")]))
+        await context.records.config.put(POOLS, "gpu", PoolConfig())
+        await context.records.config.put(DIGITAL_IDS, "anna", DigitalIdConfig(pools=[PoolTier(pool="gpu")]))
         await context.fleet.refresh(full=True)
         yield context
         assert invariants.of_state(await read_state(context.store.link, "main")) == []
@@ -69,7 +69,7 @@ async def test_a_store_that_refuses_to_write_costs_no_worker(server: Address) ->
         await replica.store.link.call("CONFIG", "SET", "min-replicas-to-write", "0")
         await liveness.round()
         assert refused == 1, "after one refusal every wait starts anew"
-        assert not (await replica.reads.beats())[worker].lost
+        assert not (await replica.records.workers.beats())[worker].lost
 
 
 async def test_a_replica_that_has_not_heard_of_a_drain_s_end_moves_nothing(replica: DispatchContext) -> None:
@@ -81,13 +81,13 @@ async def test_a_replica_that_has_not_heard_of_a_drain_s_end_moves_nothing(repli
     await replica.store.set_worker(worker=a, verb="undrain")
     draining = Draining(replica, Cutovers(replica))
     await draining.round()
-    records = [await replica.reads.live(f"default/{live}") for live in ("L1", "L2")]
+    records = [await replica.records.lives.get(f"default/{live}") for live in ("L1", "L2")]
     assert [(record.selected, record.move) for record in records if record] == [(a, None)] * 2
     assert replica.drain_notes.queue.get(a, []) == []
 
 
 async def owner(replica: DispatchContext, live: str) -> tuple[str, int]:
-    record: Any = await replica.reads.live(f"default/{live}")
+    record: Any = await replica.records.lives.get(f"default/{live}")
     return record.selected, record.epoch
 
 
@@ -96,7 +96,7 @@ async def test_the_lives_of_a_lost_worker_are_placed_anew_and_only_once(replica:
     await replica.fleet.refresh(full=True)
     for live in ("L1", "L2", "L3"):
         await create(replica, live, a)
-    beat = (await replica.reads.beats())[a].beat
+    beat = (await replica.records.workers.beats())[a].beat
     assert await replica.store.expire_worker(worker=a, beat=beat) == o.Expired(3)
     recovery = Recovery(replica)
     await recovery.round()
@@ -109,7 +109,7 @@ async def test_without_room_they_wait_and_a_new_worker_takes_them(replica: Dispa
     (a,) = await register(replica.store, 1, capacity=2)
     await create(replica, "L1", a)
     await create(replica, "L2", a)
-    await replica.store.expire_worker(worker=a, beat=(await replica.reads.beats())[a].beat)
+    await replica.store.expire_worker(worker=a, beat=(await replica.records.workers.beats())[a].beat)
     await Recovery(replica).round()
     waiting = (await read_state(replica.store.link, "main")).waiting
     assert set(waiting["gpu"]) == {"default/L1", "default/L2"}

@@ -18,10 +18,10 @@ from dhsched.ownership import invariants
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.placing import Create
 from dhsched.store.address import Address
-from dhsched.store.drains import Wish, first_to_say, put_wish
 from dhsched.store.keys import NEVER
 from dhsched.store.link import LinkSettings
 from dhsched.store.raw import read_keys, read_state
+from dhsched.store.records.drains import DrainRequest
 from dhsched.store.redis import RedisStore
 from dhsched.store.scripts import default_scripts, load, scripts_around, sources
 from tests.integration.clusters import (
@@ -94,7 +94,7 @@ async def test_what_was_asked_while_a_slot_moved_is_done_in_order_on_its_new_nod
         await claimed_live(store)
         ring = await open_ring(store.link, store.keys)
         _, record = await ring.create(role="admin")
-        await put_wish(store.link, store.keys, "w#1", Wish(asked_at_ms=1, lives=1, boundary_wait_s=1.0))
+        await store.records.drains.put("w#1", DrainRequest(asked_at_ms=1, lives=1, boundary_wait_s=1.0))
         before = await left.admin.call("HGETALL", KEYS.of("keys"))
         await begin_move(left, right)
         await move_key(left, right, KEYS.of("live", LIVE))
@@ -104,7 +104,7 @@ async def test_what_was_asked_while_a_slot_moved_is_done_in_order_on_its_new_nod
         ]
         reading = store.link.call("HGET", KEYS.of("live", LIVE), "digital_id")
         revoking = asyncio.create_task(ring.revoke(record.id))
-        saying = asyncio.create_task(first_to_say(store.link, store.keys, "w#1", "done"))
+        saying = asyncio.create_task(store.records.drains.first_to_say("w#1", "done"))
         await until(lambda: store.link.in_flight == 53, "all calls to be kept")
         done, _ = await asyncio.wait([*asked, reading, revoking, saying], timeout=0.2)
         assert not done

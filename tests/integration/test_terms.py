@@ -96,7 +96,7 @@ async def test_after_a_new_term_every_live_is_looked_at_at_once(server: Address)
             await forget(context)
             async with asyncio.timeout(20):
                 while True:
-                    floor = await context.reads.epoch_floor()
+                    floor = await context.records.fleet.epoch_floor()
                     epochs = [(await api("GET", f"/v1/lives/{live}"))[1]["epoch"] for live in LIVES]
                     if floor and min(epochs) > floor:
                         break

@@ -24,7 +24,7 @@ async def test_a_worker_that_vanishes_is_noted_with_the_beat_it_had(tmp_path: Pa
         await until(lambda: api.context.fleet.view.workers, "the Worker in the view")
         await worker.kill()
         await until(lambda: "w1#1" in api.context.hung_up, "the replica to notice")
-        assert api.context.hung_up["w1#1"] == (await api.context.reads.beats())["w1#1"].beat > 0
+        assert api.context.hung_up["w1#1"] == (await api.context.records.workers.beats())["w1#1"].beat > 0
 
 
 async def test_a_worker_that_is_only_silent_has_not_hung_up(tmp_path: Path, monkeypatch: Any) -> None:

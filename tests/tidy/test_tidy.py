@@ -51,6 +51,9 @@ IMPURE = {"asyncio", "time", "random", "os", "socket", "subprocess", "threading"
 """Modules that a pure part takes nothing from; it may be given a `Random`."""
 
 
+SPELL_COMMANDS = ("access/ring.py", "bench/link.py", "bench/store.py", "bench/separate_commands.py")
+
+
 def part_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
@@ -91,6 +94,24 @@ def test_imports_point_one_way() -> None:
                 wrong.append(f"{path.relative_to(ROOT)} imports {other}, which does not stand below {part}")
             if other == "store" and part in WITHOUT_THE_STORE:
                 wrong.append(f"{path.relative_to(ROOT)} reaches for the store; only dispatch and infer may")
+    assert wrong == []
+
+
+def is_command(node: ast.Attribute) -> bool:
+    """`link.call` or `link.run` of a store link. Workers have links too, to Dispatch."""
+    return node.attr in ("call", "run") and ast.unparse(node.value).endswith("link")
+
+
+def test_only_the_store_spells_commands() -> None:
+    """Services speak in records. The key ring keeps its own; benches that measure bare commands must spell them."""
+    wrong = []
+    for path in modules():
+        where = path.relative_to(PACKAGE).as_posix()
+        if where.startswith("store/") or where in SPELL_COMMANDS:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and is_command(node) and "worker" not in where:
+                wrong.append(f"{where}:{node.lineno}: {ast.unparse(node)}")
     assert wrong == []
 
 
@@ -329,8 +350,10 @@ def test_the_code_map_has_every_file_of_the_parts_it_covers() -> None:
     for part in parts:
         section = page.split(f"### `{part}/`")[1].split("\n## ")[0].split("\n### ")[0]
         for path in sorted((PACKAGE / part).rglob("*.py")):
-            if path.name != "__init__.py":
-                assert f"`{path.name}`" in section, f"ARCHITECTURE.md: say in one line what {part}/{path.name} is"
+            inside = path.relative_to(PACKAGE / part)
+            name = inside.name if len(inside.parts) == 1 else f"{inside.parts[0]}/"
+            if name != "__init__.py":
+                assert f"`{name}`" in section, f"ARCHITECTURE.md: say in one line what {part}/{name} is"
 
 
 def test_the_changelog_knows_this_version() -> None:

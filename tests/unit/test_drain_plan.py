@@ -16,28 +16,31 @@ from dhsched.dispatch.drain import (
     Rules,
     plan,
 )
-from dhsched.store.drains import OnWorker, Wish
+from dhsched.store.records.drains import DrainRequest
+from dhsched.store.records.lives import LiveOnWorker
 
 RULES = Rules(cutovers_max=2, move_expires_ms=120_000)
-PATIENT = Wish(asked_at_ms=1_000, lives=5, boundary_wait_s=60)
+PATIENT = DrainRequest(asked_at_ms=1_000, lives=5, boundary_wait_s=60)
 RESERVED_AT_MS = 10_000
 
 
-def live(name: str, **fields: Any) -> OnWorker:
+def live(name: str, **fields: Any) -> LiveOnWorker:
     given: dict[str, Any] = {"epoch": 1, "slot": "running", "digital_id": "anna", "immovable": False, "priority": 1}
-    return OnWorker(live=f"t/{name}", **{**given, "pending": 0, **fields})
+    return LiveOnWorker(live=f"t/{name}", **{**given, "pending": 0, **fields})
 
 
-def moving(name: str, *, hold: str = "", **fields: Any) -> OnWorker:
+def moving(name: str, *, hold: str = "", **fields: Any) -> LiveOnWorker:
     expires = RESERVED_AT_MS + RULES.move_expires_ms
     return live(name, target="b#2", number=2, expires_at_ms=expires, hold=hold, **fields)
 
 
-def planned(*rows: OnWorker, wish: Wish = PATIENT, now_ms: int = 20_000, held_s: float = 0.0, **blocked: str) -> Plan:
+def planned(
+    *rows: LiveOnWorker, request: DrainRequest = PATIENT, now_ms: int = 20_000, held_s: float = 0.0, **blocked: str
+) -> Plan:
     notes = DrainNotes(blocked={f"t/{name}": Blocked("NO_ROOM", why) for name, why in blocked.items()})
     for row in rows:
         notes.held_since[row.live, row.number] = 100.0 - held_s
-    return plan(rows, wish, RULES, now_ms=now_ms, notes=notes, now_s=100.0)
+    return plan(rows, request, RULES, now_ms=now_ms, notes=notes, now_s=100.0)
 
 
 def codes(made: Plan) -> dict[str, str]:
@@ -67,8 +70,8 @@ def test_what_finds_no_boundary_is_forced_after_the_wait_and_not_before() -> Non
     held = moving("x", hold="next")
     assert planned(held, held_s=59.9).actions == (CutOver(held),)
     assert planned(held, held_s=60).actions == (Force(held),)
-    impatient = Wish(asked_at_ms=0, lives=1, boundary_wait_s=0)
-    assert planned(held, wish=impatient).actions == (Force(held),)
+    impatient = DrainRequest(asked_at_ms=0, lives=1, boundary_wait_s=0)
+    assert planned(held, request=impatient).actions == (Force(held),)
 
 
 def test_a_move_is_used_before_it_expires_even_if_its_target_never_spoke() -> None:
@@ -83,9 +86,9 @@ def test_the_immovable_stay_until_the_deadline_and_then_everything_goes() -> Non
     made = planned(*rows)
     assert made.actions == (Reserve(rows[2]),)
     assert codes(made)["stays"] == "IMMOVABLE"
-    due = Wish(asked_at_ms=0, lives=3, boundary_wait_s=60, deadline_at_ms=20_000)
-    assert planned(*rows, wish=due, now_ms=19_999).actions == (Reserve(rows[2]),)
-    assert planned(*rows, wish=due).actions == tuple(Force(row) for row in rows)
+    due = DrainRequest(asked_at_ms=0, lives=3, boundary_wait_s=60, deadline_at_ms=20_000)
+    assert planned(*rows, request=due, now_ms=19_999).actions == (Reserve(rows[2]),)
+    assert planned(*rows, request=due).actions == tuple(Force(row) for row in rows)
 
 
 def test_a_live_that_found_no_place_is_blocked_says_why_and_is_tried_again() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dhsched.dispatch.liveness import GAP_S, Verdict, Watch, judge
-from dhsched.store.reads import Beat
+from dhsched.store.records.workers import Beat
 
 TTL_S = 3.0
 STEP_S = 0.5

@@ -86,6 +86,8 @@ WRONG: list[tuple[str, Callable[[State], State]]] = [
     ("room:gpu is wrong about B#2", lambda s: with_worker(s, "B#2", capacity=3)),
     ("slots of unknown Worker C#3", lambda s: replace(s, slots=frozen({**s.slots, "C#3": frozen({})}))),
     ("waiting and lives disagree: [('gpu', 't/M')]", lambda s: with_live(s, "t/M", waits=("gpu",))),
+    ("I7: t/M is not listed", lambda s: replace(s, listed=s.listed - {"t/M"})),
+    ("I7: t/gone is listed and does not exist", lambda s: replace(s, listed=s.listed | {"t/gone"})),
     ("moves and reserved slots disagree: [('B#2', 't/L@2')]", lambda s: with_live(s, "t/L", move=None)),
 ]  # fmt: skip
 

@@ -39,7 +39,7 @@ from dhsched.placement import POLICIES, Choice, NoEligiblePool, Policy, choose
 from dhsched.settings import DispatchSettings
 from dhsched.store.embedded import Embedded
 from dhsched.store.link import Link
-from dhsched.store.reads import Reads
+from dhsched.store.records import Records
 from dhsched.store.redis import RedisStore
 from dhsched.store.scripts import default_scripts
 
@@ -72,19 +72,19 @@ async def bench_create(size: Size, say: Callable[[str], None]) -> dict[str, Any]
         limits = Limits(starts_create_max=CAPACITY)
         async with (
             await RedisStore.open(server.address, limits=limits) as store,
-            await Reads.open(server.address) as reads,
+            await Records.open(server.address) as records,
         ):
             say(f"registering {size.workers} Workers")
-            workers = await _register(store, reads, size.workers)
+            workers = await _register(store, records, size.workers)
             result: dict[str, Any] = {"bench": "create", "workers": size.workers, "server": str(store.link.server)}
             result |= await _over_http(size, say, server.address.url())
-            result |= await _without_http(size, say, store, reads, workers)
+            result |= await _without_http(size, say, store, records, workers)
     return {**result, "ratio_1_min": RATIO_1_MIN, "ratio_256_min": RATIO_256_MIN, "cpus": os.cpu_count()}
 
 
-async def _register(store: RedisStore, reads: Reads, count_: int) -> list[str]:
-    await reads.configure(POOLS, "gpu", PoolConfig())
-    await reads.configure(DIGITAL_IDS, "anna", DigitalIdConfig([PoolTier("gpu")]))
+async def _register(store: RedisStore, records: Records, count_: int) -> list[str]:
+    await records.config.put(POOLS, "gpu", PoolConfig())
+    await records.config.put(DIGITAL_IDS, "anna", DigitalIdConfig([PoolTier("gpu")]))
 
     async def one(number: int) -> str:
         made = await store.register_worker(name=f"w{number}", boot=f"b{number}", pool="gpu", capacity=CAPACITY)
@@ -98,9 +98,9 @@ async def _register(store: RedisStore, reads: Reads, count_: int) -> list[str]:
 
 
 async def _without_http(
-    size: Size, say: Callable[[str], None], store: RedisStore, reads: Reads, workers: list[str]
+    size: Size, say: Callable[[str], None], store: RedisStore, records: Records, workers: list[str]
 ) -> dict[str, Any]:
-    fleet = Fleet(reads, DispatchSettings())
+    fleet = Fleet(records, DispatchSettings())
     await fleet.start()
     scripts = {name: script.source for name, script in default_scripts().items()}
     async with await Link.open(store.link.address, {**scripts, **SCRIPTS}) as link:

@@ -270,7 +270,7 @@ def unfenced_path(size: Size) -> AbstractAsyncContextManager[SocketPath]:
 async def worker_there(store: RedisStore, worker: Child, infer: Child) -> tuple[int, int]:
     """Wait for the Worker to be placeable; what both processes weigh before the first live."""
     for _ in range(int(CLAIM_S / 0.05)):
-        if await store.link.call("ZCARD", store.keys.of("room", "bench")):
+        if any(not row.barred for row in (await store.records.fleet.snapshot()).workers):
             await asyncio.sleep(0.5)
             return memory_bytes(worker.pid), memory_bytes(infer.pid)
         await asyncio.sleep(0.05)
@@ -286,10 +286,9 @@ async def place_all(store: RedisStore, lives: list[str]) -> None:
         )
         if not isinstance(placed, o.Committed):
             raise DhschedError(f"{live} was not placed: {placed}")
-    [worker] = await store.link.call("ZRANGE", store.keys.of("workers"), 0, -1)
     for _ in range(int(CLAIM_S / 0.1)):
-        starting = await store.link.call("HGET", store.keys.of("worker", worker.decode()), "starting")
-        if int(starting) == 0:
+        starting = sum(row.starting for row in (await store.records.fleet.snapshot()).workers)
+        if not starting:
             return
         await asyncio.sleep(0.1)
-    raise DhschedError(f"{int(starting)} of {len(lives)} lives were not claimed within {CLAIM_S:g} s")
+    raise DhschedError(f"{starting} of {len(lives)} lives were not claimed within {CLAIM_S:g} s")

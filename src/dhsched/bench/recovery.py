@@ -38,7 +38,9 @@ from dhsched.ownership import outcomes as o
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.placing import Create
 from dhsched.store.embedded import Embedded
+from dhsched.store.records.workers import is_yes
 from dhsched.store.redis import RedisStore
+from dhsched.types import split_tag
 
 POOL, DIGITAL_ID = "bench", "bench"
 CLAIM_S = 120.0  # For all lives to be claimed at the start.
@@ -257,35 +259,31 @@ class Cell:
         return {f"{prefix}items": items, f"{prefix}lost_items": lost, f"{prefix}consumed_twice": twice}
 
     async def _cursors(self) -> dict[str, tuple[int, int]]:
-        link, keys = self.store.link, self.store.keys
-        calls = [link.call("HMGET", keys.of("live", live), "appended", "acked") for live in self.lives]
-        rows = await asyncio.gather(*calls)
-        return {live: (int(row[0]), int(row[1])) for live, row in zip(self.lives, rows, strict=True)}
+        rows = await asyncio.gather(*(self.store.records.lives.get(live) for live in self.lives))
+        return {live: (row.appended, row.acked) for live, row in zip(self.lives, rows, strict=True) if row is not None}
 
     # -- Workers and their lives
 
     async def lives_of(self, name: str) -> tuple[str, list[str]]:
         """A Worker's id, and the lives that it runs."""
-        link, keys = self.store.link, self.store.keys
-        for worker in await link.call("ZRANGE", keys.of("workers"), 0, -1):
-            if worker.decode().rpartition("#")[0] == name:
-                table = await link.call("HGETALL", keys.of("slots", worker.decode()))
-                tags = [tag.decode() for tag in (table if isinstance(table, dict) else table[::2])]
-                return worker.decode(), [tag.rpartition("@")[0] for tag in tags]
+        workers = self.store.records.workers
+        for worker in await workers.names():
+            if worker.rpartition("#")[0] == name:
+                return worker, [split_tag(tag)[0] for tag in await workers.slots(worker)]
         raise DhschedError(f"Worker {name} is not there")
 
     async def until_empty(self, worker: str, wait_s: float) -> int:
         """Wait until the Worker has nothing left; how many slots it has all the same."""
         give_up = time.monotonic() + wait_s
         while True:
-            left = int(await self.store.link.call("HLEN", self.store.keys.of("slots", worker)))
+            left = len(await self.store.records.workers.slots(worker))
             if not left or time.monotonic() > give_up:
                 return left
             await asyncio.sleep(LOOK_S * 5)
 
     async def until_lost(self, worker: str) -> float:
         give_up = time.monotonic() + RECOVER_S
-        while await self.store.link.call("HGET", self.store.keys.of("worker", worker), "lost") != b"1":
+        while not is_yes(await self.store.records.workers.lost(worker)):
             if time.monotonic() > give_up:
                 raise DhschedError(f"Worker {worker} was not called lost within {RECOVER_S:g} s")
             await asyncio.sleep(LOOK_S)
@@ -293,19 +291,18 @@ class Cell:
 
     async def claimed_elsewhere(self, lives: Sequence[str], worker: str) -> list[tuple[str, int]]:
         """Those that another Worker has claimed, and when by the store's clock."""
-        link, keys = self.store.link, self.store.keys
-        calls = [link.call("HMGET", keys.of("live", live), "active", "claimed_at") for live in lives]
-        rows = zip(lives, await asyncio.gather(*calls), strict=True)
-        return [(live, int(at)) for live, (active, at) in rows if active and active.decode() != worker and at]
+        rows = [row for row in await self.store.records.lives.rows(lives) if row.active and row.worker != worker]
+        times = await self.store.records.lives.times([row.live for row in rows])
+        return [(row.live, at.claimed_at) for row, at in zip(rows, times, strict=True) if at is not None]
 
     async def store_minus_monotonic_s(self) -> float:
         """Between the store's clock and ours, from the quickest of a few answers."""
         tries = []
         for _ in range(20):
             before = time.monotonic()
-            seconds, micros = await self.store.link.call("TIME")
+            now_ms = await self.store.records.server.now_ms()
             after = time.monotonic()
-            tries.append((after - before, int(seconds) + int(micros) / 1e6 - (before + after) / 2))
+            tries.append((after - before, now_ms / 1000 - (before + after) / 2))
         return min(tries)[1]
 
     async def drain(self, worker: str) -> None:
@@ -334,10 +331,12 @@ class Cell:
         async with self._http.put(f"{url}/v1/digital-ids/{DIGITAL_ID}", json=body) as response:
             response.raise_for_status()
 
+    async def placeable(self) -> int:
+        return sum(not row.barred for row in (await self.store.records.fleet.snapshot()).workers)
+
     async def place_all(self, count: int, workers: int) -> None:
         """Create every live and wait until each is claimed. The Workers' start budgets are not what is measured."""
-        link, keys = self.store.link, self.store.keys
-        await self._until(lambda: link.call("ZCARD", keys.of("room", POOL)), workers, "Workers were there")
+        await self._until(lambda: self.placeable(), workers, "Workers were there")
         self.lives = [f"default/l{n}" for n in range(count)]
         for live in self.lives:
             create = Create(digital_id=DIGITAL_ID, fingerprint="f")

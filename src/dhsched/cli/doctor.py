@@ -156,13 +156,14 @@ async def _store(url: str | None) -> AsyncIterator[Finding]:
 
 
 async def _store_answers(link: Any, shown: str) -> AsyncIterator[Finding]:
-    from dhsched.store.reads import parse_info
+    from dhsched.store.records.server import ServerRecords
 
+    server = ServerRecords(link)
     began = time.perf_counter()
     for _ in range(20):
-        await link.call("PING")
+        await server.ping()
     each_ms = (time.perf_counter() - began) / 20 * 1000
-    info = parse_info(await link.call("INFO"))
+    info = await server.info()
     name = info.get("server_name", "redis")
     version = info.get("valkey_version") or info.get("redis_version", "?")
     yield Finding("store", "ok", f"{name} {version} at {shown}")
@@ -185,8 +186,7 @@ async def _store_answers(link: Any, shown: str) -> AsyncIterator[Finding]:
         )
     async for finding in _store_memory(link, info):
         yield finding
-    seconds, micros = await link.call("TIME")
-    off = abs(time.time() - (int(seconds) + int(micros) / 1e6))
+    off = abs(time.time() - await server.now_ms() / 1000)
     if off <= CLOCK_WARN_S:
         yield Finding("clocks", "ok", f"the store's differs from this machine's by {off:.2f} s")
     else:
@@ -199,7 +199,7 @@ async def _store_answers(link: Any, shown: str) -> AsyncIterator[Finding]:
 
 
 async def _store_memory(link: Any, info: Any) -> AsyncIterator[Finding]:
-    from dhsched.store.eviction import REMEDY, evicts_lives
+    from dhsched.store.records.server import REMEDY, evicts_lives
 
     most, used = int(info.get("maxmemory", 0)), int(info.get("used_memory", 0))
     policy = info.get("maxmemory_policy", "noeviction")

@@ -22,7 +22,7 @@ from dhsched.dispatch.config import (
 from dhsched.dispatch.context import DispatchContext, settle
 from dhsched.ownership import outcomes as o
 from dhsched.placement.index import WorkerView
-from dhsched.store.reads import WorkerState
+from dhsched.store.records.fleet import WorkerState
 from dhsched.types import check_id, check_worker, split_tag
 from dhsched.web import Asked, Endpoint, NoBody, Problem, Reply, is_set
 
@@ -83,7 +83,7 @@ class Workers:
         """Read from the store, not from the view: an operator wants what is, and asks seldom."""
         query: m.WorkersQuery = asked.query
         after = "" if query.after is m.UNSET else check_worker(query.after)
-        rows = sorted((await self.context.reads.snapshot()).workers)
+        rows = sorted((await self.context.records.fleet.snapshot()).workers)
         wanted = [worker_summary(row) for row in rows if row.worker > after]
         if query.pool is not m.UNSET:
             wanted = [row for row in wanted if row.pool == query.pool]
@@ -94,17 +94,16 @@ class Workers:
 
     async def get(self, asked: Asked) -> m.WorkerOut:
         worker = check_worker(asked.path.worker)
-        found = await self.context.reads.worker(worker)
+        found = await self.context.records.workers.get(worker)
         if found is None:
             raise no_worker(worker)
         record, table = found
         slots = [slot_out(tag, state) for tag, state in sorted(table.items())]
-        status = "gone" if record.gone else "lost" if record.lost else record.mode
         return m.WorkerOut(
             worker=worker,
             name=record.name,
             pool=record.pool,
-            status="new" if status == "ready" and not record.beat else status,
+            status=record.status,
             mode=record.mode,
             load=record.load,
             capacity=record.capacity,
@@ -124,7 +123,7 @@ class Workers:
 
     async def _set(self, asked: Asked, verb: Literal["cordon", "uncordon"], wanted: str) -> m.WorkerMode:
         worker = check_worker(asked.path.worker)
-        found = await self.context.reads.worker(worker)
+        found = await self.context.records.workers.get(worker)
         was = found[0].mode if found is not None else ""
         outcome = await settle(
             "set_worker",
@@ -332,8 +331,8 @@ class Configuration:
     async def _live_of(self, digital_id: str) -> str | None:
         """A live, of any tenant, that has not ended and shows this DigitalID. It walks all: this is asked seldom."""
         after = ""
-        while names := await self.context.reads.all_names(after, USE_STEP):
-            for row in await self.context.reads.rows(names):
+        while names := await self.context.records.lives.all_names(after, USE_STEP):
+            for row in await self.context.records.lives.rows(names):
                 if row.digital_id == digital_id and row.state != "ended":
                     return row.live.partition("/")[2]
             after = names[-1]
@@ -341,7 +340,7 @@ class Configuration:
 
     async def _configure(self, kind: str, name: str, value: Any) -> bool:
         known = await settle(
-            "configure", lambda: self.context.reads.configure(kind, name, value), until=self.context.until()
+            "configure", lambda: self.context.records.config.put(kind, name, value), until=self.context.until()
         )
         await self.context.fleet.read_config()
         return known
@@ -355,7 +354,7 @@ def worker_summary(row: WorkerState) -> m.WorkerSummary:
     return m.WorkerSummary(
         worker=row.worker,
         pool=row.pool,
-        status=row.barred or "ready",
+        status=row.status,
         load=row.load,
         capacity=row.capacity,
         starting=row.starting,

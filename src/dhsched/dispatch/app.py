@@ -41,9 +41,8 @@ from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
 from dhsched.settings import DispatchSettings
 from dhsched.store.address import Address
 from dhsched.store.embedded import given_or_embedded
-from dhsched.store.eviction import refuse_eviction
 from dhsched.store.link import LinkSettings
-from dhsched.store.reads import Reads
+from dhsched.store.records import Records
 from dhsched.store.redis import RedisStore
 from dhsched.types import check_id
 from dhsched.web import MINT, Endpoint, Service, listener_tls, make_app, make_door, open_gate, serve
@@ -85,20 +84,20 @@ async def open_context(
         link = LinkSettings(deadline_s=min(TRY_MAX_S, settings.deadline_s / 2), client_name="dhsched-dispatch")
         opening = RedisStore.open(address, cell=settings.cell, settings=link, limits=limits)
         store = await stack.enter_async_context(await opening)
-        await refuse_eviction(store.link, allowed=settings.allow_eviction)
-        reads = await stack.enter_async_context(await Reads.open(address, cell=settings.cell))
-        fleet = Fleet(reads, settings)
+        await store.records.server.refuse_eviction(allowed=settings.allow_eviction)
+        records = await stack.enter_async_context(await Records.open(address, cell=settings.cell))
+        fleet = Fleet(records, settings)
         await fleet.start()
         stack.push_async_callback(fleet.stop)
         ring = await open_ring(store.link, store.keys)
-        context = make_context(store, reads, ring, fleet, settings)
+        context = make_context(store, records, ring, fleet, settings)
         context.service.gate = await stack.enter_async_context(open_gate(settings, ring))
         stack.push_async_callback(context.events.written)
         yield context
 
 
 def make_context(
-    store: RedisStore, reads: Reads, ring: KeyRing, fleet: Fleet, settings: DispatchSettings
+    store: RedisStore, records: Records, ring: KeyRing, fleet: Fleet, settings: DispatchSettings
 ) -> DispatchContext:
     """The context over what was opened."""
 
@@ -116,17 +115,17 @@ def make_context(
     )
     line = RoomLine(settings.waiting_max)
     fleet.on_refresh.append(lambda: line.wake(fleet.free_slots()))
-    events = Events(reads.link, reads.keys, by=name, registry=service.registry)
+    events = Events(records.events, by=name, registry=service.registry)
     context = DispatchContext(
         store=store,
-        reads=reads,
+        records=records,
         ring=ring,
         fleet=fleet,
         settings=settings,
         service=service,
         metrics=Metrics(service.registry),
         line=line,
-        handoffs=Handoffs(reads, service.registry),
+        handoffs=Handoffs(records, service.registry),
         events=events,
         terms=Terms(store, fleet, events),
     )
@@ -175,7 +174,7 @@ async def missing(context: DispatchContext) -> list[str]:
     """What this replica lacks to be given traffic."""
     found: list[str] = []
     try:
-        await context.store.link.call("PING", deadline_s=PING_S)
+        await context.store.records.server.ping(deadline_s=PING_S)
     except StoreError as error:
         found.append(str(error))
     if context.fleet.age_s > context.settings.fresh_s:

@@ -14,7 +14,7 @@ import structlog
 from dhsched.dispatch.blame import Blamed, BlameLimits, Trouble, judge_blame, may_cordon
 from dhsched.errors import StoreError
 from dhsched.ownership import outcomes as o
-from dhsched.store.event_log import Value
+from dhsched.store.records.events import Value
 
 if TYPE_CHECKING:
     from dhsched.dispatch.context import DispatchContext
@@ -47,7 +47,7 @@ async def blame_of_name(context: DispatchContext, worker: str) -> None:
 async def forgive(context: DispatchContext, worker: str) -> None:
     """An operator trusts it again."""
     try:
-        await context.reads.forget_troubles(name_of(worker))
+        await context.records.workers.forget_troubles(name_of(worker))
     except StoreError as error:
         log.warning("could not forget a Worker's troubles", worker=worker, why=str(error))
 
@@ -96,7 +96,7 @@ async def _cordon_if_blamed(context: DispatchContext, worker: str, members: list
 
 async def _note(context: DispatchContext, worker: str, member: str) -> tuple[bool, list[str]]:
     window_ms = int(context.settings.blame_window_s * 1000)
-    return await context.reads.trouble(name_of(worker), member, window_ms)
+    return await context.records.workers.trouble(name_of(worker), member, window_ms)
 
 
 def why_of(found: Blamed) -> str:

@@ -12,6 +12,7 @@ from dhsched.dispatch import models as m
 from dhsched.dispatch.context import DispatchContext
 from dhsched.errors import Forbidden, TooManyRequests
 from dhsched.ownership import outcomes as o
+from dhsched.store.records.workers import is_yes
 from dhsched.tokens import BadToken, Tokens
 from dhsched.types import clean_reason
 from dhsched.web import Asked, Endpoint, HeaderParameter, Problem
@@ -63,7 +64,7 @@ class BlockedWorkers:
                 frame=clean_reason(asked.body.frame),
             )
         store = self.context.store
-        if await store.link.call("HGET", store.keys.of("worker", worker), "lost") == b"1":
+        if is_yes(await store.records.workers.lost(worker)):
             return m.BlockedOut(worker, counted=False)
         outcome = await store.report(worker=worker, boot=boot.boot, link=self.context.replica)
         return m.BlockedOut(worker, counted=isinstance(outcome, o.Reported))

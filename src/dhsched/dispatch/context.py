@@ -25,7 +25,7 @@ from dhsched.failpoints import reach
 from dhsched.ownership import outcomes as o
 from dhsched.placement import Choice, Won
 from dhsched.settings import DispatchSettings
-from dhsched.store.reads import Reads
+from dhsched.store.records import Records
 from dhsched.store.redis import RedisStore
 from dhsched.types import live_key
 from dhsched.web import Asked, Service
@@ -123,7 +123,7 @@ class DispatchContext:
     """One replica. Everything in it but the store is a cache: it may be killed at any instruction."""
 
     store: RedisStore
-    reads: Reads
+    records: Records
     ring: KeyRing
     fleet: Fleet
     settings: DispatchSettings

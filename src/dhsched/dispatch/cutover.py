@@ -25,7 +25,7 @@ from dhsched.errors import BadId, BadValue
 from dhsched.ownership import outcomes as o
 from dhsched.placement import CANDIDATES_LIMIT, Choice, PlacementRequest, name_worker
 from dhsched.store.api import check_number
-from dhsched.store.drains import OnWorker, live_with_move, mode_of
+from dhsched.store.records.lives import LiveOnWorker
 from dhsched.types import Because, check_live, split_tag
 from dhsched.web import Problem
 
@@ -68,7 +68,7 @@ class Cutovers:
 
     # -- reserve
 
-    async def reserve(self, row: OnWorker, source: str) -> o.ReserveOutcome | Blocked:
+    async def reserve(self, row: LiveOnWorker, source: str) -> o.ReserveOutcome | Blocked:
         """Set a place aside for a live, by normal placement without its source; or why there is none."""
         found = await self._choose(row, source)
         if isinstance(found, Blocked):
@@ -90,7 +90,7 @@ class Cutovers:
             log.debug("place reserved", live=row.live, source=source, target=outcome.target, number=outcome.number)
         return outcome
 
-    async def _choose(self, row: OnWorker, source: str) -> tuple[PlacementRequest, Choice] | Blocked:
+    async def _choose(self, row: LiveOnWorker, source: str) -> tuple[PlacementRequest, Choice] | Blocked:
         request = await self._context.fleet.request(row.digital_id)
         if request is None:
             return Blocked("NO_POOL", f"DigitalID {row.digital_id} does not exist any more; put it again")
@@ -153,7 +153,7 @@ class Cutovers:
         """Hold the input, or make sure that it is held; whether this move is there and is this target's."""
         store = self._context.store
         if not mine.source:
-            found = await live_with_move(store.link, store.keys, mine.live)
+            found = await store.records.lives.with_move(mine.live)
             if found is None or (found[1].target, found[1].number) != (mine.target, mine.number):
                 return False
             source, row = found
@@ -171,7 +171,7 @@ class Cutovers:
     async def _wanted_by(self, source: str) -> Because | None:
         """Why lives are to leave the source; None where nobody wants it any more: such a move is left to expire."""
         store, fleet = self._context.store, self._context.fleet
-        if await mode_of(store.link, store.keys, source) == "draining":
+        if await store.records.workers.mode(source) == "draining":
             return "drain"
         known = fleet.view.workers.get(source)
         config = fleet.pools.get(known.pool) if known is not None else None
@@ -207,11 +207,11 @@ class Cutovers:
 
     # -- for the loops
 
-    async def cut_over(self, row: OnWorker, source: str, because: Because) -> o.PlaceOutcome:
+    async def cut_over(self, row: LiveOnWorker, source: str, because: Because) -> o.PlaceOutcome:
         """Go on with a move that is held, whoever held it: commit if the live rests."""
         return await self._place(self._of(row, source, because))
 
-    async def force(self, row: OnWorker, source: str) -> o.PlaceOutcome | Blocked:
+    async def force(self, row: LiveOnWorker, source: str) -> o.PlaceOutcome | Blocked:
         """Commit the live elsewhere now, wherever its input stands: on its target, or on whoever has room.
 
         A place that was reserved is not counted against the target's start budget, so it is reserved first even when
@@ -232,7 +232,7 @@ class Cutovers:
             choice = found[1]
         return await self._commit(mine, choice, point="force", how="forced")
 
-    def _of(self, row: OnWorker, source: str, because: Because, operation: str = "") -> Mine:
+    def _of(self, row: LiveOnWorker, source: str, because: Because, operation: str = "") -> Mine:
         reserved_at_ms = row.expires_at_ms - self._context.store.limits.move_expires_ms if row.target else 0
         return Mine(
             live=row.live,

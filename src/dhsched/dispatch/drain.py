@@ -17,7 +17,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from dhsched.store.drains import OnWorker, Wish
+from dhsched.store.records.drains import DrainRequest
+from dhsched.store.records.lives import LiveOnWorker
 
 State = Literal["moving", "waiting", "queued", "blocked"]
 Code = Literal[
@@ -42,21 +43,21 @@ EXPIRY_MARGIN_MS = 15_000
 class Reserve:
     """Set a place aside for this live."""
 
-    row: OnWorker
+    row: LiveOnWorker
 
 
 @dataclass(frozen=True, slots=True)
 class CutOver:
     """Commit the live on its target if it rests at the boundary: the replica that held it may be gone."""
 
-    row: OnWorker
+    row: LiveOnWorker
 
 
 @dataclass(frozen=True, slots=True)
 class Force:
     """Commit the live on its target now, wherever its input stands; without a target, wherever there is room."""
 
-    row: OnWorker
+    row: LiveOnWorker
 
 
 Action = Reserve | CutOver | Force
@@ -66,7 +67,7 @@ Action = Reserve | CutOver | Force
 class Standing:
     """How far one live is, and the reason in words."""
 
-    row: OnWorker
+    row: LiveOnWorker
     state: State
     code: Code
     why: str
@@ -78,7 +79,7 @@ class Plan:
 
     actions: tuple[Action, ...] = ()
     standings: tuple[Standing, ...] = ()
-    queue: tuple[OnWorker, ...] = ()
+    queue: tuple[LiveOnWorker, ...] = ()
     """Those that would be next if a cutover ended, in order."""
 
 
@@ -98,16 +99,16 @@ class DrainNotes:
     """Since when, by this replica's own clock, it has seen a (live, number) held."""
     blocked: dict[str, Blocked] = field(default_factory=dict)
     """Lives that found no place when this replica last tried, and why."""
-    queue: dict[str, list[OnWorker]] = field(default_factory=dict)
+    queue: dict[str, list[LiveOnWorker]] = field(default_factory=dict)
     """By source: the lives that are next once a cutover ends."""
 
-    def look(self, rows: Iterable[OnWorker], *, now_s: float) -> None:
+    def look(self, rows: Iterable[LiveOnWorker], *, now_s: float) -> None:
         """Take one reading of a source's lives: since when each is held."""
         for row in rows:
             if row.hold:
                 self.held_since.setdefault((row.live, row.number), now_s)
 
-    def keep(self, rows: Iterable[OnWorker]) -> None:
+    def keep(self, rows: Iterable[LiveOnWorker]) -> None:
         """Forget all but these lives and moves."""
         kept = [*rows]
         lives, moves = {row.live for row in kept}, {(row.live, row.number) for row in kept}
@@ -124,8 +125,8 @@ class Rules:
 
 
 def plan(
-    rows: Iterable[OnWorker],
-    wish: Wish,
+    rows: Iterable[LiveOnWorker],
+    request: DrainRequest,
     rules: Rules,
     *,
     now_ms: int,
@@ -137,21 +138,21 @@ def plan(
     `now_ms` is the store's time, `now_s` is of this replica's own clock, which the times in its notes are of.
     """
     lives = [*rows]
-    if wish.deadline_at_ms and now_ms >= wish.deadline_at_ms:
+    if request.deadline_at_ms and now_ms >= request.deadline_at_ms:
         late = tuple(Standing(row, "moving", "DEADLINE", "the deadline is over: it is cut over now") for row in lives)
         return Plan(tuple(Force(row) for row in lives), late)
     actions: list[Action] = []
     standings: list[Standing] = []
-    queue: list[OnWorker] = []
+    queue: list[LiveOnWorker] = []
     under_way = sum(1 for row in lives if row.target)
     for row in sorted(lives, key=order):
         if row.target:
             held_for_s = now_s - notes.held_since.get((row.live, row.number), now_s)
-            action, standing = under_way_with(row, wish, rules, now_ms, held_for_s)
+            action, standing = under_way_with(row, request, rules, now_ms, held_for_s)
             actions += [action] if action is not None else []
             standings.append(standing)
         elif row.immovable:
-            until = "until the drain's deadline" if wish.deadline_at_ms else "for this drain has no deadline"
+            until = "until the drain's deadline" if request.deadline_at_ms else "for this drain has no deadline"
             standings.append(Standing(row, "blocked", "IMMOVABLE", f"it was created immovable and stays, {until}"))
         else:
             queue.append(row)
@@ -160,13 +161,13 @@ def plan(
     return Plan((*actions, *map(Reserve, queue[:free])), tuple(standings), tuple(queue))
 
 
-def order(row: OnWorker) -> tuple[int, int, str]:
+def order(row: LiveOnWorker) -> tuple[int, int, str]:
     """Who goes first: the most urgent class, and within it those that have the least to say and rest soonest."""
     return row.priority, row.pending, row.live
 
 
 def under_way_with(
-    row: OnWorker, wish: Wish, rules: Rules, now_ms: int, held_for_s: float
+    row: LiveOnWorker, request: DrainRequest, rules: Rules, now_ms: int, held_for_s: float
 ) -> tuple[Action | None, Standing]:
     """A live that has a move: wait for its target, wait for the boundary, or wait no longer."""
     since_s = max(0, now_ms - (row.expires_at_ms - rules.move_expires_ms)) / 1000
@@ -176,15 +177,15 @@ def under_way_with(
         return (Force(row) if late else None), Standing(row, "moving", "PREPARING", why)
     why = (
         f"not at a boundary since {held_for_s:.0f} s, Worker {row.target} is prepared; it is cut over anyway after "
-        f"{wish.boundary_wait_s:g} s"
+        f"{request.boundary_wait_s:g} s"
     )
     standing = Standing(row, "waiting", "BOUNDARY", why)
-    if held_for_s >= wish.boundary_wait_s or late:
+    if held_for_s >= request.boundary_wait_s or late:
         return Force(row), standing
     return (CutOver(row) if held_for_s >= CARRY_ON_S else None), standing
 
 
-def queued(row: OnWorker, blocked: Blocked | None, under_way: int, rules: Rules) -> Standing:
+def queued(row: LiveOnWorker, blocked: Blocked | None, under_way: int, rules: Rules) -> Standing:
     if blocked is not None:
         return Standing(row, "blocked", blocked.code, blocked.why)
     if under_way >= rules.cutovers_max:

@@ -12,9 +12,8 @@ from dhsched.dispatch import models as m
 from dhsched.dispatch.admin import no_worker
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.drain import Standing
-from dhsched.dispatch.draining import ask_for_drain, cancel_drain, look, plain_wish
+from dhsched.dispatch.draining import ask_for_drain, cancel_drain, default_request, look
 from dhsched.ownership import outcomes as o
-from dhsched.store.drains import lives_on, store_now_ms, wish_of
 from dhsched.types import check_worker
 from dhsched.web import Asked, Endpoint
 
@@ -144,36 +143,39 @@ class Drains:
         return m.WorkerMode(worker, outcome.mode)
 
     async def _exists(self, worker: str) -> None:
-        """Before a wish is written for it."""
-        found = await self.context.reads.worker(worker)
+        """Refuse before a request is written for it."""
+        found = await self.context.records.workers.get(worker)
         if found is None or found[0].gone:
             raise no_worker(worker)
 
     async def _progress(self, worker: str) -> DrainOut:
         """From the records, and from what this replica found out when it last tried."""
         context = self.context
-        link, keys = context.reads.link, context.reads.keys
+        records = context.records
         found, asked, rows, now_ms = await asyncio.gather(
-            context.reads.worker(worker), wish_of(link, keys, worker), lives_on(link, keys, worker), store_now_ms(link)
+            records.workers.get(worker),
+            records.drains.get(worker),
+            records.lives.on_worker(worker),
+            records.server.now_ms(),
         )
         if found is None:
             raise no_worker(worker)
         record, table = found
         draining = record.mode == "draining"
-        wish = asked or plain_wish(context)
-        standings = look(context, rows, wish, now_ms).standings if draining else ()
+        request = asked or default_request(context)
+        standings = look(context, rows, request, now_ms).standings if draining else ()
         slots = Counter(table.values())
         states = Counter(standing.state for standing in standings)
         left = len(rows) + slots["vacant"]
         return DrainOut(
             worker=worker,
-            status="gone" if record.gone else "lost" if record.lost else record.mode,
+            status=record.status,
             mode=record.mode,
-            asked_at_ms=wish.asked_at_ms,
-            deadline_in_s=max(0, wish.deadline_at_ms - now_ms) / 1000 if wish.deadline_at_ms else None,
-            boundary_wait_s=wish.boundary_wait_s,
-            lives=max(wish.lives, left),
-            moved=max(0, wish.lives - left),
+            asked_at_ms=request.asked_at_ms,
+            deadline_in_s=max(0, request.deadline_at_ms - now_ms) / 1000 if request.deadline_at_ms else None,
+            boundary_wait_s=request.boundary_wait_s,
+            lives=max(request.lives, left),
+            moved=max(0, request.lives - left),
             left=left,
             moving=states["moving"],
             waiting=states["waiting"],

@@ -15,19 +15,8 @@ from dhsched.dispatch.context import DispatchContext, settle
 from dhsched.dispatch.cutover import Cutovers
 from dhsched.dispatch.drain import Blocked, CutOver, Force, Plan, Reserve, Rules, plan
 from dhsched.ownership import outcomes as o
-from dhsched.store.drains import (
-    OnWorker,
-    Wish,
-    first_to_say,
-    forget_wishes,
-    is_empty,
-    lives_on,
-    mode_of,
-    put_wish,
-    store_now_ms,
-    wish_of,
-    wishes,
-)
+from dhsched.store.records.drains import DrainRequest
+from dhsched.store.records.lives import LiveOnWorker
 
 log = structlog.get_logger(__name__)
 
@@ -52,18 +41,18 @@ class Draining:
         context, notes = self._context, self._context.drain_notes
         sources = [each.worker for each in context.fleet.view.workers.values() if each.barred == "draining"]
         context.rng.shuffle(sources)
-        seen: list[OnWorker] = []
+        seen: list[LiveOnWorker] = []
         if sources:
-            link, keys = context.reads.link, context.reads.keys
-            asked, now_ms = await asyncio.gather(wishes(link, keys), store_now_ms(link))
+            records = context.records
+            asked, now_ms = await asyncio.gather(records.drains.all(), records.server.now_ms())
             for source in sources[:SOURCES_MAX]:
-                wish = asked.get(source) or plain_wish(context)
-                rows = await lives_on(link, keys, source)
+                request = asked.get(source) or default_request(context)
+                rows = await records.lives.on_worker(source)
                 seen += rows
-                made = look(context, rows, wish, now_ms)
+                made = look(context, rows, request, now_ms)
                 notes.queue[source] = [*made.queue]
                 await self._act(source, made)
-                await self._say(source, look(context, rows, wish, now_ms))  # With what it has just found out.
+                await self._say(source, look(context, rows, request, now_ms))  # With what it has just found out.
         notes.keep(seen)
         notes.queue = {source: queue for source, queue in notes.queue.items() if source in sources}
         if context.loop_time() - self._forgot_at >= FORGET_S:
@@ -96,18 +85,18 @@ class Draining:
 
     async def _say(self, source: str, made: Plan) -> None:
         """A drain that is over, or that cannot go on, is an event; every replica sees it, and one says it."""
-        link, keys = self._context.reads.link, self._context.reads.keys
+        records = self._context.records
         if not made.standings:
-            if await is_empty(link, keys, source) and await first_to_say(link, keys, source, "done"):
+            if await records.workers.is_empty(source) and await records.drains.first_to_say(source, "done"):
                 self._context.events.say("drain_done", worker=source)
             return
         stuck = [standing for standing in made.standings if standing.state == "blocked"]
-        if len(stuck) == len(made.standings) and await first_to_say(link, keys, source, "blocked"):
+        if len(stuck) == len(made.standings) and await records.drains.first_to_say(source, "blocked"):
             self._context.events.say(
                 "drain_blocked", worker=source, lives=len(stuck), code=stuck[0].code, why=stuck[0].why
             )
 
-    async def _reserve(self, source: str, rows: Sequence[OnWorker]) -> None:
+    async def _reserve(self, source: str, rows: Sequence[LiveOnWorker]) -> None:
         notes = self._context.drain_notes
         refused: dict[str, Blocked] = {}
         for row in rows:
@@ -140,16 +129,16 @@ class Draining:
 
     async def _cancelled(self, source: str) -> bool:
         """The view may be old, and `reserve` does not ask why: nobody must be moved for a drain that is over."""
-        if await mode_of(self._context.store.link, self._context.store.keys, source) == "draining":
+        if await self._context.store.records.workers.mode(source) == "draining":
             return False
         self._context.drain_notes.queue.pop(source, None)
         return True
 
-    async def _force(self, source: str, rows: Sequence[OnWorker]) -> None:
+    async def _force(self, source: str, rows: Sequence[LiveOnWorker]) -> None:
         turns = asyncio.Semaphore(FORCED_AT_ONCE)
         reserving = asyncio.Semaphore(self._context.store.limits.cutovers_max)
 
-        async def one(row: OnWorker) -> None:
+        async def one(row: LiveOnWorker) -> None:
             async with turns if row.target else reserving:
                 outcome = await self._cutovers.force(row, source)
             if isinstance(outcome, Blocked):
@@ -161,24 +150,24 @@ class Draining:
         await asyncio.gather(*(one(row) for row in rows))
 
     async def _forget(self) -> None:
-        """Wishes for Workers that are gone: a WorkerID never comes back."""
-        link, keys = self._context.reads.link, self._context.reads.keys
-        asked = await wishes(link, keys)
-        there = {row.worker for row in (await self._context.reads.snapshot()).workers} if asked else set()
-        await forget_wishes(link, keys, [worker for worker in asked if worker not in there])
+        """Forget requests for Workers that are gone: a WorkerID never comes back."""
+        records = self._context.records
+        asked = await records.drains.all()
+        there = {row.worker for row in (await records.fleet.snapshot()).workers} if asked else set()
+        await records.drains.forget(worker for worker in asked if worker not in there)
 
 
-def look(context: DispatchContext, rows: Sequence[OnWorker], wish: Wish, now_ms: int) -> Plan:
+def look(context: DispatchContext, rows: Sequence[LiveOnWorker], request: DrainRequest, now_ms: int) -> Plan:
     """What to do with a draining Worker's lives, as this replica sees it now."""
     limits, notes, now_s = context.store.limits, context.drain_notes, context.loop_time()
     notes.look(rows, now_s=now_s)
     rules = Rules(cutovers_max=limits.cutovers_max, move_expires_ms=limits.move_expires_ms)
-    return plan(rows, wish, rules, now_ms=now_ms, notes=notes, now_s=now_s)
+    return plan(rows, request, rules, now_ms=now_ms, notes=notes, now_s=now_s)
 
 
-def plain_wish(context: DispatchContext) -> Wish:
-    """What a drain is like of which nothing more was said than that it is one."""
-    return Wish(asked_at_ms=0, lives=0, boundary_wait_s=context.settings.boundary_wait_s)
+def default_request(context: DispatchContext) -> DrainRequest:
+    """Default options for a drain that was requested without any."""
+    return DrainRequest(asked_at_ms=0, lives=0, boundary_wait_s=context.settings.boundary_wait_s)
 
 
 async def ask_for_drain(
@@ -189,32 +178,32 @@ async def ask_for_drain(
     boundary_wait_s: float | None = None,
     by: str = BY_WORKER,
 ) -> o.SetOutcome:
-    """Drain a Worker. What is said again replaces what was said, what is left out stays; the wish is written first.
+    """Drain a Worker. A second request replaces the options that it names; the request is written before the mode.
 
-    The Worker's own wish must not undo the operator's: of two deadlines it leaves the earlier one.
+    A Worker's own request must not undo the operator's: of two deadlines the earlier one stays.
     """
-    link, keys = context.reads.link, context.reads.keys
-    before, now_ms = await asyncio.gather(wish_of(link, keys, worker), store_now_ms(link))
+    records = context.records
+    before, now_ms = await asyncio.gather(records.drains.get(worker), records.server.now_ms())
     new = before is None
     if before is None:
-        await forget_wishes(link, keys, [worker])  # What was said of an earlier drain, should any of it be left.
-        lives = len(await lives_on(link, keys, worker))
-        before = Wish(asked_at_ms=now_ms, lives=lives, boundary_wait_s=context.settings.boundary_wait_s)
+        await records.drains.forget([worker])  # What was said of an earlier drain, should any of it be left.
+        lives = len(await records.lives.on_worker(worker))
+        before = DrainRequest(asked_at_ms=now_ms, lives=lives, boundary_wait_s=context.settings.boundary_wait_s)
     deadline_at_ms = before.deadline_at_ms
     if deadline_s is not None:
         asked_ms = now_ms + round(deadline_s * 1000)
         deadline_at_ms = min(deadline_at_ms, asked_ms) if by == BY_WORKER and deadline_at_ms else asked_ms
-    wish = Wish(
+    request = DrainRequest(
         asked_at_ms=before.asked_at_ms,
         lives=before.lives,
         boundary_wait_s=before.boundary_wait_s if boundary_wait_s is None else boundary_wait_s,
         deadline_at_ms=deadline_at_ms,
     )
     until = context.until()
-    await settle("drain_wish", lambda: put_wish(link, keys, worker, wish), until=until)
+    await settle("drain_request", lambda: records.drains.put(worker, request), until=until)
     outcome = await settle("set_worker", lambda: context.store.set_worker(worker=worker, verb="drain"), until=until)
     if new and isinstance(outcome, o.WorkerSet):
-        context.events.say("drain_started", worker=worker, drain_by=by, lives=wish.lives)
+        context.events.say("drain_started", worker=worker, drain_by=by, lives=request.lives)
     return outcome
 
 
@@ -223,7 +212,7 @@ async def cancel_drain(context: DispatchContext, worker: str) -> o.SetOutcome:
     outcome = await settle(
         "set_worker", lambda: context.store.set_worker(worker=worker, verb="undrain"), until=context.until()
     )
-    known = await forget_wishes(context.reads.link, context.reads.keys, [worker])
+    known = await context.records.drains.forget([worker])
     if known and isinstance(outcome, o.WorkerSet):
         context.events.say("drain_cancelled", worker=worker)
     return outcome

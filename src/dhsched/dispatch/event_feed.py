@@ -19,7 +19,7 @@ from aiohttp import web
 from dhsched.dispatch import models as m
 from dhsched.dispatch.context import DispatchContext
 from dhsched.errors import StoreError
-from dhsched.store.event_log import Logged, Value, events_after, last_events
+from dhsched.store.records.events import Logged, Value
 from dhsched.web import Asked, Endpoint, HeaderParameter, Problem
 from dhsched.web.server import tell
 
@@ -92,10 +92,10 @@ class EventFeed:
         return EventList([event_out(each) for each in found], found[-1].id if found else after or None)
 
     async def _read(self, after: str, limit: int) -> list[Logged]:
-        reads = self.context.reads
+        records = self.context.records
         if after:
-            return await events_after(reads.link, reads.keys, after, limit)
-        return await last_events(reads.link, reads.keys, limit)
+            return await records.events.after(after, limit)
+        return await records.events.last(limit)
 
     async def _follow(self, asked: Asked, after: str, limit: int) -> web.StreamResponse:
         if self.followers >= FOLLOWERS_MAX:

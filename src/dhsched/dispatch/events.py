@@ -14,9 +14,7 @@ from typing import Any, Literal, get_args
 import structlog
 from prometheus_client import CollectorRegistry, Counter
 
-from dhsched.store.event_log import Event, Value, write_event
-from dhsched.store.keys import Keys
-from dhsched.store.link import Link
+from dhsched.store.records.events import Event, EventRecords, Value
 
 log = structlog.get_logger(__name__)
 
@@ -58,9 +56,8 @@ TEXT_MAX = 500  # Characters of one text in an event.
 class Events:
     """The one writer of a replica."""
 
-    def __init__(self, link: Link, keys: Keys, *, by: str, registry: CollectorRegistry) -> None:
-        self._link = link
-        self._keys = keys
+    def __init__(self, records: EventRecords, *, by: str, registry: CollectorRegistry) -> None:
+        self._records = records
         self._by = by
         self._unwritten: set[asyncio.Future[Any]] = set()
         self.said = Counter(
@@ -77,7 +74,7 @@ class Events:
         if len(self._unwritten) >= UNWRITTEN_MAX:
             self._drop(event, f"{UNWRITTEN_MAX} events are on their way already")
             return
-        writing = write_event(self._link, self._keys, event, deadline_s=WRITE_S)
+        writing = self._records.write(event, deadline_s=WRITE_S)
         self._unwritten.add(writing)
         writing.add_done_callback(lambda done: self._written(event, done))
 

@@ -31,7 +31,8 @@ from dhsched.placement import (
     view_for,
 )
 from dhsched.settings import DispatchSettings
-from dhsched.store.reads import FleetRows, Reads, WorkerState
+from dhsched.store.records import Records
+from dhsched.store.records.fleet import FleetRows, WorkerState
 
 log = structlog.get_logger(__name__)
 
@@ -58,7 +59,7 @@ class Lost:
 class Fleet:
     """The view, the configuration beside it, and what keeps both fresh."""
 
-    def __init__(self, reads: Reads, settings: DispatchSettings, *, rng: Random | None = None) -> None:
+    def __init__(self, records: Records, settings: DispatchSettings, *, rng: Random | None = None) -> None:
         if settings.policy not in POLICIES:
             raise BadSetting(f"setting policy is {settings.policy!r}; it must be one of {', '.join(POLICIES)}")
         self.policy = POLICIES[settings.policy]
@@ -71,7 +72,7 @@ class Fleet:
         """Set once the store has been found older than it was, until a term was begun for it (terms.py)."""
         self.on_refresh: list[Callable[[], None]] = []
         self._requests: dict[str, PlacementRequest] = {}
-        self._reads = reads
+        self._records = records
         self._settings = settings
         self._rng = rng or Random()
         self._term = 0
@@ -123,7 +124,7 @@ class Fleet:
 
     async def request(self, digital_id: str) -> PlacementRequest | None:
         """What a live of this DigitalID asks of placement; one that is unknown is looked up before it is refused."""
-        if digital_id not in self._requests and await self._reads.config_rev() != self._config_rev:
+        if digital_id not in self._requests and await self._records.config.rev() != self._config_rev:
             await self.read_config()
         return self._requests.get(digital_id)  # Only now: another request may have read it meanwhile.
 
@@ -165,7 +166,7 @@ class Fleet:
         async with self._lock:
             now = asyncio.get_running_loop().time()
             full = full or now >= self._full_at or self.view.rev < 0
-            rows = await self._reads.snapshot(None if full else self.view.rev)
+            rows = await self._records.fleet.snapshot(None if full else self.view.rev)
             if self._term not in (0, rows.term) or rows.rev < self.view.rev:
                 # The store's history is another one now: what the view was made from may never have happened.
                 log.warning("the store's history changed", term=rows.term, rev=rows.rev, seen_rev=self.view.rev)
@@ -175,7 +176,7 @@ class Fleet:
                     why = f"this replica read {was} of the store, which has {now_has} now"
                     self.lost = Lost(rows.term, max(self._term, rows.term), why)
                 self._renew()
-                full, rows = True, await self._reads.snapshot(None)
+                full, rows = True, await self._records.fleet.snapshot(None)
             self._term = rows.term
             if rows.config_rev != self._config_rev:
                 await self.read_config()
@@ -184,16 +185,16 @@ class Fleet:
             if full:
                 self._full_at = now + self._settings.full_every_s
             if now >= self._memory_at:
-                self.memory_share = await self._reads.memory_share()
+                self.memory_share = await self._records.server.memory_share()
                 self._memory_at = now + MEMORY_EVERY_S
         for tell in self.on_refresh:
             tell()
 
     async def read_config(self) -> None:
         """Take over Pools and DigitalIDs. The revision is read first: what changes meanwhile is read again."""
-        rev = await self._reads.config_rev()
-        pools = await self._reads.configured(POOLS, PoolConfig)
-        self.digital_ids = await self._reads.configured(DIGITAL_IDS, DigitalIdConfig)
+        rev = await self._records.config.rev()
+        pools = await self._records.config.all(POOLS, PoolConfig)
+        self.digital_ids = await self._records.config.all(DIGITAL_IDS, DigitalIdConfig)
         self.pools = pools
         self.view.configure(config.pool(name) for name, config in pools.items())
         self._requests = {name: config.request(name) for name, config in self.digital_ids.items()}

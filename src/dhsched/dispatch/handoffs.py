@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Histogram
 
-from dhsched.store.reads import Reads, Times
+from dhsched.store.records import Records
+from dhsched.store.records.lives import Times
 
 FOLLOWED_MAX = 1_000
 LOOKS_MAX = 120  # Of one generation, a second apart: after that it is given up.
@@ -33,8 +34,8 @@ class Following:
 class Handoffs:
     """What this replica follows."""
 
-    def __init__(self, reads: Reads, registry: CollectorRegistry) -> None:
-        self._reads = reads
+    def __init__(self, records: Records, registry: CollectorRegistry) -> None:
+        self._records = records
         self._followed: deque[Following] = deque()
         self._seconds = Histogram(
             "dhsched_handoff_seconds",
@@ -51,7 +52,7 @@ class Handoffs:
     async def round(self) -> None:
         """Look once at everything that is followed."""
         batch = [self._followed.popleft() for _ in range(len(self._followed))]
-        times = await self._reads.times([each.live for each in batch])
+        times = await self._records.lives.times([each.live for each in batch])
         for each, found in zip(batch, times, strict=True):
             if self._goes_on(each, found) and len(self._followed) < FOLLOWED_MAX:
                 self._followed.append(each)

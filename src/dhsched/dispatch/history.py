@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dhsched.dispatch import models as m
 from dhsched.dispatch.context import DispatchContext
 from dhsched.ownership.state import Live, Row
-from dhsched.store.event_log import Event, events_after
+from dhsched.store.records.events import Event
 
 AROUND_MS = 5_000  # An event is written right after its step; this is for a store that was busy.
 LOOKED_AT_MAX = 500  # Events looked at for one row.
@@ -77,6 +77,5 @@ async def _detected_ms(context: DispatchContext, recovered: Event | None) -> int
 
 
 async def _find(context: DispatchContext, at_ms: int, wanted: Callable[[Event], bool]) -> Event | None:
-    reads = context.reads
-    found = await events_after(reads.link, reads.keys, str(at_ms - 1), LOOKED_AT_MAX, until=str(at_ms + AROUND_MS))
+    found = await context.records.events.after(str(at_ms - 1), LOOKED_AT_MAX, until=str(at_ms + AROUND_MS))
     return next((each.event for each in found if wanted(each.event)), None)

@@ -19,7 +19,7 @@ from dhsched.dispatch.blaming import blame
 from dhsched.dispatch.context import DispatchContext
 from dhsched.errors import StoreError
 from dhsched.ownership import outcomes as o
-from dhsched.store.reads import Beat
+from dhsched.store.records.workers import Beat
 
 GAP_S = 1.0  # Between two reads; past it nothing is known of the time in between.
 TOGETHER_SHARE = 0.1  # More than this share of the fleet, and more than one, at once: the brake.
@@ -94,7 +94,7 @@ class Liveness:
 
     async def round(self) -> None:
         context = self._context
-        beats = await context.reads.beats()
+        beats = await context.records.workers.beats()
         now = context.loop_time()
         if context.refused_at > (self._watch.read_at or now):
             self._watch = Watch()
@@ -121,14 +121,13 @@ class Liveness:
 
     async def _brake(self, silent: int, workers: int) -> None:
         """Say once that the brake is on, and once that it is off, although every replica has a brake of its own."""
-        context, key = self._context, self._context.reads.keys.of("brake")
-        link, before = context.reads.link, self._braked
+        context, fleet, before = self._context, self._context.records.fleet, self._braked
         self._braked = bool(silent)
         context.metrics.braked.set(silent)
         if silent and before:
-            await link.call("PEXPIRE", key, BRAKE_MARK_MS)
+            await fleet.keep_brake_marked(BRAKE_MARK_MS)
         elif silent:
-            if await link.call("SET", key, context.replica, "NX", "PX", BRAKE_MARK_MS):
+            if await fleet.mark_brake(context.replica, BRAKE_MARK_MS):
                 context.events.say("brake_on", silent=silent, workers=workers)
-        elif before and await link.call("DEL", key):
+        elif before and await fleet.unmark_brake():
             context.events.say("brake_off", workers=workers)

@@ -21,7 +21,7 @@ from dhsched.ownership import outcomes as o
 from dhsched.ownership.placing import Create
 from dhsched.ownership.state import Live
 from dhsched.placement import PlacementRequest
-from dhsched.store.reads import LiveRow
+from dhsched.store.records.lives import LiveRow
 from dhsched.types import check_id, check_nesting, check_worker
 from dhsched.web import Asked, Endpoint, HeaderParameter, Problem, Reply, is_set
 
@@ -158,10 +158,10 @@ class Lives:
         found: list[LiveRow] = []
         for _ in range(SCAN_MAX // SCAN_STEP):
             if isinstance(query.worker, str):
-                names = await self.context.reads.names_on(query.worker, tenant, after, SCAN_STEP)
+                names = await self.context.records.lives.names_on(query.worker, tenant, after, SCAN_STEP)
             else:
-                names = await self.context.reads.names(tenant, after, SCAN_STEP)
-            for row in await self.context.reads.rows(names):
+                names = await self.context.records.lives.names(tenant, after, SCAN_STEP)
+            for row in await self.context.records.lives.rows(names):
                 if self._wanted(query, row):
                     found.append(row)
                 if len(found) == query.limit:
@@ -204,7 +204,7 @@ class Lives:
 
 
 async def find_live(context: DispatchContext, asked: Asked, live_id: str) -> Live:
-    record = await context.reads.live(context.live(asked, live_id))
+    record = await context.records.lives.get(context.live(asked, live_id))
     if record is None:
         raise not_found(live_id)
     return record

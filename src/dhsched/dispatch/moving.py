@@ -76,7 +76,7 @@ class Moving:
     async def _choose_target(self, target: str, request: PlacementRequest) -> Choice:
         """The target alone, if the live may be there: "move to B" never becomes "moved to C"."""
         check_worker(target)
-        found = await self.context.reads.worker(target)
+        found = await self.context.records.workers.get(target)
         if found is None:
             raise Problem("NOT_FOUND", f"Worker {target} does not exist; list Workers for those that do", worker=target)
         pool = found[0].pool

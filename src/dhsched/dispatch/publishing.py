@@ -41,7 +41,7 @@ class PublishTokens:
             raise Problem("UNAUTHORIZED", str(error)) from error
         tenant, _, live_id = publishing.live.partition("/")
         ours = asked.caller.admin or tenant == asked.caller.tenant
-        record = await self.context.reads.live(publishing.live) if ours else None
+        record = await self.context.records.lives.get(publishing.live) if ours else None
         if record is None:
             raise Problem("NOT_FOUND", f"live {live_id} is not there any more; stop publishing", live_id=live_id)
         current = record.current

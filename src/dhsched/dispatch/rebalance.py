@@ -20,7 +20,7 @@ from dhsched.dispatch.config import PoolConfig
 from dhsched.dispatch.context import DispatchContext, settle
 from dhsched.ownership import outcomes as o
 from dhsched.placement.rebalance import Advice, Holding, advise
-from dhsched.store.drains import OnWorker, lives_on, planned_load, take_turn
+from dhsched.store.records.lives import LiveOnWorker
 from dhsched.types import check_id
 from dhsched.web import Asked, Endpoint
 
@@ -50,8 +50,8 @@ class Rebalancing:
         context = self._context
         acts = config.rebalance == "act"
         moves_max = config.rebalance_moves_max if acts else SHOWN_MAX
-        if acts and not await take_turn(
-            context.reads.link, context.reads.keys, pool, context.replica, round(context.settings.rebalance_s * 1000)
+        if acts and not await context.records.fleet.take_turn(
+            pool, context.replica, round(context.settings.rebalance_s * 1000)
         ):
             return
         advice, lives = await consider(context, pool, config, moves_max, under_way=pool in self._under_way)
@@ -69,7 +69,7 @@ class Rebalancing:
                     await self._reserve(row, each)
                 lives[each.source] = lives[each.source][each.lives :]
 
-    async def _reserve(self, row: OnWorker, advice: Advice) -> None:
+    async def _reserve(self, row: LiveOnWorker, advice: Advice) -> None:
         """Set the place aside; the target's report that it is prepared starts the rest."""
         outcome = await settle(
             "reserve",
@@ -82,35 +82,34 @@ class Rebalancing:
 
 async def consider(
     context: DispatchContext, pool: str, config: PoolConfig, moves_max: int, *, under_way: bool = False
-) -> tuple[list[Advice], dict[str, list[OnWorker]]]:
+) -> tuple[list[Advice], dict[str, list[LiveOnWorker]]]:
     """What should move, and of each giver the lives that may, the quietest first.
 
     That a live is immovable is in its record, and only the records of givers are read: if they have less to give than
     it seemed, it is decided once more.
     """
-    link, keys = context.reads.link, context.reads.keys
     names = [each.worker for each in context.fleet.view.workers.values() if each.pool == pool and not each.barred]
-    found = await asyncio.gather(*(planned_load(link, keys, worker) for worker in names))
+    found = await asyncio.gather(*(context.records.workers.planned_load(worker) for worker in names))
     workers = {
         worker: Holding(load, context.fleet.view.workers[worker].capacity, movable)
         for worker, (load, movable) in zip(names, found, strict=True)
         if worker in context.fleet.view.workers and context.fleet.view.workers[worker].capacity
     }
     spread = config.rebalance_spread_pct / 100
-    lives: dict[str, list[OnWorker]] = {}
+    lives: dict[str, list[LiveOnWorker]] = {}
     for _ in range(LOOKED_AT_MAX):
         advice = advise(workers, spread=spread, under_way=under_way, moves_max=moves_max)
         unread = [each.source for each in advice if each.source not in lives]
         if not unread:
             return advice, lives
         for source in {*unread}:
-            rows = [row for row in await lives_on(link, keys, source) if may_move(row)]
+            rows = [row for row in await context.records.lives.on_worker(source) if may_move(row)]
             lives[source] = sorted(rows, key=lambda row: (row.pending, row.live))
             workers[source] = replace(workers[source], movable=len(rows))
     return [each for each in advice if each.source in lives], lives
 
 
-def may_move(row: OnWorker) -> bool:
+def may_move(row: LiveOnWorker) -> bool:
     return row.slot == "running" and not row.immovable and not row.target
 
 

@@ -59,7 +59,7 @@ class Reconciliation:
 
     async def _reap(self) -> None:
         """A Worker that has been lost for long, with nothing left on it, is forgotten: the store says which."""
-        beats = await self._context.reads.beats()
+        beats = await self._context.records.workers.beats()
         lost = [worker for worker, seen in beats.items() if seen.lost]
         for worker in lost[:REAPS_MAX]:
             outcome = await self._context.store.set_worker(worker=worker, verb="reap")
@@ -68,7 +68,7 @@ class Reconciliation:
 
     async def _recount(self, workers: Sequence[str]) -> None:
         for worker in workers:
-            drift = await self._context.reads.drift(worker)
+            drift = await self._context.records.workers.drift(worker)
             if drift is not None:
                 self._context.metrics.drift.inc()
                 if self._drift.get(worker) != drift:
@@ -78,7 +78,7 @@ class Reconciliation:
             await self._check(worker)
 
     async def _check(self, worker: str) -> None:
-        found = await violations(self._context.reads, worker)
+        found = await violations(self._context.records, worker)
         self._context.metrics.overshoots.inc(found.overshoot)
         self._context.metrics.dual_owners.inc(len(found.dual_owners))
         if found:
@@ -94,7 +94,7 @@ class Reconciliation:
         self._departing = {worker: seen for worker, seen in self._departing.items() if worker in known}
         for worker in workers:
             before = self._departing.get(worker, {})
-            seen = {tag: before.get(tag, now) for tag in await context.reads.departing(worker)}
+            seen = {tag: before.get(tag, now) for tag in await context.records.workers.departing(worker)}
             self._departing[worker] = seen
             old = sorted(tag for tag, since in seen.items() if now - since >= context.settings.departing_max_s)
             if old and not known[worker].barred:
@@ -105,7 +105,7 @@ class Reconciliation:
     async def _walk(self, term: int) -> None:
         """Look at every live once: after a new term all are below the floor, and none is on the agenda for it."""
         after, looked = "", 0
-        while names := await self._context.reads.all_names(after, PAGE):
+        while names := await self._context.records.lives.all_names(after, PAGE):
             for live in names:
                 await self._recovery.look(live)
             after, looked = names[-1], looked + len(names)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import structlog
 from msgspec import structs
@@ -21,8 +20,8 @@ from dhsched.dispatch.place import choose_candidates
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import read_dead_letter
 from dhsched.placement import Choice
-from dhsched.store.event_log import Value
-from dhsched.store.recovering import waiting_since_ms
+from dhsched.store.records.events import Value
+from dhsched.store.records.lives import BeforeRecovery
 from dhsched.types import Generation
 from dhsched.web import Problem
 
@@ -36,17 +35,6 @@ BLAMES: Mapping[str, Trouble] = {"vacant": "crash", "stalled": "stall"}
 """Reasons that speak against the Worker. A lost one was blamed when it was called lost."""
 
 
-@dataclass(frozen=True, slots=True)
-class Before:
-    """What a live's record says before it is placed: what the commit changes is known by the difference."""
-
-    waited_in: tuple[str, ...]
-    waits_since_ms: int
-    suspect: bool
-    poisoned: int
-    lost_at_ms: int
-
-
 class Recovery:
     """The loop of one replica."""
 
@@ -55,7 +43,7 @@ class Recovery:
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def round(self) -> None:
-        lives = await self._context.reads.due(DUE_MAX)
+        lives = await self._context.records.lives.due(DUE_MAX)
         # Every replica reads the same list; in an order of its own, each meets others' leases less often.
         self._context.rng.shuffle(lives)
         await asyncio.gather(*(self.look(live) for live in lives))
@@ -71,7 +59,7 @@ class Recovery:
     async def recover(self, live: str, work: o.Recover) -> o.PlaceOutcome:
         """Move one live off a Worker that cannot help, or back onto it where only its runtime is gone."""
         context = self._context
-        before = await self._before(live, work)
+        before = await context.records.lives.before_recovery(live, work.worker)
         why = await context.fleet.unplaceable(work.digital_id)
         request = await context.fleet.request(work.digital_id)
         if why or request is None:
@@ -117,7 +105,7 @@ class Recovery:
             holder=work.worker,
         )
 
-    async def _unplaceable(self, live: str, work: o.Recover, before: Before, why: str) -> o.PlaceOutcome:
+    async def _unplaceable(self, live: str, work: o.Recover, before: BeforeRecovery, why: str) -> o.PlaceOutcome:
         """No Worker may take it, as things are configured. It stays on the agenda, but in no line, where it would keep
         others out: nobody is named, and the store takes it out of those it was in."""
         context = self._context
@@ -130,21 +118,8 @@ class Recovery:
 
     # -- what is said of it
 
-    async def _before(self, live: str, work: o.Recover) -> Before:
-        reads = self._context.reads
-        record, lost_at = await asyncio.gather(
-            reads.link.call("HMGET", reads.keys.of("live", live), "waits", "suspect", "dropped_poison"),
-            reads.link.call("HGET", reads.keys.of("worker", work.worker), "lost_at"),
-        )
-        waits = tuple((record[0] or b"").decode().split())
-        since_ms = 0
-        if waits:
-            score = await reads.link.call("ZSCORE", reads.keys.of("waiting", waits[0]), live)
-            since_ms = waiting_since_ms(float(score or 0))
-        return Before(waits, since_ms, bool(record[1]), int(record[2] or 0), int(lost_at or 0))
-
     def _say_recovered(
-        self, live: str, work: o.Recover, generation: Generation, operation: str, before: Before
+        self, live: str, work: o.Recover, generation: Generation, operation: str, before: BeforeRecovery
     ) -> None:
         numbers: dict[str, Value] = {
             "why": work.why,
@@ -162,13 +137,8 @@ class Recovery:
             numbers["waiting_since_ms"] = before.waits_since_ms
         self._context.events.say("live_recovered_after_waiting", live=live, worker=generation.worker, **numbers)
 
-    async def _say_poison(self, live: str, work: o.Recover, before: Before) -> None:
-        reads = self._context.reads
-        count, last = await asyncio.gather(
-            reads.link.call("HGET", reads.keys.of("live", live), "dropped_poison"),
-            reads.link.call("LINDEX", reads.keys.of("dead", live), -1),
-        )
-        dropped = int(count or 0)
+    async def _say_poison(self, live: str, work: o.Recover, before: BeforeRecovery) -> None:
+        dropped, last = await self._context.records.lives.poison(live)
         if dropped > before.poisoned:
             numbers: dict[str, Value] = {"items": dropped - before.poisoned, "dropped": dropped}
             if last:

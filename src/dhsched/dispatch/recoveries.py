@@ -9,7 +9,7 @@ import msgspec
 
 from dhsched.dispatch import models as m
 from dhsched.dispatch.context import DispatchContext
-from dhsched.store.recovering import Recovering, recovering
+from dhsched.store.records.recovering import Recovering
 from dhsched.web import Asked, Endpoint
 
 SCAN_MAX = 5_000  # Lives that one page looks at; the cursor goes on from there.
@@ -86,14 +86,16 @@ class Recoveries:
 
     async def list(self, asked: Asked) -> RecoveryList:
         query: RecoveriesQuery = asked.query
-        reads = self.context.reads
+        records = self.context.records
         after = "" if query.after is m.UNSET else query.after
-        fleet, floor, waiting = await asyncio.gather(reads.snapshot(), reads.epoch_floor(), self._waiting())
+        fleet, floor, waiting = await asyncio.gather(
+            records.fleet.snapshot(), records.fleet.epoch_floor(), self._waiting()
+        )
         workers = {row.worker: row for row in fleet.workers}
         found: list[RecoveryOut] = []
         for _ in range(SCAN_MAX // SCAN_STEP):
-            names = await reads.all_names(after, SCAN_STEP)
-            for row in await recovering(reads, names, workers=workers, floor=floor):
+            names = await records.lives.all_names(after, SCAN_STEP)
+            for row in await records.recovering.among(names, workers=workers, floor=floor):
                 found.append(recovery_out(row, await self.context.fleet.unplaceable(row.digital_id)))
                 if len(found) == query.limit:
                     more = row.live != names[-1] or len(names) == SCAN_STEP
@@ -104,10 +106,9 @@ class Recoveries:
         return RecoveryList(found, waiting, after)
 
     async def _waiting(self) -> dict[str, int]:
-        fleet, reads = self.context.fleet, self.context.reads
+        fleet = self.context.fleet
         pools = sorted({*fleet.pools, *(each.pool for each in fleet.view.workers.values())})
-        counts = await asyncio.gather(*(reads.link.call("ZCARD", reads.keys.of("waiting", pool)) for pool in pools))
-        return {pool: int(count) for pool, count in zip(pools, counts, strict=True) if count}
+        return await self.context.records.fleet.waiting(pools)
 
 
 def recovery_out(row: Recovering, unplaceable: str) -> RecoveryOut:

@@ -73,7 +73,7 @@ class Explaining:
         """As it was decided, if this replica decided and remembers; else as it would be decided now."""
         live_id, context = asked.path.live_id, self.context
         live = context.live(asked, live_id)
-        record, kept = await context.reads.live(live), context.remembered(live)
+        record, kept = await context.records.lives.get(live), context.remembered(live)
         if record is None and kept is None:
             raise not_found(live_id)
         row = None if record is None else phases(record.current, record.history[-1].worker if record.history else "")
@@ -144,7 +144,9 @@ class Explaining:
 
     async def _forget(self, asked: Asked, stored: bytes) -> None:
         live = self.context.live(asked, asked.path.live_id)
-        await settle("drop_dead", lambda: self.context.reads.drop_dead(live, stored), until=self.context.until())
+        await settle(
+            "drop_dead", lambda: self.context.records.lives.drop_dead_letter(live, stored), until=self.context.until()
+        )
 
 
 def letter_id(stored: bytes) -> str:

@@ -27,7 +27,7 @@ from dhsched.dispatch.terms import Claim, Voice
 from dhsched.errors import BadValue, DhschedError, Forbidden, StoreError, StoreRefused, StoreUnavailable
 from dhsched.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
-from dhsched.store.controllers import list_controllers
+from dhsched.store.records.workers import is_yes
 from dhsched.tokens import BadToken, Boot, Tokens
 from dhsched.types import clean_reason
 from dhsched.web import caller_of, upgrade
@@ -181,7 +181,7 @@ class WorkerLinks:
 
     async def _read_controllers(self) -> None:
         store = self.context.store
-        self.controllers = [each.url for each in await list_controllers(store.link, store.keys)]
+        self.controllers = [each.url for each in await store.records.controllers.all()]
 
 
 class WorkerLink:
@@ -311,9 +311,7 @@ class WorkerLink:
     async def _is_there(self, worker: str) -> bool:
         if not worker:
             return False
-        keys = self._context.reads.keys
-        name, gone = await self._context.reads.link.call("HMGET", keys.of("worker", worker), "name", "gone")
-        return name is not None and gone != b"1"
+        return await self._context.records.workers.exists(worker)
 
     def _check_bounds(self, said: Register) -> None:
         """Only what the key may register, where there are keys; a boot token registers nothing."""
@@ -351,7 +349,7 @@ class WorkerLink:
         match outcome:
             case o.Reported():
                 self.beat = outcome.beat
-                if was_lost is not None and await was_lost == b"1":
+                if was_lost is not None and is_yes(await was_lost):
                     self._context.events.say("worker_revived", worker=boot.worker, beat=outcome.beat)
                 self.outbox.put(self._reported(boot, outcome), 64 * len(outcome.table or ()))
                 if said.prepared:
@@ -371,8 +369,7 @@ class WorkerLink:
         silent_s, self._reported_at = now - self._reported_at, now
         if silent_s < self._context.settings.worker_ttl_s / 2:
             return None
-        store = self._context.store
-        return store.link.call("HGET", store.keys.of("worker", boot.worker), "lost")
+        return self._context.store.records.workers.lost(boot.worker)
 
     async def _rolled_back(self, boot: Boot, said: Report, found: o.RolledBack) -> None:
         """The Worker holds a table that the store never wrote, or says so: what follows is for `Terms` to decide."""

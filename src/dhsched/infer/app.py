@@ -27,9 +27,8 @@ from dhsched.infer.settings import InferSettings
 from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
 from dhsched.store.address import parse_address
 from dhsched.store.connect import LinkSettings
-from dhsched.store.controllers import ANNOUNCE_S, Controller, announce, withdraw
-from dhsched.store.eviction import refuse_eviction
-from dhsched.store.reads import Reads
+from dhsched.store.records import Records
+from dhsched.store.records.controllers import ANNOUNCE_S, Controller
 from dhsched.store.redis import RedisStore
 from dhsched.store.scripts import Script
 from dhsched.tokens import Tokens
@@ -55,15 +54,15 @@ class Infer:
         controller = Controller(self.context.service.instance, url)
         while not stop.is_set():
             try:
-                await announce(store.link, store.keys, controller)
-                self.context.memory_share = await self.context.reads.memory_share()
+                await store.records.controllers.announce(controller)
+                self.context.memory_share = await self.context.records.server.memory_share()
             except StoreError as error:
                 log.warning("cannot announce this controller", why=str(error))
                 self.pulls.unavailable(error)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), ANNOUNCE_S)
         with contextlib.suppress(StoreError):
-            await withdraw(store.link, store.keys, controller)
+            await store.records.controllers.withdraw(controller)
         self.pulls.goodbye()
         await asyncio.sleep(GOODBYE_S)
 
@@ -80,14 +79,14 @@ async def open_infer(
     linked = LinkSettings(client_name="dhsched-infer")
     async with (
         await RedisStore.open(address, cell=settings.cell, limits=limits, settings=linked, scripts=scripts) as store,
-        await Reads.open(address, cell=settings.cell) as reads,
+        await Records.open(address, cell=settings.cell) as records,
         AsyncExitStack() as stack,
     ):
 
         async def ready() -> Sequence[str]:
             return () if store.link.state == "connected" else ("the store cannot be reached",)
 
-        await refuse_eviction(store.link, allowed=settings.allow_eviction)
+        await store.records.server.refuse_eviction(allowed=settings.allow_eviction)
         ring = await open_ring(store.link, store.keys)
         service = Service(
             role="infer",
@@ -102,7 +101,7 @@ async def open_infer(
         metrics = Metrics(service.registry)
         metrics.watch(holder)
         context = InferContext(
-            store=store, reads=reads, settings=settings, service=service, metrics=metrics, holder=holder
+            store=store, records=records, settings=settings, service=service, metrics=metrics, holder=holder
         )
         pulls = PullText(context, Tokens(ring))
         raw = [*pulls.routes(), *stream.routes(context), *events.routes(context)]

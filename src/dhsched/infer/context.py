@@ -24,7 +24,7 @@ from dhsched.infer.held import Holder
 from dhsched.infer.settings import InferSettings
 from dhsched.outbox import close_soon
 from dhsched.ownership import outcomes as o
-from dhsched.store.reads import Reads
+from dhsched.store.records import Records
 from dhsched.store.redis import Append, RedisStore
 from dhsched.types import Kind, check_nesting, live_key
 from dhsched.web import Problem, Service
@@ -80,7 +80,7 @@ class InferContext:
     """One controller. Everything in it but the store is a cache: it may be killed at any instruction."""
 
     store: RedisStore
-    reads: Reads
+    records: Records
     settings: InferSettings
     service: Service
     metrics: Metrics

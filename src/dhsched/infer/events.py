@@ -11,7 +11,7 @@ comes late is told where the live stands, and one that reconnects misses nothing
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,10 +25,6 @@ from dhsched.web import Problem, caller_of, problem_from
 from dhsched.web.server import tell
 
 KEEP_ALIVE_S = 10.0
-FIELDS = (
-    *("epoch", "selected", "cause", "active", "state", "released", "acked"),
-    *("dropped_interrupt", "dropped_end", "dropped_poison", "stalled"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,34 +128,15 @@ async def next_look(context: InferContext, live: str, before: Look) -> Look:
 
 
 async def look(context: InferContext, live: str, before: Look) -> Look | None:
-    f = await context.reads.link.call("HMGET", context.reads.keys.of("live", live), *FIELDS)
-    if f[0] is None:
+    progress = await context.records.lives.progress(live)
+    if progress is None:
         return None
-    found = _look(f)
-    if before.epoch and found.epoch != before.epoch:
-        record = await context.reads.live(live)
-        past = record.history if record is not None else ()
-        found = replace(found, past=tuple(row for row in past if before.epoch < row.epoch < found.epoch))
-    return found
-
-
-def _look(f: Sequence[bytes | None]) -> Look:
-    def number(at: int) -> int:
-        return int(f[at] or 0)
-
-    return Look(
-        epoch=number(0),
-        worker=(f[1] or b"").decode(),
-        cause=(f[2] or b"").decode(),
-        active=bool(f[3]),
-        state=(f[4] or b"").decode(),
-        released=number(5),
-        acked=number(6),
-        dropped_interrupt=number(7),
-        dropped_end=number(8),
-        dropped_poison=number(9),
-        stalled=bool(f[10]),
-    )
+    past: tuple[Row, ...] = ()
+    if before.epoch and progress.epoch != before.epoch:
+        record = await context.records.lives.get(live)
+        history = record.history if record is not None else ()
+        past = tuple(row for row in history if before.epoch < row.epoch < progress.epoch)
+    return Look(**progress._asdict(), past=past)
 
 
 def encoded(event: str, data: dict[str, Any]) -> bytes:

@@ -20,7 +20,7 @@ from dhsched.infer.held import Held
 from dhsched.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
 from dhsched.tokens import BadToken, Publishing, Tokens
-from dhsched.types import Generation, check_live, slot_tag
+from dhsched.types import WITH_RUNTIME, Generation, check_live
 from dhsched.web import upgrade
 from dhsched.web.problems import problem_from
 from dhsched.wire import (
@@ -50,7 +50,7 @@ ASKED_MAX = 256  # Opens and pulls of one Worker under way; past that it is not 
 HELLO_S = 5.0
 GOODBYE_S = 1.0
 M = TypeVar("M", Pull, Open)
-OPENABLE = frozenset({b"reserved", b"starting", b"running"})
+OPENABLE = frozenset({"reserved", *WITH_RUNTIME})
 
 
 class Socket(Protocol):
@@ -220,23 +220,18 @@ class PullPeer:
 
     async def _open(self, said: Open) -> None:
         """What the live is made of. Once the slot exists, no older generation can change what was saved."""
-        link, keys = self._pulls.store.link, self._pulls.store.keys
         try:
             check_live(said.live)
-            slot, record, data = await asyncio.gather(
-                link.call("HGET", keys.of("slots", self.worker), slot_tag(said.live, said.epoch)),
-                link.call("HMGET", keys.of("live", said.live), "digital_id", "room"),
-                link.call("HMGET", keys.of("data", said.live), "metadata", "config", "saved"),
-            )
+            found = await self._pulls.store.records.lives.ingredients(said.live, self.worker, said.epoch)
         except DhschedError as error:
             self.outbox.put(problem_of(error, said.live, said.epoch))
             return
-        if slot not in OPENABLE or record[0] is None:
+        if found is None or found.slot not in OPENABLE:
             self.outbox.put(Stale(said.live, said.epoch))
             return
-        metadata, config, saved = (value or b"" for value in data)
-        opened = Opened(said.live, said.epoch, record[0].decode(), (record[1] or b"").decode(), metadata, config, saved)
-        self.outbox.put(opened, len(metadata) + len(config) + len(saved))
+        self.outbox.put(
+            Opened(said.live, said.epoch, *found[1:]), len(found.metadata) + len(found.config) + len(found.saved)
+        )
 
 
 def problem_of(error: DhschedError, live: str = "", epoch: int = 0) -> Problem:

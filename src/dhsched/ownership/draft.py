@@ -36,6 +36,7 @@ class Draft:
         self.agenda = dict(state.agenda)
         self.boots = dict(state.boots)
         self.blame = dict(state.blame)
+        self.listed = state.listed
 
     def done(self) -> State:
         return State(
@@ -49,6 +50,7 @@ class Draft:
             agenda=frozen({c: a for c, a in self.agenda.items() if a}),
             boots=frozen(self.boots),
             blame=frozen(self.blame),
+            listed=self.listed,
         )
 
     # -- records

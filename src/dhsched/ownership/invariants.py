@@ -85,6 +85,8 @@ def nothing_forgotten(state: State) -> Iterator[str]:
         )
         if reason and live not in state.agenda.get(record.priority, {}) and why != "floor":
             yield f"I7: {live} {reason} and is on no agenda"
+    for live in sorted(state.listed ^ state.lives.keys()):
+        yield f"I7: {live} {'is not listed' if live in state.lives else 'is listed and does not exist'}"
     for number, entries in state.agenda.items():
         for live in entries:
             if live not in state.lives or state.lives[live].priority != number:

@@ -62,6 +62,7 @@ def look_ended(s: Draft, live: str) -> tuple[State, LookOutcome]:
     s.cell = replace(s.cell, epoch_base=max(s.cell.epoch_base, record.issued))
     s.look_never(live)
     del s.lives[live]
+    s.listed -= {live}
     return s.done(), Swept()
 
 

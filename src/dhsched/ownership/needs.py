@@ -14,17 +14,20 @@ def needs(s: Draft, live: str) -> Why | None:
     if record.state == "ended":
         return None
     worker = s.workers[record.selected]
-    if record.epoch <= s.cell.epoch_floor:
-        return "floor"
-    if worker.gone:
-        return "gone"
-    if worker.lost:
-        return "lost"
-    if s.slot(record.selected, live, record.epoch) == "vacant":
-        return "vacant"
-    if record.stalled == record.cursors:
-        return "stalled"
-    return None
+    return needs_anew(
+        below_floor=record.epoch <= s.cell.epoch_floor,
+        gone=worker.gone,
+        lost=worker.lost,
+        vacant=s.slot(record.selected, live, record.epoch) == "vacant",
+        stalled=record.stalled == record.cursors,
+    )
+
+
+def needs_anew(*, below_floor: bool, gone: bool, lost: bool, vacant: bool, stalled: bool) -> Why | None:
+    """Why a live that has not ended must be placed anew: the first of these that is so. Lua has it in lib/needs.lua."""
+    reasons: tuple[tuple[bool, Why], ...]
+    reasons = ((below_floor, "floor"), (gone, "gone"), (lost, "lost"), (vacant, "vacant"), (stalled, "stalled"))
+    return next((why for holds, why in reasons if holds), None)
 
 
 def watched(record: Live, limits: Limits) -> int | None:

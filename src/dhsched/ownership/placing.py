@@ -236,6 +236,7 @@ def next_number(s: Draft, issued: int) -> int:
 
 def commit_create(s: Draft, live: str, create: Create, winner: str, operation: str) -> None:
     epoch = next_number(s, 0)
+    s.listed |= {live}
     s.lives[live] = Live(
         digital_id=create.digital_id,
         room=create.room,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeVar
 
-from dhsched.types import Because, Generation, LiveState, Mode, SlotState
+from dhsched.types import Because, Generation, LiveState, Mode, SlotState, WorkerStatus
 
 Hold = int | Literal["next"] | None
 K = TypeVar("K")
@@ -161,7 +161,20 @@ class Worker:
     @property
     def placeable(self) -> bool:
         """Ready, not lost, not gone, and has reported at least once."""
-        return self.mode == "ready" and not self.lost and not self.gone and self.beat > 0
+        return self.status == "ready"
+
+    @property
+    def status(self) -> WorkerStatus:
+        return status_of(mode=self.mode, lost=self.lost, gone=self.gone, beat=self.beat)
+
+
+def status_of(*, mode: Mode, lost: bool, gone: bool, beat: int) -> WorkerStatus:
+    """What a Worker is: gone before lost before the mode that it was set to; new until it has reported."""
+    if gone:
+        return "gone"
+    if lost:
+        return "lost"
+    return "new" if mode == "ready" and not beat else mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +191,8 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """One cell. `slots[W][L@number]`; `agenda[class][L]` is when to look; `room[pool][W]` is `Worker.room`."""
+    """One cell. `slots[W][L@number]`; `agenda[class][L]` is when to look; `room[pool][W]` is `Worker.room`; `listed` is
+    every live, which lists show and a new term walks."""
 
     cell: Cell = Cell()
     lives: Mapping[str, Live] = field(default_factory=lambda: frozen({}))
@@ -190,6 +204,7 @@ class State:
     agenda: Mapping[int, Mapping[str, int]] = field(default_factory=lambda: frozen({}))
     boots: Mapping[str, str] = field(default_factory=lambda: frozen({}))
     blame: Mapping[str, tuple[int, int]] = field(default_factory=lambda: frozen({}))
+    listed: frozenset[str] = frozenset()
 
 
 EMPTY = State()

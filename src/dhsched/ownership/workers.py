@@ -34,7 +34,7 @@ from dhsched.ownership.outcomes import (
 )
 from dhsched.ownership.poison import take_back
 from dhsched.ownership.state import State, Worker
-from dhsched.types import Mode, split_tag
+from dhsched.types import OWNED, Mode, split_tag
 
 Verb = Literal["cordon", "uncordon", "drain", "undrain", "exit", "reap"]
 TRANSITIONS: dict[tuple[str, str], Mode] = {
@@ -45,8 +45,6 @@ TRANSITIONS: dict[tuple[str, str], Mode] = {
     ("undrain", "draining"): "ready",
 }
 """Every other pair leaves the mode as it is: a draining Worker is cordoned already."""
-OWNED = ("starting", "running", "vacant")
-"""The slot states of a current generation."""
 
 
 def register_worker(

@@ -70,7 +70,13 @@ def decode(raw: Mapping[str, Any]) -> State:
         agenda=frozen({int(c): frozen({k: int(v) for k, v in scores(a).items()}) for c, a in get("agenda").items()}),
         boots=frozen({boot: worker.decode() for boot, worker in hash_of(get("boots").get("", {})).items()}),
         blame=frozen({n: (int(f["since"]), int(f["boots"])) for n, v in get("blame").items() if (f := hash_of(v))}),
+        listed=frozenset(scores(get("lives").get("", []))),
     )
+
+
+def is_stalled(epoch: str, acked: str, stalled: str) -> bool:
+    """Whether these fields of a live's record say that it stands still: they name the cursors that it has now."""
+    return stalled == f"{epoch} {acked or 0}"
 
 
 def hash_of(value: Any) -> dict[str, bytes]:

@@ -16,6 +16,7 @@ from dhsched.store.address import Address, parse_address
 from dhsched.store.api import Store
 from dhsched.store.keys import SCHEMA, Keys
 from dhsched.store.link import Link, LinkSettings
+from dhsched.store.records import Records
 from dhsched.store.replies import outcome, text
 from dhsched.store.scripts import Argument, Script, default_scripts, limit_values, plain, scripts_around
 from dhsched.types import written
@@ -67,6 +68,7 @@ class RedisStore(Store):
         self.limits = limits
         self._scripts = scripts
         self._limit_values = limit_values(limits)
+        self.records = Records(link, cell)
         self._key = [self.keys.cell]
         self.new_mark: Callable[[], bytes] = partial(items.new_mark, Random())
 

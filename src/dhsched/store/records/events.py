@@ -12,8 +12,7 @@ from typing import Any
 
 import msgspec
 
-from dhsched.store.keys import Keys
-from dhsched.store.link import Link
+from dhsched.store.records.part import Part
 
 EVENTS_MAX = 10_000  # Kept; the server may keep up to a node of its own more.
 FIELD = "event"
@@ -45,22 +44,21 @@ class Logged(msgspec.Struct, frozen=True):
 _decoder = msgspec.json.Decoder(Event)
 
 
-def write_event(link: Link, keys: Keys, event: Event, *, deadline_s: float) -> asyncio.Future[Any]:
-    """Add one event and let the oldest go."""
-    return link.call(
-        *("XADD", keys.of("events"), "MAXLEN", "~", EVENTS_MAX, "*", FIELD, msgspec.json.encode(event)),
-        deadline_s=deadline_s,
-    )
+class EventRecords(Part):
+    """The log of a cell."""
 
+    def write(self, event: Event, *, deadline_s: float) -> asyncio.Future[Any]:
+        """Add one event and let the oldest go."""
+        entry = ("MAXLEN", "~", EVENTS_MAX, "*", FIELD, msgspec.json.encode(event))
+        return self._link.call("XADD", self._keys.of("events"), *entry, deadline_s=deadline_s)
 
-async def events_after(link: Link, keys: Keys, after: str, limit: int, *, until: str = "+") -> list[Logged]:
-    """Events after the cursor, the oldest first."""
-    return decode(await link.call("XRANGE", keys.of("events"), f"({after}", until, "COUNT", limit))
+    async def after(self, cursor: str, limit: int, *, until: str = "+") -> list[Logged]:
+        """Events after the cursor, the oldest first."""
+        return decode(await self._call("XRANGE", "events", "", f"({cursor}", until, "COUNT", limit))
 
-
-async def last_events(link: Link, keys: Keys, limit: int) -> list[Logged]:
-    """The latest events, the oldest of them first."""
-    return decode(await link.call("XREVRANGE", keys.of("events"), "+", "-", "COUNT", limit))[::-1]
+    async def last(self, limit: int) -> list[Logged]:
+        """The latest events, the oldest of them first."""
+        return decode(await self._call("XREVRANGE", "events", "", "+", "-", "COUNT", limit))[::-1]
 
 
 def decode(entries: Any) -> list[Logged]:

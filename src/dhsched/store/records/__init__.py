@@ -1,0 +1,73 @@
+"""What services read and write beside the steps, by name: nobody outside `store/` spells a command.
+
+    records = await Records.open(address, cell="main")      a link of its own, so that lists never hold up steps
+    await records.workers.beats()                           queries and writes stand in the part they are about
+    await records.lives.before_recovery(live, worker)
+
+Nothing here decides anything: ownership changes by steps only (`store/api.py`). A query that needs several commands may
+see a step fall between them; its docstring says what that can do.
+
+| part | what it knows |
+|---|---|
+| lives | records, lists and names of lives; their dead letters |
+| recovering | lives that need a new generation or wait for room |
+| workers | records, slot tables and beats of Workers; troubles of their names |
+| fleet | the snapshot that the fleet view is made from; lines, turns, the mark of the brake |
+| drains | requests to drain, and which of their events were written |
+| controllers | where the Infer-Controllers are |
+| events | the log of fleet events |
+| config | Pools and DigitalIDs |
+| server | the server itself: time, memory, whether it answers |
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from dhsched.store.address import Address
+from dhsched.store.keys import Keys
+from dhsched.store.link import Link, LinkSettings
+from dhsched.store.records.config import ConfigRecords
+from dhsched.store.records.controllers import ControllerRecords
+from dhsched.store.records.drains import DrainRecords
+from dhsched.store.records.events import EventRecords
+from dhsched.store.records.fleet import FleetRecords
+from dhsched.store.records.lives import LiveRecords
+from dhsched.store.records.recovering import RecoveringRecords
+from dhsched.store.records.server import ServerRecords
+from dhsched.store.records.workers import WorkerRecords
+from dhsched.store.scripts import scripts_around
+
+BIG_READS = LinkSettings(deadline_s=5.0, client_name="dhsched-reads")
+
+
+class Records:
+    """The records of one cell, over one link."""
+
+    def __init__(self, link: Link, cell: str) -> None:
+        self.link = link
+        self.keys = Keys(cell)
+        self.lives = LiveRecords(link, self.keys)
+        self.recovering = RecoveringRecords(link, self.keys)
+        self.workers = WorkerRecords(link, self.keys)
+        self.fleet = FleetRecords(link, self.keys)
+        self.drains = DrainRecords(link, self.keys)
+        self.controllers = ControllerRecords(link, self.keys)
+        self.events = EventRecords(link, self.keys)
+        self.config = ConfigRecords(link, self.keys)
+        self.server = ServerRecords(link)
+
+    @classmethod
+    async def open(cls, address: Address, *, cell: str = "main", settings: LinkSettings = BIG_READS) -> Self:
+        """Records over a link of their own."""
+        scripts = {name: script.source for name, script in scripts_around().items()}
+        return cls(await Link.open(address, scripts=scripts, settings=settings, slot_key=Keys(cell).cell), cell)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self.link.close()

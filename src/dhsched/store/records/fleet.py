@@ -1,0 +1,115 @@
+"""The fleet as a whole: the snapshot that a fleet view is made from, the lines of waiting lives, turns and marks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+from dhsched.ownership.state import status_of
+from dhsched.store.records.part import Part
+from dhsched.store.replies import text
+from dhsched.types import Mode, WorkerStatus
+
+PAGE_WORKERS = 1_000  # Of one snapshot script: about a millisecond of the store's time.
+PAGES_MAX = 1_000
+ROW = 11
+
+
+class WorkerState(NamedTuple):
+    """One Worker in a snapshot, as the store has it. `rev` is that of its last change."""
+
+    worker: str
+    rev: int
+    pool: str
+    load: int
+    capacity: int
+    starting: int
+    mode: Mode
+    lost: bool
+    gone: bool
+    beat: int
+    labels: str
+
+    @property
+    def status(self) -> WorkerStatus:
+        return status_of(mode=self.mode, lost=self.lost, gone=self.gone, beat=self.beat)
+
+    @property
+    def barred(self) -> str:
+        """Why it takes nothing new; empty when it is placeable."""
+        return "" if self.status == "ready" else self.status
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRows:
+    """The Workers that changed after the revision asked for, all as of `rev`; `placed` counts the cell's placements."""
+
+    term: int
+    rev: int
+    placed: int
+    config_rev: int
+    workers: tuple[WorkerState, ...]
+
+
+class FleetRecords(Part):
+    """The fleet of a cell."""
+
+    async def snapshot(self, since: int | None = None, *, page: int = PAGE_WORKERS) -> FleetRows:
+        """Workers that changed after `since`; all of them without it. Exact as of the rev that it carries."""
+        rows: dict[str, WorkerState] = {}
+        after = -1 if since is None else since
+        for _ in range(PAGES_MAX):
+            reply = await self._run("snapshot", after, page)
+            for at in range(5, len(reply), ROW):
+                row = worker_state(reply[at : at + ROW])
+                rows[row.worker] = row
+                after = row.rev
+            if not reply[4]:
+                break
+        term, rev, placed, config_rev = reply[:4]
+        return FleetRows(term, rev, placed, config_rev, tuple(rows.values()))
+
+    async def epoch_floor(self) -> int:
+        """The number up to which every generation is void."""
+        return int(await self._call("HGET", "cell", "", "epoch_floor") or 0)
+
+    async def waiting(self, pools: Iterable[str]) -> dict[str, int]:
+        """How many lives wait in the lines of these Pools; those with an empty line are left out."""
+        names = [*pools]
+        counts = await asyncio.gather(*(self._call("ZCARD", "waiting", pool) for pool in names))
+        return {pool: int(count) for pool, count in zip(names, counts, strict=True) if count}
+
+    async def take_turn(self, pool: str, replica: str, turn_ms: int) -> bool:
+        """Whether it is this replica's turn to even out the Pool. Nothing depends on there being one only."""
+        return await self._call("SET", "rebalanced", pool, replica, "NX", "PX", turn_ms) is not None
+
+    # The brake of each replica is its own; the mark is there so that one replica writes the event.
+
+    async def mark_brake(self, replica: str, for_ms: int) -> bool:
+        """Mark that the brake is on; whether it was not marked before."""
+        return await self._call("SET", "brake", "", replica, "NX", "PX", for_ms) is not None
+
+    async def keep_brake_marked(self, for_ms: int) -> None:
+        await self._call("PEXPIRE", "brake", "", for_ms)
+
+    async def unmark_brake(self) -> bool:
+        """Remove the mark; whether it was there."""
+        return bool(await self._call("DEL", "brake"))
+
+
+def worker_state(f: Sequence[Any]) -> WorkerState:
+    return WorkerState(
+        worker=text(f[0]),
+        rev=int(float(f[1])),  # A score: some servers write it as 1e+09.
+        pool=text(f[2]),
+        load=int(f[3] or 0),
+        capacity=int(f[4] or 0),
+        starting=int(f[5] or 0),
+        mode=cast(Mode, text(f[6])),
+        lost=f[7] == b"1",
+        gone=f[8] == b"1",
+        beat=int(f[9] or 0),
+        labels=text(f[10]),
+    )

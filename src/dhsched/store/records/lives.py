@@ -1,0 +1,286 @@
+"""Lives: their records, lists of their names, their dead letters. Nothing here walks the key space: lives are listed
+through `lives`, by name, and those of a Worker through its slot table."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from dhsched.ownership.draft import WAITING_CLASS
+from dhsched.ownership.state import Live
+from dhsched.store.raw import decode_live, hash_of, is_stalled
+from dhsched.store.records.part import Part
+from dhsched.store.replies import text
+from dhsched.types import OWNED, PRIORITIES, WITH_RUNTIME, slot_tag, split_tag
+
+
+class LiveRow(NamedTuple):
+    """What a list shows of a live."""
+
+    live: str
+    digital_id: str
+    state: str
+    worker: str
+    epoch: int
+    active: bool
+    priority: int
+    room: str
+    pending: int
+    cause: str
+    committed_at: int
+    moving_to: str
+    waiting: bool
+
+
+class Times(NamedTuple):
+    """When the current generation was committed, claimed and first acked, by the store's clock; 0 is not yet."""
+
+    epoch: int
+    committed_at: int
+    claimed_at: int
+    first_ack_at: int
+
+
+class LiveOnWorker(NamedTuple):
+    """A live whose current generation is on the Worker, and its move, if it has one."""
+
+    live: str
+    epoch: int
+    slot: str
+    digital_id: str
+    immovable: bool
+    priority: int
+    pending: int
+    target: str = ""
+    number: int = 0
+    expires_at_ms: int = 0
+    hold: str = ""
+    """Where input stops: an item's number, `next`, or empty while the target prepares."""
+
+
+class BeforeRecovery(NamedTuple):
+    """What a live's record says before it is placed anew: what the commit changes is known by the difference."""
+
+    waited_in: tuple[str, ...]
+    waits_since_ms: int
+    suspect: bool
+    poisoned: int
+    lost_at_ms: int
+
+
+class Ingredients(NamedTuple):
+    """What a runtime is built from, and the state of the slot that it is for."""
+
+    slot: str
+    digital_id: str
+    room: str
+    metadata: bytes
+    config: bytes
+    saved: bytes
+
+
+class Progress(NamedTuple):
+    """How far a live has come: what an application's events are made from."""
+
+    epoch: int
+    worker: str
+    cause: str
+    active: bool
+    state: str
+    released: int
+    acked: int
+    dropped_interrupt: int
+    dropped_end: int
+    dropped_poison: int
+    stalled: bool
+
+
+ROW_FIELDS = (
+    *("digital_id", "state", "selected", "epoch", "active", "priority", "room", "appended", "acked"),
+    *("cause", "committed_at", "move_target", "waits"),
+)
+MOVE_FIELDS = (
+    *("epoch", "selected", "digital_id", "immovable", "priority", "appended", "acked"),
+    *("move_target", "move_number", "move_expires", "move_hold"),
+)
+PROGRESS_FIELDS = (
+    *("epoch", "selected", "cause", "active", "state", "released", "acked"),
+    *("dropped_interrupt", "dropped_end", "dropped_poison", "stalled"),
+)
+
+
+class LiveRecords(Part):
+    """The lives of a cell, by their full name, `tenant/id`."""
+
+    async def get(self, live: str) -> Live | None:
+        """A live's whole record, without its pending input."""
+        record, data, history, dead = await asyncio.gather(
+            self._call("HGETALL", "live", live),
+            self._call("HGETALL", "data", live),
+            self._call("GET", "history", live),
+            self._call("LRANGE", "dead", live, 0, -1),
+        )
+        if not record:
+            return None
+        rest = {"data": {live: data}, "history": {live: history or b""}, "dead": {live: dead}}
+        return decode_live(live, hash_of(record), rest)
+
+    # -- lists
+
+    async def due(self, limit: int) -> list[str]:
+        """Lives to look at now, the most urgent class first."""
+        return [text(live) for live in await self._run("due", limit, PRIORITIES)]
+
+    async def names(self, tenant: str, after: str, limit: int) -> list[str]:
+        """Lives of a tenant by name, after the id `after`. Names do not move, so a walk meets each live once."""
+        start = f"({tenant}/{after}" if after else f"[{tenant}/"
+        return await self._names_between(start, f"({tenant}0", limit)  # 0 comes right after / in ASCII.
+
+    async def all_names(self, after: str, limit: int) -> list[str]:
+        """Lives of every tenant by full name, after the live `after`."""
+        return await self._names_between(f"({after}" if after else "-", "+", limit)
+
+    async def _names_between(self, start: str, stop: str, limit: int) -> list[str]:
+        found = await self._call("ZRANGEBYLEX", "lives", "", start, stop, "LIMIT", 0, limit)
+        return [text(live) for live in found]
+
+    async def names_on(self, worker: str, tenant: str, after: str, limit: int) -> list[str]:
+        """The same for the lives whose current generation is on a Worker."""
+        table = hash_of(await self._call("HGETALL", "slots", worker))
+        lives = {split_tag(tag)[0] for tag, state in table.items() if text(state) in OWNED}
+        first, prefix = f"{tenant}/{after}", f"{tenant}/"
+        return sorted(live for live in lives if live.startswith(prefix) and live > first)[:limit]
+
+    async def rows(self, lives: Sequence[str]) -> list[LiveRow]:
+        """What a list shows of these lives; those that are gone by now are left out."""
+        replies = await asyncio.gather(*(self._call("HMGET", "live", live, *ROW_FIELDS) for live in lives))
+        return [live_row(live, reply) for live, reply in zip(lives, replies, strict=True) if reply[3]]
+
+    async def times(self, lives: Sequence[str]) -> list[Times | None]:
+        """How far the current generation of each live has come; None for one that is gone."""
+        replies = await asyncio.gather(*(self._call("HMGET", "live", live, *Times._fields) for live in lives))
+        return [Times(*(int(value or 0) for value in reply)) if reply[0] else None for reply in replies]
+
+    # -- moves
+
+    async def on_worker(self, worker: str) -> list[LiveOnWorker]:
+        """The lives that run or start on a Worker, by name. Read one after the other: a step may fall in between."""
+        slots = hash_of(await self._call("HGETALL", "slots", worker))
+        run = {split_tag(tag): text(state) for tag, state in slots.items() if text(state) in WITH_RUNTIME}
+        found = await asyncio.gather(*(self._call("HMGET", "live", live, *MOVE_FIELDS) for live, _ in run))
+        rows = [
+            live_on_worker(live, slot, fields)
+            for ((live, epoch), slot), fields in zip(run.items(), found, strict=True)
+            if fields[0] is not None and int(fields[0]) == epoch and text(fields[1]) == worker
+        ]
+        return sorted(rows)
+
+    async def with_move(self, live: str) -> tuple[str, LiveOnWorker] | None:
+        """A live's Worker, and how it stands there; None where there is no such live."""
+        fields = await self._call("HMGET", "live", live, *MOVE_FIELDS)
+        return None if fields[0] is None else (text(fields[1]), live_on_worker(live, "", fields))
+
+    # -- recovery
+
+    async def before_recovery(self, live: str, worker: str) -> BeforeRecovery:
+        """What there is to tell of a live that its Worker cannot keep."""
+        record, lost_at = await asyncio.gather(
+            self._call("HMGET", "live", live, "waits", "suspect", "dropped_poison"),
+            self._call("HGET", "worker", worker, "lost_at"),
+        )
+        waits = tuple(text(record[0] or b"").split())
+        since_ms = 0
+        if waits:
+            since_ms = waiting_since_ms(float(await self._call("ZSCORE", "waiting", waits[0], live) or 0))
+        return BeforeRecovery(waits, since_ms, bool(record[1]), int(record[2] or 0), int(lost_at or 0))
+
+    async def poison(self, live: str) -> tuple[int, bytes | None]:
+        """How many items were dropped as poison, and the latest dead letter."""
+        count, last = await asyncio.gather(
+            self._call("HGET", "live", live, "dropped_poison"), self._call("LINDEX", "dead", live, -1)
+        )
+        return int(count or 0), last
+
+    async def drop_dead_letter(self, live: str, letter: bytes) -> bool:
+        """Forget a dead letter and its equals, so that forgetting it twice is the same; whether it was there."""
+        return bool(await self._call("LREM", "dead", live, 0, letter))
+
+    # -- for runtimes and applications
+
+    async def ingredients(self, live: str, worker: str, number: int) -> Ingredients | None:
+        """What the Worker builds a runtime for its slot from; None where there is no such live or no such slot."""
+        slot, record, data = await asyncio.gather(
+            self._call("HGET", "slots", worker, slot_tag(live, number)),
+            self._call("HMGET", "live", live, "digital_id", "room"),
+            self._call("HMGET", "data", live, "metadata", "config", "saved"),
+        )
+        if slot is None or record[0] is None:
+            return None
+        return Ingredients(text(slot), text(record[0]), text(record[1] or b""), *(value or b"" for value in data))
+
+    async def progress(self, live: str) -> Progress | None:
+        """How far a live has come; None where there is no such live."""
+        f = await self._call("HMGET", "live", live, *PROGRESS_FIELDS)
+        if f[0] is None:
+            return None
+        epoch, worker, cause, active, state, released, acked, interrupt, end, poison, stalled = (
+            text(value or b"") for value in f
+        )
+        return Progress(
+            epoch=int(epoch),
+            worker=worker,
+            cause=cause,
+            active=bool(active),
+            state=state,
+            released=int(released or 0),
+            acked=int(acked or 0),
+            dropped_interrupt=int(interrupt or 0),
+            dropped_end=int(end or 0),
+            dropped_poison=int(poison or 0),
+            stalled=is_stalled(epoch, acked, stalled),
+        )
+
+
+def waiting_since_ms(score: float) -> int:
+    """When a live joined a line, by the store's clock: the score is its class and that."""
+    return int(score) % WAITING_CLASS
+
+
+def live_row(live: str, f: Sequence[bytes | None]) -> LiveRow:
+    words = [text(each or b"") for each in f]
+    digital_id, state, worker, epoch, active, priority, room, appended, acked, cause, at, target, waits = words
+    return LiveRow(
+        live=live,
+        digital_id=digital_id,
+        state=state,
+        worker=worker,
+        epoch=int(epoch),
+        active=bool(active),
+        priority=int(priority or 0),
+        room=room,
+        pending=int(appended or 0) - int(acked or 0),
+        cause=cause,
+        committed_at=int(at or 0),
+        moving_to=target,
+        waiting=bool(waits),
+    )
+
+
+def live_on_worker(live: str, slot: str, fields: Sequence[Any]) -> LiveOnWorker:
+    epoch, _, digital_id, immovable, priority, appended, acked, target, number, expires, hold = (
+        text(value or b"") for value in fields
+    )
+    return LiveOnWorker(
+        live=live,
+        epoch=int(epoch),
+        slot=slot,
+        digital_id=digital_id,
+        immovable=immovable == "1",
+        priority=int(priority or 0),
+        pending=int(appended or 0) - int(acked or 0),
+        target=target,
+        number=int(number or 0),
+        expires_at_ms=int(expires or 0),
+        hold=hold if target else "",
+    )

@@ -1,0 +1,25 @@
+"""What every part of the records is made of."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from dhsched.store.keys import Keys
+from dhsched.store.link import Arg, Link
+
+
+class Part:
+    """Some records of a cell, over a link that all parts share."""
+
+    def __init__(self, link: Link, keys: Keys) -> None:
+        self._link = link
+        self._keys = keys
+
+    def _call(self, command: str, key: str, name: str | int = "", *arguments: Arg) -> asyncio.Future[Any]:
+        """One command on the key `key:name` of the cell."""
+        return self._link.call(command, self._keys.of(key, name), *arguments)
+
+    def _run(self, script: str, *arguments: Arg, deadline_s: float | None = None) -> asyncio.Future[Any]:
+        """One of the scripts around the protocol."""
+        return self._link.run(script, [self._keys.cell], arguments, deadline_s=deadline_s)

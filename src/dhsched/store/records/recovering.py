@@ -1,0 +1,112 @@
+"""Lives that need a new generation or wait for room, as the store has them: for people, nothing is decided by it.
+
+The fields are read one after the other; a live that is placed meanwhile may show once more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dhsched.ownership.needs import needs_anew
+from dhsched.store.raw import is_stalled
+from dhsched.store.records.fleet import WorkerState
+from dhsched.store.records.lives import waiting_since_ms
+from dhsched.store.records.part import Part
+from dhsched.store.replies import text
+from dhsched.types import slot_tag
+
+FIELDS = ("epoch", "selected", "state", "priority", "digital_id", "waits", "tries", "stalled", "acked", "note")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A place in the line of one Pool: 1 is next."""
+
+    pool: str
+    place: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recovering:
+    """One such live. `since_ms` is 0 where nobody wrote down when it began."""
+
+    live: str
+    digital_id: str
+    priority: int
+    worker: str
+    epoch: int
+    why: str
+    since_ms: int
+    tries: int
+    next_look_ms: int
+    waiting_since_ms: int
+    lines: tuple[Line, ...]
+
+
+class RecoveringRecords(Part):
+    """The lives of a cell that need something."""
+
+    async def among(self, lives: Sequence[str], *, workers: Mapping[str, WorkerState], floor: int) -> list[Recovering]:
+        """Those of these lives that need or wait, in the order given. `workers` are all that the store knows."""
+        replies = await asyncio.gather(*(self._call("HMGET", "live", live, *FIELDS) for live in lives))
+        found = []
+        for live, reply in zip(lives, replies, strict=True):
+            f = dict(zip(FIELDS, (text(each or b"") for each in reply), strict=True))
+            if f["epoch"] and f["state"] != "ended" and _suspicious(f, workers, floor):
+                found.append((live, f))
+        made = await asyncio.gather(*(self._one(live, f, workers, floor) for live, f in found))
+        return [each for each in made if each is not None]
+
+    async def _one(
+        self, live: str, f: Mapping[str, str], workers: Mapping[str, WorkerState], floor: int
+    ) -> Recovering | None:
+        epoch, pools, worker = int(f["epoch"]), f["waits"].split(), workers.get(f["selected"])
+        slot, next_look, lost_at, *scores = await asyncio.gather(
+            self._call("HGET", "slots", f["selected"], slot_tag(live, epoch)),
+            self._call("ZSCORE", "agenda", f["priority"] or 0, live),
+            self._call("HGET", "worker", f["selected"], "lost_at"),
+            *(self._call("ZSCORE", "waiting", pool, live) for pool in pools),
+        )
+        ranks = await asyncio.gather(
+            *(self._call("ZRANK", "waiting", pool, live) for pool in pools),
+            *(self._call("ZCARD", "waiting", pool) for pool in pools),
+        )
+        why = needs_anew(
+            below_floor=epoch <= floor,
+            gone=worker is None or worker.gone,
+            lost=worker is not None and worker.lost,
+            vacant=slot == b"vacant",
+            stalled=is_stalled(f["epoch"], f["acked"], f["stalled"]),
+        )
+        waiting = [waiting_since_ms(float(score)) for score in scores if score is not None]
+        if not why and not waiting:
+            return None
+        noted = f["note"].split()
+        since_ms = {"lost": int(lost_at or 0), "stalled": int(noted[2]) if len(noted) == 3 else 0}
+        return Recovering(
+            live=live,
+            digital_id=f["digital_id"],
+            priority=int(f["priority"] or 0),
+            worker=f["selected"],
+            epoch=epoch,
+            why=why or "well again",
+            since_ms=since_ms.get(why or "", 0),
+            tries=int(f["tries"] or 0),
+            next_look_ms=int(float(next_look or 0)),
+            waiting_since_ms=min(waiting, default=0),
+            lines=tuple(
+                Line(pool, int(rank) + 1, int(of))
+                for pool, rank, of in zip(pools, ranks[: len(pools)], ranks[len(pools) :], strict=True)
+                if rank is not None
+            ),
+        )
+
+
+def _suspicious(f: Mapping[str, str], workers: Mapping[str, WorkerState], floor: int) -> bool:
+    """Worth a closer look. A slot that has just become vacant shows once somebody has looked at the live."""
+    worker = workers.get(f["selected"])
+    out = worker is None or worker.gone or worker.lost
+    return bool(out or f["waits"] or f["tries"] or f["stalled"] or int(f["epoch"]) <= floor)

@@ -1,0 +1,110 @@
+"""Workers: their records and slot tables, their signs of life, and the troubles of their names."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NamedTuple
+
+from dhsched.ownership.state import Worker
+from dhsched.store.raw import decode_worker, hash_of
+from dhsched.store.records.part import Part
+from dhsched.store.replies import text
+
+TROUBLES_MAX = 256  # Of one Worker name, kept at once; the oldest goes.
+
+
+class Beat(NamedTuple):
+    """A Worker's sign of life, as the store has it."""
+
+    beat: int
+    lost: bool
+    mode: str
+
+
+class WorkerRecords(Part):
+    """The Workers of a cell, by WorkerID."""
+
+    async def names(self) -> list[str]:
+        """Every Worker that has a record, the one that changed last at the end."""
+        return [text(worker) for worker in await self._call("ZRANGE", "workers", "", 0, -1)]
+
+    async def get(self, worker: str) -> tuple[Worker, dict[str, str]] | None:
+        """A Worker's record and its slot table."""
+        record, slots = await asyncio.gather(self._call("HGETALL", "worker", worker), self.slots(worker))
+        return None if not record else (decode_worker(hash_of(record)), slots)
+
+    async def slots(self, worker: str) -> dict[str, str]:
+        """The state of each slot, by its tag."""
+        return {tag: text(state) for tag, state in hash_of(await self._call("HGETALL", "slots", worker)).items()}
+
+    async def departing(self, worker: str) -> list[str]:
+        """Tags of slots whose runtime the Worker was told to stop."""
+        return [tag for tag, state in (await self.slots(worker)).items() if state == "departing"]
+
+    async def is_empty(self, worker: str) -> bool:
+        """Whether no slot of any kind is left on the Worker."""
+        return not await self._call("HLEN", "slots", worker)
+
+    async def exists(self, worker: str) -> bool:
+        """Whether there is such a Worker and it is not gone."""
+        name, gone = await self._call("HMGET", "worker", worker, "name", "gone")
+        return name is not None and gone != b"1"
+
+    def lost(self, worker: str) -> asyncio.Future[Any]:
+        """Whether the Worker is lost, as `is_yes` reads it: a future, so that what is called next is answered next."""
+        return self._call("HGET", "worker", worker, "lost")
+
+    async def mode(self, worker: str) -> str:
+        """The mode that the Worker was set to; empty where there is none."""
+        return text(await self._call("HGET", "worker", worker, "mode") or b"")
+
+    async def beats(self) -> dict[str, Beat]:
+        """The beat of every Worker that is not gone."""
+        workers = await self.names()
+        fields = ("beat", "lost", "gone", "mode")
+        replies = await asyncio.gather(*(self._call("HMGET", "worker", worker, *fields) for worker in workers))
+        return {
+            worker: Beat(int(beat), lost == b"1", text(mode))
+            for worker, (beat, lost, gone, mode) in zip(workers, replies, strict=True)
+            if beat is not None and gone != b"1"
+        }
+
+    async def planned_load(self, worker: str) -> tuple[int, int]:
+        """What a Worker will hold once the moves under way are done, and the lives that run on it and have none.
+
+        A live with a move counts where it goes: its reserved slot is there, and its source counts it among its
+        cutovers.
+        """
+        states, cutovers = await asyncio.gather(
+            self._call("HVALS", "slots", worker), self._call("HGET", "worker", worker, "cutovers")
+        )
+        held = sum(1 for state in states if state != b"departing")
+        running = sum(1 for state in states if state == b"running")
+        leaving = int(cutovers or 0)
+        return held - leaving, max(0, running - leaving)
+
+    async def drift(self, worker: str) -> tuple[int, int] | None:
+        """A Worker's load and the slots it has, where the two differ in three readings on end.
+
+        The two are read one after the other, so a step may fall between them; not three times.
+        """
+        for _ in range(3):
+            load, slots = await asyncio.gather(
+                self._call("HGET", "worker", worker, "load"), self._call("HLEN", "slots", worker)
+            )
+            if load is None or int(load) == slots:
+                return None
+        return int(load), slots
+
+    async def trouble(self, name: str, member: str, window_ms: int) -> tuple[bool, list[str]]:
+        """Note a trouble of a Worker's name, or none; whether it is new, and all within the window."""
+        reply = await self._run("trouble", name, member, window_ms, TROUBLES_MAX)
+        return bool(reply[0]), [text(each) for each in reply[1:]]
+
+    async def forget_troubles(self, name: str) -> None:
+        await self._call("DEL", "trouble", name)
+
+
+def is_yes(reply: bytes | None) -> bool:
+    """What a field says that is either set to 1 or not."""
+    return reply == b"1"
