@@ -118,9 +118,19 @@ def granted(live: str, items: list[Consumed], account: Account) -> Iterator[str]
         for one, following in pairwise(ones):
             if following.seq != one.seq + 1 and not (following.kind == "interrupt" and following.seq > one.seq):
                 yield f"I6: {live}@{epoch} consumed {following.seq} after {one.seq}"
-        earlier = {one.seq for before, theirs in by_epoch.items() if before < epoch for one in theirs}
-        if generation.planned and (again := earlier & {one.seq for one in ones}):
+        left = {one.seq for before in left_by_plan(epoch, account) for one in by_epoch[before]}
+        if again := left & {one.seq for one in ones}:
             yield f"I6: {live}@{epoch}: a planned move repeated {sorted(again)[:5]}"
+
+
+def left_by_plan(epoch: int, account: Account) -> Iterator[int]:
+    """The generations that were left by planned moves alone, up to this one. What one before them took along when it
+    died is delivered again, by whichever of these comes to it."""
+    for before in sorted((each for each in account.generations if each < epoch), reverse=True):
+        if not account.generations[epoch].planned:
+            return
+        yield before
+        epoch = before
 
 
 def superseded(live: str, items: list[Consumed]) -> Iterator[str]:

@@ -14,8 +14,8 @@ from typing import Any
 
 from dhsched.ownership import invariants
 from dhsched.ownership import outcomes as o
-from dhsched.ownership.model import STEPS
 from dhsched.ownership.state import EMPTY, Live, State
+from dhsched.ownership.steps import STEPS
 from tests.chaos.limits import CHAOS_LIMITS
 from tests.chaos.trace import Taken, read
 from tests.integration.hammer import as_text, said

@@ -70,6 +70,11 @@ def books(**changes: object) -> tuple[Records, dict[str, Told], dict[str, Accoun
 
 TWO = {1: Generation("A", "create", 0, planned=False), 2: Generation("B", "recover", 1, planned=False)}
 PLANNED = {1: Generation("A", "create", 0, planned=False), 2: Generation("B", "drain", 1, planned=True)}
+CRASHED_THEN_PLANNED = {
+    1: Generation("A", "create", 0, planned=False),
+    2: Generation("B", "recover", 0, planned=False),
+    3: Generation("C", "drain", 1, planned=True),
+}
 LATE = [(0.0, "B", 2, 2, "text", "two"), *((float(n), "A", 1, n, "text", str(n)) for n in range(3, 13))]
 
 
@@ -97,6 +102,17 @@ LATE = [(0.0, "B", 2, 2, "text", "two"), *((float(n), "A", 1, n, "text", str(n))
 def test_the_ledger_sees_broken_books(changes: dict[str, object], complaint: str) -> None:
     assert check(*books(), 8) == []
     assert complaint in "\n".join(check(*books(**changes), 8))
+
+
+def test_what_a_dead_generation_took_along_may_come_again_after_a_planned_move() -> None:
+    """Both items were A's when it died; B got the first, and was left by a plan before it got the second."""
+    rows = [(1.0, "A", 1, 1, "text", "one"), (1.1, "A", 1, 2, "text", "two"), (2.0, "B", 2, 1, "text", "one")]
+    acked_by = {1: ("B", 2), 2: ("C", 3)}
+    given = {"consumed": [*rows, (3.0, "C", 3, 2, "text", "two")], "acked_by": acked_by}
+    assert check(*books(**given, generations=CRASHED_THEN_PLANNED), 8) == []
+    twice = [*rows, (2.1, "B", 2, 2, "text", "two"), (3.0, "C", 3, 2, "text", "two")]
+    broken = check(*books(consumed=twice, acked_by=acked_by, generations=CRASHED_THEN_PLANNED), 8)
+    assert "a planned move repeated [2]" in "\n".join(broken), "what B had in hand must not"
 
 
 # -- clocks

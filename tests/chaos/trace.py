@@ -16,8 +16,8 @@ import msgspec
 
 from dhsched.ownership import items
 from dhsched.ownership.limits import Limits
-from dhsched.ownership.model import STEPS
-from dhsched.ownership.placing import Create
+from dhsched.ownership.steps import STEPS
+from dhsched.ownership.steps.place import Create
 from dhsched.store import scripts
 from dhsched.store.replies import outcome
 from dhsched.types import candidate_of

@@ -24,7 +24,7 @@ from typing import Any, get_args, get_type_hints
 
 from dhsched.errors import BadSetting
 from dhsched.ownership.limits import Limits
-from dhsched.ownership.model import STEPS
+from dhsched.ownership.steps import STEPS
 
 GRAMMAR = {
     "limits": "NAME=NUMBER...",
