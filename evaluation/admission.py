@@ -18,8 +18,8 @@ from typing import Any
 import matplotlib.pyplot as plt
 
 from dhsched.ownership import outcomes as o
-from dhsched.ownership.placing import Create
 from dhsched.ownership.state import State
+from dhsched.ownership.steps.place import Create
 from dhsched.store.embedded import Embedded
 from dhsched.store.redis import RedisStore
 from dhsched.store.scripts import Script, load, sources

@@ -25,9 +25,9 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 
-from dhsched.ownership import model
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.state import State
+from dhsched.ownership.steps import STEPS
 from dhsched.types import Because
 from evaluation import guards
 from evaluation.experiment import Experiment, Finding, Part, Row, Size, Tables
@@ -67,7 +67,7 @@ def beginning() -> tuple[State, tuple[str, ...]]:
     state, pulling = guards.pull(state, 0, workers[0], 1)
     assert isinstance(pulling, o.Pulling)
     for n in range(1, ITEMS + 1):
-        state, _ = model.STEPS["append_input"](
+        state, _ = STEPS["append_input"](
             state, 0, guards.LIMITS, live=LIVE, kind="text", payload=b"x", producer="p", n=n
         )
     return state, tuple(workers)

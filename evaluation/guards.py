@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dhsched.ownership import model
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.limits import Limits
-from dhsched.ownership.placing import Create
 from dhsched.ownership.state import EMPTY, State
+from dhsched.ownership.steps import STEPS
+from dhsched.ownership.steps.place import Create
 from dhsched.types import Because
 
 LIVE = "default/live"
@@ -50,16 +50,14 @@ def fleet(names: Sequence[str], *, capacity: int = ROOMY) -> tuple[State, list[s
     """A cell with these Workers, all placeable; their ids."""
     state, ids = EMPTY, []
     for name in names:
-        state, made = model.STEPS["register_worker"](
-            state, 0, LIMITS, name=name, boot=name, pool="gpu", capacity=capacity
-        )
-        state, _ = model.STEPS["report"](state, 0, LIMITS, worker=made.worker, boot=name)
+        state, made = STEPS["register_worker"](state, 0, LIMITS, name=name, boot=name, pool="gpu", capacity=capacity)
+        state, _ = STEPS["report"](state, 0, LIMITS, worker=made.worker, boot=name)
         ids.append(made.worker)
     return state, ids
 
 
 def create(state: State, worker: str, live: str = LIVE) -> tuple[State, Any]:
-    return model.STEPS["place"](
+    return STEPS["place"](
         state,
         0,
         LIMITS,
@@ -76,13 +74,13 @@ def place(
 ) -> tuple[State, Any]:
     """Commit a generation on `target`. Unchecked, whatever epoch is current counts as the one that was seen."""
     seen = expected if checked else state.lives[LIVE].epoch
-    return model.STEPS["place"](
+    return STEPS["place"](
         state, now, LIMITS, live=LIVE, operation=operation, because=because, expected=seen, candidates=[target]
     )
 
 
 def pull(state: State, now: int, worker: str, epoch: int) -> tuple[State, Any]:
-    return model.STEPS["pull"](state, now, LIMITS, live=LIVE, worker=worker, epoch=epoch, after=0, controller="infer")
+    return STEPS["pull"](state, now, LIMITS, live=LIVE, worker=worker, epoch=epoch, after=0, controller="infer")
 
 
 def release(
@@ -92,7 +90,7 @@ def release(
     record = state.lives[LIVE]
     shown = replace(record, **{field: asker[field] for field in unchecked}) if unchecked else record
     before = replace(state, lives={**state.lives, LIVE: shown}) if unchecked else state
-    made, outcome = model.STEPS["release_input"](
+    made, outcome = STEPS["release_input"](
         before,
         now,
         LIMITS,

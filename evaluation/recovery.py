@@ -17,9 +17,9 @@ from random import Random
 
 import matplotlib.pyplot as plt
 
-from dhsched.ownership import model
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.state import State
+from dhsched.ownership.steps import STEPS
 from dhsched.types import Because
 from evaluation import guards
 from evaluation.experiment import Experiment, Finding, Part, Row, Size, Tables
@@ -44,7 +44,7 @@ def lost() -> tuple[State, tuple[str, ...]]:
     state, workers = guards.fleet(("a", "b", "c"))
     state, _ = guards.create(state, workers[0])
     state, _ = guards.pull(state, 0, workers[0], 1)
-    state, gone = model.STEPS["expire_worker"](state, 0, guards.LIMITS, worker=workers[0], beat=1)
+    state, gone = STEPS["expire_worker"](state, 0, guards.LIMITS, worker=workers[0], beat=1)
     assert isinstance(gone, o.Expired)
     return state, tuple(workers)
 
@@ -83,7 +83,7 @@ def complete(availability: float, seed: int, trials: int) -> list[Row]:
         assisted += there
         state, (a, b, _) = lost()
         if there:
-            state, _ = model.STEPS["report"](state, 0, guards.LIMITS, worker=a, boot="a")
+            state, _ = STEPS["report"](state, 0, guards.LIMITS, worker=a, boot="a")
         because: Because = "reassign" if there else "recover"
         state, _ = guards.place(state, 0, b, expected=1, operation="move", because=because, checked=True)
         state, outcome = guards.pull(state, 0, b, state.lives[LIVE].epoch)

@@ -24,7 +24,7 @@ import matplotlib.pyplot as plt
 
 from dhsched.errors import StoreUnavailable
 from dhsched.ownership import outcomes as o
-from dhsched.ownership.placing import Create
+from dhsched.ownership.steps.place import Create
 from dhsched.store.address import Address
 from dhsched.store.connect import LinkSettings
 from dhsched.store.embedded import Embedded

@@ -24,9 +24,10 @@ from typing import Any
 
 from dhsched.ownership import invariants
 from dhsched.ownership.limits import Limits
-from dhsched.ownership.model import STEPS, Create
 from dhsched.ownership.outcomes import Ended, Items, Pulling, Stale
 from dhsched.ownership.state import EMPTY, Live, State
+from dhsched.ownership.steps import STEPS
+from dhsched.ownership.steps.place import Create
 from dhsched.types import slot_tag
 from spec.canonical import NOW, aged, canonical
 from spec.configuration import Configuration

@@ -17,9 +17,10 @@ from typing import Any
 
 from dhsched.ownership import items
 from dhsched.ownership.limits import Limits
-from dhsched.ownership.model import STEPS, Create
 from dhsched.ownership.outcomes import Acked, Items, Pulling
 from dhsched.ownership.state import EMPTY, State, frozen
+from dhsched.ownership.steps import STEPS
+from dhsched.ownership.steps.place import Create
 from spec.canonical import NOW, canonical
 from spec.configuration import Configuration
 from spec.explore import Move

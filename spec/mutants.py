@@ -8,20 +8,19 @@ named invariant: a mutant that is caught by something else, or not at all, fails
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
 from dhsched.ownership import agent as agency
-from dhsched.ownership import input as inputs
-from dhsched.ownership import looking, placing
 from dhsched.ownership.draft import Draft
 from dhsched.ownership.items import mark_of
-from dhsched.ownership.model import STEPS
 from dhsched.ownership.outcomes import Ahead, Ended, Pulling, Stale
 from dhsched.ownership.state import Live, State, frozen
+from dhsched.ownership.steps import STEPS
 from dhsched.types import slot_tag
+from spec.patching import users_of
 
 Patch = Callable[[], AbstractContextManager[None]]
 
@@ -61,6 +60,15 @@ def function(owner: Any, name: str, mutated: Callable[..., Any]) -> Iterator[Non
         return mutated(real, *arguments, **named)
 
     with patch.object(owner, name, broken):
+        yield
+
+
+@contextmanager
+def model_function(name: str, mutated: Callable[..., Any]) -> Iterator[None]:
+    """Replace one function of the model, wherever it is used."""
+    with ExitStack() as stack:
+        for module in users_of(name):
+            stack.enter_context(function(module, name, mutated))
         yield
 
 
@@ -237,14 +245,14 @@ MUTANTS = (
         "a release is checked against the selected Worker alone",
         tlc=("Fence", "I2"),
         explorer=("Fence", "I2"),
-        patch=lambda: function(inputs, "guard", guard_without_epoch),
+        patch=lambda: model_function("guard", guard_without_epoch),
     ),
     Mutant(
         "no-source-epoch-guard",
         "place does not compare the epoch that its caller saw",
         tlc=("Fence", "I3"),
         explorer=("Fence", "I3"),
-        patch=lambda: function(placing, "check", place_from_anywhere),
+        patch=lambda: model_function("check", place_from_anywhere),
     ),
     Mutant(
         "read-check-write-admission",
@@ -256,7 +264,7 @@ MUTANTS = (
         "a commit leaves the old claim standing",
         tlc=("Fence", "I5"),
         explorer=("Fence", "I5"),
-        patch=lambda: function(placing, "commit", commit_keeping_active),
+        patch=lambda: model_function("commit", commit_keeping_active),
     ),
     Mutant(
         "untagged-cleanup",
@@ -291,14 +299,14 @@ MUTANTS = (
         "an interrupt drops only what was not released yet",
         tlc=("Input", "I6"),
         explorer=("Input", "I6"),
-        patch=lambda: function(inputs, "interrupt", interrupt_sparing_released),
+        patch=lambda: model_function("interrupt", interrupt_sparing_released),
     ),
     Mutant(
         "epoch-restart-after-sweep",
         "an id that was swept starts at epoch 1 again",
         tlc=("Fence", "I0"),
         explorer=("Fence", "I0"),
-        patch=lambda: function(looking, "look_ended", sweep_forgetting),
+        patch=lambda: model_function("look_ended", sweep_forgetting),
     ),
     Mutant(
         "release-from-released",
@@ -326,7 +334,7 @@ MUTANTS = (
         "place(recover) does not ask again whether it is needed",
         tlc=("Losses", "Need"),
         explorer=("Losses", "Need"),
-        patch=lambda: function(placing, "needs", always_needed),
+        patch=lambda: model_function("needs", always_needed),
     ),
     Mutant(
         "hold-survives-move",
@@ -340,7 +348,7 @@ MUTANTS = (
         "a planned move waits for the boundary to be released, not for it to be acked",
         tlc=("InputMoves", "Repeat"),
         explorer=("InputMoves", "Repeat"),
-        patch=lambda: function(placing, "check", place_before_the_ack),
+        patch=lambda: model_function("check", place_before_the_ack),
     ),
     Mutant(
         "producer-repeat-accepted",
@@ -354,14 +362,14 @@ MUTANTS = (
         "generations from before a new term still pass",
         tlc=("Terms", "Floor"),
         explorer=("Terms", "Floor"),
-        patch=lambda: function(inputs, "guard", guard_without_floor),
+        patch=lambda: model_function("guard", guard_without_floor),
     ),
     Mutant(
         "reserved-below-floor",
         "a number reserved before a new term is committed after it",
         tlc=("Terms", "I0"),
         explorer=("Terms", "I0"),
-        patch=lambda: function(placing, "commit", commit_below_floor),
+        patch=lambda: model_function("commit", commit_below_floor),
     ),
     Mutant(
         "move-keeps-its-slot",

@@ -14,10 +14,11 @@ from typing import Any
 from dhsched.ownership import invariants
 from dhsched.ownership.draft import Draft
 from dhsched.ownership.limits import Limits
-from dhsched.ownership.model import STEPS, Create
 from dhsched.ownership.needs import needs
 from dhsched.ownership.outcomes import Committed, Ended, Stale, Wake
 from dhsched.ownership.state import EMPTY, Live, State, Worker
+from dhsched.ownership.steps import STEPS
+from dhsched.ownership.steps.place import Create
 from dhsched.types import slot_tag
 from spec.canonical import NOW, aged, canonical
 from spec.configuration import Configuration

@@ -7,9 +7,9 @@ from random import Random
 from typing import Any
 
 from dhsched.ownership import invariants
-from dhsched.ownership.model import STEPS
 from dhsched.ownership.outcomes import Items
 from dhsched.ownership.state import EMPTY, Cell, State
+from dhsched.ownership.steps import STEPS
 from dhsched.store.memory import MemoryStore
 from tests.conformance.operations import LIMITS, Operation, draw
 from tests.conformance.real import StoreSubject

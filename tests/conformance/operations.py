@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from dhsched.ownership.items import mark_of
 from dhsched.ownership.limits import Limits
-from dhsched.ownership.placing import Create
 from dhsched.ownership.state import Live, State
+from dhsched.ownership.steps.place import Create
 from dhsched.types import Equals, split_tag
 
 LIMITS = Limits(

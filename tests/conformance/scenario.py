@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from dhsched.ownership import invariants, items, outcomes
-from dhsched.ownership.model import Create
 from dhsched.ownership.outcomes import Outcome
 from dhsched.ownership.state import Live, State, Worker
+from dhsched.ownership.steps.place import Create
 from dhsched.types import MARK_BYTES, Equals, Generation, candidate_of, slot_tag
 from tests.conformance.subjects import Subject
 from tests.scenarios.language import SET_VERBS, Line, Scenario, ScenarioError, outcome_word

@@ -11,9 +11,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
 from dhsched.ownership.limits import Limits
-from dhsched.ownership.model import STEPS
 from dhsched.ownership.outcomes import Outcome
 from dhsched.ownership.state import EMPTY, State
+from dhsched.ownership.steps import STEPS
 from dhsched.store.memory import MemoryStore
 
 

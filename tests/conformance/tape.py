@@ -15,9 +15,9 @@ from random import Random
 from typing import Any
 
 from dhsched.ownership.limits import Limits
-from dhsched.ownership.model import STEPS
 from dhsched.ownership.outcomes import Outcome
 from dhsched.ownership.state import EMPTY, State
+from dhsched.ownership.steps import STEPS
 from dhsched.store.link import Link
 from dhsched.store.redis import RedisStore
 from dhsched.store.scripts import Script

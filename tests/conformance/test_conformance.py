@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dhsched.ownership.model import STEPS
+from dhsched.ownership.steps import STEPS
 from dhsched.store.api import STEP_ARGUMENTS
 from tests.conformance.lockstep import run
 from tests.conformance.operations import LIMITS

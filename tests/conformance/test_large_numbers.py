@@ -17,8 +17,8 @@ import pytest
 from dhsched.errors import BadId, BadValue
 from dhsched.ownership.items import UNMARKED
 from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
-from dhsched.ownership.placing import Create
 from dhsched.ownership.state import Cell, State
+from dhsched.ownership.steps.place import Create
 from dhsched.store.memory import MemoryStore
 from dhsched.types import NUMBER_MAX
 from tests.conformance.lockstep import run

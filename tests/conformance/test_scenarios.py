@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from dhsched.ownership.model import STEPS
 from dhsched.ownership.outcomes import Outcome, Stale
 from dhsched.ownership.state import State, frozen
+from dhsched.ownership.steps import STEPS
 from tests.conformance.real import on_store
 from tests.conformance.scenario import run
 from tests.conformance.subjects import SUBJECTS, ModelSubject, SubjectFactory, model

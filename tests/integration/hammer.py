@@ -21,8 +21,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, TextIO
 
-from dhsched.ownership.placing import Create
 from dhsched.ownership.state import State
+from dhsched.ownership.steps.place import Create
 from dhsched.store.raw import decode
 from dhsched.store.redis import RedisStore
 from dhsched.store.scripts import Script, load

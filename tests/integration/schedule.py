@@ -24,7 +24,7 @@ from dhsched.infer.settings import InferSettings
 from dhsched.ownership import items
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.limits import Limits
-from dhsched.ownership.placing import Create
+from dhsched.ownership.steps.place import Create
 from dhsched.store.link import Link
 from dhsched.store.records import Records
 from dhsched.store.redis import Append, RedisStore

@@ -18,7 +18,7 @@ from dhsched.dispatch.liveness import Liveness
 from dhsched.dispatch.reconcile import Reconciliation
 from dhsched.dispatch.recover import Recovery
 from dhsched.ownership import outcomes as o
-from dhsched.ownership.placing import Create
+from dhsched.ownership.steps.place import Create
 from dhsched.settings import DispatchSettings
 from dhsched.store.address import Address
 from tests.integration.replicas import register

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from dhsched.ownership.limits import Limits
-from dhsched.ownership.placing import Create
+from dhsched.ownership.steps.place import Create
 from dhsched.store.link import LinkSettings
 from dhsched.store.redis import RedisStore
 from tests.integration.replicas import register

@@ -15,7 +15,7 @@ from dhsched.dispatch.config import DIGITAL_IDS, DigitalIdConfig, PoolTier
 from dhsched.dispatch.recover import Recovery
 from dhsched.ownership import items
 from dhsched.ownership.invariants import of_state
-from dhsched.ownership.placing import Create
+from dhsched.ownership.steps.place import Create
 from dhsched.settings import DispatchSettings
 from dhsched.store.raw import read_state
 from dhsched.store.redis import RedisStore

@@ -9,7 +9,7 @@ from dhsched.dispatch.config import DIGITAL_IDS, POOLS, DigitalIdConfig, PoolCon
 from dhsched.dispatch.fleet_view import Fleet
 from dhsched.errors import BadSetting
 from dhsched.ownership import outcomes as o
-from dhsched.ownership.placing import Create
+from dhsched.ownership.steps.place import Create
 from dhsched.settings import DispatchSettings
 from dhsched.store.address import Address
 from dhsched.store.records import Records

@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 
 from dhsched.ownership import invariants
-from dhsched.ownership.model import STEPS
 from dhsched.ownership.state import EMPTY, State
+from dhsched.ownership.steps import STEPS
 from dhsched.store.raw import read_state
 from tests.conformance.operations import LIMITS
 from tests.integration.hammer import open_store, read_arguments, said

@@ -20,7 +20,7 @@ from dhsched.dispatch.recover import Recovery
 from dhsched.errors import StoreRefused
 from dhsched.ownership import invariants
 from dhsched.ownership import outcomes as o
-from dhsched.ownership.placing import Create
+from dhsched.ownership.steps.place import Create
 from dhsched.settings import DispatchSettings
 from dhsched.store.address import Address
 from dhsched.store.raw import read_state

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from dhsched.ownership import outcomes as o
-from dhsched.ownership.placing import Create
+from dhsched.ownership.steps.place import Create
 from dhsched.store.redis import RedisStore
 from tests.integration.fleet import Fleet, fleet, until_so
 from tests.integration.processes import processes

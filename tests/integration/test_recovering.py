@@ -6,7 +6,7 @@ import pytest
 
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.limits import Limits
-from dhsched.ownership.placing import Create
+from dhsched.ownership.steps.place import Create
 from dhsched.store.redis import RedisStore
 from tests.servers import running_server
 

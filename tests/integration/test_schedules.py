@@ -18,8 +18,8 @@ import structlog
 
 from dhsched.ownership import invariants
 from dhsched.ownership import outcomes as o
-from dhsched.ownership.model import STEPS
 from dhsched.ownership.state import EMPTY, State
+from dhsched.ownership.steps import STEPS
 from dhsched.store.address import Address
 from dhsched.store.link import Link
 from dhsched.store.raw import read_state

@@ -16,7 +16,7 @@ from dhsched.access.ring import open_ring
 from dhsched.errors import StoreUnavailable
 from dhsched.ownership import invariants
 from dhsched.ownership import outcomes as o
-from dhsched.ownership.placing import Create
+from dhsched.ownership.steps.place import Create
 from dhsched.store.address import Address
 from dhsched.store.keys import NEVER
 from dhsched.store.link import LinkSettings

@@ -18,8 +18,8 @@ from dhsched.errors import StoreIncompatible, StoreRefused, StoreUnavailable
 from dhsched.ownership import invariants
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import stored
-from dhsched.ownership.placing import Create
 from dhsched.ownership.state import State
+from dhsched.ownership.steps.place import Create
 from dhsched.store.link import Link, LinkSettings
 from dhsched.store.raw import read_keys, read_state
 from dhsched.store.redis import RedisStore

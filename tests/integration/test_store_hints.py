@@ -10,7 +10,7 @@ from typing import Any
 
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.limits import Limits
-from dhsched.ownership.placing import Create
+from dhsched.ownership.steps.place import Create
 from dhsched.store.address import Address
 from dhsched.store.cluster import SLOTS
 from dhsched.store.link import Link

@@ -10,8 +10,8 @@ import pytest
 from dhsched.errors import BadId, BadValue
 from dhsched.ownership import items
 from dhsched.ownership import outcomes as o
-from dhsched.ownership.model import STEPS
-from dhsched.ownership.placing import Create
+from dhsched.ownership.steps import STEPS
+from dhsched.ownership.steps.place import Create
 from dhsched.store.address import Address
 from dhsched.store.api import STEP_ARGUMENTS, TEXT_BYTES_MAX
 from dhsched.store.raw import read_keys

@@ -20,7 +20,7 @@ import dhsched
 from dhsched import cli
 from dhsched.cli import config
 from dhsched.ownership.limits import Limits
-from dhsched.ownership.model import STEPS
+from dhsched.ownership.steps import STEPS
 from dhsched.store import keys, replies, scripts
 from dhsched.store.api import Store
 from dhsched.store.connect import LinkSettings
@@ -272,7 +272,7 @@ def test_the_table_of_steps_is_complete_and_true() -> None:
     actions = {path.stem: tla_operators(path.read_text()) for path in (ROOT / "spec").glob("*.tla")}
     for name, (_paper, tla, model, file) in rows.items():
         assert f"`{name}.lua`" == file
-        assert Path(inspect.getfile(STEPS[name])).name == model.strip("`"), name
+        assert model == f"`steps/{Path(inspect.getfile(STEPS[name])).name}`" == f"`steps/{name}.py`"
         for module, action in re.findall(r"(?:(\w+)\.)?(\w+)(?:, |$)", tla):
             module = module or "DHSched"
             assert action in actions.get(module, {action}), f"{name}: {module}.tla has no {action}"

@@ -35,9 +35,10 @@ from dhsched.ownership.agent import (
     take_table,
 )
 from dhsched.ownership.limits import Limits
-from dhsched.ownership.model import STEPS, Create
 from dhsched.ownership.outcomes import Outcome
 from dhsched.ownership.state import EMPTY, frozen
+from dhsched.ownership.steps import STEPS
+from dhsched.ownership.steps.place import Create
 from dhsched.types import SlotState, split_tag
 
 L1, L2, M1, M2, N1 = "t/L@1", "t/L@2", "t/M@1", "t/M@2", "t/N@1"

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from dhsched.ownership import input as input_steps
-from dhsched.ownership import placing
 from dhsched.placement import POLICIES, policies
 from dhsched.placement.index import PoolView, WorkerView
 from dhsched.simulate import burst, hierarchy, simulate
@@ -23,6 +21,7 @@ from evaluation.experiment import Experiment, Part, Row, Size
 from evaluation.parts import run_parts
 from evaluation.report import write_report
 from evaluation.statistics import mean_and_half, share_interval
+from tests.unit.test_model_walk_mutants import everywhere
 
 ROOT = Path(__file__).parents[2]
 AT_1000 = {"staleness": 1_000, "first": 1, "seeds": 1}
@@ -99,21 +98,21 @@ def test_each_guard_is_worth_something_and_the_product_has_them_all() -> None:
 
 
 def test_a_broken_fence_shows_in_the_authority_experiment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(input_steps, "guard", lambda *_: None)
+    everywhere(monkeypatch, "guard", lambda *_: None)
     assert violations("dhsched") > 0
 
 
 def test_a_broken_commit_shows_in_the_recovery_experiment(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments: dict[str, Any] = {"checks": "both", "probability": 0.5, "late_ms": 1e3, "seed": 1, "trials": 60}
     assert recovery.run(**arguments)[0]["resurrected"] == 0
-    monkeypatch.setattr(placing, "check", lambda *_: None)
+    everywhere(monkeypatch, "check", lambda *_: None)
     assert recovery.run(**arguments)[0]["resurrected"] > 0
 
 
 def test_a_broken_admission_shows_in_the_admission_experiment(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments: dict[str, Any] = {"contenders": 8, "atomic": True, "think": 0.4, "seed": 1, "trials": 20}
     assert admission.run(**arguments)[0]["overshoots"] == 0
-    monkeypatch.setattr(placing, "refuses", lambda *_: None)
+    everywhere(monkeypatch, "refuses", lambda *_: None)
     assert admission.run(**arguments)[0]["overshoots"] == 20
 
 

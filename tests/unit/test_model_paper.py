@@ -10,9 +10,10 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from dhsched.ownership import outcomes
-from dhsched.ownership.model import STEPS, Create
 from dhsched.ownership.outcomes import Outcome
 from dhsched.ownership.state import Live, State
+from dhsched.ownership.steps import STEPS
+from dhsched.ownership.steps.place import Create
 from dhsched.types import split_tag
 from tests.unit.test_model_walk import LIMITS, Walk
 

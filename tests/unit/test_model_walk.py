@@ -18,7 +18,6 @@ import pytest
 
 from dhsched.ownership import invariants, items
 from dhsched.ownership.limits import Limits
-from dhsched.ownership.model import STEPS, Create
 from dhsched.ownership.outcomes import (
     Appended,
     Committed,
@@ -31,6 +30,8 @@ from dhsched.ownership.outcomes import (
     Reported,
 )
 from dhsched.ownership.state import EMPTY, Live, State
+from dhsched.ownership.steps import STEPS
+from dhsched.ownership.steps.place import Create
 from dhsched.types import split_tag
 from tests.scenarios.language import answers, outcome_word
 

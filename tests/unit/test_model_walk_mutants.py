@@ -8,41 +8,46 @@ from typing import Any
 
 import pytest
 
-from dhsched.ownership import input as input_steps
-from dhsched.ownership import placing, poison, workers
+from dhsched.ownership import fence
 from dhsched.ownership.draft import Draft
 from dhsched.ownership.limits import Limits
-from dhsched.ownership.model import STEPS
 from dhsched.ownership.state import Live, State
+from dhsched.ownership.steps import STEPS
+from spec.patching import users_of
 from tests.unit.test_model_walk import SEEDS, Broken, walk
 
 
+def everywhere(patch: pytest.MonkeyPatch, name: str, function: Callable[..., Any]) -> None:
+    for module in users_of(name):
+        patch.setattr(module, name, function)
+
+
 def mutant_epoch_not_advanced(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(placing, "next_number", lambda s, issued: max(issued, 1))
+    everywhere(patch, "next_number", lambda s, issued: max(issued, 1))
 
 
 def mutant_guard_ignores_the_epoch(patch: pytest.MonkeyPatch) -> None:
     def guard(s: Draft, record: Live | None, worker: str, epoch: int) -> object:
         return real_guard(s, record, worker, record.epoch if record else epoch)
 
-    real_guard = input_steps.guard
-    patch.setattr(input_steps, "guard", guard)
+    real_guard = fence.guard
+    everywhere(patch, "guard", guard)
 
 
 def mutant_place_ignores_what_it_expected(patch: pytest.MonkeyPatch) -> None:
     def check(s: Draft, live: str, operation: str, because: Any, expected: int, at_boundary: bool) -> object:
         return real_check(s, live, operation, because, s.lives[live].epoch, at_boundary)
 
-    real_check = placing.check
-    patch.setattr(placing, "check", check)
+    real_check = users_of("check")[0].check
+    everywhere(patch, "check", check)
 
 
 def mutant_capacity_is_only_a_hint(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(placing, "refuses", lambda s, worker, record, because: None if worker in s.workers else "UNKNOWN")
+    everywhere(patch, "refuses", lambda s, worker, record, because: None if worker in s.workers else "UNKNOWN")
 
 
 def mutant_crash_keeps_active(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(workers, "vacate", lambda s, worker, live, number: s.write_slot(worker, live, number, "vacant"))
+    everywhere(patch, "vacate", lambda s, worker, live, number: s.write_slot(worker, live, number, "vacant"))
 
 
 def mutant_cancel_forgets_the_slot(patch: pytest.MonkeyPatch) -> None:
@@ -66,8 +71,7 @@ def mutant_poison_is_not_trimmed(patch: pytest.MonkeyPatch) -> None:
     def drop_poison(s: Draft, live: str, reason: str) -> None:
         s.set_live(live, acked=s.lives[live].acked + 1, suspect=None)
 
-    patch.setattr(placing, "drop_poison", drop_poison)
-    patch.setattr(poison, "drop_poison", drop_poison)
+    everywhere(patch, "drop_poison", drop_poison)
 
 
 def mutant_release_goes_on_where_the_store_is(patch: pytest.MonkeyPatch) -> None:
@@ -82,14 +86,14 @@ def mutant_release_goes_on_where_the_store_is(patch: pytest.MonkeyPatch) -> None
 
 
 def mutant_interrupt_is_not_counted(patch: pytest.MonkeyPatch) -> None:
-    real = input_steps.interrupt
+    real = users_of("interrupt")[0].interrupt
 
     def interrupt(s: Draft, live: str, payload: bytes, mark: bytes) -> None:
         dropped = s.lives[live].dropped_interrupt
         real(s, live, payload, mark)
         s.set_live(live, dropped_interrupt=dropped)
 
-    patch.setattr(input_steps, "interrupt", interrupt)
+    everywhere(patch, "interrupt", interrupt)
 
 
 def mutant_sweep_forgets_the_numbers(patch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from dataclasses import fields
 import pytest
 
 from dhsched.ownership.limits import Limits
-from dhsched.ownership.model import STEPS
+from dhsched.ownership.steps import STEPS
 from dhsched.store.redis import encode
 from dhsched.store.scripts import (
     DENY_OOM,

@@ -34,7 +34,7 @@ from dhsched.dispatch.fleet_view import Fleet
 from dhsched.errors import DhschedError
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.limits import Limits
-from dhsched.ownership.placing import Create
+from dhsched.ownership.steps.place import Create
 from dhsched.placement import POLICIES, Choice, NoEligiblePool, Policy, choose
 from dhsched.settings import DispatchSettings
 from dhsched.store.embedded import Embedded

@@ -28,7 +28,7 @@ from dhsched.bench.processes import OPEN, Child, cpu_s, memory_bytes, percentile
 from dhsched.errors import DhschedError
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.limits import Limits
-from dhsched.ownership.placing import Create
+from dhsched.ownership.steps.place import Create
 from dhsched.store.embedded import Embedded
 from dhsched.store.redis import RedisStore
 

@@ -36,7 +36,7 @@ from dhsched.bench.recovery_end import RECORDS
 from dhsched.errors import DhschedError
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.limits import Limits
-from dhsched.ownership.placing import Create
+from dhsched.ownership.steps.place import Create
 from dhsched.store.embedded import Embedded
 from dhsched.store.records.workers import is_yes
 from dhsched.store.redis import RedisStore

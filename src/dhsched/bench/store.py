@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from dhsched.ownership import items
 from dhsched.ownership.limits import Limits
-from dhsched.ownership.placing import Create
+from dhsched.ownership.steps.place import Create
 from dhsched.store.embedded import Embedded
 from dhsched.store.redis import Append, RedisStore, Release
 

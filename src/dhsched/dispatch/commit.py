@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from dhsched.dispatch.context import DispatchContext, Remembered, settle
 from dhsched.ownership import outcomes as o
-from dhsched.ownership.placing import Create
+from dhsched.ownership.steps.place import Create
 from dhsched.placement import CANDIDATES_LIMIT, Choice, Won
 from dhsched.types import Because, Equals
 

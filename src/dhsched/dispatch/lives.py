@@ -18,8 +18,8 @@ from dhsched.dispatch.history import history_of
 from dhsched.dispatch.place import explanation_of, no_room, place_new_for
 from dhsched.errors import Forbidden
 from dhsched.ownership import outcomes as o
-from dhsched.ownership.placing import Create
 from dhsched.ownership.state import Live
+from dhsched.ownership.steps.place import Create
 from dhsched.placement import PlacementRequest
 from dhsched.store.records.lives import LiveRow
 from dhsched.types import check_id, check_nesting, check_worker

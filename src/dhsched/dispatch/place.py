@@ -13,7 +13,7 @@ from typing import Any
 from dhsched.dispatch.commit import Attempt, Intent, NoRoom, commit
 from dhsched.dispatch.context import DispatchContext
 from dhsched.ownership import outcomes as o
-from dhsched.ownership.placing import Create
+from dhsched.ownership.steps.place import Create
 from dhsched.placement import (
     Choice,
     Explanation,

@@ -17,9 +17,9 @@ from dhsched.errors import BadValue
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import UNMARKED
 from dhsched.ownership.limits import Limits
-from dhsched.ownership.model import STEPS
-from dhsched.ownership.placing import Create
-from dhsched.ownership.workers import Verb
+from dhsched.ownership.steps import STEPS
+from dhsched.ownership.steps.place import Create
+from dhsched.ownership.steps.set_worker import Verb
 from dhsched.types import (
     BUSY_MAX,
     MARK_BYTES,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
-from dhsched.ownership.model import STEPS
 from dhsched.ownership.state import EMPTY, State
+from dhsched.ownership.steps import STEPS
 from dhsched.store.api import Store
 
 

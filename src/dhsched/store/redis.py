@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 from dhsched.errors import StoreIncompatible
 from dhsched.ownership import items
 from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
-from dhsched.ownership.placing import Create
+from dhsched.ownership.steps.place import Create
 from dhsched.store.address import Address, parse_address
 from dhsched.store.api import Store
 from dhsched.store.keys import SCHEMA, Keys

@@ -16,7 +16,7 @@ from importlib.resources import files
 from typing import Any, cast
 
 from dhsched.ownership.limits import Limits
-from dhsched.ownership.model import STEPS
+from dhsched.ownership.steps import STEPS
 
 Argument = str | bytes | int | float
 

@@ -1,4 +1,4 @@
-"""The steps of time: look, which decides from the record what must happen now, and new_term.
+"""look: decide from the record, and from time, what a live needs now. It is the one step that time drives.
 
 Deadlines, leases, backoff, expiries and sweeps are one mechanism: an agenda entry says when to look, and every look
 raises it.
@@ -11,19 +11,7 @@ from dataclasses import replace
 from dhsched.ownership.draft import Draft
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.needs import backoff_ms, needs, watched
-from dhsched.ownership.outcomes import (
-    Idle,
-    Later,
-    LookOutcome,
-    Moot,
-    NewTerm,
-    NewTermOutcome,
-    Nothing,
-    Recover,
-    Swept,
-    Wake,
-    Why,
-)
+from dhsched.ownership.outcomes import Idle, Later, LookOutcome, Nothing, Recover, Swept, Wake, Why
 from dhsched.ownership.state import State
 
 
@@ -97,17 +85,3 @@ def recover(s: Draft, live: str, why: Why) -> tuple[State, LookOutcome]:
     at = s.now + backoff_ms(record.tries, s.limits)
     s.look_at(live, min(at, record.move.expires) if record.move else at)
     return s.done(), Recover(record.epoch, why, record.selected, record.digital_id, record.priority, record.tries + 1)
-
-
-def new_term(state: State, now: int, limits: Limits, *, term: int, seen_term: int) -> tuple[State, NewTermOutcome]:
-    """The store has lost history: put every generation it, or its lost past, may have issued below a floor.
-
-    The floor follows from the term, so that a store that forgot a whole term cannot arrive at the same floor again.
-    """
-    s = Draft(state, now, limits)
-    if s.cell.term != term:
-        return state, Moot()
-    new = max(term, seen_term) + 1
-    floor = max((new - 1) * limits.term_step, max(s.cell.epoch_floor, s.cell.epoch_base) + limits.term_step)
-    s.cell = replace(s.cell, term=new, epoch_floor=floor, rev=s.cell.rev + limits.term_step)
-    return s.done(), NewTerm(new, floor)

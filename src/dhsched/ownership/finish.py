@@ -1,28 +1,9 @@
-"""The end of a live, from whichever step brings it: end_live, the last ack of a closing live, its last item dropped."""
+"""The end of a live, from whichever step it comes."""
 
 from __future__ import annotations
 
 from dhsched.ownership.draft import Draft
-from dhsched.ownership.limits import Limits
-from dhsched.ownership.outcomes import EndOutcome, Finished, NotFound
-from dhsched.ownership.state import State, frozen
-
-
-def end_live(
-    state: State, now: int, limits: Limits, *, live: str, after_pending: bool = False
-) -> tuple[State, EndOutcome]:
-    """End the live now, or once what is pending has been acked."""
-    s = Draft(state, now, limits)
-    record = s.lives.get(live)
-    if record is None:
-        return state, NotFound()
-    if record.state == "ended":
-        return state, Finished("ended")
-    if after_pending and record.acked < record.appended:
-        s.set_live(live, state="closing")
-    else:
-        finish(s, live)
-    return s.done(), Finished(s.lives[live].state)
+from dhsched.ownership.state import frozen
 
 
 def finish(s: Draft, live: str) -> None:

@@ -1,0 +1,54 @@
+"""What happens to a Worker's slots and lives when it comes, goes or loses a runtime.
+
+`lost` is not a verdict: it stops placement and puts lives on the agenda, and a report clears it. Only `gone` is final,
+and only a Worker's own side (a new boot on its device, a clean exit) or long silence with nothing left on it makes it
+so.
+"""
+
+from __future__ import annotations
+
+from dhsched.ownership.draft import Draft
+from dhsched.types import OWNED
+
+
+def enter_room(s: Draft, worker: str) -> None:
+    """The Worker became placeable: it has room, and those who wait for room are due."""
+    s.touch(worker)
+    s.write_room(worker)
+    record = s.workers[worker]
+    s.wake_waiting(record.pool, min(record.capacity - record.load, s.limits.walk_max))
+    wake_own(s, worker)
+
+
+def wake_own(s: Draft, worker: str) -> None:
+    """Its own lives that wait for another place may not need one any more, or have it here: look now."""
+    for live, _, slot in s.table(worker):
+        if slot in OWNED and s.lives[live].waits:
+            s.look_by(live, s.now)
+
+
+def make_gone(s: Draft, worker: str) -> None:
+    """The boot is over, for good. Its lives are unowned until they are placed; nothing of it is left to depart."""
+    record = s.workers[worker]
+    if record.gone:
+        return
+    s.clear_moves_to(worker)
+    record = s.set_worker(worker, gone=True)
+    s.boots.pop(record.boot, None)
+    s.touch(worker)
+    s.write_room(worker)
+    if record.load == 0:
+        s.forget_worker(worker)
+        return
+    for live, number, slot in s.table(worker):
+        if slot == "departing":
+            s.write_slot(worker, live, number, None)
+        elif slot in ("starting", "running"):
+            vacate(s, worker, live, number)
+            s.look_by(live, s.now)
+
+
+def vacate(s: Draft, worker: str, live: str, number: int) -> None:
+    """The current generation has no runtime any more, and never will have one again."""
+    s.write_slot(worker, live, number, "vacant")
+    s.set_live(live, active=None, pull_no=s.lives[live].pull_no + 1, note=None, stalled=None)

@@ -1,0 +1,73 @@
+"""ack_input: everything up to an item is consumed, and the runtime's state moves with the cursor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from dhsched.ownership import items
+from dhsched.ownership.draft import Draft
+from dhsched.ownership.fence import fits, forgotten, guard
+from dhsched.ownership.finish import finish
+from dhsched.ownership.limits import Limits
+from dhsched.ownership.outcomes import Acked, AckOutcome, Ahead, Stale
+from dhsched.ownership.state import Live, State
+
+
+def ack_input(
+    state: State,
+    now: int,
+    limits: Limits,
+    *,
+    live: str,
+    worker: str,
+    epoch: int,
+    n: int,
+    saved: bytes | None = None,
+    mark: bytes = items.UNMARKED,
+) -> tuple[State, AckOutcome]:
+    """The runtime has consumed everything up to n. Its small state moves with the cursor."""
+    s = Draft(state, now, limits)
+    record = s.lives.get(live)
+    refused = guard(s, record, worker, epoch)
+    if record is None or refused is not None:
+        return state, refused or Stale(None)
+    if record.active != worker:
+        return state, Stale(record.generation, record.pull_no)
+    if not fits(record, n, mark):
+        return forgotten(s, live)
+    if n > record.released:
+        return state, Ahead(record.released)
+    if saved is not None and n > record.saved_seq:
+        s.set_live(live, saved=saved, saved_seq=n)
+    if n > record.acked:
+        head_done = record.suspect is not None and record.suspect[0] <= n
+        s.set_live(
+            live,
+            acked=n,
+            acked_mark=mark,
+            pending=record.pending[n - record.acked :],
+            suspect=None if head_done else record.suspect,
+            starts=0,
+            **configured(record, n),
+            current=replace(record.current, first_ack_at=record.current.first_ack_at or now),
+        )
+        s.leave_waiting(live)
+    record = s.lives[live]
+    ended = record.state == "closing" and record.acked == record.appended
+    if ended:
+        finish(s, live)
+    return s.done(), Acked(record.acked, ended)
+
+
+def configured(record: Live, n: int) -> dict[str, Any]:
+    """What acks up to n make of the configuration: the last config item among them is in force.
+
+    The one before it stays to fall back to until the next ack: only that shows that a runtime lives with the new one.
+    """
+    config, fallback = record.config, None
+    for blob in record.pending[: n - record.acked]:
+        brought = items.read(blob).config
+        fallback = None if brought is None else config
+        config = config if brought is None else brought
+    return {"config": config, "fallback": fallback}

@@ -1,0 +1,133 @@
+"""append_input: accept one item of input. Accepted means stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from dhsched.ownership import items
+from dhsched.ownership.draft import Draft
+from dhsched.ownership.limits import Limits
+from dhsched.ownership.outcomes import (
+    Appended,
+    AppendOutcome,
+    Closing,
+    Duplicate,
+    Ended,
+    Gap,
+    NotFound,
+    TooManyPending,
+    TooManyProducers,
+)
+from dhsched.ownership.state import Cursors, State, frozen
+from dhsched.types import Kind
+
+
+def append_input(
+    state: State,
+    now: int,
+    limits: Limits,
+    *,
+    live: str,
+    kind: Kind,
+    payload: bytes,
+    boundary: bool = False,
+    producer: str = "",
+    n: int = 0,
+    request: str = "",
+    mark: bytes = items.UNMARKED,
+) -> tuple[State, AppendOutcome]:
+    """Accept one item: by (producer, n) from a stream, or by request id. Accepted means stored."""
+    s = Draft(state, now, limits)
+    record = s.lives.get(live)
+    if record is None:
+        return state, NotFound()
+    if record.state == "ended":
+        return state, Ended()
+    last = record.producers.get(producer, (0, 0, 0))[0]
+    if (producer and n <= last) or (request and request in record.recent):
+        return state, Duplicate()
+    if record.state == "closing":
+        return state, Closing()
+    if producer and n > last + 1:
+        return state, Gap(last)
+    pending = record.appended - record.acked
+    if kind != "interrupt" and pending >= limits.pending_max:
+        return state, TooManyPending(pending)
+    if producer:
+        producers = remember_producer(record.producers, producer, n, record.appended + 1, now, limits)
+        if producers is None:
+            return state, TooManyProducers(len(record.producers))
+        s.set_live(live, producers=producers)
+    else:
+        s.set_live(live, recent=remember_request(record.recent, request, now, limits))
+    if kind == "interrupt":
+        interrupt(s, live, payload, mark)
+    else:
+        stored = items.stored(kind, payload, boundary, mark)
+        s.set_live(live, appended=record.appended + 1, pending=(*record.pending, stored))
+        if kind == "config":
+            s.set_live(live, config_next=record.appended + 1)
+    if pending == 0:
+        s.look_by(live, now + limits.ack_wait_ms)
+    return s.done(), Appended(s.lives[live].appended)
+
+
+def interrupt(s: Draft, live: str, payload: bytes, mark: bytes) -> None:
+    """Everything before the interrupt that is not acked is dropped, released or not; the interrupt is next.
+
+    It is no progress of the runtime, so a standstill that was noted goes on.
+    """
+    record = s.lives[live]
+    n = record.appended + 1
+    stored = items.stored("interrupt", payload, True, mark)
+    passed_config = record.config_next > record.acked
+    if passed_config:
+        passed = items.read(record.pending[record.config_next - record.acked - 1])
+        stored = items.with_config(payload, passed.config or b"", mark)
+    move = record.move
+    if move is not None and isinstance(move.hold, int):
+        move = replace(move, hold=n)
+    released = max(record.released, n - 1)
+    stands = Cursors(record.epoch, n - 1)
+    s.set_live(
+        live,
+        appended=n,
+        released=released,
+        acked=n - 1,
+        acked_mark=items.mark_of(record.pending[-1]) if record.pending else record.acked_mark,
+        at_boundary=record.at_boundary and released == record.released,
+        pending=(stored,),
+        dropped_interrupt=record.dropped_interrupt + n - 1 - record.acked,
+        config_next=n if passed_config else record.config_next,
+        suspect=None,
+        move=move,
+        note=(stands, record.note[1]) if record.note and record.note[0] == record.cursors else record.note,
+        stalled=stands if record.stalled == record.cursors else record.stalled,
+    )
+
+
+def remember_producer(
+    known: Mapping[str, tuple[int, int, int]], producer: str, n: int, seq: int, now: int, limits: Limits
+) -> Mapping[str, tuple[int, int, int]] | None:
+    """The producers with this one at n, item `seq`; one more than fit takes the place of the longest silent."""
+    producers = dict(known)
+    if producer not in producers and len(producers) >= limits.producers_max:
+        _, since, oldest = min((seq, since, name) for name, (_, seq, since) in producers.items())
+        if now - since < limits.recent_ms:
+            return None
+        del producers[oldest]
+    since = known[producer][2] if producer in known else now
+    producers[producer] = (n, seq, since)
+    return frozen(producers)
+
+
+def remember_request(known: Mapping[str, int], request: str, now: int, limits: Limits) -> Mapping[str, int]:
+    """The request ids with this one; two old ones may leave, so the memory shrinks faster than it grows."""
+    recent = {**known, request: now}
+    for _ in range(2):
+        at, oldest = min((at, request) for request, at in recent.items())
+        outlived = len(recent) > limits.recent_min and now - at >= limits.recent_ms
+        if outlived or len(recent) > limits.recent_max:
+            del recent[oldest]
+    return frozen(recent)

@@ -1,0 +1,188 @@
+"""place: commit a live's next generation. It is the only way to one.
+
+Create, reassign, recover, drain and rebalance differ in `because` alone (docs/protocol.md, tables a and b).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from dhsched.ownership.admission import Admitted, admit, next_number
+from dhsched.ownership.draft import Draft
+from dhsched.ownership.finish import finish
+from dhsched.ownership.limits import Limits
+from dhsched.ownership.needs import needs
+from dhsched.ownership.outcomes import Committed, Conflict, Ended, Moot, NotFound, NotYet, PlaceOutcome, Stale
+from dhsched.ownership.poison import blame_head, blames, closes_with, died_of, drop_poison, fall_back, poisoned
+from dhsched.ownership.state import Live, Row, State
+from dhsched.types import Because, Candidates, Generation
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """What a new live is made of."""
+
+    digital_id: str
+    fingerprint: str
+    room: str = ""
+    metadata: bytes = b""
+    config: bytes = b""
+    priority: int = 1
+    immovable: bool = False
+
+
+def place(
+    state: State,
+    now: int,
+    limits: Limits,
+    *,
+    live: str,
+    operation: str,
+    because: Because,
+    expected: int = 0,
+    create: Create | None = None,
+    candidates: Candidates = (),
+    pools: Sequence[str] = (),
+    at_boundary: bool = False,
+) -> tuple[State, PlaceOutcome]:
+    """Commit the live's next generation on the first candidate, or the emptiest of equals, else in the named Pools."""
+    s = Draft(state, now, limits)
+    record = s.lives.get(live)
+    if create is not None:
+        if record is not None:
+            return state, recreate(record, create)
+    else:
+        if record is None:
+            return state, NotFound()
+        refused = check(s, live, operation, because, expected, at_boundary)
+        if refused is not None:
+            return s.done(), refused
+        if blames(s, live, because) and poisoned(record, limits) and closes_with(record):
+            drop_poison(s, live, died_of(s, live))
+            finish(s, live)
+            return s.done(), Ended()
+    found = admit(s, live, record, because, candidates, pools)
+    if not isinstance(found, Admitted):
+        if because == "recover" and pools:
+            s.join_waiting(live, tuple(pools))
+        elif because == "recover" and not candidates:
+            s.leave_waiting(live)  # Nobody may take it as things are configured: it must not keep others out.
+        return s.done(), found
+    winner = found.worker
+    s.set_budgets(winner)
+    if create is not None:
+        commit_create(s, live, create, winner, operation)
+    else:
+        commit(s, live, winner, operation, because)
+    generation = s.lives[live].generation
+    s.cell = replace(s.cell, placed=s.cell.placed + 1)
+    return s.done(), Committed(generation, s.cell.rev, s.workers[winner].load, refusals=found.refusals)
+
+
+def recreate(record: Live, create: Create) -> PlaceOutcome:
+    """Create on an id that is taken: the same call once more is answered with its generation."""
+    if record.state == "ended":
+        return Ended()
+    if record.fingerprint != create.fingerprint:
+        return Conflict()
+    return Committed(record.generation, rev=0, load=0, again=True)
+
+
+def check(
+    s: Draft, live: str, operation: str, because: Because, expected: int, at_boundary: bool
+) -> PlaceOutcome | None:
+    """Why this place must not go on, or None. Its order is the table's."""
+    record = s.lives[live]
+    for row in (record.current, *record.history):
+        if row.operation == operation:
+            made = Generation(row.worker, row.epoch)
+            later = None if row.epoch == record.epoch else record.generation
+            return Committed(made, rev=0, load=0, again=True, superseded_by=later)
+    if record.epoch != expected:
+        return Stale(record.generation)
+    if record.state == "ended":
+        return Ended()
+    if because == "recover" and needs(s, live) is None:
+        s.leave_waiting(live)
+        return Moot()
+    if because == "drain" and s.workers[record.selected].mode != "draining":
+        return Moot()
+    rested = record.held and record.acked == record.released
+    if at_boundary and not rested:
+        return NotYet()
+    return None
+
+
+def commit_create(s: Draft, live: str, create: Create, winner: str, operation: str) -> None:
+    epoch = next_number(s, 0)
+    s.listed |= {live}
+    s.lives[live] = Live(
+        digital_id=create.digital_id,
+        room=create.room,
+        priority=create.priority,
+        immovable=create.immovable,
+        fingerprint=create.fingerprint,
+        metadata=create.metadata,
+        config=create.config,
+        epoch=epoch,
+        issued=epoch,
+        selected=winner,
+        active=None,
+        pull_no=0,
+        controller="",
+        state="open",
+        current=Row(epoch, winner, "create", operation, s.now),
+    )
+    s.write_slot(winner, live, epoch, "starting")
+    s.look_at(live, s.now + s.limits.claim_wait_ms)
+
+
+def commit(s: Draft, live: str, winner: str, operation: str, because: Because) -> None:
+    """The epoch advances, selected is set, active is cleared and the old slot departs: one step."""
+    record = s.lives[live]
+    source, epoch, move = record.selected, record.epoch, record.move
+    at_fault = blames(s, live, because)
+    reason = died_of(s, live)
+    lost = f"{source}@{epoch}" if needs(s, live) == "lost" else ""
+    reserved = move is not None and move.target == winner
+    s.clear_move(live, slot=not reserved)
+    number = issued = next_number(s, record.issued)
+    if reserved and move is not None and move.number > s.cell.epoch_floor:
+        # The number was issued when the place was reserved, unless a new term has begun since.
+        number, issued = move.number, record.issued
+    if reserved and move is not None:
+        s.write_slot(winner, live, number, "starting", was=move.number)
+    elif winner == source:
+        s.write_slot(winner, live, number, "starting", was=epoch)
+    else:
+        s.write_slot(winner, live, number, "starting")
+    if winner != source:
+        vacant = s.slot(source, live, epoch) == "vacant"
+        s.write_slot(source, live, epoch, None if vacant else "departing")
+    if at_fault and record.released > record.acked:
+        blame_head(s, live, reason, lost)
+    s.leave_waiting(live)
+    record = s.lives[live]
+    starts = record.starts + (record.active is None)
+    if at_fault and starts >= s.limits.poison_max:
+        fall_back(s, live, reason)
+    s.set_live(
+        live,
+        epoch=number,
+        issued=issued,
+        selected=winner,
+        active=None,
+        pull_no=0,
+        controller="",
+        released=record.acked,
+        at_boundary=record.at_boundary and record.released == record.acked,
+        note=None,
+        stalled=None,
+        tries=0,
+        starts=starts,
+        forgot=False,
+        current=Row(number, winner, because, operation, s.now),
+        history=(*record.history, record.current)[-s.limits.history_max :],
+    )
+    s.look_at(live, s.now + s.limits.claim_wait_ms)

@@ -1,0 +1,62 @@
+"""report: a Worker's sign of life. It clears `lost`, which is no verdict: a silent Worker may come back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dhsched.ownership.draft import Draft
+from dhsched.ownership.limits import Limits
+from dhsched.ownership.outcomes import Gone, Reported, ReportOutcome, RolledBack
+from dhsched.ownership.poison import take_back
+from dhsched.ownership.presence import enter_room, wake_own
+from dhsched.ownership.state import State
+from dhsched.types import split_tag
+
+
+def report(
+    state: State,
+    now: int,
+    limits: Limits,
+    *,
+    worker: str,
+    boot: str,
+    term: int = 0,
+    rev: int = 0,
+    link: str = "",
+    busy: Iterable[str] = (),
+) -> tuple[State, ReportOutcome]:
+    """A Worker's sign of life. `term` and `rev` are of the slot table it has; `busy` are slots that need time."""
+    s = Draft(state, now, limits)
+    record = s.workers.get(worker)
+    if (term, rev) > (s.cell.term, s.cell.rev):
+        return state, RolledBack(s.cell.term, s.cell.rev)
+    if record is None or record.gone or record.boot != boot:
+        return state, Gone()
+    if term == s.cell.term and rev > record.slots_rev:
+        return state, RolledBack(s.cell.term, s.cell.rev)
+    fresh = not record.placeable
+    revived = record.lost
+    record = s.set_worker(worker, beat=record.beat + 1, lost=False, lost_at=0, link=link)
+    if fresh and record.placeable:
+        enter_room(s, worker)
+    elif revived:
+        s.touch(worker)
+        wake_own(s, worker)
+    if revived:
+        take_back(s, worker)
+    for tag in busy:
+        stop_clock(s, worker, tag)
+    known = (term, rev) == (s.cell.term, record.slots_rev)
+    table = None if known else dict(s.slots.get(worker, {}))
+    return s.done(), Reported(record.beat, s.cell.term, record.slots_rev, record.mode, table)
+
+
+def stop_clock(s: Draft, worker: str, tag: str) -> None:
+    """The Worker says that this live needs time. A start may take only so long; the SDK bounds the rest."""
+    live, number = split_tag(tag)
+    record = s.lives.get(live)
+    if record is None or record.generation.worker != worker or record.epoch != number or record.note is None:
+        return
+    if record.active is None and s.now >= record.current.committed_at + s.limits.start_wait_max_ms:
+        return
+    s.set_live(live, note=None)
