@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from dhsched.client.models.pools import DigitalIdConfig, PoolConfig, PoolTier
 from dhsched.dispatch.app import open_context
 from dhsched.dispatch.blaming import blame_of_name, forgive
-from dhsched.dispatch.config import DIGITAL_IDS, POOLS, DigitalIdConfig, PoolConfig, PoolTier
+from dhsched.dispatch.config import DIGITAL_IDS, POOLS
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.liveness import Liveness
 from dhsched.dispatch.reconcile import Reconciliation

@@ -10,8 +10,9 @@ import pytest
 import pytest_asyncio
 
 from dhsched import failpoints
+from dhsched.client.models.pools import DigitalIdConfig, PoolTier
 from dhsched.dispatch.app import open_context
-from dhsched.dispatch.config import DIGITAL_IDS, DigitalIdConfig, PoolTier
+from dhsched.dispatch.config import DIGITAL_IDS
 from dhsched.dispatch.recover import Recovery
 from dhsched.ownership import items
 from dhsched.ownership.invariants import of_state

@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from dhsched.dispatch.config import DIGITAL_IDS, POOLS, DigitalIdConfig, PoolConfig, PoolTier
+from dhsched.client.models.pools import DigitalIdConfig, PoolConfig, PoolTier
+from dhsched.dispatch.config import DIGITAL_IDS, POOLS
 from dhsched.dispatch.fleet_view import Fleet
 from dhsched.errors import BadSetting
 from dhsched.ownership import outcomes as o

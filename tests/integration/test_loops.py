@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from dhsched.client.models.pools import DigitalIdConfig, PoolConfig, PoolTier
 from dhsched.dispatch.app import open_context
-from dhsched.dispatch.config import DIGITAL_IDS, POOLS, DigitalIdConfig, PoolConfig, PoolTier
+from dhsched.dispatch.config import DIGITAL_IDS, POOLS
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.cutover import Cutovers
 from dhsched.dispatch.draining import Draining

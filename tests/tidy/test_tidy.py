@@ -39,12 +39,13 @@ LAYERS = (
     {"access"},
     {"tokens"},
     {"web"},
-    {"dispatch", "infer", "worker", "room", "client", "trace"},
+    {"client"},
+    {"dispatch", "infer", "worker", "room", "trace"},
     {"avatar"},
     {"bench", "cli"},
 )
 """A part of the package imports itself and the layers above it in this list; bench and cli may import all."""
-WITHOUT_THE_STORE = {"worker", "avatar", "room"}
+WITHOUT_THE_STORE = {"client", "worker", "avatar", "room"}
 """Whoever can reach the store can bypass the fence."""
 PURE = ("ownership", "placement")
 IMPURE = {"asyncio", "time", "random", "os", "socket", "subprocess", "threading", "logging", "pathlib", "datetime"}

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
+from dhsched.client.models.lives import CreateLive
 from dhsched.dispatch.context import settle
 from dhsched.dispatch.lives import as_create, digest
-from dhsched.dispatch.models import CreateLive
 from dhsched.dispatch.room_line import RoomLine
 from dhsched.dispatch.terms import Voice, voices
 from dhsched.errors import StoreUnavailable

@@ -10,7 +10,8 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
 from dhsched.errors import StoreRefused, StoreUnavailable
-from dhsched.web import Asked, Endpoint, HeaderParameter, Id, Problem, Reply, Service, document, make_app, problem_from
+from dhsched.types import Id
+from dhsched.web import Asked, Endpoint, HeaderParameter, Problem, Reply, Service, document, make_app, problem_from
 from dhsched.web.problems import PROBLEMS
 
 JSON = {"Content-Type": "application/json"}

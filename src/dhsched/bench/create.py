@@ -29,7 +29,8 @@ from typing import Any
 from dhsched.bench.http_load import figure, get, post_all
 from dhsched.bench.processes import OPEN
 from dhsched.bench.separate_commands import SCRIPTS, SeparateCommands
-from dhsched.dispatch.config import DIGITAL_IDS, POOLS, DigitalIdConfig, PoolConfig, PoolTier
+from dhsched.client.models.pools import DigitalIdConfig, PoolConfig, PoolTier
+from dhsched.dispatch.config import DIGITAL_IDS, POOLS
 from dhsched.dispatch.fleet_view import Fleet
 from dhsched.errors import DhschedError
 from dhsched.ownership import outcomes as o

@@ -145,7 +145,8 @@ def at_store(url: str, cell: str, call: Callable[[Any], Awaitable[T]]) -> T:
 async def _create(ring: Any, body: dict[str, Any]) -> dict[str, Any]:
     import msgspec
 
-    from dhsched.dispatch.keys import CreateKey, key_out
+    from dhsched.client.models.keys import CreateKey
+    from dhsched.dispatch.keys import key_out
 
     try:
         checked = msgspec.convert(body, CreateKey)

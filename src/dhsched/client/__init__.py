@@ -14,7 +14,10 @@ its deadline: twice is once. What the server refuses is raised as `Refused`, wit
 
 from dhsched.client.calls import Refused, Unreachable
 from dhsched.client.lives import Client, Event
-from dhsched.client.models import Drain, Ended, Generation, History, Live, LiveSummary, Placed, Pushed, Worker
+from dhsched.client.models.input import Pushed
+from dhsched.client.models.lives import Ended, Generation, History, Live, LiveSummary, Placed
+from dhsched.client.models.workers import Drain
+from dhsched.client.models.workers import WorkerSummary as Worker
 from dhsched.client.stream import Stream
 
 __all__ = [

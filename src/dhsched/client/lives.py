@@ -13,9 +13,12 @@ import msgspec
 
 from dhsched.access.minting import TLS_CA, client_tls
 from dhsched.addresses import DISPATCH, INFER
-from dhsched.client import models as m
 from dhsched.client.calls import Replicas
 from dhsched.client.following import follow
+from dhsched.client.models.base import UNSET
+from dhsched.client.models.input import Pushed, PushText
+from dhsched.client.models.lives import CreateLive, End, Ended, History, Live, LiveSummary, Placed, Reassign
+from dhsched.client.models.workers import Drain, DrainWorker, WorkerSummary
 from dhsched.client.producers import Producers
 from dhsched.client.stream import Stream
 
@@ -91,55 +94,56 @@ class Client:
         priority: int | None = None,
         immovable: bool = False,
         wait_s: float = 0,
-    ) -> m.Placed:
+    ) -> Placed:
         """Place a new live. The id is made here when none is given, so that a repeated try makes no second live."""
-        body: dict[str, Any] = {"digital_id": digital_id, "live_id": live_id or f"lv-{secrets.token_hex(8)}"}
-        optional = {"metadata": metadata, "config": config, "room": room, "priority": priority}
-        body.update({name: value for name, value in optional.items() if value is not None})
-        if immovable:
-            body["immovable"] = True
+        body = CreateLive(
+            digital_id,
+            live_id=live_id or f"lv-{secrets.token_hex(8)}",
+            room=UNSET if room is None else room,
+            metadata=dict(metadata or {}),
+            config=dict(config or {}),
+            immovable=immovable,
+        )
+        if priority is not None:
+            body.priority = priority
         query = {"wait_s": wait_s or None}
-        return _as(m.Placed, await self._dispatch.call("POST", "lives", body=body, query=query, wait_s=wait_s))
+        return _as(Placed, await self._dispatch.call("POST", "lives", body=body, query=query, wait_s=wait_s))
 
-    async def get(self, live_id: str) -> m.Live:
-        return _as(m.Live, await self._dispatch.call("GET", "lives", live_id))
+    async def get(self, live_id: str) -> Live:
+        return _as(Live, await self._dispatch.call("GET", "lives", live_id))
 
-    async def lives(self, **filters: str) -> AsyncIterator[m.LiveSummary]:
+    async def lives(self, **filters: str) -> AsyncIterator[LiveSummary]:
         """Lives by name; filters: state, worker, pool, digital_id."""
         async for row in self._pages("lives", filters):
-            yield msgspec.convert(row, m.LiveSummary)
+            yield msgspec.convert(row, LiveSummary)
 
-    async def move(self, live_id: str, *, to: str | None = None, avoid: Sequence[str] = ()) -> m.Placed:
+    async def move(self, live_id: str, *, to: str | None = None, avoid: Sequence[str] = ()) -> Placed:
         """Move a live off its Worker: to `to` or nowhere else, or wherever there is room."""
         expected = (await self.get(live_id)).epoch
-        body: dict[str, Any] = {"expected_epoch": expected, "avoid": list(avoid)}
-        if to is not None:
-            body["target"] = to
+        body = Reassign(expected, target=UNSET if to is None else to, avoid=list(avoid))
         headers = {"Idempotency-Key": secrets.token_hex(16)}
-        return _as(
-            m.Placed, await self._dispatch.call("POST", "lives", live_id, "reassign", body=body, headers=headers)
-        )
+        return _as(Placed, await self._dispatch.call("POST", "lives", live_id, "reassign", body=body, headers=headers))
 
-    async def end(self, live_id: str, *, after_pending: bool = False) -> m.Ended:
-        body = {"after_pending": after_pending}
-        return _as(m.Ended, await self._dispatch.call("POST", "lives", live_id, "end", body=body))
+    async def end(self, live_id: str, *, after_pending: bool = False) -> Ended:
+        body = End(after_pending)
+        return _as(Ended, await self._dispatch.call("POST", "lives", live_id, "end", body=body))
 
-    async def history(self, live_id: str) -> m.History:
-        return _as(m.History, await self._dispatch.call("GET", "lives", live_id, "history"))
+    async def history(self, live_id: str) -> History:
+        return _as(History, await self._dispatch.call("GET", "lives", live_id, "history"))
 
-    async def workers(self, **filters: str) -> AsyncIterator[m.Worker]:
+    async def workers(self, **filters: str) -> AsyncIterator[WorkerSummary]:
         """Workers by id; filters: pool, status."""
         async for row in self._pages("workers", filters):
-            yield msgspec.convert(row, m.Worker)
+            yield msgspec.convert(row, WorkerSummary)
 
-    async def drain(self, worker: str, *, deadline_s: float | None = None) -> m.Drain:
+    async def drain(self, worker: str, *, deadline_s: float | None = None) -> Drain:
         """Move every live off a Worker, at boundaries; after `deadline_s` wherever their input stands."""
-        body = {} if deadline_s is None else {"deadline_s": deadline_s}
-        return _as(m.Drain, await self._dispatch.call("POST", "workers", worker, "drain", body=body))
+        body = DrainWorker() if deadline_s is None else DrainWorker(deadline_s)
+        return _as(Drain, await self._dispatch.call("POST", "workers", worker, "drain", body=body))
 
-    async def drained(self, worker: str) -> m.Drain:
+    async def drained(self, worker: str) -> Drain:
         """How far a drain is."""
-        return _as(m.Drain, await self._dispatch.call("GET", "workers", worker, "drain"))
+        return _as(Drain, await self._dispatch.call("GET", "workers", worker, "drain"))
 
     async def undrain(self, worker: str) -> None:
         """Cancel a drain: the Worker takes lives again."""
@@ -166,21 +170,21 @@ class Client:
 
     # -- input
 
-    async def push(self, live_id: str, text: str, *, boundary: bool = False, request_id: str | None = None) -> m.Pushed:
+    async def push(self, live_id: str, text: str, *, boundary: bool = False, request_id: str | None = None) -> Pushed:
         """Store one item of text. For many, a `stream` is faster and keeps their order."""
-        return await self._push(live_id, {"text": text, "boundary": boundary}, request_id)
+        return await self._push(live_id, PushText(text, boundary=boundary), request_id)
 
-    async def interrupt(self, live_id: str, text: str = "", *, request_id: str | None = None) -> m.Pushed:
+    async def interrupt(self, live_id: str, text: str = "", *, request_id: str | None = None) -> Pushed:
         """Drop what is pending; the runtime stops and goes on with `text`, if there is any."""
-        return await self._push(live_id, {"kind": "interrupt", "text": text}, request_id)
+        return await self._push(live_id, PushText(text, "interrupt"), request_id)
 
-    async def configure(self, live_id: str, config: Mapping[str, Any], *, request_id: str | None = None) -> m.Pushed:
+    async def configure(self, live_id: str, config: Mapping[str, Any], *, request_id: str | None = None) -> Pushed:
         """Give the runtime its whole new configuration, in order with the text."""
-        return await self._push(live_id, {"kind": "config", "config": dict(config)}, request_id)
+        return await self._push(live_id, PushText(kind="config", config=dict(config)), request_id)
 
-    async def _push(self, live_id: str, body: dict[str, Any], request_id: str | None) -> m.Pushed:
-        body["request_id"] = request_id or secrets.token_hex(16)
-        return _as(m.Pushed, await self._infer.call("POST", "lives", live_id, "text", body=body))
+    async def _push(self, live_id: str, body: PushText, request_id: str | None) -> Pushed:
+        body.request_id = request_id or secrets.token_hex(16)
+        return _as(Pushed, await self._infer.call("POST", "lives", live_id, "text", body=body))
 
     def stream(self, live_id: str, *, in_flight_max: int = 256) -> Stream:
         """A connection for many items: in order, each exactly once, also over lost connections."""

@@ -21,9 +21,11 @@ import aiohttp
 import msgspec
 
 from dhsched.client.calls import AGAIN, Refused, Replicas, Unreachable
-from dhsched.client.models import Pushed
+from dhsched.client.models.base import UNSET
+from dhsched.client.models.input import Answer, Push, Pushed, PushText
 from dhsched.client.producers import Producers, new_producer
 from dhsched.errors import BadValue, DhschedError, NotMinted
+from dhsched.types import Kind
 from dhsched.wire import PUSH_FRAME_BYTES_MAX, PUSHES_MAX
 
 HEARTBEAT_S = 5.0
@@ -31,16 +33,16 @@ SETTLE_S = 6.0
 """By then a controller has given up on what a lost connection left it: nothing is stored behind our back."""
 PAUSES = AGAIN | {"GAP", "TOO_MANY_PENDING"}
 """Not stored, and it may be yet: the connection is made anew, and everything from there on is sent again."""
+_answers = msgspec.json.Decoder(list[Answer])
 
 
 class _Item:
     """One item that has no answer yet."""
 
-    __slots__ = ("frame", "n", "stored")
+    __slots__ = ("push", "stored")
 
-    def __init__(self, n: int, frame: dict[str, Any], stored: asyncio.Future[Pushed]) -> None:
-        self.n = n
-        self.frame = frame
+    def __init__(self, push: Push, stored: asyncio.Future[Pushed]) -> None:
+        self.push = push
         self.stored = stored
 
 
@@ -98,27 +100,31 @@ class Stream:
             self._fail(Unreachable(f"the stream to live {self.live_id} was closed"))
 
     async def push(
-        self, text: str = "", *, kind: str = "text", boundary: bool = False, config: dict[str, Any] | None = None
+        self, text: str = "", *, kind: Kind = "text", boundary: bool = False, config: dict[str, Any] | None = None
     ) -> Pushed:
         """Store one item, and wait until it is stored."""
         return await (await self.send(text, kind=kind, boundary=boundary, config=config))
 
     async def send(
-        self, text: str = "", *, kind: str = "text", boundary: bool = False, config: dict[str, Any] | None = None
+        self, text: str = "", *, kind: Kind = "text", boundary: bool = False, config: dict[str, Any] | None = None
     ) -> asyncio.Future[Pushed]:
         """Send one item; the future says when it is stored. Waits only while too many are in flight."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._failed or len(self._owed) < self._in_flight_max)
             if self._failed:
                 raise self._failed
-            frame: dict[str, Any] = {"n": self._producer.n + 1, "text": text, "kind": kind, "boundary": boundary}
-            if config is not None:
-                frame["config"] = config
-            encoded = msgspec.json.encode(frame)
+            push = Push(
+                n=self._producer.n + 1,
+                text=text,
+                kind=kind,
+                boundary=boundary,
+                config=UNSET if config is None else config,
+            )
+            encoded = msgspec.json.encode(push)
             if len(encoded) > PUSH_FRAME_BYTES_MAX - 2:
                 raise BadValue(f"an item has {len(encoded)} bytes, at most {PUSH_FRAME_BYTES_MAX - 2} are taken")
             self._producer.n += 1
-            item = _Item(self._producer.n, frame, asyncio.get_running_loop().create_future())
+            item = _Item(push, asyncio.get_running_loop().create_future())
             self._owed.append(item)
             if self._one_by_one:
                 self._changed.notify_all()
@@ -194,37 +200,36 @@ class Stream:
         """Send again what has no answer, then hear the answers. True if there were any."""
         async with self._changed:
             self._socket = socket
-            await self._transmit([msgspec.json.encode(item.frame) for item in self._owed])
+            await self._transmit([msgspec.json.encode(item.push) for item in self._owed])
         answered = False
         async for message in socket:
             if message.type is not aiohttp.WSMsgType.TEXT:
                 break
-            for answer in msgspec.json.decode(message.data):
+            for answer in _answers.decode(message.data):
                 if not await self._hear(answer):
                     return answered
                 answered = True
         self._unsure = self._unsure or bool(self._owed)
         return answered
 
-    async def _hear(self, answer: dict[str, Any]) -> bool:
+    async def _hear(self, answer: Answer) -> bool:
         """One answer; False when the connection should be made anew, because it cannot go on."""
-        problem = answer.get("problem")
+        problem = answer.problem
         if problem is not None and self._gives_up_its_name(problem.get("code")):
             return False
         if problem is not None and problem.get("code") in PAUSES:
             self._trouble = str(problem.get("detail"))
             return False
         async with self._changed:
-            n = answer.get("n", 0)
-            while self._owed and self._owed[0].n <= n:
+            while self._owed and self._owed[0].push.n <= answer.n:
                 item = self._owed.popleft()
                 if item.stored.done():
                     continue
-                if problem is not None and item.n == n:
+                if problem is not None and item.push.n == answer.n:
                     item.stored.set_exception(Refused(problem.get("status", 400), problem))
                 else:
-                    seq = answer.get("seq") if item.n == n else None
-                    item.stored.set_result(Pushed(self.live_id, seq=seq, duplicate=seq is None))
+                    seq = answer.seq or None if item.push.n == answer.n else None
+                    item.stored.set_result(Pushed(self.live_id, request_id="", seq=seq, duplicate=seq is None))
             self._known = self._known or problem is None
             if problem is not None:
                 # The next number would leave a gap: this producer has come to its end.
@@ -244,7 +249,7 @@ class Stream:
             self._producer = new_producer()
             for item in self._owed:
                 self._producer.n += 1
-                item.n = item.frame["n"] = self._producer.n
+                item.push.n = self._producer.n
         return code in ("TOO_MANY_PRODUCERS", "GAP")
 
     async def _store_one_by_one(self) -> None:
@@ -256,21 +261,23 @@ class Stream:
                     return
                 item = self._owed[0]
             try:
-                await self._hear({"n": item.n, **await self._store_one(item)})
+                pushed = await self._store_one(item.push)
+                await self._hear(Answer(self.live_id, n=item.push.n, seq=pushed.seq or 0))
             except Refused as refused:
-                await self._hear({"n": item.n, "problem": {**refused.problem, "status": refused.status}})
+                problem = {**refused.problem, "status": refused.status}
+                await self._hear(Answer(self.live_id, n=item.push.n, problem=problem))
             except DhschedError as error:
                 self._fail(error)
 
-    async def _store_one(self, item: _Item) -> dict[str, Any]:
+    async def _store_one(self, push: Push) -> Pushed:
         loop = asyncio.get_running_loop()
         give_up = loop.time() + self._deadline_s
-        body = {name: value for name, value in item.frame.items() if name != "n"}
-        body["request_id"] = f"{self._producer.name}-{item.n}"
+        request_id = f"{self._producer.name}-{push.n}"
+        body = PushText(push.text, push.kind, push.boundary, push.config, request_id)
         while True:
             try:
                 raw = await self._replicas.call("POST", "lives", self.live_id, "text", body=body)
-                return msgspec.json.decode(raw, type=dict[str, Any])
+                return msgspec.json.decode(raw, type=Pushed)
             except Refused as refused:
                 pause_s = refused.retry_after_s or 1.0
                 if refused.code != "TOO_MANY_PENDING" or loop.time() + pause_s > give_up:

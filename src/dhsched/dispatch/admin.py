@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from dhsched.dispatch import models as m
-from dhsched.dispatch.blaming import forgive
-from dhsched.dispatch.config import (
-    DIGITAL_IDS,
-    POOLS,
+from dhsched.client.models import workers as m
+from dhsched.client.models.base import UNSET
+from dhsched.client.models.pools import (
     BarredWorkers,
     DigitalIdConfig,
     DigitalIdList,
@@ -19,6 +17,9 @@ from dhsched.dispatch.config import (
     PutDigitalId,
     PutPool,
 )
+from dhsched.dispatch import parameters as p
+from dhsched.dispatch.blaming import forgive
+from dhsched.dispatch.config import DIGITAL_IDS, POOLS
 from dhsched.dispatch.context import DispatchContext, settle
 from dhsched.ownership import outcomes as o
 from dhsched.placement.index import WorkerView
@@ -48,7 +49,7 @@ class Workers:
                 handler=self.list,
                 summary="Workers by id, a page at a time.",
                 tag="workers",
-                query=m.WorkersQuery,
+                query=p.WorkersQuery,
                 replies={200: m.WorkerList},
             ),
             Endpoint(
@@ -58,7 +59,7 @@ class Workers:
                 handler=self.get,
                 summary="One Worker and its slots.",
                 tag="workers",
-                path_type=m.WorkerPath,
+                path_type=p.WorkerPath,
                 replies={200: m.WorkerOut},
                 problems=["NOT_FOUND"],
             ),
@@ -70,7 +71,7 @@ class Workers:
                     handler=handler,
                     summary=summary,
                     tag="workers",
-                    path_type=m.WorkerPath,
+                    path_type=p.WorkerPath,
                     body=NoBody,
                     replies={200: m.WorkerMode},
                     problems=["NOT_FOUND", "DRAINING"],
@@ -81,13 +82,13 @@ class Workers:
 
     async def list(self, asked: Asked) -> m.WorkerList:
         """Read from the store, not from the view: an operator wants what is, and asks seldom."""
-        query: m.WorkersQuery = asked.query
-        after = "" if query.after is m.UNSET else check_worker(query.after)
+        query: p.WorkersQuery = asked.query
+        after = "" if query.after is UNSET else check_worker(query.after)
         rows = sorted((await self.context.records.fleet.snapshot()).workers)
         wanted = [worker_summary(row) for row in rows if row.worker > after]
-        if query.pool is not m.UNSET:
+        if query.pool is not UNSET:
             wanted = [row for row in wanted if row.pool == query.pool]
-        if query.status is not m.UNSET:
+        if query.status is not UNSET:
             wanted = [row for row in wanted if row.status == query.status]
         page = wanted[: query.limit]
         return m.WorkerList(page, page[-1].worker if len(wanted) > len(page) else None)
@@ -156,9 +157,9 @@ class Configuration:
 
     def endpoints(self) -> list[Endpoint]:
         return [
-            *self._family("pool", "pools", "Pool", m.PoolPath, PutPool, NamedPool, PoolList),
+            *self._family("pool", "pools", "Pool", p.PoolPath, PutPool, NamedPool, PoolList),
             *self._family(
-                "digital_id", "digital-ids", "DigitalID", m.DigitalIdPath, PutDigitalId, NamedDigitalId, DigitalIdList
+                "digital_id", "digital-ids", "DigitalID", p.DigitalIdPath, PutDigitalId, NamedDigitalId, DigitalIdList
             ),
         ]
 
@@ -203,7 +204,7 @@ class Configuration:
                 method="DELETE",
                 handler=handler(f"delete_{name}"),
                 summary=f"Delete a {what}; one that is in use only with force.",
-                query=m.DeleteQuery,
+                query=p.DeleteQuery,
                 replies={204: None},
                 problems=[*problems, "IN_USE"],
                 **common,

@@ -8,7 +8,8 @@ that is lost already stays so: only its own report revives it, or it would be lo
 from __future__ import annotations
 
 from dhsched.access.gate import bearer
-from dhsched.dispatch import models as m
+from dhsched.client.models import workers as m
+from dhsched.dispatch import parameters as p
 from dhsched.dispatch.context import DispatchContext
 from dhsched.errors import Forbidden, TooManyRequests
 from dhsched.ownership import outcomes as o
@@ -39,7 +40,7 @@ class BlockedWorkers:
                 handler=self.say,
                 summary="A Worker's watchdog: its event loop is blocked, and it is there; with its boot token.",
                 tag="workers",
-                path_type=m.WorkerPath,
+                path_type=p.WorkerPath,
                 body=m.Blocked,
                 headers=[HeaderParameter("Authorization", str, "Bearer and the boot's own token.")],
                 replies={200: m.BlockedOut},

@@ -1,4 +1,4 @@
-"""Pools and DigitalIDs as they are configured: in the API, in the store, and as placement wants them.
+"""Pools and DigitalIDs in the store, and as placement wants them.
 
 What is put is decoded strictly. What is read back is not, so that a replica of an older version still reads what a
 newer one wrote.
@@ -6,137 +6,35 @@ newer one wrote.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
-import msgspec
-
+from dhsched.client.models.pools import DigitalIdConfig, PoolConfig
 from dhsched.placement import DigitalID, PlacementRequest, Pool, PoolEntry, request_for
-from dhsched.web import Id
 
 POOLS = "pools"
 DIGITAL_IDS = "digital_ids"
-POOLS_MAX = 16  # Of one DigitalID: `place` takes no more.
-LABELS_MAX = 32
-
-Label = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._~=-]{1,64}$")]
-Labels = Annotated[list[Label], msgspec.Meta(max_length=LABELS_MAX)]
-Word = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._~-]{0,64}$")]
-Priority = Annotated[int, msgspec.Meta(ge=0, le=1_000)]
-Small = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
 
 
-class PoolConfig(msgspec.Struct, frozen=True):
-    """A Pool: Workers that serve alike. `priority` 0 is tried first; the rest is how lives are spread over them.
+def as_pool(name: str, config: PoolConfig) -> Pool:
+    return Pool(
+        name=name,
+        priority=config.priority,
+        gpu_class=config.gpu_class,
+        region=config.region,
+        labels=frozenset(config.labels),
+        tier_workers_min=config.tier_workers_min,
+        tier_divisor=config.tier_divisor,
+        tau_slots=config.tau_slots,
+        candidates_max=config.candidates_max,
+        policy=config.policy,
+    )
 
-    `policy` chooses among its Workers for lives that try this Pool first, with up to `candidates_max` candidates; where
-    they are not given, the replica's policy does, with as many as it has. The bottom tier alone has the next three.
 
-    `rebalance` moves lives, or says which it would move, when the fullest Worker is `rebalance_spread_pct` percent of
-    its capacity fuller than the emptiest would be with one more; `rebalance_moves_max` at a time.
-    """
-
-    gpu_class: Word = ""
-    region: Word = ""
-    labels: Labels = []
-    priority: Priority = 0
-    tier_workers_min: Small = 8
-    tier_divisor: Small = 8
-    tau_slots: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 8
-    candidates_max: Annotated[int, msgspec.Meta(ge=1, le=16)] | None = None
-    policy: Literal["", "emptiest", "bottom-tier", "exact"] = ""
-    rebalance: Literal["off", "advise", "act"] = "off"
-    rebalance_spread_pct: Annotated[int, msgspec.Meta(ge=1, le=100)] = 20
-    rebalance_moves_max: Annotated[int, msgspec.Meta(ge=1, le=100)] = 4
-
-    def pool(self, name: str) -> Pool:
-        return Pool(
+def as_request(name: str, config: DigitalIdConfig) -> PlacementRequest:
+    """What a create of this DigitalID asks of placement."""
+    return request_for(
+        DigitalID(
             name=name,
-            priority=self.priority,
-            gpu_class=self.gpu_class,
-            region=self.region,
-            labels=frozenset(self.labels),
-            tier_workers_min=self.tier_workers_min,
-            tier_divisor=self.tier_divisor,
-            tau_slots=self.tau_slots,
-            candidates_max=self.candidates_max,
-            policy=self.policy,
+            pools=tuple(PoolEntry(entry.pool, entry.tier) for entry in config.pools),
+            required_labels=frozenset(config.required_labels),
+            preferred_labels=frozenset(config.preferred_labels),
         )
-
-
-class PutPool(PoolConfig, frozen=True, forbid_unknown_fields=True):
-    """A Pool, whole: what is left out gets its default."""
-
-
-class PoolTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A Pool that may serve a DigitalID; tier 0 is preferred."""
-
-    pool: Id
-    tier: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
-
-
-class DigitalIdConfig(msgspec.Struct, frozen=True):
-    """A DigitalID: the Pools that can run it, the labels that a Pool must and a Worker should have."""
-
-    pools: Annotated[list[PoolTier], msgspec.Meta(min_length=1, max_length=POOLS_MAX)]
-    required_labels: Labels = []
-    preferred_labels: Labels = []
-
-    def request(self, name: str) -> PlacementRequest:
-        """What a create of this DigitalID asks of placement."""
-        return request_for(
-            DigitalID(
-                name=name,
-                pools=tuple(PoolEntry(entry.pool, entry.tier) for entry in self.pools),
-                required_labels=frozenset(self.required_labels),
-                preferred_labels=frozenset(self.preferred_labels),
-            )
-        )
-
-
-class PutDigitalId(DigitalIdConfig, frozen=True, forbid_unknown_fields=True):
-    """A DigitalID, whole: what is left out gets its default."""
-
-
-class BarredWorkers(msgspec.Struct, frozen=True):
-    """Workers that take nothing new: how many, the slots that are taken on them, and all their slots."""
-
-    workers: int
-    load: int
-    capacity: int
-
-
-class NamedPool(msgspec.Struct, frozen=True):
-    """A Pool with its name, and what this replica knows of its Workers.
-
-    `load`, `capacity` and `free` are slots of the `placeable` Workers alone, as in the metrics: room on a Worker that
-    takes nothing new is no room. Those are counted apart in `barred`, by why: lost, cordoned, draining, new, gone.
-    """
-
-    name: str
-    config: PoolConfig
-    configured: bool
-    workers: int
-    placeable: int
-    load: int
-    capacity: int
-    free: int
-    barred: dict[str, BarredWorkers]
-
-
-class NamedDigitalId(msgspec.Struct, frozen=True):
-    """A DigitalID with its name."""
-
-    name: str
-    config: DigitalIdConfig
-
-
-class PoolList(msgspec.Struct, frozen=True):
-    """Every Pool, by name."""
-
-    pools: list[NamedPool]
-
-
-class DigitalIdList(msgspec.Struct, frozen=True):
-    """Every DigitalID, by name."""
-
-    digital_ids: list[NamedDigitalId]
+    )

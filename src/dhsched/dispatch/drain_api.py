@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import Annotated, Literal
 
-import msgspec
-
-from dhsched.dispatch import models as m
+from dhsched.client.models import workers as m
+from dhsched.client.models.base import UNSET
+from dhsched.dispatch import parameters as p
 from dhsched.dispatch.admin import no_worker
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.drain import Standing
@@ -20,56 +19,6 @@ from dhsched.web import Asked, Endpoint
 SHOWN_MAX = 1_000  # Lives of one answer.
 BOUNDARY_WAIT_MAX_S = 100.0
 """A move lasts two minutes: what waits for a boundary must have gone before."""
-
-
-class DrainWorker(m.Strict):
-    """What is left out stays as it was said before, or is the default.
-
-    After `deadline_s` everything that is left is cut over at once. After `boundary_wait_s` a live whose target is
-    prepared is cut over wherever its input stands.
-    """
-
-    deadline_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] | m.Optional = m.UNSET
-    boundary_wait_s: Annotated[float, msgspec.Meta(ge=0, le=BOUNDARY_WAIT_MAX_S)] | m.Optional = m.UNSET
-
-
-class DrainingLive(msgspec.Struct, frozen=True):
-    """One live that is still on the Worker. `code` is stable, `why` is a sentence."""
-
-    live_id: str
-    tenant: str
-    epoch: int
-    state: Literal["moving", "waiting", "queued", "blocked"]
-    code: str
-    why: str
-    target: str
-
-
-class DrainOut(msgspec.Struct, frozen=True):
-    """How far a drain is. `lives` is how many there were when it began; `moved` counts those that ended, too.
-
-    `reasons` counts the lives that are left by their code. `departing` are runtimes that still stop, `vacant` lives
-    without a runtime, which recovery places. `done`: nothing is left on the Worker.
-    """
-
-    worker: str
-    status: str
-    mode: str
-    asked_at_ms: int
-    deadline_in_s: float | None
-    boundary_wait_s: float
-    lives: int
-    moved: int
-    left: int
-    moving: int
-    waiting: int
-    queued: int
-    blocked: int
-    departing: int
-    vacant: int
-    done: bool
-    reasons: dict[str, int]
-    details: list[DrainingLive]
 
 
 class Drains:
@@ -88,9 +37,9 @@ class Drains:
                 handler=self.drain,
                 summary="Move every live off this Worker, at boundaries, and take no new ones.",
                 tag="workers",
-                path_type=m.WorkerPath,
-                body=DrainWorker,
-                replies={200: DrainOut},
+                path_type=p.WorkerPath,
+                body=m.DrainWorker,
+                replies={200: m.Drain},
                 problems=["NOT_FOUND"],
             ),
             Endpoint(
@@ -100,8 +49,8 @@ class Drains:
                 handler=self.get,
                 summary="How far a drain is, and what holds up each live that is left.",
                 tag="workers",
-                path_type=m.WorkerPath,
-                replies={200: DrainOut},
+                path_type=p.WorkerPath,
+                replies={200: m.Drain},
                 problems=["NOT_FOUND"],
             ),
             Endpoint(
@@ -111,28 +60,28 @@ class Drains:
                 handler=self.undrain,
                 summary="Cancel a drain: what has not moved stays, and new lives are taken again.",
                 tag="workers",
-                path_type=m.WorkerPath,
+                path_type=p.WorkerPath,
                 replies={200: m.WorkerMode},
                 problems=["NOT_FOUND"],
             ),
         ]
 
-    async def drain(self, asked: Asked) -> DrainOut:
+    async def drain(self, asked: Asked) -> m.Drain:
         worker, body = check_worker(asked.path.worker), asked.body
         await self._exists(worker)
         outcome = await ask_for_drain(
             self.context,
             worker,
             by=f"request {asked.request_id}",
-            deadline_s=None if body.deadline_s is m.UNSET else body.deadline_s,
-            boundary_wait_s=None if body.boundary_wait_s is m.UNSET else body.boundary_wait_s,
+            deadline_s=None if body.deadline_s is UNSET else body.deadline_s,
+            boundary_wait_s=None if body.boundary_wait_s is UNSET else body.boundary_wait_s,
         )
         if not isinstance(outcome, o.WorkerSet):
             raise no_worker(worker)
         await self.context.fleet.refresh()  # So that this replica's loop need not wait for its view.
         return await self._progress(worker)
 
-    async def get(self, asked: Asked) -> DrainOut:
+    async def get(self, asked: Asked) -> m.Drain:
         return await self._progress(check_worker(asked.path.worker))
 
     async def undrain(self, asked: Asked) -> m.WorkerMode:
@@ -148,7 +97,7 @@ class Drains:
         if found is None or found[0].gone:
             raise no_worker(worker)
 
-    async def _progress(self, worker: str) -> DrainOut:
+    async def _progress(self, worker: str) -> m.Drain:
         """From the records, and from what this replica found out when it last tried."""
         context = self.context
         records = context.records
@@ -167,7 +116,7 @@ class Drains:
         slots = Counter(table.values())
         states = Counter(standing.state for standing in standings)
         left = len(rows) + slots["vacant"]
-        return DrainOut(
+        return m.Drain(
             worker=worker,
             status=record.status,
             mode=record.mode,
@@ -189,9 +138,9 @@ class Drains:
         )
 
 
-def detail(standing: Standing) -> DrainingLive:
+def detail(standing: Standing) -> m.DrainingLive:
     tenant, _, live_id = standing.row.live.partition("/")
-    return DrainingLive(
+    return m.DrainingLive(
         live_id=live_id,
         tenant=tenant,
         epoch=standing.row.epoch,

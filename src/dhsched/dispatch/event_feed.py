@@ -10,16 +10,17 @@ The stream is read a few times a second: it is for people and their dashboards, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
 from aiohttp import web
 
-from dhsched.dispatch import models as m
+from dhsched.client.models import fleet as m
+from dhsched.client.models.base import UNSET, Optional, Strict
+from dhsched.dispatch import parameters as p
 from dhsched.dispatch.context import DispatchContext
 from dhsched.errors import StoreError
-from dhsched.store.records.events import Logged, Value
+from dhsched.store.records.events import Logged
 from dhsched.web import Asked, Endpoint, HeaderParameter, Problem
 from dhsched.web.server import tell
 
@@ -34,31 +35,11 @@ Cursor = Annotated[
 LAST_EVENT_ID = HeaderParameter("Last-Event-ID", Cursor, "What a stream that broke off goes on after.")
 
 
-class EventsQuery(m.Strict):
+class EventsQuery(Strict):
     """Events after the cursor `after`, the oldest first; without one, the latest."""
 
-    after: Cursor | m.Optional = m.UNSET
-    limit: m.Limit = m.PAGE_DEFAULT
-
-
-class EventOut(msgspec.Struct, frozen=True):
-    """One event: which Worker, which live, by which replica, and the numbers that belong to its kind."""
-
-    id: str
-    at_ms: int
-    kind: str
-    by: str
-    worker: str
-    tenant: str
-    live_id: str
-    numbers: Mapping[str, Value]
-
-
-class EventList(msgspec.Struct, frozen=True):
-    """Events, the oldest first. `last` is the cursor to go on after; null while there was never an event."""
-
-    events: list[EventOut]
-    last: str | None
+    after: Cursor | Optional = UNSET
+    limit: p.Limit = p.PAGE_DEFAULT
 
 
 class EventFeed:
@@ -79,7 +60,7 @@ class EventFeed:
                 tag="events",
                 query=EventsQuery,
                 headers=[LAST_EVENT_ID],
-                replies={200: EventList},
+                replies={200: m.EventList},
             )
         ]
 
@@ -89,7 +70,7 @@ class EventFeed:
         if "text/event-stream" in asked.header("Accept"):
             return await self._follow(asked, after, query.limit)
         found = await self._read(after, query.limit)
-        return EventList([event_out(each) for each in found], found[-1].id if found else after or None)
+        return m.EventList([event_out(each) for each in found], found[-1].id if found else after or None)
 
     async def _read(self, after: str, limit: int) -> list[Logged]:
         records = self.context.records
@@ -141,10 +122,10 @@ class EventFeed:
             return []
 
 
-def event_out(logged: Logged) -> EventOut:
+def event_out(logged: Logged) -> m.EventOut:
     event = logged.event
     tenant, _, live_id = event.live.partition("/")
-    return EventOut(logged.id, logged.at_ms, event.kind, event.by, event.worker, tenant, live_id, event.numbers)
+    return m.EventOut(logged.id, logged.at_ms, event.kind, event.by, event.worker, tenant, live_id, event.numbers)
 
 
 def encoded(logged: Logged) -> bytes:

@@ -17,7 +17,8 @@ from random import Random
 
 import structlog
 
-from dhsched.dispatch.config import DIGITAL_IDS, POOLS, DigitalIdConfig, PoolConfig
+from dhsched.client.models.pools import DigitalIdConfig, PoolConfig
+from dhsched.dispatch.config import DIGITAL_IDS, POOLS, as_pool, as_request
 from dhsched.errors import BadSetting, StoreError
 from dhsched.ownership import outcomes as o
 from dhsched.placement import (
@@ -196,13 +197,13 @@ class Fleet:
         pools = await self._records.config.all(POOLS, PoolConfig)
         self.digital_ids = await self._records.config.all(DIGITAL_IDS, DigitalIdConfig)
         self.pools = pools
-        self.view.configure(config.pool(name) for name, config in pools.items())
-        self._requests = {name: config.request(name) for name, config in self.digital_ids.items()}
+        self.view.configure(as_pool(name, config) for name, config in pools.items())
+        self._requests = {name: as_request(name, config) for name, config in self.digital_ids.items()}
         self._config_rev = rev
 
     def _renew(self) -> None:
         self.view = view_for(self.policy)
-        self.view.configure(config.pool(name) for name, config in self.pools.items())
+        self.view.configure(as_pool(name, config) for name, config in self.pools.items())
 
 
 def snapshot(rows: FleetRows, since: int | None) -> Snapshot:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from dhsched.dispatch import models as m
+from dhsched.client.models import lives as m
 from dhsched.dispatch.context import DispatchContext
 from dhsched.ownership.state import Live, Row
 from dhsched.store.records.events import Event

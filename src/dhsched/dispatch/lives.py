@@ -11,7 +11,9 @@ from typing import Annotated, Any
 import msgspec
 
 from dhsched.access.gate import for_tenant
-from dhsched.dispatch import models as m
+from dhsched.client.models import lives as m
+from dhsched.client.models.base import UNSET
+from dhsched.dispatch import parameters as p
 from dhsched.dispatch.commit import NoRoom
 from dhsched.dispatch.context import DispatchContext, settle
 from dhsched.dispatch.history import history_of
@@ -49,7 +51,7 @@ class Lives:
                 summary="Place a new live on a Worker.",
                 tag="lives",
                 body=m.CreateLive,
-                query=m.CreateQuery,
+                query=p.CreateQuery,
                 headers=[IDEMPOTENCY_KEY],
                 replies={201: m.Placed, 200: m.Placed},
                 problems=[
@@ -64,7 +66,7 @@ class Lives:
                 handler=self.list,
                 summary="Lives by name, a page at a time.",
                 tag="lives",
-                query=m.ListQuery,
+                query=p.ListQuery,
                 replies={200: m.LiveList},
             ),
             Endpoint(
@@ -74,8 +76,8 @@ class Lives:
                 handler=self.get,
                 summary="One live.",
                 tag="lives",
-                path_type=m.LivePath,
-                replies={200: m.LiveOut},
+                path_type=p.LivePath,
+                replies={200: m.Live},
                 problems=["NOT_FOUND"],
             ),
             Endpoint(
@@ -85,9 +87,9 @@ class Lives:
                 handler=self.end,
                 summary="End a live now, or after its pending input.",
                 tag="lives",
-                path_type=m.LivePath,
+                path_type=p.LivePath,
                 body=m.End,
-                replies={200: m.Finished},
+                replies={200: m.Ended},
                 problems=["NOT_FOUND"],
             ),
             Endpoint(
@@ -97,7 +99,7 @@ class Lives:
                 handler=self.history,
                 summary="The generations of a live, the current one first.",
                 tag="lives",
-                path_type=m.LivePath,
+                path_type=p.LivePath,
                 replies={200: m.History},
                 problems=["NOT_FOUND"],
             ),
@@ -142,18 +144,18 @@ class Lives:
             return "lv-" + digest(self.context.tenant(asked), key)
         return "lv-" + secrets.token_hex(8)
 
-    async def get(self, asked: Asked) -> m.LiveOut:
+    async def get(self, asked: Asked) -> m.Live:
         live_id = asked.path.live_id
         return live_out(live_id, await find_live(self.context, asked, live_id))
 
     async def list(self, asked: Asked) -> m.LiveList:
         """A page of what the filters leave, by name. It looks at so many lives at most, and says where to go on."""
-        query: m.ListQuery = asked.query
+        query: p.ListQuery = asked.query
         tenant = asked.caller.tenant
         if isinstance(query.tenant, str):
             tenant = for_tenant(asked.caller, query.tenant).tenant
-        after = "" if query.after is m.UNSET else check_id(query.after, "after")
-        if query.worker is not m.UNSET:
+        after = "" if query.after is UNSET else check_id(query.after, "after")
+        if query.worker is not UNSET:
             check_worker(query.worker)
         found: list[LiveRow] = []
         for _ in range(SCAN_MAX // SCAN_STEP):
@@ -172,19 +174,19 @@ class Lives:
             after = names[-1].partition("/")[2]
         return live_list(found, f"{tenant}/{after}")
 
-    def _wanted(self, query: m.ListQuery, row: LiveRow) -> bool:
-        if query.state is not m.UNSET and row.state != query.state:
+    def _wanted(self, query: p.ListQuery, row: LiveRow) -> bool:
+        if query.state is not UNSET and row.state != query.state:
             return False
-        if query.digital_id is not m.UNSET and row.digital_id != query.digital_id:
+        if query.digital_id is not UNSET and row.digital_id != query.digital_id:
             return False
-        if query.worker is not m.UNSET and row.worker != query.worker:
+        if query.worker is not UNSET and row.worker != query.worker:
             return False
-        if query.pool is not m.UNSET:
+        if query.pool is not UNSET:
             worker = self.context.fleet.view.workers.get(row.worker)
             return worker is not None and worker.pool == query.pool
         return True
 
-    async def end(self, asked: Asked) -> m.Finished:
+    async def end(self, asked: Asked) -> m.Ended:
         live_id = asked.path.live_id
         live = self.context.live(asked, live_id)
         after_pending = asked.body.after_pending
@@ -195,7 +197,7 @@ class Lives:
         )
         if isinstance(outcome, o.NotFound):
             raise not_found(live_id)
-        return m.Finished(live_id, outcome.state)
+        return m.Ended(live_id, outcome.state)
 
     async def history(self, asked: Asked) -> m.History:
         live_id = asked.path.live_id
@@ -239,7 +241,7 @@ def digest(*parts: str) -> str:
 
 
 def as_create(body: m.CreateLive) -> Create:
-    room = "" if body.room is m.UNSET else check_id(body.room, "room")
+    room = "" if body.room is UNSET else check_id(body.room, "room")
     metadata, config = as_json(body.metadata, "metadata"), as_json(body.config, "config")
     said = [body.digital_id, room, metadata.decode(), config.decode(), str(body.priority), str(body.immovable)]
     return Create(
@@ -271,7 +273,7 @@ def placed(live_id: str, done: o.Committed, explanation: Any = None) -> m.Placed
         worker=done.generation.worker,
         epoch=done.generation.epoch,
         again=done.again,
-        superseded_by=None if later is None else m.GenerationOut(later.worker, later.epoch),
+        superseded_by=None if later is None else m.Generation(later.worker, later.epoch),
         explanation=explanation,
     )
 
@@ -304,9 +306,14 @@ def crash_of(live: Live) -> m.CrashOut | None:
     return next((m.CrashOut(row.epoch, row.worker, row.reason) for row in rows if row.reason), None)
 
 
-def live_out(live_id: str, live: Live) -> m.LiveOut:
+def unread(stored: bytes) -> Any:
+    """A stored object as it is: JSON that is passed on needs no decoding."""
+    return msgspec.Raw(stored or b"{}")
+
+
+def live_out(live_id: str, live: Live) -> m.Live:
     move, current = live.move, live.current
-    return m.LiveOut(
+    return m.Live(
         live_id=live_id,
         digital_id=live.digital_id,
         room=live.room or live_id,
@@ -316,8 +323,8 @@ def live_out(live_id: str, live: Live) -> m.LiveOut:
         active=live.active is not None,
         priority=live.priority,
         immovable=live.immovable,
-        metadata=msgspec.Raw(live.metadata or b"{}"),
-        config=msgspec.Raw(live.config or b"{}"),
+        metadata=unread(live.metadata),
+        config=unread(live.config),
         cause=current.cause,
         operation=current.operation,
         committed_at_ms=current.committed_at,

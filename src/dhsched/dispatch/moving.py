@@ -6,7 +6,8 @@ from typing import Any
 
 from msgspec import structs
 
-from dhsched.dispatch import models as m
+from dhsched.client.models import lives as m
+from dhsched.dispatch import parameters as p
 from dhsched.dispatch.commit import Attempt, Intent, NoRoom, commit
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.lives import IDEMPOTENCY_KEY, digest, ended, find_digital_id, find_live, not_found, placed
@@ -32,8 +33,8 @@ class Moving:
                 handler=self.reassign,
                 summary="Move a live to another Worker, or to the one named.",
                 tag="lives",
-                path_type=m.LivePath,
-                query=m.ExplainQuery,
+                path_type=p.LivePath,
+                query=p.ExplainQuery,
                 body=m.Reassign,
                 headers=[IDEMPOTENCY_KEY],
                 replies={200: m.Placed},

@@ -7,7 +7,7 @@ room's fence (room/fence.py).
 
 from __future__ import annotations
 
-from dhsched.dispatch import models as m
+from dhsched.client.models import lives as m
 from dhsched.dispatch.context import DispatchContext
 from dhsched.tokens import BadToken, Tokens
 from dhsched.web import Asked, Endpoint, Problem
@@ -50,7 +50,7 @@ class PublishTokens:
             live_id=live_id,
             worker=publishing.generation.worker,
             epoch=publishing.generation.epoch,
-            current=m.GenerationOut(current.worker, current.epoch),
+            current=m.Generation(current.worker, current.epoch),
             cause=current.cause,
             state=record.state,
         )

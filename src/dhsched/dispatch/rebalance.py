@@ -11,12 +11,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-import msgspec
 import structlog
 
-from dhsched.dispatch import models as m
+from dhsched.client.models import pools as m
+from dhsched.dispatch import parameters as p
 from dhsched.dispatch.admin import no_pool
-from dhsched.dispatch.config import PoolConfig
 from dhsched.dispatch.context import DispatchContext, settle
 from dhsched.ownership import outcomes as o
 from dhsched.placement.rebalance import Advice, Holding, advise
@@ -46,7 +45,7 @@ class Rebalancing:
                 self._under_way.discard(pool)
                 self._said.pop(pool, None)
 
-    async def _even_out(self, pool: str, config: PoolConfig) -> None:
+    async def _even_out(self, pool: str, config: m.PoolConfig) -> None:
         context = self._context
         acts = config.rebalance == "act"
         moves_max = config.rebalance_moves_max if acts else SHOWN_MAX
@@ -81,7 +80,7 @@ class Rebalancing:
 
 
 async def consider(
-    context: DispatchContext, pool: str, config: PoolConfig, moves_max: int, *, under_way: bool = False
+    context: DispatchContext, pool: str, config: m.PoolConfig, moves_max: int, *, under_way: bool = False
 ) -> tuple[list[Advice], dict[str, list[LiveOnWorker]]]:
     """What should move, and of each giver the lives that may, the quietest first.
 
@@ -116,34 +115,6 @@ def may_move(row: LiveOnWorker) -> bool:
 # -- what an operator sees
 
 
-class HoldingOut(msgspec.Struct, frozen=True):
-    """A placeable Worker: what it will hold once the moves under way are done."""
-
-    worker: str
-    load: int
-    capacity: int
-
-
-class AdviceOut(msgspec.Struct, frozen=True):
-    """This many lives would go from one Worker to the other."""
-
-    source: str
-    target: str
-    lives: int
-
-
-class RebalanceOut(msgspec.Struct, frozen=True):
-    """What would move now, whatever the mode; only in the mode `act` it does, `moves_max` at a time."""
-
-    pool: str
-    mode: str
-    spread_pct: int
-    moves_max: int
-    lives: int
-    advice: list[AdviceOut]
-    workers: list[HoldingOut]
-
-
 class RebalanceView:
     """The endpoint of one replica."""
 
@@ -159,13 +130,13 @@ class RebalanceView:
                 handler=self.get,
                 summary="How even a Pool is, and which lives would move to make it so.",
                 tag="pools",
-                path_type=m.PoolPath,
-                replies={200: RebalanceOut},
+                path_type=p.PoolPath,
+                replies={200: m.RebalanceOut},
                 problems=["NOT_FOUND"],
             )
         ]
 
-    async def get(self, asked: Asked) -> RebalanceOut:
+    async def get(self, asked: Asked) -> m.RebalanceOut:
         pool, context = check_id(asked.path.pool, "pool"), self.context
         await context.fleet.refresh()
         config = context.fleet.pools.get(pool)
@@ -176,12 +147,12 @@ class RebalanceView:
             (each for each in context.fleet.view.workers.values() if each.pool == pool and not each.barred),
             key=lambda each: each.worker,
         )
-        return RebalanceOut(
+        return m.RebalanceOut(
             pool=pool,
             mode=config.rebalance,
             spread_pct=config.rebalance_spread_pct,
             moves_max=config.rebalance_moves_max,
             lives=sum(each.lives for each in advice),
-            advice=[AdviceOut(each.source, each.target, each.lives) for each in advice],
-            workers=[HoldingOut(each.worker, each.load, each.capacity) for each in shown[:SHOWN_MAX]],
+            advice=[m.AdviceOut(each.source, each.target, each.lives) for each in advice],
+            workers=[m.HoldingOut(each.worker, each.load, each.capacity) for each in shown[:SHOWN_MAX]],
         )

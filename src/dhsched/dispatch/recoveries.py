@@ -7,7 +7,9 @@ from typing import Annotated
 
 import msgspec
 
-from dhsched.dispatch import models as m
+from dhsched.client.models import fleet as m
+from dhsched.client.models.base import UNSET, Optional, Strict
+from dhsched.dispatch import parameters as p
 from dhsched.dispatch.context import DispatchContext
 from dhsched.store.records.recovering import Recovering
 from dhsched.web import Asked, Endpoint
@@ -18,50 +20,11 @@ SCAN_STEP = 500
 FullName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._~-]{1,64}/[A-Za-z0-9._~-]{1,64}$")]
 
 
-class RecoveriesQuery(m.Strict):
+class RecoveriesQuery(Strict):
     """`after` is the `next` of the page before."""
 
-    after: FullName | m.Optional = m.UNSET
-    limit: m.Limit = m.PAGE_DEFAULT
-
-
-class LineOut(msgspec.Struct, frozen=True):
-    """A place in the line for room in a Pool; 1 is next."""
-
-    pool: str
-    place: int
-    of: int
-
-
-class RecoveryOut(msgspec.Struct, frozen=True):
-    """A live that must be placed anew. Times are the store's, in milliseconds, 0 where unknown.
-
-    `why` is lost, gone, vacant (its runtime ended), stalled, floor (the store lost history), or `well again` when it
-    only waits to be looked at once more. `source` is the Worker that it is to leave. `unplaceable` says why no Worker
-    may take it as things are configured: until that is changed it waits in no line. It is empty where some may.
-    """
-
-    tenant: str
-    live_id: str
-    digital_id: str
-    priority: int
-    source: str
-    epoch: int
-    why: str
-    since_ms: int
-    tries: int
-    next_look_at_ms: int
-    waiting_since_ms: int
-    waiting_for: list[LineOut]
-    unplaceable: str
-
-
-class RecoveryList(msgspec.Struct, frozen=True):
-    """One page by name; it may be short, or empty. `waiting` counts all who wait, by Pool."""
-
-    recoveries: list[RecoveryOut]
-    waiting: dict[str, int]
-    next: str | None
+    after: FullName | Optional = UNSET
+    limit: p.Limit = p.PAGE_DEFAULT
 
 
 class Recoveries:
@@ -80,30 +43,30 @@ class Recoveries:
                 summary="Lives that must be placed anew, or wait for room, a page at a time.",
                 tag="recoveries",
                 query=RecoveriesQuery,
-                replies={200: RecoveryList},
+                replies={200: m.RecoveryList},
             )
         ]
 
-    async def list(self, asked: Asked) -> RecoveryList:
+    async def list(self, asked: Asked) -> m.RecoveryList:
         query: RecoveriesQuery = asked.query
         records = self.context.records
-        after = "" if query.after is m.UNSET else query.after
+        after = "" if query.after is UNSET else query.after
         fleet, floor, waiting = await asyncio.gather(
             records.fleet.snapshot(), records.fleet.epoch_floor(), self._waiting()
         )
         workers = {row.worker: row for row in fleet.workers}
-        found: list[RecoveryOut] = []
+        found: list[m.RecoveryOut] = []
         for _ in range(SCAN_MAX // SCAN_STEP):
             names = await records.lives.all_names(after, SCAN_STEP)
             for row in await records.recovering.among(names, workers=workers, floor=floor):
                 found.append(recovery_out(row, await self.context.fleet.unplaceable(row.digital_id)))
                 if len(found) == query.limit:
                     more = row.live != names[-1] or len(names) == SCAN_STEP
-                    return RecoveryList(found, waiting, row.live if more else None)
+                    return m.RecoveryList(found, waiting, row.live if more else None)
             if len(names) < SCAN_STEP:
-                return RecoveryList(found, waiting, None)
+                return m.RecoveryList(found, waiting, None)
             after = names[-1]
-        return RecoveryList(found, waiting, after)
+        return m.RecoveryList(found, waiting, after)
 
     async def _waiting(self) -> dict[str, int]:
         fleet = self.context.fleet
@@ -111,9 +74,9 @@ class Recoveries:
         return await self.context.records.fleet.waiting(pools)
 
 
-def recovery_out(row: Recovering, unplaceable: str) -> RecoveryOut:
+def recovery_out(row: Recovering, unplaceable: str) -> m.RecoveryOut:
     tenant, _, live_id = row.live.partition("/")
-    return RecoveryOut(
+    return m.RecoveryOut(
         tenant=tenant,
         live_id=live_id,
         digital_id=row.digital_id,
@@ -125,6 +88,6 @@ def recovery_out(row: Recovering, unplaceable: str) -> RecoveryOut:
         tries=row.tries,
         next_look_at_ms=row.next_look_ms,
         waiting_since_ms=row.waiting_since_ms,
-        waiting_for=[LineOut(line.pool, line.place, line.of) for line in row.lines],
+        waiting_for=[m.LineOut(line.pool, line.place, line.of) for line in row.lines],
         unplaceable=unplaceable,
     )

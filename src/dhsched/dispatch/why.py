@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
-from dhsched.dispatch import models as m
+from dhsched.client.models import lives as m
+from dhsched.dispatch import parameters as p
 from dhsched.dispatch.context import DispatchContext, settle
 from dhsched.dispatch.history import phases
 from dhsched.dispatch.lives import find_digital_id, find_live, not_found
@@ -30,7 +31,7 @@ class Explaining:
                 handler=self.why,
                 summary="Why the live was placed where it is, or why it was not placed.",
                 tag="lives",
-                path_type=m.LivePath,
+                path_type=p.LivePath,
                 replies={200: m.WhyOut},
                 problems=["NOT_FOUND", "NO_ELIGIBLE_POOL"],
             ),
@@ -41,7 +42,7 @@ class Explaining:
                 handler=self.letters,
                 summary="Input that was dropped because generations died over it.",
                 tag="dead letters",
-                path_type=m.LivePath,
+                path_type=p.LivePath,
                 replies={200: m.DeadLetters},
                 problems=["NOT_FOUND"],
             ),
@@ -52,7 +53,7 @@ class Explaining:
                 handler=self.drop,
                 summary="Forget a dead letter.",
                 tag="dead letters",
-                path_type=m.DeadPath,
+                path_type=p.DeadPath,
                 replies={204: None},
                 problems=["NOT_FOUND"],
             ),
@@ -63,7 +64,7 @@ class Explaining:
                 handler=self.push_again,
                 summary="Append a dead letter to the live's input once more.",
                 tag="dead letters",
-                path_type=m.DeadPath,
+                path_type=p.DeadPath,
                 replies={200: m.PushedAgain},
                 problems=["NOT_FOUND", "ENDED", "CLOSING", "TOO_MANY_PENDING", "STORE_FULL"],
             ),

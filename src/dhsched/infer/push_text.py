@@ -1,4 +1,4 @@
-"""PushText over HTTP: `POST /v1/lives/{live_id}/text`, one item per request. Accepted means stored.
+"""m.PushText over HTTP: `POST /v1/lives/{live_id}/text`, one item per request. Accepted means stored.
 
 A request has an id, from its `request_id` or its Idempotency-Key: the same id again is the same item, however often a
 client repeats it. Without one we make one, which makes our own retries safe but not the client's.
@@ -11,53 +11,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Annotated, Any
 
-import msgspec
-
+from dhsched.client.models import input as m
+from dhsched.client.models.base import Strict
 from dhsched.infer.context import InferContext, new_request, payload_of, refusal
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import unmarked
 from dhsched.store.redis import Append
-from dhsched.types import Kind
-from dhsched.web import Asked, Endpoint, HeaderParameter, Id, Problem
+from dhsched.types import Id
+from dhsched.web import Asked, Endpoint, HeaderParameter, Problem
 
 VIEWERS_SHARE = 4  # Of `pending_max`, one part in so many is open to viewers.
 VIEWER = "viewer:"  # Before a viewer's request id. No id has a colon, so no app's id is among them.
 IDEMPOTENCY_KEY = HeaderParameter("Idempotency-Key", Id, "The request's id, where the body has none.")
 
 
-class LivePath(msgspec.Struct, forbid_unknown_fields=True):
+class LivePath(Strict):
     live_id: Id
 
 
-class PushText(msgspec.Struct, forbid_unknown_fields=True):
-    """One item. An interrupt drops what is pending; a config item brings the whole configuration, in `config`."""
-
-    text: Annotated[str, msgspec.Meta(max_length=65_536)] = ""
-    kind: Kind = "text"
-    boundary: Annotated[bool, msgspec.Meta(description="A sentence ends here: a good place to move the live.")] = False
-    config: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
-    request_id: Id | msgspec.UnsetType = msgspec.UNSET
-    viewer: Annotated[
-        bool, msgspec.Meta(description="Typed by a viewer. Everything that comes with a key of role room is.")
-    ] = False
-
-
-class Pushed(msgspec.Struct, omit_defaults=True):
-    """The item is stored, as number `seq` of its live; `duplicate` when it was stored before."""
-
-    live_id: str
-    request_id: str
-    seq: int | None = None
-    duplicate: bool = False
-
-
 def endpoints(context: InferContext) -> Sequence[Endpoint]:
-    async def push_text(asked: Asked) -> Pushed:
+    async def push_text(asked: Asked) -> m.Pushed:
         """Store one item."""
         began = time.perf_counter()
-        body: PushText = asked.body
+        body: m.PushText = asked.body
         live_id = asked.path.live_id
         live = context.live(asked.caller, live_id)
         context.check_room()
@@ -84,8 +61,8 @@ def endpoints(context: InferContext) -> Sequence[Endpoint]:
         if problem is not None:
             raise problem
         if isinstance(outcome, o.Appended):
-            return Pushed(live_id, request, seq=outcome.seq)
-        return Pushed(live_id, request, duplicate=True)
+            return m.Pushed(live_id, request, seq=outcome.seq)
+        return m.Pushed(live_id, request, duplicate=True)
 
     return [
         Endpoint(
@@ -95,9 +72,9 @@ def endpoints(context: InferContext) -> Sequence[Endpoint]:
             handler=push_text,
             summary="Push one item of input",
             path_type=LivePath,
-            body=PushText,
+            body=m.PushText,
             headers=[IDEMPOTENCY_KEY],
-            replies={200: Pushed},
+            replies={200: m.Pushed},
             problems=[
                 *("NOT_FOUND", "ENDED", "CLOSING", "TOO_MANY_PENDING", "TOO_LARGE", "STORE_FULL"),
             ],

@@ -20,13 +20,13 @@ import asyncio
 import re
 import time
 from collections import deque
-from typing import Annotated, Any
 
 import msgspec
 import structlog
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from dhsched.access.callers import Caller
+from dhsched.client.models.input import Answer, Push
 from dhsched.errors import DhschedError
 from dhsched.infer.context import InferContext, payload_of, refusal
 from dhsched.infer.joining import Joined, Joiner
@@ -34,8 +34,8 @@ from dhsched.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import unmarked
 from dhsched.store.redis import Append
-from dhsched.types import NUMBER_MAX, Kind, check_id
-from dhsched.web import Id, Problem, caller_of, problem_from, upgrade
+from dhsched.types import check_id
+from dhsched.web import Problem, caller_of, problem_from, upgrade
 from dhsched.web.sockets import ServedSocket
 from dhsched.wire import PUSH_FRAME_BYTES_MAX, PUSHES_MAX, TURN_MESSAGES
 
@@ -45,29 +45,6 @@ LINES_MAX = 10_000  # Lives of one socket.
 GOODBYE_S = 1.0  # For the last answers of a stream that is closed.
 STREAM_HEARTBEAT_S = 20.0  # Clients that read their replies only now and then answer late.
 UNSET = msgspec.UNSET
-
-
-class Push(msgspec.Struct, forbid_unknown_fields=True):
-    """One message; see the module."""
-
-    live: Id | msgspec.UnsetType = UNSET
-    n: Annotated[int, msgspec.Meta(ge=1, le=NUMBER_MAX)] = 0
-    text: Annotated[str, msgspec.Meta(max_length=65_536)] = ""
-    kind: Kind = "text"
-    boundary: bool = False
-    config: dict[str, Any] | msgspec.UnsetType = UNSET
-    token: Annotated[str, msgspec.Meta(max_length=4_096)] | msgspec.UnsetType = UNSET
-
-
-class Answer(msgspec.Struct, omit_defaults=True):
-    """One reply: the item is stored as `seq`, or it was before, or `problem` says why not."""
-
-    live: str
-    n: int = 0
-    tokens: int = 0
-    seq: int = 0
-    duplicate: bool = False
-    problem: dict[str, Any] | None = None
 
 
 _frames = msgspec.json.Decoder(list[Push] | Push)

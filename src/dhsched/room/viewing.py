@@ -16,8 +16,8 @@ from dhsched.errors import DhschedError
 from dhsched.room.live_room import Shown, wall_ms
 from dhsched.room.rooms import Rooms
 from dhsched.room.upstream import Owner
-from dhsched.types import check_id
-from dhsched.web import Asked, Endpoint, Id, Problem, Reply
+from dhsched.types import Id, check_id
+from dhsched.web import Asked, Endpoint, Problem, Reply
 from dhsched.web.server import refuse
 
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}

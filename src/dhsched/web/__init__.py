@@ -11,7 +11,7 @@ refuses it raises as a `Problem`. Routes and `/openapi.json` come from the same 
 """
 
 from dhsched.web.deadlines import body_in_time
-from dhsched.web.endpoints import Asked, Endpoint, Flag, HeaderParameter, Id, NoBody, Reply, WorkerId, is_set
+from dhsched.web.endpoints import Asked, Endpoint, Flag, HeaderParameter, NoBody, Reply, is_set
 from dhsched.web.gates import listener_tls, open_gate
 from dhsched.web.minting import MINT
 from dhsched.web.openapi import document
@@ -27,12 +27,10 @@ __all__ = [
     "Endpoint",
     "Flag",
     "HeaderParameter",
-    "Id",
     "NoBody",
     "Problem",
     "Reply",
     "Service",
-    "WorkerId",
     "body_in_time",
     "caller_of",
     "document",

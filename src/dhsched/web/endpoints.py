@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -24,13 +24,7 @@ if TYPE_CHECKING:
 JSON = "application/json"
 BODY_BYTES_MAX = 64 * 1024
 WHOLE_NUMBERS_MAX = 64  # Of one body that are written as fractions.
-ID_PATTERN = r"^[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,63}$"
 
-Id = Annotated[str, msgspec.Meta(pattern=ID_PATTERN, max_length=64)]
-"""An id, as types.check_id has it. The handler still checks it: this pattern is what OpenAPI can say of it."""
-WorkerId = Annotated[
-    str, msgspec.Meta(pattern=r"^[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,63}#[0-9]{1,16}$", description="In a URL, # is %23.")
-]
 Flag = Literal["0", "1", "false", "true"]
 T = TypeVar("T")
 

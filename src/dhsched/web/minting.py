@@ -8,7 +8,8 @@ import msgspec
 
 from dhsched.access.api_tokens import TTL_MAX_S, TTL_S
 from dhsched.access.callers import Role, Scope
-from dhsched.web.endpoints import Asked, Endpoint, Id
+from dhsched.types import Id
+from dhsched.web.endpoints import Asked, Endpoint
 
 
 class MintToken(msgspec.Struct, forbid_unknown_fields=True):

@@ -1,31 +1,18 @@
-"""What the API of lives and Workers takes and gives. Live ids here are without their tenant."""
+"""Lives: how they are made, moved and ended, and what is told of them. Live ids here are without their tenant."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
+from dhsched.client.models.base import UNSET, Json, Optional, Strict, one_of
 from dhsched.placement import Explanation
-from dhsched.types import NUMBER_MAX, PRIORITIES, LiveState
-from dhsched.web import Flag, Id, WorkerId
+from dhsched.types import NUMBER_MAX, PRIORITIES, Id, WorkerId
 
 AVOID_MAX = 64
-PAGE_DEFAULT = 100
-PAGE_MAX = 1_000
 
 Epoch = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
-Json = Annotated[dict[str, Any], msgspec.Meta(description="Any JSON object; stored as it is, for the runtime.")]
-Optional = msgspec.UnsetType
-UNSET = msgspec.UNSET
-Limit = Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)]
-
-
-class Strict(msgspec.Struct, forbid_unknown_fields=True):
-    """What we are sent: a field that we do not know is refused."""
-
-
-# -- lives
 
 
 class CreateLive(Strict):
@@ -34,31 +21,10 @@ class CreateLive(Strict):
     digital_id: Id
     live_id: Id | Optional = UNSET
     room: Id | Optional = UNSET
-    metadata: Json = {}
-    config: Json = {}
+    metadata: Json = msgspec.field(default_factory=dict)
+    config: Json = msgspec.field(default_factory=dict)
     priority: Annotated[int, msgspec.Meta(ge=0, lt=PRIORITIES)] = 1
     immovable: bool = False
-
-
-class CreateQuery(Strict):
-    """`wait_s` waits for room instead of answering FULL; `explain` adds why the live went where it went."""
-
-    wait_s: Annotated[float, msgspec.Meta(ge=0, le=600)] = 0
-    explain: Flag = "0"
-
-
-class ExplainQuery(Strict):
-    explain: Flag = "0"
-
-
-class LivePath(Strict):
-    live_id: Id
-
-
-class ShowPublishing(Strict):
-    """A publish token, as a Worker showed it."""
-
-    token: Annotated[str, msgspec.Meta(max_length=2_048)]
 
 
 class Reassign(Strict):
@@ -66,7 +32,7 @@ class Reassign(Strict):
 
     expected_epoch: Epoch
     target: WorkerId | Optional = UNSET
-    avoid: Annotated[list[WorkerId], msgspec.Meta(max_length=AVOID_MAX)] = []
+    avoid: Annotated[list[WorkerId], msgspec.Meta(max_length=AVOID_MAX)] = msgspec.field(default_factory=list)
 
 
 class End(Strict):
@@ -75,19 +41,13 @@ class End(Strict):
     after_pending: bool = False
 
 
-class ListQuery(Strict):
-    """Filters narrow the list; `after` is the `next` of the page before."""
+class ShowPublishing(Strict):
+    """A publish token, as a Worker showed it."""
 
-    state: LiveState | Optional = UNSET
-    worker: WorkerId | Optional = UNSET
-    pool: Id | Optional = UNSET
-    digital_id: Id | Optional = UNSET
-    tenant: Id | Optional = UNSET
-    after: Id | Optional = UNSET
-    limit: Limit = PAGE_DEFAULT
+    token: Annotated[str, msgspec.Meta(max_length=2_048)]
 
 
-class GenerationOut(msgspec.Struct, frozen=True):
+class Generation(msgspec.Struct, frozen=True):
     """Who may consume the live's input."""
 
     worker: str
@@ -101,7 +61,7 @@ class PublishingOut(msgspec.Struct, frozen=True):
     live_id: str
     worker: str
     epoch: int
-    current: GenerationOut
+    current: Generation
     cause: str
     state: str
 
@@ -113,15 +73,15 @@ class Placed(msgspec.Struct, frozen=True, omit_defaults=True):
     worker: str
     epoch: int
     again: bool = False
-    superseded_by: GenerationOut | None = None
+    superseded_by: Generation | None = None
     explanation: Explanation | None = None
 
 
-class Finished(msgspec.Struct, frozen=True):
+class Ended(msgspec.Struct, frozen=True):
     """The live's state after the call."""
 
     live_id: str
-    state: LiveState
+    state: Annotated[str, one_of("open", "closing", "ended")]
 
 
 class LiveSummary(msgspec.Struct, frozen=True):
@@ -155,7 +115,7 @@ class MoveOut(msgspec.Struct, frozen=True):
     target: str
     number: int
     expires_at_ms: int
-    hold: int | Literal["next"] | None
+    hold: int | Annotated[str, one_of("next")] | None
 
 
 class CrashOut(msgspec.Struct, frozen=True):
@@ -166,7 +126,7 @@ class CrashOut(msgspec.Struct, frozen=True):
     reason: str
 
 
-class LiveOut(msgspec.Struct, frozen=True):
+class Live(msgspec.Struct, frozen=True):
     """Everything about a live but its input. `crash` is the latest one that its history still has."""
 
     live_id: str
@@ -178,8 +138,8 @@ class LiveOut(msgspec.Struct, frozen=True):
     active: bool
     priority: int
     immovable: bool
-    metadata: msgspec.Raw
-    config: msgspec.Raw
+    metadata: dict[str, Any]
+    config: dict[str, Any]
     cause: str
     operation: str
     committed_at_ms: int
@@ -242,7 +202,7 @@ class WhyOut(msgspec.Struct, frozen=True):
     live_id: str
     outcome: str
     generation: HistoryRow | None
-    explained: Literal["then", "now"]
+    explained: Annotated[str, one_of("then", "now")]
     explanation: Explanation
 
 
@@ -263,115 +223,8 @@ class DeadLetters(msgspec.Struct, frozen=True):
     items: list[DeadLetter]
 
 
-class DeadPath(Strict):
-    live_id: Id
-    letter: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{16}$")]
-
-
 class PushedAgain(msgspec.Struct, frozen=True):
     """The item's number in the live's input; null where an earlier try had pushed it already."""
 
     live_id: str
     seq: int | None
-
-
-# -- Workers
-
-
-class WorkerPath(Strict):
-    worker: WorkerId
-
-
-class Blocked(Strict):
-    """The Worker's event loop has been blocked for so long, in this place; `tell` makes it an event."""
-
-    blocked_ms: Annotated[int, msgspec.Meta(ge=0, le=3_600_000)]
-    frame: Annotated[str, msgspec.Meta(max_length=4_096)] = ""
-    tell: bool = False
-
-
-class BlockedOut(msgspec.Struct, frozen=True):
-    """Whether it counted as the Worker's beat; not for one that is lost or gone."""
-
-    worker: str
-    counted: bool
-
-
-class WorkersQuery(Strict):
-    """Filters narrow the list; `after` is the `next` of the page before."""
-
-    pool: Id | Optional = UNSET
-    status: Literal["ready", "new", "cordoned", "draining", "lost", "gone"] | Optional = UNSET
-    after: WorkerId | Optional = UNSET
-    limit: Limit = PAGE_DEFAULT
-
-
-class WorkerSummary(msgspec.Struct, frozen=True):
-    """A Worker in a list. `status` is `ready` when it takes new lives, else why not."""
-
-    worker: str
-    pool: str
-    status: str
-    load: int
-    capacity: int
-    starting: int
-    labels: str
-    beat: int
-
-
-class WorkerList(msgspec.Struct, frozen=True):
-    """One page by id. `next` is null on the last one."""
-
-    workers: list[WorkerSummary]
-    next: str | None
-
-
-class SlotOut(msgspec.Struct, frozen=True):
-    """One slot of a Worker."""
-
-    live_id: str
-    tenant: str
-    number: int
-    state: str
-
-
-class WorkerOut(msgspec.Struct, frozen=True):
-    """A Worker and its slots."""
-
-    worker: str
-    name: str
-    pool: str
-    status: str
-    mode: str
-    load: int
-    capacity: int
-    starting: int
-    cutovers: int
-    labels: str
-    beat: int
-    link: str
-    slots: list[SlotOut]
-
-
-class WorkerMode(msgspec.Struct, frozen=True):
-    """The Worker's mode after the call."""
-
-    worker: str
-    mode: str
-
-
-# -- Pools, DigitalIDs
-
-
-class PoolPath(Strict):
-    pool: Id
-
-
-class DigitalIdPath(Strict):
-    digital_id: Id
-
-
-class DeleteQuery(Strict):
-    """`force` deletes what is in use."""
-
-    force: Flag = "0"

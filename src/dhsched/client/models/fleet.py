@@ -1,0 +1,68 @@
+"""What happens to the fleet: lives that must be placed anew, and the log of events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+Value = str | int | float | bool | list[str]
+
+
+class LineOut(msgspec.Struct, frozen=True):
+    """A place in the line for room in a Pool; 1 is next."""
+
+    pool: str
+    place: int
+    of: int
+
+
+class RecoveryOut(msgspec.Struct, frozen=True):
+    """A live that must be placed anew. Times are the store's, in milliseconds, 0 where unknown.
+
+    `why` is lost, gone, vacant (its runtime ended), stalled, floor (the store lost history), or `well again` when it
+    only waits to be looked at once more. `source` is the Worker that it is to leave. `unplaceable` says why no Worker
+    may take it as things are configured: until that is changed it waits in no line. It is empty where some may.
+    """
+
+    tenant: str
+    live_id: str
+    digital_id: str
+    priority: int
+    source: str
+    epoch: int
+    why: str
+    since_ms: int
+    tries: int
+    next_look_at_ms: int
+    waiting_since_ms: int
+    waiting_for: list[LineOut]
+    unplaceable: str
+
+
+class RecoveryList(msgspec.Struct, frozen=True):
+    """One page by name; it may be short, or empty. `waiting` counts all who wait, by Pool."""
+
+    recoveries: list[RecoveryOut]
+    waiting: dict[str, int]
+    next: str | None
+
+
+class EventOut(msgspec.Struct, frozen=True):
+    """One event: which Worker, which live, by which replica, and the numbers that belong to its kind."""
+
+    id: str
+    at_ms: int
+    kind: str
+    by: str
+    worker: str
+    tenant: str
+    live_id: str
+    numbers: Mapping[str, Value]
+
+
+class EventList(msgspec.Struct, frozen=True):
+    """Events, the oldest first. `last` is the cursor to go on after; null while there was never an event."""
+
+    events: list[EventOut]
+    last: str | None

@@ -1,0 +1,131 @@
+"""Workers and their drains."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from dhsched.client.models.base import UNSET, Optional, Strict, one_of
+
+BOUNDARY_WAIT_MAX_S = 100.0
+"""A move lasts two minutes: what waits for a boundary must have gone before."""
+
+
+class Blocked(Strict):
+    """The Worker's event loop has been blocked for so long, in this place; `tell` makes it an event."""
+
+    blocked_ms: Annotated[int, msgspec.Meta(ge=0, le=3_600_000)]
+    frame: Annotated[str, msgspec.Meta(max_length=4_096)] = ""
+    tell: bool = False
+
+
+class BlockedOut(msgspec.Struct, frozen=True):
+    """Whether it counted as the Worker's beat; not for one that is lost or gone."""
+
+    worker: str
+    counted: bool
+
+
+class WorkerSummary(msgspec.Struct, frozen=True):
+    """A Worker in a list. `status` is `ready` when it takes new lives, else why not."""
+
+    worker: str
+    pool: str
+    status: str
+    load: int
+    capacity: int
+    starting: int
+    labels: str
+    beat: int
+
+
+class WorkerList(msgspec.Struct, frozen=True):
+    """One page by id. `next` is null on the last one."""
+
+    workers: list[WorkerSummary]
+    next: str | None
+
+
+class SlotOut(msgspec.Struct, frozen=True):
+    """One slot of a Worker."""
+
+    live_id: str
+    tenant: str
+    number: int
+    state: str
+
+
+class WorkerOut(msgspec.Struct, frozen=True):
+    """A Worker and its slots."""
+
+    worker: str
+    name: str
+    pool: str
+    status: str
+    mode: str
+    load: int
+    capacity: int
+    starting: int
+    cutovers: int
+    labels: str
+    beat: int
+    link: str
+    slots: list[SlotOut]
+
+
+class WorkerMode(msgspec.Struct, frozen=True):
+    """The Worker's mode after the call."""
+
+    worker: str
+    mode: str
+
+
+class DrainWorker(Strict):
+    """What is left out stays as it was said before, or is the default.
+
+    After `deadline_s` everything that is left is cut over at once. After `boundary_wait_s` a live whose target is
+    prepared is cut over wherever its input stands.
+    """
+
+    deadline_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] | Optional = UNSET
+    boundary_wait_s: Annotated[float, msgspec.Meta(ge=0, le=BOUNDARY_WAIT_MAX_S)] | Optional = UNSET
+
+
+class DrainingLive(msgspec.Struct, frozen=True):
+    """One live that is still on the Worker. `code` is stable, `why` is a sentence."""
+
+    live_id: str
+    tenant: str
+    epoch: int
+    state: Annotated[str, one_of("moving", "waiting", "queued", "blocked")]
+    code: str
+    why: str
+    target: str
+
+
+class Drain(msgspec.Struct, frozen=True):
+    """How far a drain is. `lives` is how many there were when it began; `moved` counts those that ended, too.
+
+    `reasons` counts the lives that are left by their code. `departing` are runtimes that still stop, `vacant` lives
+    without a runtime, which recovery places. `done`: nothing is left on the Worker.
+    """
+
+    worker: str
+    status: str
+    mode: str
+    asked_at_ms: int
+    deadline_in_s: float | None
+    boundary_wait_s: float
+    lives: int
+    moved: int
+    left: int
+    moving: int
+    waiting: int
+    queued: int
+    blocked: int
+    departing: int
+    vacant: int
+    done: bool
+    reasons: dict[str, int]
+    details: list[DrainingLive]

@@ -1,0 +1,84 @@
+"""What the paths and queries of the API may say. Live ids here are without their tenant."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from dhsched.client.models.base import UNSET, Optional, Strict
+from dhsched.types import Id, LiveState, WorkerId, WorkerStatus
+from dhsched.web import Flag
+
+PAGE_DEFAULT = 100
+PAGE_MAX = 1_000
+
+Limit = Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)]
+
+
+# -- lives
+
+
+class CreateQuery(Strict):
+    """`wait_s` waits for room instead of answering FULL; `explain` adds why the live went where it went."""
+
+    wait_s: Annotated[float, msgspec.Meta(ge=0, le=600)] = 0
+    explain: Flag = "0"
+
+
+class ExplainQuery(Strict):
+    explain: Flag = "0"
+
+
+class LivePath(Strict):
+    live_id: Id
+
+
+class ListQuery(Strict):
+    """Filters narrow the list; `after` is the `next` of the page before."""
+
+    state: LiveState | Optional = UNSET
+    worker: WorkerId | Optional = UNSET
+    pool: Id | Optional = UNSET
+    digital_id: Id | Optional = UNSET
+    tenant: Id | Optional = UNSET
+    after: Id | Optional = UNSET
+    limit: Limit = PAGE_DEFAULT
+
+
+class DeadPath(Strict):
+    live_id: Id
+    letter: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{16}$")]
+
+
+# -- Workers
+
+
+class WorkerPath(Strict):
+    worker: WorkerId
+
+
+class WorkersQuery(Strict):
+    """Filters narrow the list; `after` is the `next` of the page before."""
+
+    pool: Id | Optional = UNSET
+    status: WorkerStatus | Optional = UNSET
+    after: WorkerId | Optional = UNSET
+    limit: Limit = PAGE_DEFAULT
+
+
+# -- Pools, DigitalIDs
+
+
+class PoolPath(Strict):
+    pool: Id
+
+
+class DigitalIdPath(Strict):
+    digital_id: Id
+
+
+class DeleteQuery(Strict):
+    """`force` deletes what is in use."""
+
+    force: Flag = "0"
