@@ -53,7 +53,7 @@ async def test_refusals_leave_the_owner_on_air(theatre: Stage) -> None:
     page = await theatre.watch()
     await page.until_playing(1)
     live = await theatre.live()
-    tokens = theatre.fleet.controllers[0].pulls.tokens
+    tokens = theatre.fleet.controllers[0].pull_text.tokens
     from dhsched.tokens import Boot, Publishing
     from dhsched.types import Generation
 

@@ -18,8 +18,8 @@ from random import Random
 from typing import Any, NamedTuple
 
 from dhsched.infer.context import InferContext, Metrics
-from dhsched.infer.held import Holder
-from dhsched.infer.pull_text import PullText
+from dhsched.infer.pull import PullText
+from dhsched.infer.pulls import Pulls
 from dhsched.infer.settings import InferSettings
 from dhsched.ownership import items
 from dhsched.ownership import outcomes as o
@@ -220,7 +220,7 @@ class Cell:
             await self.store.place(live=live, operation=self.operation(), because="create", create=create, pools=["p"])
 
     async def start_controller(self, name: str) -> None:
-        holder = Holder(self.store, credit=self.r.choice([1, 2, 8]), controller=name)
+        pulls = Pulls(self.store, credit=self.r.choice([1, 2, 8]), controller=name)
 
         async def ready() -> Sequence[str]:
             return ()
@@ -232,9 +232,9 @@ class Cell:
             settings=InferSettings(store="unused"),
             service=service,
             metrics=Metrics(service.registry),
-            holder=holder,
+            pulls=pulls,
         )
-        await self.store.link.subscribe(self.store.keys.of("infer", name), holder.on_hint)
+        await self.store.link.subscribe(self.store.keys.of("infer", name), pulls.on_hint)
         self.network.controllers[name] = PullText(context, self.tokens)
 
     async def boot(self, name: str) -> None:
@@ -320,9 +320,8 @@ class Cell:
 
     async def lose_hints(self) -> None:
         """As after a reconnect to the store: whatever was published may be lost, and every pull is due."""
-        for pulls in self.network.controllers.values():
-            for held in [*pulls.holder._held.values()]:
-                pulls.holder.release_soon(held)
+        for controller in self.network.controllers.values():
+            controller.pulls.reconnected()
 
     async def flush_scripts(self) -> None:
         await self.store.link.call("SCRIPT", "FLUSH")

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import WSMessage, WSMsgType
 
-from dhsched.infer.pull_text import PullText
+from dhsched.infer.pull import PullText
 
 
 class MemorySocket:

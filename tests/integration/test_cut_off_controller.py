@@ -59,7 +59,7 @@ async def test_lives_go_on_through_the_other_controller(tmp_path: Path) -> None:
             await f.create(live)
             await f.push(live, "before")
         await until(lambda: len(record.consumed) == len(LIVES), "the first items")
-        held = [len(infer.context.holder) for infer in f.controllers]
+        held = [len(infer.context.pulls) for infer in f.controllers]
         assert sum(held) == len(LIVES) and all(held), f"pulls are spread: {held}"
         cut_off(proxy)
         for live in LIVES:

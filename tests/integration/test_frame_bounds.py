@@ -14,7 +14,7 @@ from aiohttp import WSMsgType
 
 from dhsched import wire
 from dhsched.dispatch.worker_link import PATH as LINK
-from dhsched.infer.pull_text import PATH as PULL
+from dhsched.infer.pull import PATH as PULL
 from dhsched.infer.stream import read_pushes
 from dhsched.web import Problem
 from tests.integration.fleet import Fleet, Record, fleet, until

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from dhsched import outbox, wire
-from dhsched.infer import pull_text
+from dhsched.infer import pull
 from dhsched.outbox import OUTBOX_BYTES_FULL
 from dhsched.tokens import Boot
 from dhsched.worker.session import Session
@@ -30,9 +30,9 @@ async def test_workers_change_over_when_a_controller_dies(tmp_path: Path) -> Non
             await f.create(live)
             await f.push(live, "before")
         await until(lambda: len(record.consumed) == 16, "the first items")
-        held = [len(infer.context.holder) for infer in f.controllers]
+        held = [len(infer.context.pulls) for infer in f.controllers]
         assert sum(held) == 16 and all(held), f"pulls are spread: {held}"
-        for peer in [*f.controllers[1].pulls.peers]:
+        for peer in [*f.controllers[1].pull_text.peers]:
             await peer._socket.close()
         for live in lives:
             await f.push(live, "after")
@@ -173,11 +173,11 @@ async def test_a_stale_puller_gets_nothing_while_scripts_are_flushed(tmp_path: P
 async def test_a_slow_reader_holds_back_only_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A peer that reads nothing answers no heartbeat either, and takes no frame. On a slow machine the pushes below take
     # longer than both limits, and a peer that has been given up would have no outbox left to measure.
-    monkeypatch.setattr(pull_text, "HEARTBEAT_S", 600.0)
+    monkeypatch.setattr(pull, "HEARTBEAT_S", 600.0)
     monkeypatch.setattr(outbox, "SEND_MAX_S", 600.0)
     record = Record()
     async with fleet(tmp_path, deadline_s=60) as f:
-        store, holder = f.controllers[0].context.store, f.controllers[0].context.holder
+        store, pulls = f.controllers[0].context.store, f.controllers[0].context.pulls
         slow = await store.register_worker(name="slow", boot="b1", pool="gpu", capacity=200)
         await store.report(worker=slow.worker, boot="b1")
         connection = await f.http.ws_connect(f"{f.infer[0]}/v1/pull")
@@ -186,19 +186,17 @@ async def test_a_slow_reader_holds_back_only_itself(tmp_path: Path, monkeypatch:
         for live in lives:
             placed = await f.create(live)
             await connection.send_bytes(wire.encode([wire.Pull(f"default/{live}", placed["epoch"], 0)]))
-        await until(lambda: len(holder) == 100, "100 pulls")
+        await until(lambda: len(pulls) == 100, "100 pulls")
         await f.start_worker(record, "w1")
         transport = connection.get_extra_info("socket") and connection._response.connection
         assert transport is not None and transport.transport is not None
         transport.transport.pause_reading()
-        [peer] = [each for each in f.controllers[0].pulls.peers if each.worker == slow.worker]
+        [peer] = [each for each in f.controllers[0].pull_text.peers if each.worker == slow.worker]
         big = "x" * 16_000
         for _ in range(8):
             answers = await asyncio.gather(*(f.push(live, big) for live in lives))
             assert {status for status, _ in answers} == {200}
-            await until(
-                lambda: not holder._releasing and not holder._releases, "what was stored to be released or to wait"
-            )
+            await until(lambda: not pulls.releasing, "what was stored to be released or to wait")
         # 13 MB were accepted for it; what lies here in memory is bounded by the outbox and what was under way.
         await until(lambda: peer.outbox.full and len(peer.waiting) > 50, "a full outbox, and pulls that wait for it")
         assert OUTBOX_BYTES_FULL < peer.outbox.waiting_bytes < 4 * OUTBOX_BYTES_FULL
@@ -206,7 +204,7 @@ async def test_a_slow_reader_holds_back_only_itself(tmp_path: Path, monkeypatch:
         await f.create("quick")
         await f.push("quick", "not held back")
         await until(lambda: record.texts("quick") == ["not held back"], "the quick live's item")
-        assert peer in f.controllers[0].pulls.peers, "the slow one is still connected"
+        assert peer in f.controllers[0].pull_text.peers, "the slow one is still connected"
 
 
 async def test_a_paused_store_loses_nothing(tmp_path: Path, kind: str) -> None:
@@ -262,7 +260,7 @@ async def test_a_silent_replica_is_left_after_a_second(tmp_path: Path) -> None:
 
 
 def token(f: Fleet, worker: str, boot: str) -> str:
-    return f.controllers[0].pulls.tokens.issue(Boot(worker, boot, worker.partition("#")[0], "gpu", 1))
+    return f.controllers[0].pull_text.tokens.issue(Boot(worker, boot, worker.partition("#")[0], "gpu", 1))
 
 
 async def worker_of(f: Fleet, worker: str) -> dict[str, str]:

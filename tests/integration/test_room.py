@@ -33,7 +33,7 @@ class Theatre:
         return f"{self.url}/v1/lives/demo/{what}"
 
     def publish(self, worker: str, epoch: int) -> Publish:
-        tokens = self.fleet.controllers[0].pulls.tokens
+        tokens = self.fleet.controllers[0].pull_text.tokens
         return Publish(self.url, tokens.issue_publish(Publishing("default/demo", Generation(worker, epoch))))
 
     async def state(self) -> Any:

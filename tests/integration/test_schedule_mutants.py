@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from dhsched.infer.held import Held, Holder
+from dhsched.infer.granted_pull import NO_STEP, GrantedPull, Step
+from dhsched.infer.pulls import Pulls
 from dhsched.ownership import agent as rules
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.state import frozen
@@ -47,14 +49,15 @@ def start_a_generation_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_a_full_window(patch: pytest.MonkeyPatch) -> None:
-    released = Holder._released
+    release_answered = GrantedPull.release_answered
 
-    def mutant(self: Holder, held: Held, outcome: o.ReleaseOutcome) -> None:
-        released(self, held, outcome)
+    def mutant(self: GrantedPull[Any], outcome: o.ReleaseOutcome, credit: int) -> Step:
+        step = release_answered(self, outcome, credit)
         if isinstance(outcome, o.Nothing):
-            held.more = False
+            self.at_window = False
+        return step
 
-    patch.setattr(Holder, "_released", mutant)
+    patch.setattr(GrantedPull, "release_answered", mutant)
 
 
 def say_no_ack_again(patch: pytest.MonkeyPatch) -> None:
@@ -72,18 +75,19 @@ def say_no_ack_again(patch: pytest.MonkeyPatch) -> None:
 def push_and_release_nothing(patch: pytest.MonkeyPatch) -> None:
     """The store sends no hint to who holds the pull itself, and nothing is released for it."""
 
-    def flush_appends(self: Holder) -> None:
-        due, self._appends = self._appends, []
-        for each in due:
-            self._append([each], self._controller)
+    def flush_pushed(self: Pulls) -> None:
+        for row in self._pushed:
+            self._appends_here.add(row)
+        self._pushed.clear()
+        self._appends_here.flush()
 
-    patch.setattr(Holder, "_flush_appends", flush_appends)
-    patch.setattr(Holder, "_appended", lambda self, held, outcome: None)
+    patch.setattr(Pulls, "_flush_pushed", flush_pushed)
+    patch.setattr(GrantedPull, "append_answered", lambda self, outcome: NO_STEP)
 
 
 def ignore_hints(patch: pytest.MonkeyPatch) -> None:
     """What another controller stored, or a hold's end, is not noticed."""
-    patch.setattr(Holder, "on_hint", lambda self, channel, live: None)
+    patch.setattr(Pulls, "on_hint", lambda self, channel, live: None)
 
 
 @pytest.mark.long

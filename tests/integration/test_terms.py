@@ -181,7 +181,7 @@ async def test_a_pull_of_a_number_that_was_never_issued_is_stale_and_restarts_no
         await until(lambda: len(record.opened) == len(LIVES), "every runtime")
         store = f.controllers[0].context.store
         forger = await store.register_worker(name="x", boot="b9", pool="other", capacity=1)
-        token = f.controllers[0].pulls.tokens.issue(Boot(forger.worker, "b9", "x", "other", 1))
+        token = f.controllers[0].pull_text.tokens.issue(Boot(forger.worker, "b9", "x", "other", 1))
         made_up = [wire.Pull("default/a", MADE_UP + n, 0) for n in range(MADE_UP_PULLS)]
         async with puller(f.http, f.infer[0], token, *made_up) as heard:
             assert isinstance(await heard.get(), wire.Welcome)

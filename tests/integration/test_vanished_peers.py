@@ -92,7 +92,7 @@ def no_errors(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 async def until_served_nobody(f: Fleet) -> None:
     infer = f.controllers[0]
-    await until(lambda: not infer.pulls.peers and not infer.context.sockets, "the end of every connection")
+    await until(lambda: not infer.pull_text.peers and not infer.context.sockets, "the end of every connection")
     await until(lambda: not infer.context.streams, "the end of every stream")
 
 
@@ -103,7 +103,7 @@ async def test_a_worker_vanishes_in_the_middle_of_a_frame(tmp_path: Path, caplog
         await store.report(worker=worker, boot="b1")
         await f.replicas[0].fleet.refresh()
         placed = await f.create("a")
-        token = f.controllers[0].pulls.tokens.issue(Boot(worker, "b1", "raw", "gpu", 1))
+        token = f.controllers[0].pull_text.tokens.issue(Boot(worker, "b1", "raw", "gpu", 1))
         with no_errors(caplog):
             for n in range(ROUNDS):
                 async with bare(f.infer[0]) as peer:

@@ -60,7 +60,7 @@ async def pulling(f: Fleet, socket: aiohttp.ClientWebSocketResponse) -> Puller:
     for n in range(3):
         assert (await f.push("a", f"t{n}"))[0] == 200
     puller = Puller(socket)
-    token = f.controllers[0].pulls.tokens.issue(Boot(worker, "b1", "raw", "gpu", 1))
+    token = f.controllers[0].pull_text.tokens.issue(Boot(worker, "b1", "raw", "gpu", 1))
     await puller.say(wire.Hello(token), wire.Pull(LIVE, EPOCH, 0))
     items = await puller.hear(wire.Items)
     assert (items.first, len(items.items)) == (1, 3)

@@ -19,10 +19,10 @@ from aiohttp import web
 from dhsched.access.development import development_key, noted
 from dhsched.access.ring import KeyRing, open_ring
 from dhsched.errors import BadSetting, StoreError
-from dhsched.infer import events, push_text, stream
+from dhsched.infer import events, push, stream
 from dhsched.infer.context import InferContext, Metrics
-from dhsched.infer.held import Holder
-from dhsched.infer.pull_text import PullText
+from dhsched.infer.pull import PullText
+from dhsched.infer.pulls import Pulls
 from dhsched.infer.settings import InferSettings
 from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
 from dhsched.store.address import parse_address
@@ -44,7 +44,7 @@ class Infer:
     """A controller that is ready to be served."""
 
     context: InferContext
-    pulls: PullText
+    pull_text: PullText
     app: web.Application
     ring: KeyRing
 
@@ -58,12 +58,12 @@ class Infer:
                 self.context.memory_share = await self.context.records.server.memory_share()
             except StoreError as error:
                 log.warning("cannot announce this controller", why=str(error))
-                self.pulls.unavailable(error)
+                self.pull_text.unavailable(error)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), ANNOUNCE_S)
         with contextlib.suppress(StoreError):
             await store.records.controllers.withdraw(controller)
-        self.pulls.goodbye()
+        self.pull_text.goodbye()
         await asyncio.sleep(GOODBYE_S)
 
 
@@ -97,23 +97,23 @@ async def open_infer(
             door=make_door(settings),
         )
         service.gate = await stack.enter_async_context(open_gate(settings, ring))
-        holder = Holder(store, settings.credit, name)
+        pulls = Pulls(store, settings.credit, name)
         metrics = Metrics(service.registry)
-        metrics.watch(holder)
+        metrics.watch(pulls)
         context = InferContext(
-            store=store, records=records, settings=settings, service=service, metrics=metrics, holder=holder
+            store=store, records=records, settings=settings, service=service, metrics=metrics, pulls=pulls
         )
-        pulls = PullText(context, Tokens(ring))
-        raw = [*pulls.routes(), *stream.routes(context), *events.routes(context)]
-        app = make_app(service, [*push_text.endpoints(context), MINT], raw)
+        pull_text = PullText(context, Tokens(ring))
+        raw = [*pull_text.routes(), *stream.routes(context), *events.routes(context)]
+        app = make_app(service, [*push.endpoints(context), MINT], raw)
         app.on_shutdown.append(context.close_sockets)
-        await store.link.subscribe(store.keys.of("infer", name), holder.on_hint)
-        minding = asyncio.create_task(holder.mind_link(), name="hints")
+        await store.link.subscribe(store.keys.of("infer", name), pulls.on_hint)
+        following = asyncio.create_task(pulls.follow_reconnects(), name="reconnects")
         try:
-            yield Infer(context, pulls, app, ring)
+            yield Infer(context, pull_text, app, ring)
         finally:
-            minding.cancel()
-            await asyncio.gather(minding, return_exceptions=True)
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
 
 
 async def run_infer(

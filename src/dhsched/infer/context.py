@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 
 from dhsched.access.callers import Caller
 from dhsched.errors import DhschedError, StoreUnavailable
-from dhsched.infer.held import Holder
+from dhsched.infer.pulls import Pulls
 from dhsched.infer.settings import InferSettings
 from dhsched.outbox import close_soon
 from dhsched.ownership import outcomes as o
@@ -63,14 +63,14 @@ class Metrics(Collector):
             "dhsched_push_seconds", "Items, from decoded to stored.", buckets=buckets, sum_value=self._seconds
         )
 
-    def watch(self, holder: Holder) -> None:
+    def watch(self, pulls: Pulls) -> None:
         """Figures that are read when they are asked for. The refusals are the fence at work."""
         for name, help_text, read in (
-            ("dhsched_pulls_held", "Pulls that this controller serves.", lambda: len(holder)),
-            ("dhsched_items_released", "Items passed on to Workers.", lambda: holder.released),
-            ("dhsched_stale_releases", "Releases that the fence refused.", lambda: holder.stale_releases),
-            ("dhsched_stale_acks", "Acks that the fence refused.", lambda: holder.stale_acks),
-            ("dhsched_pulls_never_issued", "Pulls with a number never issued.", lambda: holder.never_issued),
+            ("dhsched_pulls_held", "Pulls that this controller serves.", lambda: len(pulls)),
+            ("dhsched_items_released", "Items passed on to Workers.", lambda: pulls.released),
+            ("dhsched_stale_releases", "Releases that the fence refused.", lambda: pulls.stale_releases),
+            ("dhsched_stale_acks", "Acks that the fence refused.", lambda: pulls.stale_acks),
+            ("dhsched_pulls_never_issued", "Pulls with a number never issued.", lambda: pulls.never_issued),
         ):
             Gauge(name, help_text, registry=self._registry).set_function(read)
 
@@ -84,7 +84,7 @@ class InferContext:
     settings: InferSettings
     service: Service
     metrics: Metrics
-    holder: Holder
+    pulls: Pulls
     memory_share: float = 0.0
     streams: int = 0
     sockets: dict[web.WebSocketResponse, asyncio.Transport | None] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class InferContext:
             else:
                 answered.set_result(outcome)
 
-        self.holder.append_soon(row, done)
+        self.pulls.append_soon(row, done)
         return await answered
 
     async def append_alone(self, row: Append, pending_max: int) -> o.AppendOutcome:

@@ -234,7 +234,7 @@ class StreamPeer:
         entry = self._owe(line, Answer(line.live_id, n=push.n))
         # The hot path: one callback per item, no task and no future.
         item = unmarked(push.kind, payload, push.boundary)
-        context.holder.append_soon(Append(line.live, item, self._producer, push.n), entry.settle)
+        context.pulls.append_soon(Append(line.live, item, self._producer, push.n), entry.settle)
 
     def _line(self, push: Push) -> Line:
         live_id = push.live if isinstance(push.live, str) else self._live_id

@@ -1,7 +1,7 @@
 """PullText: `/v1/pull`, one WebSocket per Worker and controller, many lives on it (paper, 4.3 and 7.4).
 
 Who pulls is what the token says. `open` tells a Worker what a live is made of, for a slot that it holds, and claims
-nothing; `pull` claims the generation or comes back to it. From then on input flows as it is released (held.py).
+nothing; `pull` claims the generation or comes back to it. From then on input flows as it is released (pulls.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from aiohttp import WSMessage, WSMsgType, web
 
 from dhsched.errors import DhschedError, StoreError
 from dhsched.infer.context import InferContext
-from dhsched.infer.held import Held
+from dhsched.infer.granted_pull import GrantedPull
+from dhsched.infer.pulls import ServedPull
 from dhsched.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
 from dhsched.tokens import BadToken, Publishing, Tokens
@@ -70,7 +71,7 @@ class PullText:
         self.context = context
         self.store = context.store
         self.tokens = tokens
-        self.holder = context.holder
+        self.pulls = context.pulls
         self.controller = context.service.instance
         self.peers: set[PullPeer] = set()
 
@@ -98,7 +99,7 @@ class PullText:
                 await asyncio.wait_for(sending, GOODBYE_S)
         finally:
             self.peers.discard(peer)
-            self.holder.drop_all(peer)
+            self.pulls.drop_all(peer)
             peer.cancel()
             await hang_up(socket, sending, transport)
 
@@ -116,12 +117,12 @@ class PullText:
 class PullPeer:
     """One Worker's connection."""
 
-    def __init__(self, pulls: PullText, socket: Socket) -> None:
+    def __init__(self, pull_text: PullText, socket: Socket) -> None:
         self.worker = ""
         self._key = ""
-        self.waiting: set[Held] = set()
-        self.outbox = Outbox(socket.send_bytes, lambda: pulls.holder.drained(self))
-        self._pulls = pulls
+        self.waiting: set[ServedPull] = set()
+        self.outbox = Outbox(socket.send_bytes, lambda: pull_text.pulls.drained(self))
+        self._pull_text = pull_text
         self._socket = socket
         self._asked: set[asyncio.Task[None]] = set()
         self._may_ask = asyncio.Semaphore(ASKED_MAX)
@@ -152,24 +153,24 @@ class PullPeer:
             task.cancel()
 
     async def _hear(self, said: PullSays) -> None:
-        holder = self._pulls.holder
+        pulls = self._pull_text.pulls
         match said:
-            case Ack() if (held := holder.find(self, said.live, said.epoch)) is not None:
-                holder.ack_soon(held, said.n, said.mark, said.saved)
+            case Ack() if (pull := pulls.find(self, said.live, said.epoch)) is not None:
+                pulls.ack_soon(pull, said.n, said.mark, said.saved)
             case Ack():
                 pass  # Of a pull that was superseded: the Worker says it again with the one it has now.
             case Hello():
-                proven = await self._pulls.tokens.read(said.token)
+                proven = await self._pull_text.tokens.read(said.token)
                 self.worker, self._key = proven.boot.worker, proven.boot.key
-                self.outbox.put(Welcome(self._pulls.controller))
+                self.outbox.put(Welcome(self._pull_text.controller))
             case _ if not self.worker:
                 raise BadToken("a connection begins with hello")
             case Pull():
                 await self._ask(self._pull, said)
             case Open():
                 await self._ask(self._open, said)
-            case Leave() if (held := holder.find(self, said.live, said.epoch)) is not None:
-                holder.drop(held)
+            case Leave() if (pull := pulls.find(self, said.live, said.epoch)) is not None:
+                pulls.drop(pull)
 
     async def _ask(self, call: Callable[[M], Coroutine[Any, Any, None]], said: M) -> None:
         """Begin what the Worker asks for; it is not heard further while as much as it may ask is under way."""
@@ -184,13 +185,13 @@ class PullPeer:
 
     async def _pull(self, said: Pull) -> None:
         try:
-            outcome = await self._pulls.store.pull(
+            outcome = await self._pull_text.store.pull(
                 live=said.live,
                 worker=self.worker,
                 epoch=said.epoch,
                 after=said.after,
                 mark=said.mark,
-                controller=self._pulls.controller,
+                controller=self._pull_text.controller,
             )
         except DhschedError as error:
             self.outbox.put(problem_of(error, said.live, said.epoch))
@@ -199,14 +200,16 @@ class PullPeer:
             case o.Pulling():
                 # Said before anything is released to it, on the same connection, so it arrives first.
                 message = Pulling(said.live, said.epoch, outcome.pull_no, outcome.after, outcome.config, outcome.saved)
-                if room := self._pulls.context.settings.room:
+                if room := self._pull_text.context.settings.room:
                     publishing = Publishing(said.live, Generation(self.worker, said.epoch), self._key)
-                    message.room_url, message.publish_token = room, self._pulls.tokens.issue_publish(publishing)
+                    message.room_url, message.publish_token = room, self._pull_text.tokens.issue_publish(publishing)
                 self.outbox.put(message, len(outcome.config) + len(outcome.saved))
-                if self in self._pulls.peers:
+                if self in self._pull_text.peers:
                     # After what the runtime has, not after what it was told: the store may forget why that was settled.
-                    after = said.after, said.mark
-                    self._pulls.holder.take(Held(self, said.live, said.epoch, outcome.pull_no, *after))
+                    pull: ServedPull = GrantedPull(
+                        self, said.live, self.worker, said.epoch, outcome.pull_no, said.after, said.mark
+                    )
+                    self._pull_text.pulls.take(pull)
             case o.Ended():
                 self.outbox.put(Ended(said.live, said.epoch))
             case o.Stale():
@@ -214,7 +217,7 @@ class PullPeer:
             case o.RolledBack():
                 # The store never issued this number: it has lost history, or the Worker made it up. One word proves
                 # nothing, and no term begins here (docs/protocol.md); what was lost shows in reports, to Dispatch.
-                self._pulls.holder.never_issued += 1
+                self._pull_text.pulls.never_issued += 1
                 log.warning("a pull with a number that was never issued", live=said.live, worker=self.worker)
                 self.outbox.put(Stale(said.live, said.epoch))
 
@@ -222,7 +225,7 @@ class PullPeer:
         """What the live is made of. Once the slot exists, no older generation can change what was saved."""
         try:
             check_live(said.live)
-            found = await self._pulls.store.records.lives.ingredients(said.live, self.worker, said.epoch)
+            found = await self._pull_text.store.records.lives.ingredients(said.live, self.worker, said.epoch)
         except DhschedError as error:
             self.outbox.put(problem_of(error, said.live, said.epoch))
             return

@@ -1,0 +1,130 @@
+"""Rows of many lives gathered into few calls to the store. Appends, acks and releases all go this way.
+
+Theory of operation. Rows that are added in one tick of the loop go to the store in one call. At most `calls_max` calls
+of one Gather are under way, so under load calls grow instead of queueing. No task, no timer and no call belongs to one
+live.
+
+    add ──> waiting ──flush──> under way ──┬── outcomes ────────> `answered`, with the outcome of each row
+                                           ├── ended half-way ──> under way again, each row in a call of its own
+                                           └── failed ──────────> `retry`, for each row, after RETRY_S; without `retry`
+                                                                  the error is what each row is answered
+
+A call ends half-way when one live's keys are damaged: the rows before that one have run, those behind it have not. What
+is wrong with one live is no reason to refuse another, so each row is sent alone. A row may therefore run twice, as
+after a lost answer: every step that is called here takes a repetition for what it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate, repeat
+from typing import Any, Generic, TypeVar
+
+import structlog
+
+from dhsched.errors import StoreError, StoreRefused
+
+log = structlog.get_logger(__name__)
+
+ROWS_MAX = 128  # Rows in one call; the next row begins another call.
+BYTES_FULL = 256 * 1024  # A call whose rows have this many bytes gets no more rows.
+CALLS_MAX = 2  # Calls of one Gather under way; rows wait for one of them to come back.
+RETRY_S = 0.1  # Between a call that failed and the retry of its rows.
+
+Row = TypeVar("Row")
+Request = TypeVar("Request")
+
+
+class Gather(Generic[Row, Request]):
+    """Calls of one kind. A row is what is added; `request` makes of it what the store is asked, when it is sent."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        flush_soon: Callable[[], None],
+        request: Callable[[Row], Request],
+        call: Callable[[list[Request]], asyncio.Future[Any]],
+        outcomes_of: Callable[[Any], Sequence[Any]],
+        answered: Callable[[list[Row], list[Request], Iterable[Any]], None],
+        retry: Callable[[Row, Request], None] | None = None,
+        calls_max: float = CALLS_MAX,
+        sizes_of: Callable[[list[Row]], Iterable[int]] | None = None,
+    ) -> None:
+        self._name = name
+        self._flush_soon = flush_soon
+        self._request = request
+        self._call = call
+        self._outcomes_of = outcomes_of
+        self._answered = answered
+        self._retry = retry
+        self._calls_max = calls_max
+        self._sizes_of = sizes_of
+        self._waiting: list[Row] = []
+        self.add = self._waiting.append
+        """Add a row. Whoever adds rows flushes, soon: this is called for every item, and does nothing else."""
+        self._calls = 0
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no row waits and no call is under way."""
+        return not self._waiting and not self._calls
+
+    def flush(self) -> None:
+        """Send what waits, as far as the limit of calls allows."""
+        while self._waiting and self._calls < self._calls_max:
+            rows = self._next_rows()
+            self._send(rows, [*map(self._request, rows)])
+
+    def _next_rows(self) -> list[Row]:
+        """The rows of one call, in their order."""
+        rows = self._waiting[:ROWS_MAX]
+        if self._sizes_of is not None:
+            for count, size_bytes in enumerate(accumulate(self._sizes_of(rows)), 1):
+                if size_bytes >= BYTES_FULL:
+                    del rows[count:]
+                    break
+        del self._waiting[: len(rows)]
+        return rows
+
+    def _send(self, rows: list[Row], requests: list[Request]) -> None:
+        self._calls += 1
+        answer = self._call(requests)
+        answer.add_done_callback(lambda done: self._returned(rows, requests, done))
+
+    def _returned(self, rows: list[Row], requests: list[Request], answer: asyncio.Future[Any]) -> None:
+        self._calls -= 1
+        outcomes = self._read(answer)
+        if len(rows) > 1 and ended_half_way(outcomes):
+            for row, request in zip(rows, requests, strict=True):
+                self._send([row], [request])
+            return
+        if not isinstance(outcomes, StoreError):
+            self._answered(rows, requests, outcomes)
+        elif self._retry is None:
+            self._answered(rows, requests, repeat(outcomes, len(rows)))
+        else:
+            log.warning(f"cannot {self._name}", lives=len(rows), why=str(outcomes))
+            self._loop.call_later(RETRY_S, self._retry_all, rows, requests)
+        if self._waiting:
+            # Rows that waited for this call to come back: nobody else may be about to flush.
+            self._flush_soon()
+
+    def _read(self, answer: asyncio.Future[Any]) -> Sequence[Any] | StoreError:
+        """A call's outcomes, or why there are none."""
+        try:
+            return self._outcomes_of(answer.result())
+        except StoreError as error:
+            return error
+
+    def _retry_all(self, rows: list[Row], requests: list[Request]) -> None:
+        assert self._retry is not None
+        for row, request in zip(rows, requests, strict=True):
+            self._retry(row, request)
+
+
+def ended_half_way(outcomes: Sequence[Any] | StoreError) -> bool:
+    """Whether a call ended at one of its rows: a full store, for one, refuses before the first."""
+    return isinstance(outcomes, StoreRefused) and outcomes.code in ("ERR", "WRONGTYPE")

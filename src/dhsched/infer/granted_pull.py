@@ -1,0 +1,233 @@
+"""One granted pull, as a state machine without a store, a loop or a connection. `Pulls` (pulls.py) takes its steps."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Generic, TypeVar
+
+from dhsched import wire
+from dhsched.errors import StoreError
+from dhsched.ownership import outcomes as o
+from dhsched.ownership.items import mark_of
+from dhsched.store.redis import Ack, Release
+from dhsched.types import Generation
+
+P = TypeVar("P")
+
+
+class Serving(Enum):
+    """Where a pull's next release is; see GrantedPull."""
+
+    IDLE = "no release is due"
+    BLOCKED = "a release is due when the connection has drained"
+    QUEUED = "a release is due, and will be sent after whatever made it due"
+    SENT = "a release is under way"
+    AGAIN = "a release is under way, and one more is due when its answer is here"
+    GONE = "the pull is served no more"
+
+
+class Do(Enum):
+    """What the caller of an event must do, after it has sent the message."""
+
+    NOTHING = "nothing"
+    RELEASE = "have `release` called for the next call to the store, or call `full`"
+    ACK = "have `ack_sent` called for the next call to the store"
+    DROP = "forget the pull"
+
+
+IDLE, BLOCKED, QUEUED, SENT, AGAIN, GONE = Serving
+NOTHING, RELEASE, ACK, DROP = Do
+
+Message = wire.Items | wire.Ended | wire.Stale | wire.Problem
+Step = tuple[Do, Message | None]
+"""What an event leads to: at most one thing to do, and at most one message to the Worker."""
+NO_STEP: Step = (NOTHING, None)
+RELEASE_STEP: Step = (RELEASE, None)
+ACK_STEP: Step = (ACK, None)
+DROP_STEP: Step = (DROP, None)
+
+
+class GrantedPull(Generic[P]):
+    """One granted pull: when a release is due for it, what is acked for it, what its Worker is sent.
+
+    Each method is an event, and returns the step that its caller takes. `peer` is the caller's, to find the connection
+    again; nothing here looks at it.
+
+    The next release (`serving`); `due` is a hint, an own append, a reconnect, an ack that opened the window, or the
+    grant itself:
+
+                due, RELEASE             sent                answered
+        IDLE ─────────────────> QUEUED ────────> SENT ──────────────────────> IDLE
+                                │    ^           │  │ answered, and `expects` was not among what came, RELEASE
+                           full │    │ drained,  │  └─────────────────────────────────────────> QUEUED
+                                v    │ RELEASE   │ due
+                               BLOCKED           v    answered, or failed, RELEASE
+                                               AGAIN ───────────────────────────────────────────> QUEUED
+
+        SENT, failed ──> QUEUED, RELEASE        any state, dropped, or the live is over ──> GONE, for good
+
+    `due` changes nothing in BLOCKED, QUEUED and AGAIN: a release is still to be sent, so it will find what made it due.
+    `expects` is for an append that is answered while a release is SENT: nobody knows which of the two ran first.
+    GONE asks for no release; answers that are still under way are passed on, and acks are carried to their end.
+
+    The ack: nothing, or one that is queued. An ack that is queued is replaced by a later one, which includes it. What
+    was sent is forgotten; if its call fails it is merged with what was asked meanwhile.
+    """
+
+    __slots__ = (
+        *("ack_mark", "ack_n", "ack_queued", "ack_saved", "acked", "after", "at_window", "epoch", "expects"),
+        *("first", "live", "mark", "peer", "pull_no", "serving", "worker"),
+    )
+
+    def __init__(self, peer: P, live: str, worker: str, epoch: int, pull_no: int, after: int, mark: bytes) -> None:
+        self.peer = peer
+        self.live = live
+        self.worker = worker
+        self.epoch = epoch
+        self.pull_no = pull_no
+        self.serving = IDLE
+        self.after = after  # The last item that was passed on,
+        self.mark = mark  # and its mark.
+        self.expects = 0  # While SENT: the last item that was stored through this controller meanwhile.
+        self.acked = 0  # At least this much is acked. Too low is safe: it costs a release that finds nothing.
+        self.at_window = False  # The last release may have stopped at the window, not at the end of the queue.
+        self.first = True  # No item was passed on yet.
+        self.ack_queued = False
+        self.ack_n = 0
+        self.ack_mark = b""
+        self.ack_saved: bytes | None = None
+
+    # -- release
+
+    def due(self) -> Step:
+        """There may be something to release."""
+        if self.serving is IDLE:
+            self.serving = QUEUED
+            return RELEASE_STEP
+        if self.serving is SENT:
+            self.serving = AGAIN
+        return NO_STEP
+
+    def full(self) -> None:
+        """The connection takes no more. A slow reader holds back only itself: the release waits for `drained`."""
+        if self.serving is QUEUED:
+            self.serving = BLOCKED
+
+    def drained(self) -> Step:
+        """The connection takes more."""
+        if self.serving is BLOCKED:
+            self.serving = QUEUED
+            return RELEASE_STEP
+        return NO_STEP
+
+    def release(self) -> Release:
+        """The release goes to the store now: return what is asked."""
+        if self.serving is QUEUED:
+            self.serving = SENT
+        return Release(self.live, self.worker, self.epoch, self.pull_no, self.after, self.mark)
+
+    def release_answered(self, outcome: o.ReleaseOutcome, credit: int) -> Step:
+        message: Message | None = None
+        if isinstance(outcome, o.Items):
+            items = outcome.items
+            count = len(items)
+            self.after, self.mark = outcome.first + count - 1, mark_of(items[-1])
+            # A first item alone may be one that the last generation died of: then the window was 1.
+            self.at_window = self.after - self.acked >= credit or (self.first and count == 1)
+            self.first = False
+            message = wire.Items(self.live, self.epoch, self.pull_no, outcome.first, [*items])
+        elif isinstance(outcome, o.Nothing):
+            # Nothing new, or a window that is full: as long as something is unacked, it may be the window.
+            self.at_window = self.after > self.acked
+        elif isinstance(outcome, o.Ended):
+            return self._over(wire.Ended(self.live, self.epoch))
+        elif outcome.current != Generation(self.worker, self.epoch):
+            return self._over(wire.Stale(self.live, self.epoch))
+        else:
+            # The same generation with another pull: its Worker has gone to another socket, which serves it now.
+            self.serving = GONE
+            return DROP_STEP
+        # What was expected is asked for once at most: a hold may keep it back, and will say when it is lifted.
+        expected, self.expects = self.expects, 0
+        if self.serving is GONE:
+            return NOTHING, message
+        if self.serving is AGAIN or expected > self.after:
+            self.serving = QUEUED
+            return RELEASE, message
+        self.serving = IDLE
+        return NOTHING, message
+
+    def release_failed(self) -> Step:
+        """Nobody knows whether the release ran: it is due again, from the same cursor."""
+        self.expects = 0
+        if self.serving is GONE:
+            return NO_STEP
+        self.serving = QUEUED
+        return RELEASE_STEP
+
+    def append_answered(self, outcome: o.AppendOutcome | StoreError) -> Step:
+        """What became of an item that was pushed through this controller."""
+        if isinstance(outcome, o.Appended):
+            if self.serving is SENT:
+                self.expects = max(self.expects, outcome.seq)
+            elif self.serving is IDLE and outcome.seq > self.after:
+                # The release behind the append ran before it. (One that is still to be sent finds the item.)
+                return self.due()
+        elif isinstance(outcome, StoreError):
+            return self.due()
+        return NO_STEP
+
+    # -- ack
+
+    def ack(self, n: int, mark: bytes, saved: bytes | None) -> Step:
+        """The Worker acks everything up to `n`, with the state it saved, if any."""
+        if n > self.after:
+            return NOTHING, self._ahead(n, self.after)
+        if n >= self.ack_n:
+            self.ack_n, self.ack_mark = n, mark
+        if saved is not None:
+            self.ack_saved = saved
+        if self.ack_queued:
+            return NO_STEP
+        self.ack_queued = True
+        return ACK_STEP
+
+    def ack_sent(self) -> Ack:
+        """The ack goes to the store now: return what is asked."""
+        ack = Ack(self.live, self.worker, self.epoch, self.ack_n, self.ack_saved, self.ack_mark)
+        # What was sent is forgotten: one that the store refuses must not stand for those that come later.
+        self.ack_queued, self.ack_n, self.ack_saved = False, 0, None
+        return ack
+
+    def ack_answered(self, ack: Ack, outcome: o.AckOutcome) -> Step:
+        if isinstance(outcome, o.Acked) and not outcome.ended:
+            self.acked = max(self.acked, outcome.acked)
+            return self.due() if self.at_window else NO_STEP
+        if isinstance(outcome, o.Ahead):
+            return NOTHING, self._ahead(ack.n, outcome.released)
+        if isinstance(outcome, o.Stale):
+            return self._over(wire.Stale(self.live, self.epoch))
+        return self._over(wire.Ended(self.live, self.epoch))
+
+    def ack_failed(self, ack: Ack) -> Step:
+        """Nobody knows whether the ack ran: ask for it again, unless a later one was asked for meanwhile."""
+        saved = ack.saved if self.ack_saved is None else None
+        return self.ack(ack.n, ack.mark, saved)
+
+    def _ahead(self, n: int, released: int) -> wire.Problem:
+        """An ack of what was never released is answered, and has no effect."""
+        detail = (
+            f"{self.live} acked {n}, but only items up to {released} are released to generation {self.epoch} "
+            f"({self.worker}); pull again"
+        )
+        return wire.Problem("AHEAD", detail, self.live, self.epoch)
+
+    # -- the end
+
+    def dropped(self) -> None:
+        """The Worker left, its connection is gone, or a later pull of the live was granted."""
+        self.serving = GONE
+
+    def _over(self, say: wire.Ended | wire.Stale) -> Step:
+        self.serving = GONE
+        return DROP, say

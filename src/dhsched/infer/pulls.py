@@ -1,0 +1,272 @@
+"""The pulls that this controller serves: a GrantedPull decides what is due for one, `Pulls` does it for all of them.
+
+Theory of operation. A pull is served when there may be something for it: after it was granted, after a hint that its
+live got input, after an ack that opened its window. Whatever is due in one tick of the loop goes to the store in one
+call of its kind (gather.py). Releases and acks wait while two calls of their kind are under way; what was pushed is
+never kept back here, for its deadline runs.
+
+Nothing is decided here about who may have an item. The store releases, under its fence; what comes back is passed on. A
+call whose outcome is unknown is repeated with the same cursor, and the store answers with the same range, so nothing is
+skipped or doubled. Hints come over the connection that the calls go over: when it was lost, hints may have been, and
+every pull is due.
+
+An item that is pushed through the controller that serves its live's pull needs no hint, and the store sends none: the
+release goes right behind the append, over the same connection, so it finds the item. Should the release have run first
+all the same (the link sends a step again when the server has forgotten its script), the append's reply shows it: it
+says which number the item got. And an append whose reply does not come may still run, so there is one more release
+behind that one. (One that was left behind on a lost connection may run even later; then whoever repeats it wakes the
+pull, and the agenda does if nobody does.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Iterable
+from functools import partial
+from operator import attrgetter, itemgetter
+from typing import Protocol
+
+import structlog
+
+from dhsched import wire
+from dhsched.errors import StoreError, StoreOverloaded
+from dhsched.infer.gather import Gather
+from dhsched.infer.granted_pull import ACK, DROP, NO_STEP, RELEASE, GrantedPull, Step
+from dhsched.outbox import Outbox
+from dhsched.ownership import outcomes as o
+from dhsched.store.redis import Ack, Append, RedisStore, Release
+
+log = structlog.get_logger(__name__)
+
+APPENDS_MAX = 20_000  # Items on their way to the store; more are refused as too much at once.
+RECONNECT_CHECK_S = 0.05  # Between two checks whether the link to the store was lost.
+
+Appended = Callable[[o.AppendOutcome | StoreError], None]
+"""What is called with an append's outcome, or with why there is none."""
+ToAppend = tuple[Append, Appended]
+ROW, ITEM = itemgetter(0), attrgetter("item")
+
+
+class Peer(Protocol):
+    """The connection that a pull came over. `waiting` are its pulls that are BLOCKED."""
+
+    outbox: Outbox
+    waiting: set[ServedPull]
+
+
+ServedPull = GrantedPull[Peer]
+
+
+class Pulls:
+    """All pulls of this controller, by live, and the calls that serve them."""
+
+    def __init__(self, store: RedisStore, credit: int, controller: str) -> None:
+        self.stale_releases = 0
+        self.stale_acks = 0
+        self.never_issued = 0  # Pulls with a number that the store never gave out.
+        self.released = 0
+        self._store = store
+        self._credit = credit
+        self._granted: dict[str, ServedPull] = {}
+        self._pushed: list[ToAppend] = []  # In this tick.
+        self._appending = 0  # Pushed, and not yet answered.
+        self._flush_due = False
+        self._loop = asyncio.get_running_loop()
+        self._acks = Gather[ServedPull, Ack](
+            "ack",
+            flush_soon=self._flush_soon,
+            outcomes_of=store.outcomes_of,
+            request=GrantedPull.ack_sent,
+            call=store.ack_soon,
+            answered=self._acks_answered,
+            retry=lambda pull, ack: self._act(pull, pull.ack_failed(ack)),
+        )
+        # Whoever appends says so, where the pull is its own: then the store sends no hint.
+        self._appends_here, self._appends_elsewhere = (
+            Gather[ToAppend, Append](
+                "append",
+                flush_soon=self._flush_soon,
+                outcomes_of=store.outcomes_of,
+                request=ROW,
+                call=partial(store.append_soon, controller=name),
+                answered=self._appends_answered,
+                calls_max=math.inf,
+                sizes_of=sizes_bytes,
+            )
+            for name in (controller, "")
+        )
+        self._releases = Gather[ServedPull, Release](
+            "release",
+            flush_soon=self._flush_soon,
+            outcomes_of=store.outcomes_of,
+            request=GrantedPull.release,
+            call=partial(store.release_soon, credit=credit),
+            answered=self._releases_answered,
+            retry=lambda pull, _: self._act(pull, pull.release_failed()),
+        )
+
+    def __len__(self) -> int:
+        return len(self._granted)
+
+    @property
+    def releasing(self) -> bool:
+        """Whether a release is queued or under way."""
+        return not self._releases.idle
+
+    # -- pulls
+
+    def take(self, pull: ServedPull) -> None:
+        """Serve a pull that was granted. Of two for one live the later one counts; the store has refused the other."""
+        before = self._granted.get(pull.live)
+        if before is not None:
+            if (before.epoch, before.pull_no) > (pull.epoch, pull.pull_no):
+                return
+            self.drop(before)
+            if before.epoch < pull.epoch:
+                before.peer.outbox.put(wire.Stale(before.live, before.epoch))
+        self._granted[pull.live] = pull
+        self._act(pull, pull.due())
+
+    def find(self, peer: Peer, live: str, epoch: int) -> ServedPull | None:
+        pull = self._granted.get(live)
+        return pull if pull is not None and pull.peer is peer and pull.epoch == epoch else None
+
+    def drop(self, pull: ServedPull) -> None:
+        """Serve the pull no more."""
+        pull.dropped()
+        if self._granted.get(pull.live) is pull:
+            del self._granted[pull.live]
+        pull.peer.waiting.discard(pull)
+
+    def drop_all(self, peer: Peer) -> None:
+        """The connection is gone, and its pulls with it."""
+        for pull in [each for each in self._granted.values() if each.peer is peer]:
+            self.drop(pull)
+
+    # -- events
+
+    def on_hint(self, _channel: bytes, live: bytes) -> None:
+        """Something was appended, or a hold was lifted, or the live ended."""
+        pull = self._granted.get(live.decode())
+        if pull is not None:
+            self._act(pull, pull.due())
+
+    def append_soon(self, row: Append, done: Appended) -> None:
+        """Store an item that has been checked, in this tick's call; its live's pull, if it is here, follows."""
+        if self._appending >= APPENDS_MAX:
+            why = f"{self._appending} items are on their way to the store, as many as this controller lets wait"
+            done(StoreOverloaded(f"{why}; slow down, or find out why the store is slow"))
+            return
+        self._appending += 1
+        self._pushed.append((row, done))
+        self._flush_soon()
+
+    def ack_soon(self, pull: ServedPull, n: int, mark: bytes, saved: bytes | None) -> None:
+        """Ack in this tick's call. Only the latest ack of a live is kept: it includes those before it."""
+        self._act(pull, pull.ack(n, mark, saved))
+
+    def drained(self, peer: Peer) -> None:
+        """The connection took what was waiting: its pulls may go on."""
+        if peer.waiting and not peer.outbox.full:
+            waiting, peer.waiting = peer.waiting, set()
+            for pull in waiting:
+                self._act(pull, pull.drained())
+
+    def reconnected(self) -> None:
+        """The link to the store was lost, and hints with it: every pull is due."""
+        for pull in self._granted.values():
+            self._act(pull, pull.due())
+
+    async def follow_reconnects(self) -> None:
+        link = self._store.link
+        reconnects = link.reconnects
+        while True:
+            await asyncio.sleep(RECONNECT_CHECK_S)
+            if link.reconnects != reconnects:
+                reconnects = link.reconnects
+                self.reconnected()
+
+    # -- answers of the store
+
+    def _appends_answered(
+        self, rows: list[ToAppend], _: list[Append], outcomes: Iterable[o.AppendOutcome | StoreError]
+    ) -> None:
+        self._appending -= len(rows)
+        for (append, done), outcome in zip(rows, outcomes, strict=True):
+            # Whoever pulls the live by now: its pull may have been granted since.
+            pull = self._granted.get(append.live)
+            if pull is not None and (step := pull.append_answered(outcome)) is not NO_STEP:
+                self._act(pull, step)
+            try:
+                done(outcome)
+            except Exception:
+                log.exception("nobody heard what became of an item", live=append.live)
+
+    def _releases_answered(
+        self, pulls: list[ServedPull], _: list[Release], outcomes: Iterable[o.ReleaseOutcome]
+    ) -> None:
+        for pull, outcome in zip(pulls, outcomes, strict=True):
+            self._act(pull, pull.release_answered(outcome, self._credit))
+            if isinstance(outcome, o.Stale):
+                self.stale_releases += 1
+
+    def _acks_answered(self, pulls: list[ServedPull], acks: list[Ack], outcomes: Iterable[o.AckOutcome]) -> None:
+        for pull, ack, outcome in zip(pulls, acks, outcomes, strict=True):
+            if (step := pull.ack_answered(ack, outcome)) is not NO_STEP:
+                self._act(pull, step)
+            if isinstance(outcome, o.Stale):
+                self.stale_acks += 1
+
+    # -- what is done
+
+    def _act(self, pull: ServedPull, step: Step) -> None:
+        """Do what an event led to."""
+        do, message = step
+        if isinstance(message, wire.Items):
+            self.released += len(message.items)
+            pull.peer.outbox.put(message, sum(map(len, message.items)))
+        elif message is not None:
+            pull.peer.outbox.put(message)
+        if do is RELEASE:
+            if pull.peer.outbox.full:
+                pull.full()
+                pull.peer.waiting.add(pull)
+            else:
+                self._releases.add(pull)
+                self._flush_soon()
+        elif do is ACK:
+            self._acks.add(pull)
+            self._flush_soon()
+        elif do is DROP:
+            self.drop(pull)
+
+    def _flush_soon(self) -> None:
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Send what came in this tick: acks first, which open windows; releases last, which find what was pushed."""
+        self._flush_due = False
+        self._acks.flush()
+        if self._pushed:
+            self._flush_pushed()
+        self._releases.flush()
+
+    def _flush_pushed(self) -> None:
+        for row in self._pushed:
+            pull = self._granted.get(row[0].live)
+            if pull is None:
+                self._appends_elsewhere.add(row)
+            else:
+                self._appends_here.add(row)
+                if (step := pull.due()) is not NO_STEP:
+                    self._act(pull, step)
+        self._pushed.clear()
+        self._appends_here.flush()
+        self._appends_elsewhere.flush()
+
+
+def sizes_bytes(rows: list[ToAppend]) -> Iterable[int]:
+    return map(len, map(ITEM, map(ROW, rows)))

@@ -1,0 +1,257 @@
+"""Mutants of the pulls: each is one piece of text replaced in a module, and the unit tests of the pulls must notice it.
+
+A mutant that nothing notices shows a rule that no test holds. The tests are run here without pytest, in modules of
+their own, against the mutated modules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import sys
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import pytest
+import structlog
+
+from dhsched import infer
+from dhsched.infer import gather, granted_pull, pulls
+
+PRODUCT = {"gather": gather, "granted_pull": granted_pull, "pulls": pulls}  # As they import each other.
+TESTS = ("test_granted_pull", "test_pulls")
+
+
+class Mutant(NamedTuple):
+    """`now` instead of `text`, which occurs once in `module`."""
+
+    module: str
+    text: str
+    now: str
+
+
+MUTANTS = {
+    # GrantedPull: the next release
+    "forgets what is due while a release is under way": Mutant(
+        "granted_pull", "            self.serving = AGAIN\n", "            pass\n"
+    ),
+    "asks twice for what is queued": Mutant(
+        "granted_pull", "if self.serving is IDLE:\n", "if self.serving is not SENT:\n"
+    ),
+    "does not go on after again": Mutant("granted_pull", "if self.serving is AGAIN or expected", "if expected"),
+    "does not compare what was stored with what was released": Mutant(
+        "granted_pull", "if self.serving is AGAIN or expected > self.after:", "if self.serving is AGAIN:"
+    ),
+    "expects whatever was stored last": Mutant("granted_pull", "max(self.expects, outcome.seq)", "outcome.seq"),
+    "expects an item for ever": Mutant(
+        "granted_pull", "expected, self.expects = self.expects, 0", "expected = self.expects"
+    ),
+    "asks for every item once more": Mutant(
+        "granted_pull", "self.serving is IDLE and outcome.seq > self.after", "self.serving is IDLE"
+    ),
+    "trusts that the release ran behind the append": Mutant(
+        "granted_pull", "elif self.serving is IDLE and outcome.seq > self.after", "elif self.after < 0"
+    ),
+    "takes an append without an answer for refused": Mutant(
+        "granted_pull", "elif isinstance(outcome, StoreError):", "elif self.after < 0:"
+    ),
+    "stays blocked": Mutant("granted_pull", "if self.serving is BLOCKED:", "if self.serving is GONE:"),
+    "does not stop for a full connection": Mutant(
+        "granted_pull", "            self.serving = BLOCKED\n", "            pass\n"
+    ),
+    "serves a pull that is gone": Mutant(
+        "granted_pull", "        if self.serving is GONE:\n            return NOTHING, message\n", ""
+    ),
+    "serves a pull that is gone, after a release that failed": Mutant(
+        "granted_pull", "        if self.serving is GONE:\n            return NO_STEP\n", ""
+    ),
+    "carries what it expects over a release that failed": Mutant(
+        "granted_pull",
+        "        self.expects = 0\n        if self.serving is GONE:\n            return NO_STEP\n",
+        "        if self.serving is GONE:\n            return NO_STEP\n",
+    ),
+    "keeps the cursor of the first release": Mutant(
+        "granted_pull",
+        "self.after, self.mark = outcome.first + count - 1, mark_of(items[-1])",
+        "self.after = self.after",
+    ),
+    "goes on behind an item too many": Mutant(
+        "granted_pull", "outcome.first + count - 1, mark", "outcome.first + count, mark"
+    ),
+    # GrantedPull: the window
+    "forgets a window that is full": Mutant("granted_pull", "self.after - self.acked >= credit or", "False or"),
+    "forgets a window that is still full": Mutant(
+        "granted_pull", "self.at_window = self.after > self.acked", "self.at_window = False"
+    ),
+    "forgets that a first window may be 1": Mutant("granted_pull", " or (self.first and count == 1)", ""),
+    "takes every item for a first one": Mutant("granted_pull", "            self.first = False\n", ""),
+    "releases nothing after an ack": Mutant(
+        "granted_pull", "return self.due() if self.at_window else NO_STEP", "return NO_STEP"
+    ),
+    "releases after every ack": Mutant(
+        "granted_pull", "return self.due() if self.at_window else NO_STEP", "return self.due()"
+    ),
+    "lets the ack cursor go back": Mutant(
+        "granted_pull", "self.acked = max(self.acked, outcome.acked)", "self.acked = outcome.acked"
+    ),
+    # GrantedPull: acks
+    "keeps an ack that was sent": Mutant(
+        "granted_pull", "self.ack_queued, self.ack_n, self.ack_saved = False, 0, None", "self.ack_queued = False"
+    ),
+    "keeps a state that was sent": Mutant(
+        "granted_pull", "self.ack_n, self.ack_saved = False, 0, None", "self.ack_n = False, 0"
+    ),
+    "lets an earlier ack replace a later one": Mutant("granted_pull", "if n >= self.ack_n:", "if n >= 0:"),
+    "loses a state that is followed by an ack without one": Mutant(
+        "granted_pull",
+        "        if saved is not None:\n            self.ack_saved = saved\n",
+        "        self.ack_saved = saved\n",
+    ),
+    "lets the state of a failed ack replace a later one": Mutant(
+        "granted_pull", "ack.saved if self.ack_saved is None else None", "ack.saved"
+    ),
+    "loses the state of an ack that failed": Mutant(
+        "granted_pull", "ack.saved if self.ack_saved is None else None", "None"
+    ),
+    "sends an ack of what was not released": Mutant("granted_pull", "if n > self.after:", "if n < 0:"),
+    "queues an ack twice": Mutant("granted_pull", "        if self.ack_queued:\n            return NO_STEP\n", ""),
+    # GrantedPull: the end
+    "tells a Worker that went to another socket to stop": Mutant(
+        "granted_pull", "elif outcome.current != Generation(self.worker, self.epoch):", "elif True:"
+    ),
+    "does not tell that the live is elsewhere": Mutant(
+        "granted_pull", "elif outcome.current != Generation(self.worker, self.epoch):", "elif False:"
+    ),
+    "goes on after the last ack": Mutant(
+        "granted_pull", "isinstance(outcome, o.Acked) and not outcome.ended", "isinstance(outcome, o.Acked)"
+    ),
+    # Pulls
+    "releases before it acks": Mutant(
+        "pulls", "        self._acks.flush()\n", "        self._releases.flush()\n        self._acks.flush()\n"
+    ),
+    "acks behind what is pushed": Mutant(
+        "pulls",
+        "        self._acks.flush()\n        if self._pushed:\n            self._flush_pushed()\n",
+        "        if self._pushed:\n            self._flush_pushed()\n        self._acks.flush()\n",
+    ),
+    "releases nothing behind an own append": Mutant(
+        "pulls",
+        "                if (step := pull.due()) is not NO_STEP:\n                    self._act(pull, step)\n",
+        "",
+    ),
+    "asks for a hint that it does not need": Mutant("pulls", 'for name in (controller, "")', 'for name in ("", "")'),
+    "gets no hints for pulls elsewhere": Mutant(
+        "pulls", 'for name in (controller, "")', "for name in (controller, controller)"
+    ),
+    "does not look whether a pull was granted meanwhile": Mutant(
+        "pulls", "(step := pull.append_answered(outcome))", "(step := NO_STEP)"
+    ),
+    "ignores hints": Mutant("pulls", "self._granted.get(live.decode())", "None"),
+    "counts items for ever": Mutant("pulls", "        self._appending -= len(rows)\n", ""),
+    "lets items wait without a limit": Mutant("pulls", "self._appending >= APPENDS_MAX", "self._appending < 0"),
+    "releases into a full connection": Mutant("pulls", "if pull.peer.outbox.full:", "if False:"),
+    "serves the earlier of two pulls": Mutant("pulls", "> (pull.epoch, pull.pull_no)", "< (pull.epoch, pull.pull_no)"),
+    "tells a superseded pull of the same generation to stop": Mutant(
+        "pulls", "if before.epoch < pull.epoch:", "if before.epoch <= pull.epoch:"
+    ),
+    "keeps a pull that is over": Mutant("pulls", "        elif do is DROP:\n            self.drop(pull)\n", ""),
+    "makes what is pushed wait for calls": Mutant("pulls", "calls_max=math.inf", "calls_max=2"),
+    "gives up acks that failed": Mutant("pulls", "self._act(pull, pull.ack_failed(ack))", "None"),
+    "gives up releases that failed": Mutant("pulls", "self._act(pull, pull.release_failed())", "None"),
+    # Gather
+    "does not split a call that ended half-way": Mutant(
+        "gather", "if len(rows) > 1 and ended_half_way(outcomes):", "if False:"
+    ),
+    "splits every call that failed": Mutant("gather", 'outcomes.code in ("ERR", "WRONGTYPE")', "True"),
+    "splits a call of one row for ever": Mutant("gather", "if len(rows) > 1 and ended", "if ended"),
+    "retries nothing": Mutant(
+        "gather", "            self._loop.call_later(RETRY_S, self._retry_all, rows, requests)\n", ""
+    ),
+    "leaves rows that wait behind a call that came back": Mutant(
+        "gather", "            self._flush_soon()\n", "            pass\n"
+    ),
+    "sends as many calls as there are": Mutant("gather", "and self._calls < self._calls_max", ""),
+    "never counts a call as back": Mutant("gather", "        self._calls -= 1\n", ""),
+    "sends calls of any length": Mutant("gather", "self._waiting[:ROWS_MAX]", "self._waiting[:]"),
+    "sends calls of any size": Mutant("gather", "if size_bytes >= BYTES_FULL:", "if False:"),
+    "loses what does not fit into a call": Mutant(
+        "gather", "        del self._waiting[: len(rows)]\n", "        self._waiting.clear()\n"
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Mutants complain."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL + 1)
+    yield
+    logging.getLogger("asyncio").setLevel(logging.NOTSET)
+    structlog.reset_defaults()
+
+
+def test_the_tests_pass_without_a_mutant(monkeypatch: pytest.MonkeyPatch) -> None:
+    tests = mutated_tests(monkeypatch, None)
+    assert sum(1 for each in tests for _ in runs_of(each)) > 80
+    assert first_failure(tests) is None
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_the_tests_notice_a_mutant_that(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert first_failure(mutated_tests(monkeypatch, MUTANTS[name])) is not None
+
+
+def mutated_tests(patch: pytest.MonkeyPatch, mutant: Mutant | None) -> list[ModuleType]:
+    """The test modules, on modules of the product of which one is mutated."""
+    for name, original in PRODUCT.items():
+        path = Path(str(original.__file__))
+        source = path.read_text()
+        if mutant is not None and mutant.module == name:
+            assert source.count(mutant.text) == 1, f"{name}.py has {source.count(mutant.text)} times {mutant.text!r}"
+            source = source.replace(mutant.text, mutant.now)
+        module = load(original.__name__, source, path)
+        patch.setitem(sys.modules, module.__name__, module)
+        patch.setattr(infer, name, module)
+    here = Path(__file__).parent
+    return [load(f"mutated_{name}", (here / f"{name}.py").read_text(), here / f"{name}.py") for name in TESTS]
+
+
+def load(name: str, source: str, path: Path) -> ModuleType:
+    module = ModuleType(name)
+    module.__file__ = str(path)
+    exec(compile(source, str(path), "exec"), module.__dict__)
+    return module
+
+
+def first_failure(tests: list[ModuleType]) -> BaseException | None:
+    for module in tests:
+        for test, arguments in runs_of(module):
+            try:
+                with pytest.MonkeyPatch.context() as patch:
+                    if "monkeypatch" in inspect.signature(test).parameters:
+                        arguments["monkeypatch"] = patch
+                    if inspect.iscoroutinefunction(test):
+                        asyncio.run(asyncio.wait_for(test(**arguments), 5.0))
+                    else:
+                        test(**arguments)
+            except Exception as failure:
+                return failure
+    return None
+
+
+def runs_of(module: ModuleType) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Every test of a module with its arguments, as its parametrize marks say."""
+    for name, test in [*vars(module).items()]:
+        if not name.startswith("test_"):
+            continue
+        given = []
+        for mark in getattr(test, "pytestmark", []):
+            names, values = mark.args
+            one = isinstance(names, str)
+            given.append([{names: each} if one else dict(zip(names, each, strict=True)) for each in values])
+        for chosen in product(*given):
+            yield test, {key: value for each in chosen for key, value in each.items()}
