@@ -17,6 +17,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 
+from dhsched.local.ports import free_port
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.state import State
 from dhsched.ownership.steps.place import Create
@@ -26,7 +27,6 @@ from dhsched.store.scripts import Script, load, sources
 from evaluation import guards
 from evaluation.experiment import Experiment, Finding, Part, Row, Size, Tables
 from evaluation.files import save
-from evaluation.ports import free_port
 from evaluation.statistics import share_interval, the, where
 
 CONTENDERS = (2, 4, 8, 16, 32, 64)

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import signal
-import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager
 from itertools import cycle
 from typing import Any
 
 import aiohttp
 
-from dhsched.bench.processes import OPEN, Child, cpu_s, memory_bytes, start
 from dhsched.errors import DhschedError
+from dhsched.local.deployment import Deployment as Processes
+from dhsched.local.pids import cpu_s, memory_bytes
+from dhsched.local.process import Process
 from dhsched.store.embedded import Embedded
 from dhsched.store.redis import RedisStore
 
-VERB = ("-m", "dhsched.cli.child", "run")
-QUIET = ("--log-level", "error")
 WAIT_S = 600.0
 LOOK_S = 0.1
 RETRY_S = 0.05
@@ -30,47 +25,32 @@ ASK_S = 120.0
 READ_AT_ONCE = 500
 
 
-@dataclass(slots=True)
-class Deployment:
-    """What runs. `hosts` are processes with one or more Workers each, by name."""
+class Deployment(Processes):
+    """What runs. `workers` are hosts: processes with one or more Workers each, by name."""
 
-    server: Embedded
-    store: RedisStore
-    http: aiohttp.ClientSession
-    locks: str
-    dispatch: list[Child]
-    infer: list[Child]
-    hosts: dict[str, Child] = field(default_factory=dict)
+    def __init__(self, server: Embedded, store: RedisStore, http: aiohttp.ClientSession) -> None:
+        super().__init__(server.address.url())
+        self.server, self.store, self.http = server, store, http
 
-    async def add_host(self, name: str, *, workers: int, capacity: int, drain_s: float = 0.0) -> Child:
-        """A process with so many Workers of the `null` runtime, named `<name>-<n>`."""
-        urls = ",".join(child.url for child in self.dispatch)
+    async def add_host(self, name: str, *, workers: int, capacity: int, drain_s: float = 0.0) -> Process:
+        """Start a process with so many Workers of the `null` runtime, named `<name>-<n>`."""
         arguments = ("--name", name, "--workers", str(workers), "--capacity", str(capacity), "--drain-s", str(drain_s))
-        child = await start(name, "-m", "evaluation.host", *arguments, "--dispatch", urls, "--locks", self.locks)
-        self.hosts[name] = child
-        return child
-
-    def kill_host(self, name: str) -> Child:
-        child = self.hosts.pop(name)
-        os.kill(child.pid, signal.SIGKILL)
-        return child
-
-    async def until_workers(self, count: int) -> None:
-        """Until so many Workers have room."""
-        await until(lambda: self._room(), count, f"{count} Workers were not placeable")
+        where = ("--dispatch", ",".join(await self.dispatch_urls()), "--locks", str(self.folder))
+        self.workers[name] = await self.start(name, *arguments, *where, module="evaluation.host")
+        return self.workers[name]
 
     async def until_claimed(self) -> None:
         """Until no live is starting anywhere."""
         give_up = time.monotonic() + WAIT_S
         while True:
-            starting = sum([row["starting"] for row in await self.workers()])
+            starting = sum([row["starting"] for row in await self.worker_rows()])
             if starting == 0:
                 return
             if time.monotonic() > give_up:
                 raise DhschedError(f"{starting} lives were not claimed within {WAIT_S:g} s")
             await asyncio.sleep(LOOK_S)
 
-    async def workers(self) -> list[dict[str, Any]]:
+    async def worker_rows(self) -> list[dict[str, Any]]:
         """Every Worker that the store knows: its id, load, capacity, what is starting, lost and gone."""
         call, keys = self.store.link.call, self.store.keys
         ids = [one.decode() for one in await call("ZRANGE", keys.of("workers"), 0, -1)]
@@ -103,7 +83,7 @@ class Deployment:
             for name in names:
                 took.append(await self.create(url, name))
 
-        urls = cycle([child.url for child in self.dispatch])
+        urls = cycle(await self.dispatch_urls())
         await asyncio.gather(*(issue(next(urls)) for _ in range(issuers)))
         return took
 
@@ -118,64 +98,38 @@ class Deployment:
                     raise DhschedError(f"create of {name} was answered {answer.status}: {await answer.text()}")
             await asyncio.sleep(RETRY_S)
 
-    async def _room(self) -> int:
-        return int(await self.store.link.call("ZCARD", self.store.keys.of("room", "gpu")))
-
     def memory_mb(self) -> dict[str, float]:
         """Resident memory by role, all of its processes together."""
-        pids = {
-            "store": [self.server.pid],
-            "dispatch": [child.pid for child in self.dispatch],
-            "infer": [child.pid for child in self.infer],
-            "workers": [child.pid for child in self.hosts.values()],
-        }
-        return {role: round(sum(map(memory_bytes, some)) / 2**20, 1) for role, some in pids.items()}
+        return {role: round(sum(map(memory_bytes, some)) / 2**20, 1) for role, some in self._pids().items()}
 
     def cpu_s(self) -> dict[str, float]:
-        pids = {"store": [self.server.pid], "dispatch": [one.pid for one in self.dispatch]}
-        pids["infer"] = [one.pid for one in self.infer]
+        """CPU time by role, without the Workers, which come and go."""
+        pids = self._pids()
+        del pids["workers"]
         return {role: round(sum(map(cpu_s, some)), 2) for role, some in pids.items()}
 
-
-async def until(count: Any, wanted: int, what: str) -> None:
-    give_up = time.monotonic() + WAIT_S
-    while await count() < wanted:
-        if time.monotonic() > give_up:
-            raise DhschedError(f"{what} within {WAIT_S:g} s")
-        await asyncio.sleep(LOOK_S)
+    def _pids(self) -> dict[str, list[int]]:
+        return {
+            "store": [self.server.pid],
+            "dispatch": [each.pid for each in self.replicas],
+            "infer": [each.pid for each in self.controllers],
+            "workers": [each.pid for each in self.workers.values()],
+        }
 
 
 @asynccontextmanager
 async def deployment(*, dispatch: int = 2, infer: int = 1) -> AsyncIterator[Deployment]:
     """Everything but Workers; stopped and removed whatever happens."""
-    async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(Embedded(appendfsync="everysec"))
-        store = await stack.enter_async_context(await RedisStore.open(server.address))
-        session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=ASK_S)
-        )
-        http = await stack.enter_async_context(session)
-        locks = stack.enter_context(tempfile.TemporaryDirectory(prefix="dhsched-evaluation-"))
-        made = Deployment(server, store, http, locks, [], [])
-        stack.push_async_callback(_stop, made)
-        given = ("--store", server.address.url(), "--port", "0", *OPEN, *QUIET)
-        made.dispatch += [await start(f"dispatch-{n}", *VERB, "dispatch", *given) for n in range(dispatch)]
-        made.infer += [await start(f"infer-{n}", *VERB, "infer", *given) for n in range(infer)]
-        for child in (*made.dispatch, *made.infer):
-            await child.until_ready()
-        await _configure(made)
+    connector, timeout = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(total=ASK_S)
+    async with (
+        Embedded(appendfsync="everysec") as server,
+        await RedisStore.open(server.address) as store,
+        aiohttp.ClientSession(connector=connector, timeout=timeout) as http,
+        Deployment(server, store, http) as made,
+    ):
+        for n in range(dispatch):
+            await made.dispatch(f"dispatch-{n}")
+        for n in range(infer):
+            await made.infer(f"infer-{n}")
+        await made.configure({"anna": ["gpu"]})
         yield made
-
-
-async def _configure(made: Deployment) -> None:
-    url = made.dispatch[0].url
-    for path, body in (("pools/gpu", {}), ("digital-ids/anna", {"pools": [{"pool": "gpu"}]})):
-        async with made.http.put(f"{url}/v1/{path}", json=body) as answer:
-            if answer.status not in (200, 201):
-                raise DhschedError(f"PUT {path} was answered {answer.status}: {await answer.text()}")
-
-
-async def _stop(made: Deployment) -> None:
-    for child in (*made.hosts.values(), *made.infer, *made.dispatch):
-        with contextlib.suppress(ProcessLookupError):
-            await child.stop()

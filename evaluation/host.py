@@ -3,7 +3,8 @@
     python -m evaluation.host --name h0 --workers 3 --capacity 206 --dispatch URL,... --locks DIR
 
 Each of them registers, reports, holds its device and claims its lives by itself, as in a process of its own. SIGTERM
-asks all of them to leave; killed, all of them are lost at once. It ends with its parent.
+asks all of them to leave; killed, all of them are lost at once. It ends with its parent
+(dhsched/local/child.py).
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import asyncio
 import signal
 from pathlib import Path
 
-from dhsched.cli.child import follow_parent
 from dhsched.web.logs import configure_logging
 from dhsched.web.server import product_loop
 from dhsched.worker.run import run_worker
@@ -30,7 +30,6 @@ def main() -> None:
     parser.add_argument("--locks", type=Path, required=True)
     parser.add_argument("--drain-s", type=float, default=0.0)
     given = parser.parse_args()
-    follow_parent()
     configure_logging(level="error", json=False)
     with asyncio.Runner(loop_factory=product_loop()) as runner:
         runner.run(host(given))

@@ -22,12 +22,12 @@ from typing import Any
 import aiohttp
 import matplotlib.pyplot as plt
 
+from dhsched.bench.harness import percentile
 from dhsched.bench.http_load import get
-from dhsched.bench.processes import percentile
 from dhsched.dispatch.safety import violations
 from dhsched.errors import DhschedError
 from dhsched.store.records import Records
-from evaluation.deployment import Deployment, deployment
+from evaluation.deployment import WAIT_S, Deployment, deployment
 from evaluation.experiment import Experiment, Finding, Part, Row, Size, Tables
 from evaluation.files import save
 from evaluation.pushing import Pusher
@@ -62,7 +62,7 @@ async def _run(seed: int, scale: float, pushes: int, replay_max_s: float) -> lis
             await made.add_host(f"big{number}", workers=BIG_HOST_WORKERS, capacity=capacity)
         for number in range(SMALL_HOSTS):
             await made.add_host(f"small{number}", workers=SMALL_HOST_WORKERS, capacity=capacity)
-        await made.until_workers(BIG_HOSTS * BIG_HOST_WORKERS + SMALL_HOSTS * SMALL_HOST_WORKERS)
+        await made.until_workers(BIG_HOSTS * BIG_HOST_WORKERS + SMALL_HOSTS * SMALL_HOST_WORKERS, WAIT_S)
         began = time.monotonic()
         replay = Replay(made, Random(seed), lives, pushes, capacity, began + replay_max_s)
         await replay.fill()
@@ -102,7 +102,7 @@ class Replay:
     async def play(self) -> None:
         """Everything of the day at once. Pushes set the pace; the rest keeps to its share of them."""
         async with AsyncExitStack() as stack:
-            urls = islice(cycle([child.url for child in self.made.infer]), PUSHERS)
+            urls = islice(cycle([each.url for each in self.made.controllers]), PUSHERS)
             for number, url in enumerate(urls):
                 socket = await stack.enter_async_context(self.made.http.ws_connect(f"{url}/v1/stream", max_msg_size=0))
                 self.pushers.append(Pusher(self._stable[number::PUSHERS], socket))
@@ -132,7 +132,7 @@ class Replay:
 
     async def _come_and_go(self, done: asyncio.Event) -> None:
         """Creates in the day's proportion to pushes, each after an end: the number of lives stays."""
-        urls = cycle([child.url for child in self.made.dispatch])
+        urls = cycle([each.url for each in self.made.replicas])
         while not done.is_set():
             due = self.pushed * DAY["creates"] // DAY["pushes"]
             if self.counts["creates"] >= due:
@@ -148,7 +148,7 @@ class Replay:
 
     async def _move(self, done: asyncio.Event) -> None:
         """Planned moves of single lives, in proportion."""
-        urls = cycle([child.url for child in self.made.dispatch])
+        urls = cycle([each.url for each in self.made.replicas])
         while not done.is_set():
             due = self.pushed * DAY["moves"] // DAY["pushes"]
             if self.counts["moves"] >= due:
@@ -172,22 +172,21 @@ class Replay:
             if time.monotonic() > self.give_up:
                 return
             name = f"small{number}"
-            killed = self.made.kill_host(name)
+            self.made.workers[name].kill()
             self.counts["losses"] += SMALL_HOST_WORKERS
             await asyncio.sleep(RESTART_S)
-            await killed.stop()
             await self.made.add_host(name, workers=SMALL_HOST_WORKERS, capacity=self.capacity)
 
     async def result(self) -> Row:
         settled_s = await self._settle()
-        metrics = [await _metrics(child.url) for child in (*self.made.dispatch, *self.made.infer)]
+        metrics = [await _metrics(each.url) for each in (*self.made.replicas, *self.made.controllers)]
         push_ms = [took for pusher in self.pushers for took in pusher.took_ms]
         refused = sum((pusher.refused for pusher in self.pushers), Counter[str]())
         found = await self._safety()
         row: Row = {
             "lives_wanted": self.wanted,
             "lives": found["lives"],
-            "workers": len(await self.made.workers()),
+            "workers": len(await self.made.worker_rows()),
             "fill_creates_per_s": 0.0,
             "creates": self.counts["creates"],
             "pushes": len(push_ms),
@@ -229,7 +228,7 @@ class Replay:
         owners = await self.made.owners([f"default/{name}" for name in (*self._stable, *self._others)])
         overshoots = dual = 0
         async with await Records.open(self.made.server.address) as records:
-            for row in await self.made.workers():
+            for row in await self.made.worker_rows():
                 seen = await violations(records, row["worker"])
                 overshoots += seen.overshoot
                 dual += len(seen.dual_owners)

@@ -8,7 +8,6 @@ half of the lives are claimed again, how many are. Orleans cannot run here: its 
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import time
 from pathlib import Path
@@ -17,11 +16,10 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 
-from dhsched.bench.processes import start
 from dhsched.ownership.limits import DEFAULT_LIMITS
 from dhsched.placement import POLICIES
 from dhsched.simulate import burst, simulate
-from evaluation.deployment import Deployment, deployment
+from evaluation.deployment import WAIT_S, Deployment, deployment
 from evaluation.experiment import Experiment, Finding, Part, Row, Size, Tables
 from evaluation.files import save
 from evaluation.statistics import mean_and_half, means, where
@@ -52,7 +50,7 @@ async def _run_spread(workers: int, lives: int, number: int) -> list[Row]:
     async with deployment() as made:
         began = time.monotonic()
         await _fill(made, workers, lives)
-        loads = [row["load"] for row in await made.workers()]
+        loads = [row["load"] for row in await made.worker_rows()]
         row: Row = {"workers": workers, "run": number, "lives": sum(loads), "spread": max(loads) - min(loads)}
         row["share_percent"] = round(100 * row["spread"] / (sum(loads) / len(loads)), 4)
         return [row | {"seconds": round(time.monotonic() - began, 1)}]
@@ -65,25 +63,21 @@ def run_unbudgeted(workers: int, lives: int, number: int) -> list[Row]:
 async def _run_unbudgeted(workers: int, lives: int, number: int) -> list[Row]:
     """The same, through replicas that let as many lives start on a Worker at once as come (unbudgeted.py)."""
     async with deployment(dispatch=1) as made:
-        budgeted = made.dispatch.pop()
-        try:
-            for n in range(2):
-                made.dispatch.append(await start(f"open-{n}", "-m", "evaluation.unbudgeted", made.server.address.url()))
-                await made.dispatch[-1].until_ready()
-            began = time.monotonic()
-            await _fill(made, workers, lives)
-            loads = [row["load"] for row in await made.workers()]
-            row: Row = {"workers": workers, "run": number, "spread": max(loads) - min(loads)}
-            return [row | {"seconds": round(time.monotonic() - began, 1)}]
-        finally:
-            made.dispatch.append(budgeted)
+        made.replicas.clear()
+        for n in range(2):
+            made.replicas.append(await made.start(f"open-{n}", module="evaluation.unbudgeted", role="dispatch"))
+        began = time.monotonic()
+        await _fill(made, workers, lives)
+        loads = [row["load"] for row in await made.worker_rows()]
+        row: Row = {"workers": workers, "run": number, "spread": max(loads) - min(loads)}
+        return [row | {"seconds": round(time.monotonic() - began, 1)}]
 
 
 async def _fill(made: Deployment, workers: int, lives: int) -> None:
     capacity = round(SPARE * lives / max(1, workers - 1))
     for number in range(workers):
         await made.add_host(f"h{number}", workers=1, capacity=capacity, drain_s=DRAIN_S)
-    await made.until_workers(workers)
+    await made.until_workers(workers, WAIT_S)
     await asyncio.sleep(1.5)  # Every replica has seen all of them.
     await made.create_all(iter([f"l{n}" for n in range(lives)]), ISSUERS)
 
@@ -96,11 +90,11 @@ async def _run_loss(workers: int, how: str, lives: int, number: int, follow_s: f
     async with deployment() as made:
         await _fill(made, workers, lives)
         await made.until_claimed()
-        victim = next(row["worker"] for row in await made.workers() if row["worker"].startswith("h1-"))
+        victim = next(row["worker"] for row in await made.worker_rows() if row["worker"].startswith("h1-"))
         followed = (await made.lives_of(victim))[:FOLLOWED_MAX]
         before = [epoch for epoch, _ in await made.owners(followed)]
         began = time.monotonic()
-        os.kill(made.hosts["h1"].pid, signal.SIGKILL if how == "kill" else signal.SIGTERM)
+        made.workers["h1"].signal(signal.SIGKILL if how == "kill" else signal.SIGTERM)
         noticed_ms, claimed_ms = await _follow(made, victim, followed, before, began, follow_s)
         row: Row = {"workers": workers, "how": how, "run": number, "lives": lives, "followed": len(followed)}
         row["noticed_ms"] = round(noticed_ms, 1)

@@ -1,6 +1,6 @@
 """A Dispatch replica that starts as many lives at once on a Worker as come, for one figure: what the budget does.
 
-    python -m evaluation.unbudgeted STORE_URL
+    DHSCHED_STORE=URL python -m evaluation.unbudgeted
 
 The product's replica, with one protocol limit raised. Nothing of the product imports this.
 """
@@ -8,26 +8,23 @@ The product's replica, with one protocol limit raised. Nothing of the product im
 from __future__ import annotations
 
 import asyncio
-import sys
 from functools import partial
 
-from dhsched.cli.child import follow_parent
 from dhsched.dispatch import app
 from dhsched.ownership.limits import Limits
-from dhsched.settings import DispatchSettings
+from dhsched.settings import DispatchSettings, settings_from
 from dhsched.web.server import product_loop
 
 STARTS_MAX = 100_000
 
 
-def main(store: str) -> None:
-    follow_parent()
+def main() -> None:
     app.open_context = partial(app.open_context, limits=Limits(starts_create_max=STARTS_MAX))
-    settings = DispatchSettings(store=store, port=0, access="open", log_level="error")
+    settings = settings_from(DispatchSettings, {"port": 0, "access": "open", "log_level": "error"})
     with asyncio.Runner(loop_factory=product_loop()) as runner:
         say = partial(print, "dispatch listens on", flush=True)
         runner.run(app.run_dispatch(settings, asyncio.Event(), say=say))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()

@@ -23,6 +23,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 
 from dhsched.errors import StoreUnavailable
+from dhsched.local.ports import free_port
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.steps.place import Create
 from dhsched.store.address import Address
@@ -33,7 +34,6 @@ from dhsched.store.scripts import Script, load, sources
 from evaluation import guards
 from evaluation.experiment import Experiment, Finding, Part, Row, Size, Tables
 from evaluation.files import save
-from evaluation.ports import free_port
 from evaluation.statistics import share_interval, the
 
 FENCE = "f[1] ~= epoch or f[2] ~= worker_id or f[3] ~= worker_id or f[4] ~= pull_no or number(epoch) <= floor"

@@ -1,8 +1,6 @@
 """Real servers for tests: started on a private socket or a free port, stopped even when the test fails."""
 
-import random
 import shutil
-import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,10 +10,6 @@ import pytest
 from dhsched.store.embedded import Embedded, find_server_binaries
 
 SERVERS = ("valkey", "redis")
-
-# A cluster node also takes port + 10000 for its bus.
-CLUSTER_PORTS = range(20_000, 30_000)
-BUS_OFFSET = 10_000
 
 
 def server_binary(kind: str) -> Path:
@@ -37,20 +31,3 @@ async def running_server(
 ) -> AsyncIterator[Embedded]:
     async with Embedded(data_dir, binary=server_binary(kind), port=port, extra=extra) as server:
         yield server
-
-
-def free_port() -> int:
-    """A loopback port that nobody listens on, and whose cluster bus port is free too."""
-    for port in random.sample(CLUSTER_PORTS, 200):
-        if _free(port) and _free(port + BUS_OFFSET):
-            return port
-    raise RuntimeError("200 ports in a row are taken")
-
-
-def _free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True

@@ -6,7 +6,6 @@ The Workers show a test card, whose colour says who is on air.
 from __future__ import annotations
 
 import asyncio
-import signal
 from typing import Any
 
 import aiohttp
@@ -26,23 +25,24 @@ async def test_a_zombie_never_reaches_the_viewer(theatre: Stage) -> None:
     page = await theatre.watch()
     await page.until_playing(1)
     zombie = theatre.owner(await theatre.live())
-    zombie.signal(signal.SIGSTOP)
+    zombie.freeze()
     placed = await theatre.until_epoch(2)
     assert theatre.owner(placed) is not zombie
     await page.until_playing(2)
-    zombie.signal(signal.SIGCONT)
+    zombie.thaw()
     for _ in range(10):
         found = await page.look()
         assert shows(found, 2) and found["state"]["on_air"] == 2
         await asyncio.sleep(0.1)
 
     zombie, survivor = theatre.owner(placed), placed["epoch"]
-    zombie.signal(signal.SIGSTOP)
-    await theatre.room.kill()
+    zombie.freeze()
+    theatre.room.kill()
+    await theatre.room.ended()
     await theatre.start_room()
     # Thawed before anybody else has published: the new room knows nothing, and asks.
     placed = await theatre.until_epoch(survivor + 1)
-    zombie.signal(signal.SIGCONT)
+    zombie.thaw()
     after = await page.until_playing(placed["epoch"])
     assert shows(after, placed["epoch"])
     assert epochs(after) == [placed["epoch"]], "the new room has shown nothing else"

@@ -11,9 +11,10 @@ from typing import Any
 
 from playwright.async_api import Browser, Page
 
-from dhsched.bench.processes import free_port
-from tests.integration.fleet import Fleet, fleet, until
-from tests.integration.processes import START_S, Process, Processes, processes, start
+from dhsched.local.ports import free_port
+from dhsched.local.process import Process as RoomProcess
+from tests.integration.fleet import Fleet, fleet
+from tests.integration.processes import FleetProcesses, Process, processes
 
 TESTCARD = "tests.browser.testcard:show"
 WAIT_S = 30.0
@@ -135,21 +136,17 @@ class Watching:
 class Stage:
     """The deployment."""
 
-    def __init__(self, browser: Browser, made: Fleet, running: Processes, port: int) -> None:
+    def __init__(self, browser: Browser, made: Fleet, running: FleetProcesses, port: int) -> None:
         self.fleet = made
         self.processes = running
         self.workers: dict[str, Process] = {}
-        self.room: Process
+        self.room: RoomProcess
         self._browser = browser
         self._port = port
 
     async def start_room(self) -> None:
-        self.room = await start(
-            *("run", "room", "--port", str(self._port), "--dispatch", self.fleet.dispatch[0]),
-            *("--infer", self.fleet.infer[0], "--log-level", "warning"),
-        )
-        self.processes.started.append(self.room)
-        await until(lambda: self.room.url, "the room", START_S)
+        self.room = await self.processes.room("room", port=self._port)
+        await self.room.until_ready()
 
     async def start_worker(self, name: str, runtime: str = TESTCARD) -> None:
         self.workers[name] = await self.processes.worker(name, "--runtime", runtime)

@@ -21,18 +21,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dhsched.local.pids import frozen
+from dhsched.local.ports import free_port
+from dhsched.local.process import START_S, Process
 from dhsched.store.embedded import Embedded
 from dhsched.store.link import Link
 from tests.chaos.proxy import Proxy, stopped
 from tests.chaos.runtime import RECORDS
 from tests.chaos.zygote import CLOCK
-from tests.servers import free_port
 
 ROOT = Path(__file__).parents[2]
 POOL, DIGITAL_ID = "gpu", "demo"
 MARK = "DHSCHED_CHAOS_RUN"
 """In the environment of every process of a run: how one that was left behind is found."""
-START_S = 60.0
 WORKER_TTL_S = 1.5
 DISPATCH_SETTINGS = {
     "DHSCHED_DISPATCH_WORKER_TTL_S": str(WORKER_TTL_S),
@@ -71,6 +72,12 @@ class Role:
         return self.name.partition("-")[0]
 
 
+class Zygote(Process):
+    """The process that forks the roles (zygote.py)."""
+
+    folder = ROOT
+
+
 class Deployment:
     """Everything of one run, in one folder."""
 
@@ -87,7 +94,7 @@ class Deployment:
         self.store_lock = asyncio.Lock()
         self._mutant = mutant
         self._keys = itertools.count()
-        self._zygote: asyncio.subprocess.Process
+        self._zygote: Zygote
         self._started: dict[int, asyncio.Future[int]] = {}
         self._by_pid: dict[int, Role] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -98,18 +105,9 @@ class Deployment:
         self.records.mkdir()
         os.environ[MARK] = self.run_id
         await self.store.start()
-        self._zygote = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.chaos.zygote", self._mutant),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            start_new_session=True,
-            cwd=ROOT,
-        )
-        assert self._zygote.stdout is not None
-        ready = await asyncio.wait_for(self._zygote.stdout.readline(), START_S)
-        if not ready:
-            raise RuntimeError("the zygote ended at once; run it by hand: python -m tests.chaos.zygote ''")
-        self._spawn(self._hear())
+        command = (sys.executable, "-m", "tests.chaos.zygote", self._mutant)
+        self._zygote = await Zygote.spawn("python -m tests.chaos.zygote", *command, hear=self._hear)
+        await self._zygote.until_ready()
         for n in range(1, self.size.dispatch + 1):
             await self._controller("dispatch", n)
         for n in range(1, self.size.infer + 1):
@@ -128,10 +126,7 @@ class Deployment:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if hasattr(self, "_zygote"):
-            assert self._zygote.stdin is not None
-            self._zygote.stdin.close()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._zygote.wait(), 10)
+            await self._zygote.stop()
         await stopped([*self.proxies.values()])
         with contextlib.suppress(ProcessLookupError):
             if self.store.pid:
@@ -189,23 +184,20 @@ class Deployment:
         asked: dict[str, Any] = {"key": key, "arguments": role.arguments, "environment": role.environment}
         asked["log"] = str(self.log_of(role.name))
         role.ended.clear()
-        assert self._zygote.stdin is not None
-        self._zygote.stdin.write(json.dumps(asked).encode() + b"\n")
+        self._zygote.write(json.dumps(asked).encode())
         role.pid = await asyncio.wait_for(started, START_S)
         self._by_pid[role.pid] = role
 
-    async def _hear(self) -> None:
-        """What the zygote says. Whatever ended is started again, as an init system does."""
-        assert self._zygote.stdout is not None
-        async for line in self._zygote.stdout:
-            said = json.loads(line)
-            if "pid" in said:
-                self._started.pop(said["key"]).set_result(said["pid"])
-            elif "ended" in said and (role := self._by_pid.pop(said["ended"], None)) is not None:
-                role.exits.append(said["status"])
-                role.ended.set()
-                if role.wanted:
-                    self._spawn(self._again(role))
+    def _hear(self, line: bytes) -> None:
+        """Take one line of the zygote. Whatever ended is started again, as an init system does."""
+        said = json.loads(line)
+        if "pid" in said:
+            self._started.pop(said["key"]).set_result(said["pid"])
+        elif "ended" in said and (role := self._by_pid.pop(said["ended"], None)) is not None:
+            role.exits.append(said["status"])
+            role.ended.set()
+            if role.wanted:
+                self._spawn(self._again(role))
 
     async def _again(self, role: Role) -> None:
         await asyncio.sleep(max(0.1, role.down_until - time.monotonic()))
@@ -240,11 +232,8 @@ class Deployment:
 
     async def pause_store(self, seconds: float) -> None:
         async with self.store_lock:
-            os.kill(self.store.pid, signal.SIGSTOP)
-            try:
+            with frozen(self.store.pid):
                 await asyncio.sleep(seconds)
-            finally:
-                os.kill(self.store.pid, signal.SIGCONT)
 
     async def fill_disk(self, seconds: float) -> None:
         """The store's file can grow no further: what it cannot write it must refuse.

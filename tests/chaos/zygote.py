@@ -3,9 +3,9 @@
     python -m tests.chaos.zygote MUTANT        ("" for none)
 
 So a killed process is back in milliseconds, as in a deployment with spare cores. A command is one JSON line on standard
-input: {"key", "arguments", "log", "environment"}. It prints {"key", "pid"} for each, and {"ended", "status"} when one
-is gone. Its children die with it, also those that are stopped (PR_SET_PDEATHSIG: it has one thread, so this is sound),
-and it goes when its standard input ends.
+input: {"key", "arguments", "log", "environment"}. It prints `ready`, {"key", "pid"} for each command, and {"ended",
+"status"} when a role is gone. Its children die with it, also those that are stopped (PR_SET_PDEATHSIG: it has one
+thread, so this is sound), and it goes when its standard input ends.
 
 What a chaos run changes in the product is changed here, before the product is imported, and nowhere else: short limits
 (limits.py), scripts that record themselves (trace.py), one mutant of them (tests/conformance/lua_mutants), and a wall
@@ -141,5 +141,5 @@ def off_by(path: str, clock: Callable[[], float]) -> Callable[[], float]:
 
 if __name__ == "__main__":
     prepare(sys.argv[1])
-    say({"ready": True})
+    os.write(1, b"ready\n")
     serve()

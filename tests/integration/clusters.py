@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
+from dhsched.local.ports import free_port
 from dhsched.store.cluster import SLOTS, key_slot
 from dhsched.store.embedded import Embedded
 from dhsched.store.keys import Keys
 from dhsched.store.link import Link
-from tests.servers import free_port, running_server
+from tests.servers import running_server
 
 KEYS = Keys("main")
 CELL = KEYS.cell

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 from dhsched import wire
+from dhsched.local.pids import frozen
 from dhsched.outbox import OUTBOX_BYTES_FULL
 from dhsched.ownership.items import mark_of
 from dhsched.tokens import Boot
 from tests.integration.one_run import Run
 from tests.integration.pullers import FLUSH_SCRIPTS, KILL_PUBSUB, puller, tell_server
-from tests.integration.rig import RigWorker
 
 LIVES_MAX = 4
 SLOW_BYTES = 13_000_000
@@ -39,7 +37,7 @@ async def a_zombie_after_a_b_a(run: Run) -> None:
         await run.push_some(live, "first", 4)
         await run.until_consumed(live)
     await run.rig.reports(a)
-    async with frozen(a):
+    with frozen(a.process.pid):
         for live in lives:
             await run.push_some(live, "granted at most", run.rig.credit + 2)
         await run.pause(0.5)
@@ -74,15 +72,16 @@ async def two_workers_under_one_name(run: Run) -> None:
         await run.until_consumed(live)
     if run.rng.random() < 0.3:  # A third one on a device that is taken is refused.
         third = await run.rig.start_worker(name, f"{name}-gpu0")
-        assert await asyncio.wait_for(third.process.process.wait(), 60) == 1
+        assert await third.process.ended() == 1
     opened = {live: two.process.opened(live) for live in twos}
     await run.pause(0.3)
-    await one.process.kill()
+    one.process.kill()
+    await one.process.ended()
     for live in ones + twos:
         await run.push_some(live, "after", 4)
     await run.settle()
     assert {live: two.process.opened(live) for live in twos} == opened, "the other twin's lives went on where they were"
-    two.signal(signal.SIGTERM)  # It is empty as soon as its lives have ended.
+    two.process.signal(signal.SIGTERM)  # It is empty as soon as its lives have ended.
 
 
 async def a_kill_between_consume_and_ack(run: Run) -> None:
@@ -101,7 +100,8 @@ async def a_kill_between_consume_and_ack(run: Run) -> None:
     for live, (_, seq, _) in hanging.items():
         await run.until_acked(live, seq - 1)
     await run.pause(0.5)
-    await a.process.kill()
+    a.process.kill()
+    await a.process.ended()
     if run.rng.random() < 0.5:  # On the same device, the next boot says whom it replaces; else somebody finds out.
         again = await run.rig.start_worker(a.name)
         await run.rig.ready([again])
@@ -203,10 +203,10 @@ async def a_slow_reader(run: Run) -> None:
             connection.transport.pause_reading()
             # What a controller needs for so many pushes at once is no matter of who reads: it has it before we look.
             await push_all(run, lives, infer)
-            before = rss_bytes(rig.controllers[infer].pid)
+            before = rig.controllers[infer].memory_bytes
             for _ in range(per_live - 1):
                 await push_all(run, lives, infer)
-            grown = rss_bytes(rig.controllers[infer].pid) - before
+            grown = rig.controllers[infer].memory_bytes - before
             assert grown < 6 * OUTBOX_BYTES_FULL, f"{SLOW_BYTES} bytes were accepted, and {grown} are in memory"
             await run.push_some(quick, "not held back", 4, by=infer)
             await run.until_consumed(quick)
@@ -229,15 +229,12 @@ async def a_paused_store(run: Run) -> None:
     consumed = {live: len(run.consumed(live)) for live in lives}
     bodies = {live: {"text": "during", "request_id": f"{run.name}-{live}-during"} for live in lives}
     urls = {live: f"{run.rng.choice(rig.infer)}/v1/lives/{live}/text" for live in lives}
-    os.kill(rig.server.pid, signal.SIGSTOP)
-    try:
+    with frozen(rig.server.pid):
         thaw = asyncio.create_task(asyncio.sleep(PAUSE_SHORT_S if run.short else PAUSE_S))
         for status, said in await asyncio.gather(*(rig.call("POST", urls[live], bodies[live]) for live in lives)):
             assert (status, said["code"]) == (503, "STORE_UNAVAILABLE"), said
         await thaw
         assert {live: len(run.consumed(live)) for live in lives} == consumed, "cut off, a controller releases nothing"
-    finally:
-        os.kill(rig.server.pid, signal.SIGCONT)
     for live in lives:
         for _ in range(100):  # The same item: whether it was stored in the end or not, it is there once.
             status, said = await rig.call("POST", urls[live], bodies[live])
@@ -260,21 +257,9 @@ SCENARIOS: tuple[Scenario, ...] = (
 # -- harm
 
 
-@asynccontextmanager
-async def frozen(worker: RigWorker) -> AsyncIterator[None]:
-    worker.signal(signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        worker.signal(signal.SIGCONT)
-
-
 async def freeze_for(pid: int, seconds: float) -> None:
-    os.kill(pid, signal.SIGSTOP)
-    try:
+    with frozen(pid):
         await asyncio.sleep(seconds)
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
 
 async def half_open(run: Run, controller: int) -> None:
@@ -326,8 +311,3 @@ async def read_in_order(socket: Any, wanted: dict[str, int]) -> None:
                     acks.append(wire.Ack(said.live, said.epoch, got[live], None, mark_of(said.items[-1])))
             if acks:
                 await socket.send_bytes(wire.encode(acks))
-
-
-def rss_bytes(pid: int) -> int:
-    [line] = [each for each in Path(f"/proc/{pid}/status").read_text().splitlines() if each.startswith("VmRSS:")]
-    return int(line.split()[1]) * 1024

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from dhsched import failpoints
 from dhsched.dispatch.app import run_dispatch
+from dhsched.local.process import START_S, Process
 from dhsched.settings import DispatchSettings, settings_from
 from dhsched.store.address import Address
 from dhsched.store.redis import RedisStore
@@ -39,20 +40,20 @@ class Replica:
 @asynccontextmanager
 async def replicas(address: Address, *names: str, **environment: str) -> AsyncIterator[list[Replica]]:
     """Run a replica for each name (`name=failpoint` arms it), in the order of the names."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.integration.replicas", address.url(), *names),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, **SILENCE_IS_FINE, **environment},
+    process = await Process.spawn(
+        *("replicas", sys.executable, "-m", "tests.integration.replicas", address.url(), *names),
+        environment={**SILENCE_IS_FINE, **environment},
     )
-    assert process.stdin is not None and process.stdout is not None
     try:
-        lines = [(await asyncio.wait_for(process.stdout.readline(), 30)).decode().split() for _ in names]
+        async with asyncio.timeout(START_S):
+            while len(process.printed) < len(names):
+                assert process.returncode is None, "the replicas ended before all of them listened"
+                await asyncio.sleep(0.01)
+        lines = [line.split() for line in process.printed]
         found = {name: Replica(name, int(pid), url) for name, pid, url in lines}
         yield [found[name.partition("=")[0]] for name in names]
     finally:
-        process.stdin.close()
-        await asyncio.wait_for(process.wait(), 30)
+        await process.stop(START_S)
 
 
 async def register(store: RedisStore, count: int, *, capacity: int, pool: str = "gpu", name: str = "w") -> list[str]:

@@ -7,9 +7,7 @@ to everything. Workers are started once and used again: one that a run killed is
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -18,12 +16,14 @@ from typing import Any
 import aiohttp
 
 from dhsched.access.ring import open_ring
+from dhsched.local import process as local
+from dhsched.local.ports import free_port
 from dhsched.store.embedded import Embedded
 from dhsched.store.redis import RedisStore
 from dhsched.tokens import Boot, Tokens
 from tests.chaos.proxy import Proxy
-from tests.integration.processes import Process, start
-from tests.servers import free_port, running_server
+from tests.integration.processes import Process, Processes
+from tests.servers import running_server
 
 READY_S = 60.0
 CAPACITY = 8
@@ -58,67 +58,49 @@ class RigWorker:
 
     @property
     def running(self) -> bool:
-        return self.process.process.returncode is None
-
-    def signal(self, number: int) -> None:
-        self.process.signal(number)
+        return self.process.returncode is None
 
 
 class Rig:
-    def __init__(self, server: Embedded, folder: Path, credit: int) -> None:
+    def __init__(self, server: Embedded, folder: Path, credit: int, store: RedisStore, deployment: Processes) -> None:
         self.server = server
         self.folder = folder
         self.credit = credit
+        self.store = store
+        self.deployment = deployment
         self.proxies: list[Proxy] = []
-        self.controllers: list[Process] = []
         self.infer: list[str] = []
         self.dispatch = ""
         self.all: list[RigWorker] = []
         self.http: aiohttp.ClientSession
-        self.store: RedisStore
         self.tokens: Tokens
-        self._servers: list[Process] = []
         self._names = 0
+
+    @property
+    def controllers(self) -> list[local.Process]:
+        return self.deployment.controllers
 
     # -- life
 
-    async def start(self) -> None:
-        store, port = ("--store", self.server.address.url(), "--access", "open", "--log-level", "error"), free_port()
-        self.dispatch = f"http://127.0.0.1:{port}"
-        self._servers.append(await start("run", "dispatch", *store, "--port", str(port), environment=SETTINGS))
+    async def start(self, stack: AsyncExitStack) -> None:
+        self.http = await stack.enter_async_context(aiohttp.ClientSession())
+        self.tokens = Tokens(await open_ring(self.store.link, self.store.keys))
+        await self.deployment.dispatch("dispatch-1", environment=SETTINGS)
         for n in (1, 2):
             port = free_port()
             proxy = Proxy(f"to-infer-{n}", port)
             await proxy.start()
+            stack.push_async_callback(proxy.stop)
             self.proxies.append(proxy)
-            where = ("--port", str(port), "--advertise", f"http://127.0.0.1:{proxy.port}", "--name", f"infer-{n}")
-            credit = ("--credit", str(self.credit))
-            self.controllers.append(await start("run", "infer", *store, *where, *credit, environment=SETTINGS))
-            self.infer.append(f"http://127.0.0.1:{port}")
-        self._servers += self.controllers
+            options = ("--advertise", f"http://127.0.0.1:{proxy.port}", "--credit", str(self.credit))
+            await self.deployment.infer(f"infer-{n}", *options, port=port, environment=SETTINGS)
+        [self.dispatch] = await self.deployment.dispatch_urls()
+        self.infer = await self.deployment.infer_urls()
         for _ in range(2):
             await self.start_worker()
-        self.http = aiohttp.ClientSession()
-        self.store = await RedisStore.open(self.server.address)
-        self.tokens = Tokens(await open_ring(self.store.link, self.store.keys))
-        await until_true(lambda: all(each.url for each in self._servers), "Dispatch and the controllers")
         for pool in ("gpu", "slow"):
             await self.call("PUT", f"{self.dispatch}/v1/pools/{pool}")
             await self.call("PUT", f"{self.dispatch}/v1/digital-ids/{pool}", {"pools": [{"pool": pool}]})
-
-    async def stop(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.server.pid, signal.SIGCONT)
-        if hasattr(self, "http"):
-            await self.http.close()
-        if hasattr(self, "store"):
-            await self.store.link.close()
-        for proxy in self.proxies:
-            await proxy.stop()
-        for process in [*self._servers, *(each.process for each in self.all)]:
-            with contextlib.suppress(ProcessLookupError):
-                process.signal(signal.SIGCONT)
-            await process.kill()
 
     # -- Workers
 
@@ -128,10 +110,7 @@ class Rig:
             name = f"w{self._names}"
         lock = self.folder / f"{device or name}.lock"
         before = content_of(lock)
-        process = await start(
-            *("run", "worker", "--pool", "gpu", "--capacity", str(CAPACITY), "--name", name, "--device", lock.stem),
-            *("--dispatch", self.dispatch, "--locks", str(self.folder), "--log-level", "error", "--runtime", RUNTIME),
-        )
+        process = await self.deployment.worker(name, "--device", lock.stem, runtime=RUNTIME, capacity=CAPACITY)
         worker = RigWorker(process, name, lock, before)
         self.all.append(worker)
         return worker
@@ -182,10 +161,14 @@ class Rig:
 @asynccontextmanager
 async def rig(folder: Path, kind: str, credit: int) -> AsyncIterator[Rig]:
     os.makedirs(folder, exist_ok=True)
-    async with AsyncExitStack() as stack:
-        made = Rig(await stack.enter_async_context(running_server(kind)), folder, credit)
-        stack.push_async_callback(made.stop)
-        await made.start()
+    async with (
+        running_server(kind) as server,
+        await RedisStore.open(server.address) as store,
+        Processes(server.address.url(), folder=folder) as deployment,
+        AsyncExitStack() as stack,
+    ):
+        made = Rig(server, folder, credit, store, deployment)
+        await made.start(stack)
         yield made
 
 

@@ -78,7 +78,7 @@ async def test_keys_and_tls_from_the_command_line(certificate: Path, tmp_path: P
                 await dhsched("live", "ls", **as_app)
         finally:
             for each in roles:
-                await each.kill()
+                await each.stop()
 
 
 async def scraped(url: str, ca: str, token: str) -> bool:

@@ -20,13 +20,13 @@ from dhsched.tokens import Boot, Tokens
 from dhsched.web import listener_tls, serve
 from dhsched.worker.watchdog import Speaker, Watchdog, post
 from tests.integration.fleet import until
-from tests.integration.processes import Process, Processes, processes
+from tests.integration.processes import FleetProcesses, Process, processes
 from tests.integration.test_recovery import Recovering, ready, recovering
 
 TROUBLED = ("--runtime", "tests.integration.troubled:speak")
 
 
-async def two_workers(f: Recovering, p: Processes, *arguments: str) -> tuple[Process, Process]:
+async def two_workers(f: Recovering, p: FleetProcesses, *arguments: str) -> tuple[Process, Process]:
     """The Worker that runs the live `a`, and another one that could."""
     both = {name: await p.worker(name, *TROUBLED, *arguments) for name in ("w0", "w1")}
     await f.until("/v1/workers", lambda found: ready(found) == 2, "the Workers")

@@ -11,10 +11,11 @@ from typer.testing import CliRunner, Result
 
 from dhsched import cli
 from dhsched.cli.top import Look, rates_of, shown
+from dhsched.local.ports import free_port
 from tests.integration.fleet import until
 from tests.integration.processes import start
 from tests.integration.serving import serving
-from tests.servers import free_port, running_server
+from tests.servers import running_server
 
 
 async def dhsched(*words: str) -> Result:
@@ -82,7 +83,7 @@ async def test_a_role_does_not_start_on_a_store_that_evicts_lives_unless_it_is_t
         try:
             await until(lambda: forced.url, f"{role} to listen", 30)
         finally:
-            await forced.kill()
+            await forced.stop()
 
 
 async def test_a_store_that_evicts_only_what_has_a_ttl_is_taken_and_mentioned() -> None:

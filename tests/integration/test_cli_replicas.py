@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from dhsched import cli
-from dhsched.cli.children import UpSettings
+from dhsched.cli.sample import UpSettings
 from dhsched.cli.server import DEFAULT_URL
 from dhsched.client import Client, Refused, calls
 from dhsched.errors import DhschedError
@@ -206,9 +206,9 @@ async def test_events_go_on_at_the_next_replica_where_they_broke_off(tmp_path: P
             await stack.aclose()
             assert (await kept("POST", f"{path}/uncordon", {}))[0] == 200
             await until(lambda: len(following.lines) >= 2, "the event after the replica's end")
-            assert following.process.returncode is None
+            assert following.returncode is None
         finally:
-            await following.kill()
+            await following.stop()
     assert [line["kind"] for line in following.lines] == ["worker_cordoned", "worker_uncordoned"]
 
 
@@ -226,7 +226,7 @@ async def test_input_goes_to_the_controller_that_answers(tmp_path: Path) -> None
             done(await dhsched("live", "interrupt", "L", env={"DHSCHED_INFER": infer}))
             await until(lambda: any(line["event"] == "acked" for line in watching.lines), "an event")
         finally:
-            await watching.kill()
+            await watching.stop()
 
 
 async def test_a_drain_that_ends_with_its_worker_is_waited_for_without_an_error() -> None:
@@ -260,7 +260,7 @@ async def test_what_up_prints_works_when_its_first_replica_is_dead(
         os.kill(victim, signal.SIGKILL)
         for line in [line for line in up.printed if line.strip().startswith("dhsched live")]:
             verb = await asyncio.create_subprocess_shell(
-                line.strip().replace("dhsched", f"{sys.executable} -m dhsched.cli.child", 1),
+                line.strip().replace("dhsched", f"{sys.executable} -m dhsched.cli", 1),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
@@ -269,7 +269,7 @@ async def test_what_up_prints_works_when_its_first_replica_is_dead(
             said = (await verb.stdout.read()).decode()
             assert await verb.wait() == 0, (line, said)
     finally:
-        await up.kill()
+        await up.stop()
 
 
 def test_the_verbs_and_the_client_refuse_alike() -> None:

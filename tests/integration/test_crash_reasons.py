@@ -13,14 +13,14 @@ from typer.testing import CliRunner
 from dhsched import cli
 from dhsched.types import REASON_BYTES_MAX
 from tests.integration.fleet import until
-from tests.integration.processes import Processes, processes
+from tests.integration.processes import FleetProcesses, processes
 from tests.integration.test_recovery import Recovering, ready, recovering, verb
 
 CRASH = "OutOfMemoryError: CUDA out of memory. [31mTried to allocate 2.00 GiB"
 TROUBLED = ("--runtime", "tests.integration.troubled:speak")
 
 
-async def worker_with_a_live(f: Recovering, p: Processes, *arguments: str) -> None:
+async def worker_with_a_live(f: Recovering, p: FleetProcesses, *arguments: str) -> None:
     await p.worker("w0", *arguments)
     await f.until("/v1/workers", lambda found: ready(found) == 1, "the Worker")
     await f.create("a")

@@ -14,6 +14,7 @@ import pytest
 
 from dhsched import wire
 from dhsched.dispatch.app import dispatch_app, open_context
+from dhsched.local.ports import free_port
 from dhsched.room.app import open_room
 from dhsched.room.settings import RoomSettings
 from dhsched.settings import DispatchSettings
@@ -24,7 +25,7 @@ from dhsched.worker.pulling import PullClient
 from dhsched.worker.session import Session
 from tests.chaos.proxy import Proxy
 from tests.integration.fleet import Fleet, Record, until
-from tests.servers import free_port, running_server
+from tests.servers import running_server
 
 LIVES = [f"l{i}" for i in range(12)]  # So many that a hash gives both controllers some, whatever their ports are.
 

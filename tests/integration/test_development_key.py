@@ -53,7 +53,7 @@ def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 async def run(*words: str) -> Process:
     """`dhsched run ...`, listening."""
     process = await start("run", *words, "--port", "0")
-    await until(lambda: process.url or process.process.returncode is not None, " ".join(words), START_S)
+    await until(lambda: process.url or process.returncode is not None, " ".join(words), START_S)
     assert process.url, f"{words} ended"
     return process
 
@@ -111,14 +111,14 @@ async def test_what_is_run_here_asks_for_a_key_and_everybody_here_finds_it(at_ho
             assert file.path.stat().st_mode & 0o777 == 0o600
         finally:
             for each in reversed(started):
-                await each.kill()
+                await each.stop()
         # The same store once more: the key is still known.
         again = await run("dispatch", *store)
         try:
             assert (await verb("pool", "ls", "--url", again.url))["pools"]
             assert await admins(server.address) == [NOTE]
         finally:
-            await again.kill()
+            await again.stop()
 
 
 async def test_a_deployment_with_keys_of_its_own_gets_no_other(at_home: Path) -> None:
@@ -131,7 +131,7 @@ async def test_a_deployment_with_keys_of_its_own_gets_no_other(at_home: Path) ->
             assert await status(f"{replica.url}/v1/lives") == 401
             assert await admins(server.address) == ["the operator's"] and KeyFile().get(replica.url) == ""
         finally:
-            await replica.kill()
+            await replica.stop()
 
 
 @pytest.mark.release
@@ -140,13 +140,13 @@ async def test_open_and_unwritable_are_no_obstacle(at_home: Path) -> None:
     try:
         assert await status(f"{replica.url}/v1/lives") == 200 and not KeyFile().path.exists()
     finally:
-        await replica.kill()
+        await replica.stop()
     (at_home / "state").write_text("a file, where the folder should be")
     replica = await run("dispatch")
     try:
         assert await status(f"{replica.url}/v1/lives") == 401, "it serves: a key can be made at the store"
     finally:
-        await replica.kill()
+        await replica.stop()
 
 
 # -- Workers
@@ -203,7 +203,7 @@ async def test_a_script_joins_up_by_itself(at_home: Path) -> None:
         if mine is not None and mine.returncode is None:
             mine.kill()
             await mine.wait()
-        await up.kill()
+        await up.stop()
 
 
 @pytest.mark.release
@@ -235,4 +235,4 @@ async def test_a_worker_that_is_not_let_in_says_why_and_ends(
         finally:
             if mine.returncode is None:
                 mine.kill()
-            await replica.kill()
+            await replica.stop()

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from dhsched.local.ports import free_port
 from tests.integration.fleet import until
 from tests.integration.processes import ROOT, Process, start
-from tests.servers import free_port
 
 COMMAND_S = 60.0
 
@@ -41,7 +41,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, str]:
     """An environment in which `dhsched` is this tree's, and keys are written down in a place of the test."""
     tools = tmp_path / "bin"
     tools.mkdir()
-    (tools / "dhsched").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m dhsched.cli.child "$@"\n')
+    (tools / "dhsched").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m dhsched.local.child dhsched.cli "$@"\n')
     (tools / "dhsched").chmod(0o755)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "COLUMNS": "160"}
@@ -93,7 +93,7 @@ async def test_the_tour_of_the_readme(shell: Mapping[str, str]) -> None:
         await run(f"dhsched worker drain {moved['worker']} --wait", env)
         assert json.loads(await run("dhsched live get evening --json", env))["epoch"] > moved["epoch"]
     finally:
-        await up.kill()
+        await up.stop()
 
 
 @pytest.mark.release
@@ -132,7 +132,7 @@ async def test_the_quickstart(shell: Mapping[str, str], tmp_path: Path) -> None:
     finally:
         os.environ.pop("DHSCHED_STORE", None)
         for process in reversed(started):
-            await process.kill()
+            await process.stop()
     assert len(started) == 5, "a store, two replicas, an Infer-Controller and a Worker"
 
 
@@ -145,5 +145,5 @@ async def background(command: str, env: Mapping[str, str], ports: Mapping[str, s
         more = ["--locks", str(folder)]
     process = await start(*words, *more)
     if words[1] != "worker":
-        await until(lambda: process.printed, command, 30)
+        await until(lambda: process.printed or process.url, command, 30)
     return process

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from dhsched.local.pids import alive
 from dhsched.worker.session import Session
 from tests.integration.fleet import Consumed, Record, fleet, until
-from tests.integration.processes import alive
 from tests.integration.replicas import replicas
 from tests.integration.test_drain import drain, ids, settled, until_done, where
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from dhsched.local.pids import alive
 from dhsched.types import Generation
 from dhsched.worker.exec import ChildFailed, exec_runtime
 from dhsched.worker.session import Made, Session
 from tests.integration.fleet import fleet, until
-from tests.integration.processes import alive, processes
+from tests.integration.processes import processes
 from tests.integration.test_input_path import until_acked
 
 COUNTS = """
@@ -51,7 +52,8 @@ async def test_a_child_acks_and_dies_with_its_agent(tmp_path: Path) -> None:
         assert await store.link.call("HGET", store.keys.of("data", "default/e"), "saved") == b"3"
         [child] = noted(pids)
         assert alive(child)
-        await worker.kill()
+        worker.kill()
+        await worker.ended()
         await until(lambda: not alive(child), "the end of the child")
 
 
@@ -70,12 +72,13 @@ async def test_what_a_child_started_dies_with_its_live_and_with_its_agent(tmp_pa
         await until(lambda: len(noted(pids)) == 2, "another child and what it started")
         both = noted(pids)
         assert all(map(alive, both))
-        await worker.kill()
+        worker.kill()
+        await worker.ended()
         # Nobody is left to hold the device, so the next boot gets it.
         again = await p.worker("x", "--exec", command)
         await until(lambda: not any(map(alive, both)), "the end of both with the agent")
         await until(lambda: f.folder.joinpath("x.lock").read_text() == "x#2\n", "the next boot")
-        assert again.process.returncode is None
+        assert again.returncode is None
 
 
 async def test_a_child_that_ends_is_noticed_although_its_output_is_held_open(tmp_path: Path) -> None:

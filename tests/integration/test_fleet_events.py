@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
 from typing import Any
 
 from typer.testing import CliRunner
 
 from dhsched import cli
+from dhsched.local.pids import frozen
 from dhsched.store import event_log
 from tests.integration.serving import Api, serving
 from tests.servers import running_server
@@ -70,13 +69,10 @@ async def test_the_log_is_bounded(monkeypatch: Any) -> None:
 
 async def test_an_event_that_cannot_be_written_is_dropped_and_counted() -> None:
     async with running_server("valkey") as server, serving(server.address) as api:
-        os.kill(server.pid, signal.SIGSTOP)
-        try:
+        with frozen(server.pid):
             for _ in range(1_100):
                 api.context.events.say("brake_on", silent=1)
             await api.context.events.written(5)
-        finally:
-            os.kill(server.pid, signal.SIGCONT)
         async with api.client.get("/metrics") as response:
             counted = [line for line in (await response.text()).splitlines() if "events_dropped_total" in line]
         assert float(counted[-1].split()[-1]) == 1_100

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ from aiohttp import web
 
 from dhsched import outbox, wire
 from dhsched.infer import pull
+from dhsched.local.pids import frozen
 from dhsched.outbox import OUTBOX_BYTES_FULL
 from dhsched.tokens import Boot
 from dhsched.worker.session import Session
@@ -214,13 +213,10 @@ async def test_a_paused_store_loses_nothing(tmp_path: Path, kind: str) -> None:
         await f.create("a")
         assert (await f.push("a", "before"))[0] == 200
         await until(lambda: len(record.consumed) == 1, "the first item")
-        os.kill(f.server.pid, signal.SIGSTOP)
-        try:
+        with frozen(f.server.pid):
             status, problem = await f.push("a", "during", request_id="r1")
             assert (status, problem["code"]) == (503, "STORE_UNAVAILABLE")
             assert len(record.consumed) == 1, "a controller that is cut off releases nothing"
-        finally:
-            os.kill(f.server.pid, signal.SIGCONT)
         for _ in range(100):
             status, _ = await f.push("a", "during", request_id="r1")
             if status == 200:

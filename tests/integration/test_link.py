@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from dhsched.errors import StoreError, StoreRefused, StoreUnavailable
+from dhsched.local.ports import free_port
 from dhsched.store.address import Address
 from dhsched.store.embedded import Embedded
 from dhsched.store.link import Link, LinkSettings
-from tests.servers import free_port, running_server
+from tests.servers import running_server
 
 SCRIPTS = {
     "count": b"return redis.call('INCR', KEYS[1])",

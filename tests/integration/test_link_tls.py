@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from dhsched.errors import BadAddress, ServerNotStarted, StoreError, StoreIncompatible
+from dhsched.local.ports import free_port
 from dhsched.store.address import Address
 from dhsched.store.link import Link, LinkSettings
-from tests.servers import free_port, running_server
+from tests.servers import running_server
 
 SHORT = LinkSettings(connect_s=0.5)
 

@@ -12,8 +12,9 @@ import aiohttp
 import pytest
 
 from dhsched.access.minting import Minter, find_key
+from dhsched.local.pids import alive
 from tests.integration.fleet import fleet, until
-from tests.integration.processes import Process, alive, processes, start, until_consumed
+from tests.integration.processes import Process, processes, start, until_consumed
 
 
 async def test_sigterm_drains_and_a_second_one_exits(tmp_path: Path) -> None:
@@ -27,15 +28,15 @@ async def test_sigterm_drains_and_a_second_one_exits(tmp_path: Path) -> None:
         await f.push("d", "x")
         await until_consumed(full, "d", "x")
         empty.signal(signal.SIGTERM)
-        assert await asyncio.wait_for(empty.process.wait(), 20) == 0
+        assert await empty.ended() == 0
         full.signal(signal.SIGTERM)
         for _ in range(200):
             if (await f.get(f"/v1/workers/{ids['full'].replace('#', '%23')}"))["mode"] == "draining":
                 break
             await asyncio.sleep(0.05)
-        assert full.process.returncode is None, "it waits for its live to move"
+        assert full.returncode is None, "it waits for its live to move"
         full.signal(signal.SIGTERM)
-        assert await asyncio.wait_for(full.process.wait(), 20) == 1
+        assert await full.ended() == 1
 
 
 async def test_up_from_create_to_recovery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +51,8 @@ async def test_up_from_create_to_recovery(tmp_path: Path, monkeypatch: pytest.Mo
         async with aiohttp.ClientSession() as http:
             await walk(up, http)
     finally:
-        await up.kill()
+        up.kill()
+        await up.ended()
     await until(lambda: not any(alive(pid) for pid in left), "the end of every child")
 
 
@@ -70,7 +72,7 @@ async def walk(up: Process, http: aiohttp.ClientSession) -> None:
     first = await post(lives, live_id="hello", digital_id="demo")
     pushed = await start("live", "push", "hello", "one", "--boundary", "--infer", infer)
     await until_consumed(up, "hello", "one")
-    assert await pushed.process.wait() == 0 and pushed.lines[0]["seq"] == 1
+    assert await pushed.ended() == 0 and pushed.lines[0]["seq"] == 1
     moved = await post(f"{lives}/hello/reassign", expected_epoch=first["epoch"])
     await post(f"{infer}/v1/lives/hello/text", text="two")
     await until_consumed(up, "hello", "two")
@@ -79,7 +81,7 @@ async def walk(up: Process, http: aiohttp.ClientSession) -> None:
     await post(f"{infer}/v1/lives/hello/text", text="three")
     await until_consumed(up, "hello", "three")
     by_hand = await start("live", "move", "hello", "--url", where["dispatch-2"][-1])
-    assert await by_hand.process.wait() == 0
+    assert await by_hand.ended() == 0
     await post(f"{infer}/v1/lives/hello/text", text="four")
     await until_consumed(up, "hello", "four")
     third, fourth = moved["epoch"] + 1, moved["epoch"] + 2

@@ -140,7 +140,7 @@ async def test_every_role_has_all_three_deadlines(role: str) -> None:
                     status_line = (await until_closed(reader)).partition(b"\r\n")[0]
                     assert answer in status_line and bool(answer) == bool(status_line), (sent, status_line)
         finally:
-            await process.kill()
+            await process.stop()
 
 
 async def drip(writer: asyncio.StreamWriter) -> None:

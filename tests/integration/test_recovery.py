@@ -94,7 +94,7 @@ async def test_half_the_fleet_killed_the_rest_waits_visibly_and_a_new_worker_tak
         before = [live for live in filled if live["live_id"] not in over]
         lost = {live["live_id"]: live for live in before if live["worker"].startswith("doomed")}
         for process in doomed:
-            await process.kill()
+            process.kill()
         without = len(lost) - room
         shown = await f.until(  # The page and the counts are two reads.
             "/v1/recoveries",
@@ -234,16 +234,16 @@ async def test_a_frozen_worker_that_thaws_is_revived_and_what_has_not_moved_goes
         await f.until("/v1/workers", lambda found: ready(found) == 1, "the Worker")
         placed = await f.create("a")
         await f.until("/v1/lives", all_active, "its claim")
-        worker.signal(signal.SIGSTOP)
+        worker.freeze()
         await f.until("/v1/recoveries", lambda found: len(waiting(found)) == 1, "a live that waits")
-        worker.signal(signal.SIGCONT)
+        worker.thaw()
         await f.until("/v1/recoveries", lambda found: not found["recoveries"], "nobody who waits")
         assert (await f.push("a", "on"))[0] == 200
         await until_consumed(worker, "a", "on")
         assert (await f.get("/v1/lives/a"))["epoch"] == placed["epoch"]
         assert (await f.post(f"{f.dispatch[0]}/v1/lives/a/end"))[0] == 200
         worker.signal(signal.SIGTERM)
-        await asyncio.wait_for(worker.process.wait(), 30)
+        await worker.ended()
         kinds = [e["kind"] for e in await f.events() if e["worker"] == placed["worker"] and not e["live_id"]]
         assert [kind for kind in kinds if kind.startswith("worker_")] == [
             *("worker_registered", "worker_lost", "worker_revived", "worker_gone"),

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from aiortc import MediaStreamTrack, RTCConfiguration, RTCPeerConnection, RTCSessionDescription
 
-from dhsched.bench.processes import free_port
+from dhsched.local.ports import free_port
 from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
 from dhsched.room.app import Room, open_room
 from dhsched.room.settings import RoomSettings

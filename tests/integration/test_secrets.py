@@ -17,7 +17,8 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
 from dhsched.access.ring import open_ring
-from dhsched.cli.children import Children, UpSettings
+from dhsched.cli.sample import UpSettings, sample
+from dhsched.local.ports import free_port
 from dhsched.room.app import open_room
 from dhsched.room.settings import RoomSettings
 from dhsched.store.address import Address, parse_address
@@ -30,7 +31,7 @@ from dhsched.worker.exec import Exec
 from tests.browser.testcard import begin
 from tests.integration.fleet import fleet, until
 from tests.integration.keyed import bearer, keyed
-from tests.integration.processes import start
+from tests.integration.processes import Process, start
 from tests.servers import running_server
 
 TELLS = """
@@ -59,34 +60,24 @@ async def test_a_child_is_given_no_key_and_what_was_named(tmp_path: Path, monkey
     assert found["PATH"] == os.environ["PATH"]
 
 
-async def test_processes_of_up_have_no_password_in_their_arguments(tmp_path: Path) -> None:
+async def test_processes_of_up_have_no_password_in_their_arguments() -> None:
     async with running_server("valkey", extra=("--requirepass", "s3cret-word")) as server:
         url = Address(scheme="unix", path=server.address.path, password="s3cret-word").url()
-        settings = UpSettings(access="open", dispatch_ports=(0, 0), infer_port=0, workers=1)
-        children = Children(settings, url, tmp_path, lambda _name, _line: None)
-        try:
-            await asyncio.wait_for(children.start(), 60)
-            assert len(children.all) == 4
-            for child in children.all:
-                assert b"s3cret-word" not in arguments_of(child.process.pid), child.name
-        finally:
-            await children.stop()
+        settings = UpSettings(store=url, access="open", dispatch_ports=(0, 0), infer_port=0, workers=1)
+        async with sample(settings, lambda _name, _line: None) as made:
+            assert len(made.processes.processes) == 4
+            for process in made.processes.processes:
+                assert b"s3cret-word" not in arguments_of(process.pid), process.name
 
 
 async def test_a_store_with_a_port_has_a_password_that_only_its_user_can_read(tmp_path: Path) -> None:
     data = tmp_path / "data"
 
-    async def run() -> tuple[Any, str, Address]:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "dhsched.cli.child", "run", "store", "--port", str(port), "--data", str(data)),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-        )
-        assert process.stdout is not None
-        said = (await asyncio.wait_for(process.stdout.readline(), 60)).decode().strip()
+    async def run() -> tuple[Process, str, Address]:
+        process = await start("run", "store", "--port", str(port), "--data", str(data))
+        await until(lambda: process.printed, "the store")
+        said = process.printed[0].strip()
         return process, said, parse_address(said)
-
-    from dhsched.bench.processes import free_port
 
     port = free_port()
     process, said, address = await run()
@@ -103,11 +94,9 @@ async def test_a_store_with_a_port_has_a_password_that_only_its_user_can_read(tm
         for pid in filter(str.isdigit, os.listdir("/proc")):
             assert address.password.encode() not in arguments_of(int(pid))
     finally:
-        process.stdin.close()
-        await process.wait()
+        await process.stop()
     again, _, after = await run()
-    again.stdin.close()
-    await again.wait()
+    await again.stop()
     assert after.password == address.password, "kept with the data, so that its users go on"
 
 
@@ -202,4 +191,4 @@ async def test_the_stores_url_may_be_in_a_file(tmp_path: Path, what: str) -> Non
         try:
             await until(lambda: role.url, f"{what} to listen", 30)
         finally:
-            await role.kill()
+            await role.stop()

@@ -6,8 +6,6 @@ Replicas are processes with their loops running; Workers report over real links.
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -16,11 +14,13 @@ from typing import Any
 import aiohttp
 import pytest
 
+from dhsched.local.pids import frozen
+from dhsched.local.ports import free_port
 from dhsched.store.address import Address
 from dhsched.store.embedded import Embedded
 from tests.integration.fleet import Fleet, Record, until, until_so
 from tests.integration.replicas import Replica, replicas
-from tests.servers import free_port, server_binary
+from tests.servers import server_binary
 
 
 class Standing(Fleet):
@@ -113,11 +113,8 @@ async def settled_beats(f: Standing) -> dict[str, int]:
 
 def paused(pid: int, wait_s: float) -> Callable[[], Awaitable[None]]:
     async def pause() -> None:
-        os.kill(pid, signal.SIGSTOP)
-        try:
+        with frozen(pid):
             await asyncio.sleep(wait_s)
-        finally:
-            os.kill(pid, signal.SIGCONT)
 
     return pause
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from dhsched.errors import StoreIncompatible, StoreRefused, StoreUnavailable
+from dhsched.local.ports import free_port
 from dhsched.ownership import invariants
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import stored
@@ -25,7 +26,7 @@ from dhsched.store.raw import read_keys, read_state
 from dhsched.store.redis import RedisStore
 from dhsched.types import Generation
 from tests.integration.cutting import Cutter, cutting
-from tests.servers import free_port, running_server
+from tests.servers import running_server
 
 PATIENT = LinkSettings(deadline_s=20)
 ANNA = Create(digital_id="anna", fingerprint="f")

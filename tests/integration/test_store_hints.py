@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
+from dhsched.local.ports import free_port
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.steps.place import Create
@@ -19,7 +20,7 @@ from dhsched.store.scripts import load
 from tests.conformance.lockstep import run
 from tests.conformance.operations import LIMITS
 from tests.conformance.real import TEST_CLOCK, StoreSubject
-from tests.servers import free_port, running_server
+from tests.servers import running_server
 
 CHANNELS = ("infer:c1", "infer:c2", "dispatch:d1", "dispatch:d2")
 LIVE = "t/live"

@@ -41,7 +41,7 @@ LAYERS = (
     {"web"},
     {"client"},
     {"dispatch", "infer", "worker", "room", "trace"},
-    {"avatar"},
+    {"avatar", "local"},
     {"bench", "cli"},
 )
 """A part of the package imports itself and the layers above it in this list; bench and cli may import all."""

@@ -7,14 +7,12 @@ room's page. The gaps are the browser's: the longest time between two pictures t
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import shutil
-import signal
-import tempfile
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 from urllib.parse import quote
@@ -22,9 +20,15 @@ from urllib.parse import quote
 import aiohttp
 from yarl import URL
 
-from dhsched.bench.processes import OPEN, Child, cpu_s, free_port, start
 from dhsched.errors import DhschedError
+from dhsched.local.deployment import Deployment
+from dhsched.local.ports import free_port
+from dhsched.local.process import Process
 from dhsched.store.embedded import Embedded
+
+# This process may have used encoders that own threads. Collected in a forked child, which has none of them, they would
+# wait for ever, and we for the child: no garbage is collected there.
+os.register_at_fork(before=gc.disable, after_in_parent=gc.enable)
 
 CHROMIUM = "DHSCHED_CHROMIUM"
 FLAGS = (
@@ -103,27 +107,28 @@ async def viewer_cost(theatre: Theatre, size: Size) -> dict[str, Any]:
 class Theatre:
     """The deployment, and a browser in front of it."""
 
-    def __init__(self, size: Size, folder: Path, http: aiohttp.ClientSession, stack: AsyncExitStack) -> None:
-        self.size, self.folder, self.http = size, folder, http
-        self.dispatch = self.infer = self.room_url = ""
-        self.room: Child
-        self.browser: Any
-        self.workers: dict[str, Child] = {}
-        self._stack = stack
+    def __init__(self, size: Size, processes: Deployment, http: aiohttp.ClientSession, browser: Any) -> None:
+        self.size, self.processes, self.http, self.browser = size, processes, http, browser
+        self.dispatch = self.infer = ""
+        self.room: Process
         self._started = 0
 
-    async def role(self, name: str, *arguments: str) -> Child:
-        child = await start(name, "-m", "dhsched.cli.child", "run", *arguments, "--log-level", "error")
-        self._stack.push_async_callback(child.stop)
-        return child
+    async def start(self) -> None:
+        port = free_port()
+        await self.processes.dispatch("dispatch")
+        await self.processes.infer("infer", "--room", f"http://127.0.0.1:{port}")
+        [self.dispatch], [self.infer] = await self.processes.dispatch_urls(), await self.processes.infer_urls()
+        self.room = await self.processes.room("room", port=port)
+        await self.room.until_ready()
+        await self.processes.configure({DIGITAL_ID: [POOL]})
+        for _ in range(self.size.workers):
+            await self.start_worker()
+        await self.processes.until_workers(self.size.workers)
+        await self.call("POST", f"/v1/lives?wait_s={WAIT_S:g}", {"live_id": LIVE, "digital_id": DIGITAL_ID})
 
     async def start_worker(self) -> None:
         self._started += 1
-        name = f"w{self._started}"
-        self.workers[name] = await self.role(
-            *(name, "worker", "--runtime", self.size.runtime, "--pool", POOL, "--capacity", "4", "--name", name),
-            *("--dispatch", self.dispatch, "--locks", str(self.folder)),
-        )
+        await self.processes.worker(f"w{self._started}", runtime=self.size.runtime, pool=POOL)
 
     async def call(self, method: str, path: str, body: Any = None) -> Any:
         url = URL(self.dispatch + path, encoded=True)
@@ -144,21 +149,21 @@ class Theatre:
     async def watch(self) -> Any:
         """A new page that shows pictures."""
         page = await self.browser.new_page()
-        await page.goto(f"{self.room_url}/live/{LIVE}")
+        await page.goto(f"{self.room.url}/live/{LIVE}")
         await until(lambda: page.evaluate("viewer.frames.length > 2"), "a picture")
         return page
 
     async def room_core_percent(self, seconds: float) -> float:
         await self.talk(2)
-        before = cpu_s(self.room.pid)
+        before = self.room.cpu_s
         await asyncio.sleep(seconds)
-        return (cpu_s(self.room.pid) - before) / seconds * 100
+        return (self.room.cpu_s - before) / seconds * 100
 
     # -- the two accidents
 
     async def gap(self, page: Any, act: Callable[[str], Any]) -> float:
         """The longest time between two pictures while `act` is done to the Worker that speaks."""
-        await self.workers_ready()
+        await self.processes.until_workers(self.size.workers)
         await self.talk(2)
         await asyncio.sleep(STEADY_S)
         live = await self.live()
@@ -171,8 +176,7 @@ class Theatre:
         return float(await page.evaluate(longest))
 
     async def kill(self, worker: str) -> None:
-        child = self.workers.pop(worker.partition("#")[0])
-        os.kill(child.pid, signal.SIGKILL)
+        self.processes.workers[worker.partition("#")[0]].kill()
         await self.start_worker()
 
     async def drain(self, worker: str) -> None:
@@ -184,13 +188,6 @@ class Theatre:
 
         await until(moved, "the drained Worker to be empty")
         await self.call("DELETE", f"{path}/drain")
-
-    async def workers_ready(self) -> None:
-        async def ready() -> bool:
-            found = (await self.call("GET", "/v1/workers"))["workers"]
-            return sum(1 for each in found if each["status"] == "ready") >= self.size.workers
-
-        await until(ready, f"{self.size.workers} Workers")
 
 
 async def until(condition: Callable[[], Any], what: str) -> None:
@@ -209,27 +206,13 @@ async def running(size: Size) -> AsyncIterator[Theatre]:
     path = chromium()
     if path is None:
         raise DhschedError(f"no browser: install chromium, or give its path in {CHROMIUM}")
-    async with AsyncExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dhsched-bench-")))
-        store = (await stack.enter_async_context(Embedded())).address.url()
-        http = await stack.enter_async_context(aiohttp.ClientSession())
-        made = Theatre(size, folder, http, stack)
-        port = free_port()
-        made.room_url = f"http://127.0.0.1:{port}"
-        dispatch = await made.role("dispatch", "dispatch", "--store", store, "--port", "0", *OPEN)
-        infer = await made.role("infer", "infer", "--store", store, "--port", "0", "--room", made.room_url, *OPEN)
-        made.dispatch, made.infer = await dispatch.until_ready(), await infer.until_ready()
-        made.room = await made.role(
-            *("room", "room", "--port", str(port), "--dispatch", made.dispatch, "--infer", made.infer)
-        )
-        await made.room.until_ready()
-        await made.call("PUT", f"/v1/pools/{POOL}", {})
-        await made.call("PUT", f"/v1/digital-ids/{DIGITAL_ID}", {"pools": [{"pool": POOL}]})
-        for _ in range(size.workers):
-            await made.start_worker()
-        await made.workers_ready()
-        await made.call("POST", f"/v1/lives?wait_s={WAIT_S:g}", {"live_id": LIVE, "digital_id": DIGITAL_ID})
-        playwright = await stack.enter_async_context(async_playwright())
-        made.browser = await playwright.chromium.launch(executable_path=path, args=[*FLAGS])
-        stack.push_async_callback(made.browser.close)
+    async with (
+        Embedded() as server,
+        aiohttp.ClientSession() as http,
+        Deployment(server.address.url()) as processes,
+        async_playwright() as playwright,
+        await playwright.chromium.launch(executable_path=path, args=[*FLAGS]) as browser,
+    ):
+        made = Theatre(size, processes, http, browser)
+        await made.start()
         yield made

@@ -17,22 +17,20 @@ import asyncio
 import json
 import os
 import statistics
-import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from random import Random
 from typing import Any
 
 from dhsched.bench.http_load import figure, get, post_all
-from dhsched.bench.processes import OPEN
 from dhsched.bench.separate_commands import SCRIPTS, SeparateCommands
 from dhsched.client.models.pools import DigitalIdConfig, PoolConfig, PoolTier
 from dhsched.dispatch.config import DIGITAL_IDS, POOLS
 from dhsched.dispatch.fleet_view import Fleet
 from dhsched.errors import DhschedError
+from dhsched.local.deployment import Deployment
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.steps.place import Create
@@ -240,7 +238,9 @@ async def _choose(fleet: Fleet, rng: Random, policy: Policy) -> Choice:
 
 async def _over_http(size: Size, say: Callable[[str], None], store_url: str) -> dict[str, Any]:
     result: dict[str, Any] = {}
-    async with _replica(store_url) as port:
+    async with Deployment(store_url) as processes:
+        replica = await processes.dispatch("bench", environment=NO_LOOPS)
+        port = int((await replica.until_ready()).rpartition(":")[2])
         await _creates(port, "warm", 200, 16)
         for connections in (16, 256):
             before = figure(await get("127.0.0.1", port, "/metrics"), "dhsched_store_calls")
@@ -262,21 +262,3 @@ async def _creates(port: int, prefix: str, number: int, connections: int) -> Any
         for n in range(number)
     ]
     return await post_all("127.0.0.1", port, "/v1/lives", bodies, connections=connections, expect=201)
-
-
-@asynccontextmanager
-async def _replica(store_url: str) -> AsyncIterator[int]:
-    """A replica in a process of its own; the port that it listens on."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", "from dhsched.cli import main; main()", "run", "dispatch"),
-        *("--port", "0", *OPEN, "--log-level", "error"),
-        stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, **NO_LOOPS, "DHSCHED_STORE": store_url},
-    )
-    assert process.stdout is not None
-    try:
-        line = (await asyncio.wait_for(process.stdout.readline(), 30)).decode()
-        yield int(line.rsplit(":", 1)[1])
-    finally:
-        process.terminate()
-        await process.wait()

@@ -35,6 +35,10 @@ def median_cost(rounds: list[Cost]) -> Cost:
     )
 
 
+def percentile(values: list[float], share: float) -> float:
+    return round(sorted(values)[int(share * (len(values) - 1))], 3) if values else 0.0
+
+
 def print_result(result: Mapping[str, Any]) -> None:
     """The one line that a script reads: the last one, one JSON object."""
     print(json.dumps(result), flush=True)

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import statistics
-import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
@@ -23,9 +23,11 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from dhsched.bench.harness import percentile
 from dhsched.bench.input_end import stamp
-from dhsched.bench.processes import OPEN, Child, cpu_s, memory_bytes, percentile, start
 from dhsched.errors import DhschedError
+from dhsched.local.deployment import Deployment
+from dhsched.local.pids import cpu_s
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.steps.place import Create
@@ -119,10 +121,31 @@ def described(rounds: dict[str, list[Figures]]) -> dict[str, Any]:
     return result
 
 
+class End:
+    """What the far end of a path has printed of what it consumed (input_end.py)."""
+
+    def __init__(self) -> None:
+        self.consumed = 0
+        self.late_ms: list[float] = []
+
+    def hear(self, line: bytes) -> None:
+        if line.startswith(b'{"consumed"'):
+            said: dict[str, Any] = json.loads(line)
+            self.consumed = said["consumed"]
+            self.late_ms += said["late_ms"]
+
+    async def until_consumed(self, count: int) -> None:
+        give_up = time.monotonic() + WAIT_S
+        while self.consumed < count:
+            if time.monotonic() > give_up:
+                raise DhschedError(f"the runtime consumed {self.consumed} of {count} items in {WAIT_S:g} s")
+            await asyncio.sleep(0.01)
+
+
 class Path(ABC):
     """One way from a pusher to a runtime. `middle` are the processes between them, beside the store."""
 
-    end: Child
+    end: End
     store_pid: int
     middle: tuple[int, ...]
 
@@ -138,7 +161,7 @@ async def saturate(path: Path, items: int) -> float:
     """As many items as go through; how long they took."""
     began, before = time.monotonic(), path.end.consumed
     await path.push(items, None)
-    await path.end.until_consumed(before + items, WAIT_S)
+    await path.end.until_consumed(before + items)
     return time.monotonic() - began
 
 
@@ -150,7 +173,7 @@ async def measure(path: Path, size: Size) -> Figures:
     path.end.late_ms.clear()
     count, before = int(size.rate * size.paced_s), path.end.consumed
     pushed = await path.push(count, size.rate)
-    await path.end.until_consumed(before + count, WAIT_S)
+    await path.end.until_consumed(before + count)
     return Figures(
         items_per_s=size.items / wall_s,
         store_us=store_s / size.items * 1e6,
@@ -229,52 +252,38 @@ class SocketPath(Path):
 @asynccontextmanager
 async def our_path(size: Size, *, fenced: bool = True) -> AsyncIterator[SocketPath]:
     """Store, Dispatch, controller and Worker as processes, with every live claimed."""
-    async with contextlib.AsyncExitStack() as stack:
-        server = await stack.enter_async_context(Embedded(appendfsync="no"))
-        locks = stack.enter_context(tempfile.TemporaryDirectory(prefix="dhsched-bench-"))
-        store_url = server.address.url()
-        quiet = ("--log-level", "error")
-        verb = ("-m", "dhsched.cli.child", "run")
-        dispatch = await start("dispatch", *verb, "dispatch", "--store", store_url, "--port", "0", *OPEN, *quiet)
-        stack.push_async_callback(dispatch.stop)
-        role = (*verb, "infer") if fenced else ("-m", "dhsched.bench.input_unfenced")
-        infer = await start("infer", *role, "--store", store_url, "--port", "0", *OPEN, *quiet)
-        stack.push_async_callback(infer.stop)
-        runtime = ("--runtime", "dhsched.bench.input_end:timed", "--pool", "bench", "--capacity", str(size.lives))
-        where = ("--dispatch", await dispatch.until_ready(), "--locks", locks, "--name", "bench")
-        worker = await start("worker", *verb, "worker", *runtime, *where, *quiet)
-        stack.push_async_callback(worker.stop)
-        await infer.until_ready()
-        limits = Limits(starts_create_max=size.lives, claim_wait_ms=600_000)
-        store = await stack.enter_async_context(await RedisStore.open(server.address, limits=limits))
+    limits = Limits(starts_create_max=size.lives, claim_wait_ms=600_000)
+    async with (
+        Embedded(appendfsync="no") as server,
+        await RedisStore.open(server.address, limits=limits) as store,
+        Deployment(server.address.url()) as processes,
+        aiohttp.ClientSession() as http,
+    ):
+        await processes.dispatch("dispatch")
+        if fenced:
+            infer = await processes.infer("infer")
+        else:
+            infer = await processes.start("infer", module="dhsched.bench.input_unfenced", role="infer")
+        end, runtime = End(), "dhsched.bench.input_end:timed"
+        worker = await processes.worker("bench", runtime=runtime, pool="bench", capacity=size.lives, hear=end.hear)
+        url = await infer.until_ready()
+        await processes.until_workers(1)
+        await asyncio.sleep(0.5)  # Until both have started up; what they weigh then is without lives.
+        before = worker.memory_bytes, infer.memory_bytes
         lives = [f"l{i}" for i in range(size.lives)]
-        before = await worker_there(store, worker, infer)
         await place_all(store, lives)
-        http = await stack.enter_async_context(aiohttp.ClientSession())
-        url = f"{infer.url}/v1/stream?producer=bench"
-        socket = await stack.enter_async_context(http.ws_connect(url, max_msg_size=0))
-        path = SocketPath(lives, socket)
-        path.end, path.store_pid, path.middle = worker, server.pid, (infer.pid,)
-        after = memory_bytes(worker.pid), memory_bytes(infer.pid)
-        path._memory = {
-            "worker_bytes_per_live": (after[0] - before[0]) // size.lives,
-            "infer_bytes_per_live": (after[1] - before[1]) // size.lives,
-        }
-        yield path
+        async with http.ws_connect(f"{url}/v1/stream?producer=bench", max_msg_size=0) as socket:
+            path = SocketPath(lives, socket)
+            path.end, path.store_pid, path.middle = end, server.pid, (infer.pid,)
+            path._memory = {
+                "worker_bytes_per_live": (worker.memory_bytes - before[0]) // size.lives,
+                "infer_bytes_per_live": (infer.memory_bytes - before[1]) // size.lives,
+            }
+            yield path
 
 
 def unfenced_path(size: Size) -> AbstractAsyncContextManager[SocketPath]:
     return our_path(size, fenced=False)
-
-
-async def worker_there(store: RedisStore, worker: Child, infer: Child) -> tuple[int, int]:
-    """Wait for the Worker to be placeable; what both processes weigh before the first live."""
-    for _ in range(int(CLAIM_S / 0.05)):
-        if any(not row.barred for row in (await store.records.fleet.snapshot()).workers):
-            await asyncio.sleep(0.5)
-            return memory_bytes(worker.pid), memory_bytes(infer.pid)
-        await asyncio.sleep(0.05)
-    raise DhschedError(f"the Worker did not register within {CLAIM_S:g} s")
 
 
 async def place_all(store: RedisStore, lives: list[str]) -> None:

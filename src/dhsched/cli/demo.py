@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
 
-from dhsched.cli.children import Children, UpSettings, deployment
+from dhsched.cli.sample import UpSettings, sample
 from dhsched.client import Client
 from dhsched.errors import DhschedError
+from dhsched.local.process import Process
 
 LIVE = "anna"
 STEP_S = 30.0  # For any one thing to happen.
@@ -86,19 +85,16 @@ async def run_demo(log_level: str) -> None:
     settings = UpSettings(workers=3, capacity=4, dispatch_ports=(0, 0), infer_port=0, log_level=log_level)
     story = Story()
     typer.echo("starting a store, two Dispatch replicas, an Infer-Controller and three Workers ...")
-    async with (
-        deployment(settings, story.hear) as (children, _),
-        Client(children.dispatch, children.infer, key=children.keys.admin) as client,
-    ):
-        await Tour(story, children, client).walk()
+    async with sample(settings, story.hear) as made, made.processes.client() as client:
+        await Tour(story, made.processes.workers, client).walk()
 
 
 class Tour:
     """The story, told step by step."""
 
-    def __init__(self, story: Story, children: Children, client: Client) -> None:
+    def __init__(self, story: Story, workers: Mapping[str, Process], client: Client) -> None:
         self.story = story
-        self.children = children
+        self.workers = workers
         self.client = client
 
     async def walk(self) -> None:
@@ -119,7 +115,7 @@ class Tour:
     async def kill(self) -> None:
         owner = await self.client.get(LIVE)
         began = self.story.tell(f"kill -9 of {owner.worker}, which is speaking; nobody asks it for help")
-        os.kill(self.pid(owner.worker), signal.SIGKILL)
+        self.process(owner.worker).kill()
         await self.client.push(LIVE, "Did you miss me?", boundary=True)
         found = await self.story.until(lambda h: h.text == "Did you miss me?", "the next Worker to go on")
         self.after(began, f"{found.worker} goes on in epoch {found.epoch}, where the last ack stood")
@@ -141,7 +137,7 @@ class Tour:
         """A is frozen, the live goes to B; A wakes and the live comes back to A: two epochs of it on one Worker."""
         first = await self.client.get(LIVE)
         began = self.story.tell(f"SIGSTOP of {first.worker}: it is frozen, not dead")
-        os.kill(self.pid(first.worker), signal.SIGSTOP)
+        self.process(first.worker).freeze()
         try:
             await self.client.push(LIVE, "Said while A is frozen.", boundary=True)
             second = await self.story.until(
@@ -150,7 +146,7 @@ class Tour:
             self.after(began, f"{second.worker} has taken over in epoch {second.epoch}")
             superseded = time.monotonic()
         finally:
-            os.kill(self.pid(first.worker), signal.SIGCONT)
+            self.process(first.worker).thaw()
         self.story.tell(f"SIGCONT: {first.worker} wakes up and still believes in epoch {first.epoch}")
         await self.ready(first.worker)
         back = await self.client.move(LIVE, to=first.worker)
@@ -193,6 +189,5 @@ class Tour:
             await asyncio.sleep(0.05)
         raise DhschedError(f"the demo waited {STEP_S:g} s for {what}")
 
-    def pid(self, worker: str) -> int:
-        name = worker.partition("#")[0]
-        return next(child.process.pid for child in self.children.all if child.name == name)
+    def process(self, worker: str) -> Process:
+        return self.workers[worker.partition("#")[0]]

@@ -3,7 +3,7 @@
 A store, two Dispatch replicas, an Infer-Controller, three Workers and, with the extra `avatar`, a room and a live to
 watch in it; each is a process of its own that can be killed. Without the extra the Workers print what they are given.
 Ctrl-C stops all of it. Nothing is left behind, not even after kill -9 of this process: each child watches a pipe from
-here (child.py), and the store's guardian does the same.
+here (local/child.py), and the store's guardian does the same.
 
 Access is by keys, as it would be anywhere else: an admin's key is made for what this user runs beside it, and written
 down where that looks (access/development.py); one for the Workers, and one for the room.
@@ -15,15 +15,15 @@ import asyncio
 import importlib.util
 import os
 import signal
-import socket
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dhsched.cli.children import PRINTS, ROOM_PORT, Children, UpSettings, deployment
+from dhsched.cli.sample import PRINTS, ROOM_PORT, Sample, UpSettings, sample
 from dhsched.errors import BadSetting
+from dhsched.local.ports import is_free
 
 FACE = "avatar"
 FACE_NEEDS = ("aiortc", "av", "cv2", "dhsched.avatar", "espeakng_loader", "numpy")
@@ -51,7 +51,9 @@ def up(
     """Run a whole deployment on this machine: with the extra `avatar`, faces that speak; else Workers that print."""
     if store is not None and data_dir is not None:
         raise BadSetting("--data-dir is for a store of our own; with --store URL that one keeps the data")
-    taken = [] if any_port else [port for port in PORTS if not _free(port)]
+    if access not in ("keys", "open"):
+        raise BadSetting(f"--access is keys or open, not {access!r}")
+    taken = [] if any_port else [port for port in PORTS if not is_free(port)]
     if taken:
         shown = ", ".join(str(port) for port in taken)
         typer.echo(f"Port {shown} is taken, by another `dhsched up` perhaps: this one takes free ports instead.\n")
@@ -76,42 +78,36 @@ def has_face() -> bool:
     return all(importlib.util.find_spec(module) is not None for module in FACE_NEEDS)
 
 
-def _free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
-
-
 async def run_up(settings: UpSettings) -> None:
     """Everything, until SIGINT or SIGTERM."""
     stop = asyncio.Event()
     for each in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(each, stop.set)
     # On standard error: what is printed for people and programs begins when everything is there.
-    async with deployment(settings, say=lambda what: typer.echo(f"{what} ...", err=True)) as (children, store_pid):
-        print_what_runs(children, store_pid)
+    async with sample(settings, print_line, say=lambda what: typer.echo(f"{what} ...", err=True)) as made:
+        print_what_runs(settings, made)
         await stop.wait()
 
 
-def print_what_runs(children: Children, store_pid: int | None) -> None:
-    settings = children.settings
+def print_line(_name: str, line: bytes) -> None:
+    os.write(sys.stdout.fileno(), line)
+
+
+def print_what_runs(settings: UpSettings, made: Sample) -> None:
     lines = ["dhsched is up. Ctrl-C stops everything.", ""]
-    if store_pid is not None:
-        lines.append(f"  store       pid {store_pid}")
-    does = f"runs {settings.runtime}" if children.page else "prints what it is given below"
-    for number, child in enumerate(children.all, 1 - (len(children.all) - settings.workers)):
-        where = child.url.result() if child.url.done() else f"{does}, Pool {settings.pool_of(number)}"
-        lines.append(f"  {child.name:<11} pid {child.process.pid:<8} {where}")
+    if made.store_pid is not None:
+        lines.append(f"  store       pid {made.store_pid}")
+    does = f"runs {settings.runtime}" if made.page else "prints what it is given below"
+    for process in made.processes.processes:
+        number = process.name.rpartition("-")[2]
+        where = process.url or f"{does}, Pool {settings.pool_of(int(number))}"
+        lines.append(f"  {process.name:<11} pid {process.pid:<8} {where}")
     # The defaults of the verbs are these addresses, so that what there is to type stays short.
     usual = settings.infer_port == PORTS[2]
-    at = "" if usual else f" --url {','.join(children.dispatch)}"
-    infer = "" if usual else f" --infer {children.infer}"
-    if children.page:
-        lines += ["", "Open this in a browser, type, and kill the Worker that it names:", f"  {children.page}"]
+    at = "" if usual else f" --url {','.join(each.url for each in made.processes.replicas)}"
+    infer = "" if usual else f" --infer {','.join(each.url for each in made.processes.controllers)}"
+    if made.page:
+        lines += ["", "Open this in a browser, type, and kill the Worker that it names:", f"  {made.page}"]
     elif not has_face():
         lines += ["", "For a face that speaks: pip install 'dhsched[avatar]'"]
     lines += [

@@ -1,0 +1,181 @@
+"""The roles of one deployment, each a process: started one by one, in any number, ended together.
+
+    async with Embedded() as server, Deployment(server.address.url()) as d:
+        await d.dispatch("d1")
+        await d.infer("c1")
+        await d.configure({"anna": ["gpu"]})
+        worker = await d.worker("gpu-a", runtime="echo")
+        await d.until_workers(1)
+        worker.kill()
+
+A role is started without waiting for it; who needs its URL waits for its ready line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+from dhsched.addresses import INFER
+from dhsched.client import Client
+from dhsched.errors import DhschedError
+from dhsched.local.keys import OPEN, Keys
+from dhsched.local.process import CLI, START_S, Process
+
+STORE = "DHSCHED_STORE"
+REACH_THE_STORE = ("dispatch", "infer")
+LOOK_S = 0.1
+
+
+class Deployment:
+    """Processes around one store, in the order in which they were started."""
+
+    kind: ClassVar[type[Process]] = Process
+
+    def __init__(
+        self,
+        store: str = "",
+        *,
+        folder: Path | None = None,
+        keys: Keys = OPEN,
+        log_level: str = "error",
+        dispatch: Sequence[str] = (),
+        infer: Sequence[str] = (),
+        hear: Callable[[str, bytes], None] | None = None,
+        on_end: Callable[[str, int], None] | None = None,
+    ) -> None:
+        """`folder` is for device locks; without one, a temporary folder. `dispatch` and `infer` are URLs of
+        what others run. `hear` and `on_end` are those of Process, with the name of the process before them."""
+        self.keys = keys
+        self.processes: list[Process] = []
+        self.replicas: list[Process] = []
+        self.controllers: list[Process] = []
+        self.workers: dict[str, Process] = {}
+        self._store = store
+        self._folder = folder
+        self._log_level = log_level
+        self._dispatch, self._infer = dispatch, infer
+        self._hear = hear
+        self._on_end = on_end
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await asyncio.gather(*(process.stop() for process in self.processes))
+        finally:
+            await self._stack.aclose()
+
+    @property
+    def folder(self) -> Path:
+        if self._folder is None:
+            self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="dhsched-")))
+        return self._folder
+
+    # -- roles
+
+    async def dispatch(self, name: str, *options: str, port: int = 0, **how: Any) -> Process:
+        """Start a Dispatch replica. `how` is that of `start`, here and below."""
+        options = ("--port", str(port), "--access", self._access, *options)
+        self.replicas.append(await self._run("dispatch", name, *options, **how))
+        return self.replicas[-1]
+
+    async def infer(self, name: str, *options: str, port: int = 0, **how: Any) -> Process:
+        """Start an Infer-Controller."""
+        options = ("--port", str(port), "--access", self._access, *options)
+        self.controllers.append(await self._run("infer", name, *options, **how))
+        return self.controllers[-1]
+
+    async def room(self, name: str, *options: str, port: int = 0, **how: Any) -> Process:
+        """Start a room, once Dispatch and Infer listen."""
+        where = ("--dispatch", ",".join(await self.dispatch_urls()), "--infer", ",".join(await self.infer_urls()))
+        return await self._run("room", name, "--port", str(port), *where, *options, **how)
+
+    async def worker(
+        self, name: str, *options: str, runtime: str = "echo", pool: str = "gpu", capacity: int = 4, **how: Any
+    ) -> Process:
+        """Start a Worker, once Dispatch listens. Without a `runtime`, `options` say what runs its lives."""
+        what = ("--runtime", runtime, *options) if runtime else options
+        where = ("--dispatch", ",".join(await self.dispatch_urls()), "--locks", str(self.folder))
+        size = ("--pool", pool, "--capacity", str(capacity))
+        self.workers[name] = await self._run("worker", name, *size, *where, *what, pool=pool, **how)
+        return self.workers[name]
+
+    async def _run(self, role: str, name: str, *options: str, **how: Any) -> Process:
+        arguments = ("run", role, "--name", name, "--log-level", self._log_level, *options)
+        return await self.start(name, *arguments, role=role, **how)
+
+    async def start(
+        self,
+        name: str,
+        *arguments: str,
+        module: str = CLI,
+        role: str = "",
+        pool: str = "",
+        environment: Mapping[str, str] | None = None,
+        hear: Callable[[bytes], None] | None = None,
+    ) -> Process:
+        """Start any module as a process of this deployment. `role` and `pool` say whose key the process is given, and
+        whether the store's URL: both are in its environment, because anybody can read its arguments."""
+        store = self._store if role in REACH_THE_STORE else ""
+        process = await self.kind.start(
+            name,
+            *arguments,
+            module=module,
+            environment={STORE: store, **self.keys.environment(role, pool), **(environment or {})},
+            hear=hear or (partial(self._hear, name) if self._hear else None),
+            on_end=partial(self._on_end, name) if self._on_end else None,
+        )
+        self.processes.append(process)
+        return process
+
+    @property
+    def _access(self) -> str:
+        return "keys" if self.keys.admin else "open"
+
+    # -- where they are, and what they are told
+
+    async def dispatch_urls(self) -> list[str]:
+        """Wait until every replica listens, and return their URLs."""
+        return [*self._dispatch, *[await replica.until_ready() for replica in self.replicas]]
+
+    async def infer_urls(self) -> list[str]:
+        """Wait until every Infer-Controller listens, and return their URLs."""
+        return [*self._infer, *[await controller.until_ready() for controller in self.controllers]]
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[Client]:
+        """A client of this deployment, with its admin's key."""
+        infer = await self.infer_urls() or INFER
+        async with Client(await self.dispatch_urls(), infer, key=self.keys.admin) as client:
+            yield client
+
+    async def configure(self, digital_ids: Mapping[str, Sequence[str]]) -> None:
+        """Make these DigitalIDs, and their Pools: the preferred one first."""
+        pools = dict.fromkeys(pool for some in digital_ids.values() for pool in some)
+        async with self.client() as client:
+            for priority, pool in enumerate(pools):
+                await client.put_pool(pool, {"priority": priority})
+            for digital_id, some in digital_ids.items():
+                entries = [{"pool": pool, "tier": tier} for tier, pool in enumerate(some)]
+                await client.put_digital_id(digital_id, {"pools": entries})
+
+    async def until_workers(self, count: int, wait_s: float = START_S) -> None:
+        """Wait until so many Workers take lives."""
+        give_up = time.monotonic() + wait_s
+        async with self.client() as client:
+            while (ready := len([each async for each in client.workers(status="ready")])) < count:
+                if time.monotonic() > give_up:
+                    raise DhschedError(f"{ready} of {count} Workers were ready after {wait_s:g} s")
+                await asyncio.sleep(LOOK_S)

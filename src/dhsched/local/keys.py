@@ -1,0 +1,48 @@
+"""Keys for a deployment that asks for them: an admin's for this user's commands, others for its Workers and rooms."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+from dhsched.access.development import NOTE
+from dhsched.access.key_file import KeyFile
+from dhsched.access.ring import open_ring
+from dhsched.store.redis import RedisStore
+
+
+class Keys(NamedTuple):
+    """API keys of a deployment. Without an admin key the deployment asks nobody for a key."""
+
+    admin: str = ""
+    workers: Mapping[str, str] = {}  # By Pool.
+    room: str = ""
+
+    def environment(self, role: str, pool: str = "") -> dict[str, str]:
+        """Return the variable that gives a process of this role its key: anybody can read its arguments."""
+        key = {"worker": self.workers.get(pool), "room": self.room}.get(role)
+        return {f"DHSCHED_{role.upper()}_KEY": key} if key else {}
+
+
+OPEN = Keys()
+
+
+@asynccontextmanager
+async def development_keys(store_url: str, pools: Iterable[str], *, worker_names: str) -> AsyncIterator[Keys]:
+    """Make new keys. The admin's is in this user's key file for the time of the block, where the replicas find it and
+    note at which addresses it is good. Keys of an earlier run on the same data are revoked: nobody has them."""
+    async with await RedisStore.open(store_url) as store:
+        ring = await open_ring(store.link, store.keys)
+        for old in [key.id for key in ring.api_keys.values() if key.note == NOTE]:
+            await ring.revoke(old)
+        admin, _ = await ring.create(role="admin", note=NOTE)
+        workers = {
+            pool: (await ring.create(role="worker", names=worker_names, pool=pool, note=NOTE))[0] for pool in pools
+        }
+        room, _ = await ring.create(role="room", note=NOTE)
+    KeyFile().keep(admin)
+    try:
+        yield Keys(admin, workers, room)
+    finally:
+        KeyFile().forget(admin)
