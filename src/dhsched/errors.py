@@ -10,6 +10,12 @@ DhschedError
   TooManyRequests      allowed, and too often
   NotMinted            a server minted no token for our key
     KeyRefused         it does not know our own key, or does not allow us what we are there for
+  Refused              a server's answer is no; `code` says why
+  Unreachable          no replica answered in time; `unknown` says whether the call may have been done
+  BadToken             a token that we did not sign, or whose time is over
+  DeviceBusy           another Worker runs on this device
+  ChildFailed          the child of a live ended although its live goes on
+  Problem              what a server refuses, with a code of the API (web/problems.py)
   StoreError           something about the store
     StoreUnavailable   unreachable, lost, or silent past the deadline; `unknown` says whether the operation may have run
     StoreRefused       the server answered with an error; `code` is its first word (OOM, READONLY, NOPERM, ...)
@@ -20,6 +26,11 @@ DhschedError
 Losing a race is not an error: expected results are values (`ownership/outcomes.py`). A message is one sentence that
 names the store (never its password), the numbers, and what to do.
 """
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 
 class DhschedError(Exception):
@@ -69,6 +80,50 @@ class NotMinted(DhschedError):
 
 class KeyRefused(NotMinted):
     """A server does not know our own key, or does not allow us what we are there for. Asking again changes nothing."""
+
+
+class Refused(DhschedError):
+    """A server's answer is no. `code` is stable; `problem` has the numbers."""
+
+    def __init__(self, status: int, problem: Mapping[str, Any], retry_after_s: float | None = None) -> None:
+        self.status = status
+        self.code = str(problem.get("code", status))
+        self.problem = dict(problem)
+        self.retry_after_s = retry_after_s
+        super().__init__(f"{problem.get('detail') or f'the server answered {status}'} ({self.code})")
+
+
+class Unreachable(DhschedError):
+    """No replica answered in time. Whether the call was done is not known: its id makes a repetition safe.
+
+    `troubles` has what was wrong at each replica that was asked; `refused` is the last answer, if one said that it
+    cannot serve now. `unknown` is true when the call may not be repeated and may have been done.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        troubles: Mapping[str, str] | None = None,
+        *,
+        unknown: bool = False,
+        refused: Refused | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.troubles = dict(troubles or {})
+        self.unknown = unknown
+        self.refused = refused
+
+
+class BadToken(DhschedError):
+    """A token that we did not sign, or whose time is over."""
+
+
+class DeviceBusy(DhschedError):
+    """Another Worker runs on this device."""
+
+
+class ChildFailed(DhschedError):
+    """The child of a live ended although its live goes on."""
 
 
 class StoreError(DhschedError):

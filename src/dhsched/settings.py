@@ -252,10 +252,15 @@ def shown_key(key: str, key_file: str) -> str:
     """The API key of a role that calls others: given itself, or in a file; empty without one."""
     if key and key_file:
         raise BadSetting("both key and key_file are given; give one of them")
+    return key or (read_key(key_file, "key_file") if key_file else "")
+
+
+def read_key(path: str, setting: str) -> str:
+    """The key in a file of its own, which `setting` names."""
     try:
-        return key or (Path(key_file).read_text().strip() if key_file else "")
+        return Path(path).read_text().strip()
     except OSError as error:
-        raise BadSetting(f"cannot read the key file {key_file} ({error.strerror}); check key_file") from None
+        raise BadSetting(f"cannot read the key file {path} ({error.strerror}); check {setting}") from None
 
 
 def is_loopback(host: str) -> bool:

@@ -22,7 +22,7 @@ from typing import Any
 import jwt
 
 from dhsched.access.ring import KeyRing, open_ring
-from dhsched.errors import BadId, DhschedError
+from dhsched.errors import BadId, BadToken
 from dhsched.store.keys import Keys
 from dhsched.store.link import Link
 from dhsched.types import Generation, check_live, check_worker
@@ -34,10 +34,6 @@ TTL_S = 24 * 3600.0
 PUBLISH_TTL_S = 30 * TTL_S  # A generation's token is renewed only when it pulls again, and a generation may last.
 LEEWAY_S = 30.0  # Between the clocks of two replicas.
 REFRESH_MIN_S = 1.0  # Between two readings of the secrets because of a token with an unknown one.
-
-
-class BadToken(DhschedError):
-    """A token that we did not sign, or whose time is over."""
 
 
 @dataclass(frozen=True, slots=True)

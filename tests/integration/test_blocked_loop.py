@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dhsched.access.minting import client_tls
+from dhsched.client.credentials import client_tls
 from dhsched.dispatch import blocked
 from dhsched.dispatch.app import dispatch_app, open_context
 from dhsched.dispatch.context import DispatchContext

@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 from dhsched import cli
 from dhsched.cli.sample import UpSettings
 from dhsched.cli.server import DEFAULT_URL
-from dhsched.client import Client, Refused, calls
+from dhsched.client import Client, Refused, http
 from dhsched.errors import DhschedError
 from tests.integration.fleet import Record, fleet, until
 from tests.integration.keyed import keyed
@@ -127,7 +127,7 @@ async def test_a_malformed_address_is_one_sentence(verb: str, url: str) -> None:
 
 
 async def test_a_hung_replica_is_left_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "TRY_S", 0.5)
+    monkeypatch.setattr(http, "TRY_S", 0.5)
 
     async def silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()

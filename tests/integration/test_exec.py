@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from dhsched.errors import ChildFailed
 from dhsched.local.pids import alive
 from dhsched.types import Generation
-from dhsched.worker.exec import ChildFailed, exec_runtime
+from dhsched.worker.exec import exec_runtime
 from dhsched.worker.session import Made, Session
 from tests.integration.fleet import fleet, until
 from tests.integration.processes import processes

@@ -11,7 +11,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from dhsched.access.minting import Minter, find_key
+from dhsched.client.credentials import Credentials, find_key
+from dhsched.client.http import Minter
 from dhsched.local.pids import alive
 from tests.integration.fleet import fleet, until
 from tests.integration.processes import Process, processes, start, until_consumed
@@ -62,7 +63,7 @@ async def walk(up: Process, http: aiohttp.ClientSession) -> None:
 
     assert (await http.get(lives)).status == 401, "up asks for its development key"
     assert (Path(os.environ["XDG_STATE_HOME"]) / "dhsched" / "development-keys.json").stat().st_mode & 0o777 == 0o600
-    headers = await Minter(http, infer, find_key(infer)).headers()
+    headers = await Minter(http, infer, Credentials(find=find_key)).headers()
 
     async def post(url: str, **body: Any) -> Any:
         async with http.post(url, json=body, headers=headers) as response:

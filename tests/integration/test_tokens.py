@@ -8,9 +8,10 @@ import json
 import jwt
 import pytest
 
+from dhsched.errors import BadToken
 from dhsched.store.address import Address
 from dhsched.store.redis import RedisStore
-from dhsched.tokens import ALGORITHM, AUDIENCE, PUBLISH_AUDIENCE, TTL_S, BadToken, Boot, Publishing, open_tokens
+from dhsched.tokens import ALGORITHM, AUDIENCE, PUBLISH_AUDIENCE, TTL_S, Boot, Publishing, open_tokens
 from dhsched.types import Generation
 
 BOOT = Boot("gpu-7#12", "b1", "gpu-7", "gpu", 4)

@@ -11,10 +11,11 @@ import aiohttp
 import pytest
 
 from dhsched import wire
+from dhsched.errors import ChildFailed
 from dhsched.ownership.items import mark_of
 from dhsched.tokens import Boot
 from dhsched.types import Generation
-from dhsched.worker.exec import ChildFailed, exec_runtime
+from dhsched.worker.exec import exec_runtime
 from dhsched.worker.session import Item, Session
 from tests.integration.fleet import PATIENCE_S, Fleet, fleet
 from tests.integration.test_input_path import until_acked

@@ -12,8 +12,8 @@ from dhsched.access.bucket import Bucket
 from dhsched.access.callers import Bounds
 from dhsched.access.gate import bearer
 from dhsched.access.key_file import ENTRIES_MAX, KeyFile, origin
-from dhsched.access.minting import find_key
 from dhsched.access.rules import RULES, rule_of
+from dhsched.client.credentials import find_key
 from dhsched.errors import BadSetting
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dhsched.errors import DhschedError
-from dhsched.worker.lock import DeviceBusy, DeviceLock, default_folder
+from dhsched.errors import DeviceBusy, DhschedError
+from dhsched.worker.lock import DeviceLock, default_folder
 
 
 def test_one_at_a_time_and_the_last_worker_is_remembered(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dhsched.errors import ChildFailed
 from dhsched.ownership.items import dead_letter, read_dead_letter
 from dhsched.types import REASON_BYTES_MAX, clean_reason
-from dhsched.worker.exec import ChildFailed
 from dhsched.worker.reasons import ending_of, reason_of
 
 

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 import jwt
 
 from dhsched.access.callers import ROLES, Caller, Role, Scope
+from dhsched.access.minting import TTL_MAX_S
 from dhsched.errors import BadId
 from dhsched.types import check_id
 
 ALGORITHM = "HS256"
 ISSUER = "dhsched"
 AUDIENCE = "dhsched-api"
-TTL_S = 900
-TTL_MAX_S = 3600
 LEEWAY_S = 30
 TOKEN_CHARS_MAX = 2_048
 NO_SECRET = "no secret has this name, so this one signs nothing"

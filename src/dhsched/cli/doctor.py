@@ -24,7 +24,7 @@ from dhsched.cli.live_input import INFER, INFER_DEFAULT
 from dhsched.cli.remote import URL, Json, Url
 from dhsched.cli.server import DEFAULT_URL
 from dhsched.cli.tables import table
-from dhsched.errors import DhschedError
+from dhsched.errors import DhschedError, Refused, Unreachable
 
 CLOCK_WARN_S = 1.0
 STORE_SLOW_MS = 5.0
@@ -234,31 +234,33 @@ async def _store_memory(link: Any, info: Any) -> AsyncIterator[Finding]:
 
 
 async def _role(role: str, url: str) -> AsyncIterator[Finding]:
-    import aiohttp
+    from dhsched.client.credentials import TLS_CA, Credentials
+    from dhsched.client.http import Replicas, open_session
 
-    timeout = aiohttp.ClientTimeout(total=ASK_S)
     try:
-        async with aiohttp.ClientSession(timeout=timeout) as http, http.get(f"{url}/readyz") as response:
-            body = await response.json(content_type=None)
-    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-        yield _nobody(role, url, error)
+        async with open_session([url], os.environ.get(TLS_CA, "")) as http:
+            replica = Replicas(role, url, http, Credentials(), deadline_s=ASK_S, once=True)
+            body = json_.loads(await replica.ask("GET", "/readyz"))
+    except Refused as refused:
+        body = refused.problem
+    except (Unreachable, json_.JSONDecodeError, UnicodeDecodeError) as error:
+        yield _nobody(role, url, error.__cause__ or error)
         return
     answer = body if isinstance(body, dict) else {"not": "ours"}
-    if response.status == 200 and answer.get("role") == role:
+    if "type" in answer:
+        remedy = "its log says more; a replica without a store waits for it"
+        yield Finding(role, "broken", str(answer.get("detail")), remedy)
+    elif answer.get("role") == role:
         yield Finding(role, "ok", f"{answer['instance']} is ready at {url}")
-    elif response.status == 200 and not answer:
+    elif not answer:
         yield Finding(role, "ok", f"ready at {url}, where access is by keys")
-    elif "code" in answer:
-        yield Finding(
-            role, "broken", str(answer.get("detail")), "its log says more; a replica without a store waits for it"
-        )
     else:
         yield Finding(
             role, "broken", f"what answers at {url} is not {role}", f"give its address, or another --port for {role}"
         )
 
 
-def _nobody(role: str, url: str, error: Exception) -> Finding:
+def _nobody(role: str, url: str, error: BaseException) -> Finding:
     """Nobody answers: is the port free, or does something else hold it?"""
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)

@@ -1,8 +1,9 @@
 """A small synchronous client of the HTTP APIs, for the command line: one call, one answer, one error.
 
-It asks the replicas as the Python client does (client/calls.py), but each of them once only: a person would rather
+It asks the replicas as the Python client does (client/http.py), but each of them once only: a person would rather
 hear that none answers. What a server refuses is raised as `Refused` with its code and its sentence, so that a script
-can tell them apart. Where there is an API key for a server (access/minting.py), each call has a token that it mints.
+can tell them apart. Where there is an API key for a server (client/credentials.py), each call has a token
+that it mints.
 """
 
 from __future__ import annotations
@@ -12,17 +13,14 @@ import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from dhsched.access.key_file import KeyFile
-from dhsched.access.minting import KEY, KEY_FILE, TENANT, TLS_CA, client_tls
 from dhsched.addresses import DISPATCH, addresses
-from dhsched.client.calls import Refused, Replicas, Unreachable
+from dhsched.client.credentials import KEY, KEY_FILE, TENANT, TLS_CA, given_or_found
 from dhsched.client.following import ServerSent, follow
-from dhsched.errors import DhschedError
-
-if TYPE_CHECKING:
-    import aiohttp
+from dhsched.client.http import Replicas, open_session
+from dhsched.errors import DhschedError, Refused, Unreachable
 
 __all__ = ["DEFAULT_URL", "INFER_CONTROLLER", "Refused", "Server"]
 
@@ -46,7 +44,7 @@ class Server:
         self.urls = addresses(role, urls)
         self._role = role
         self._deadline_s = deadline_s
-        self._key = key
+        self._credentials = given_or_found(key)
         self._replicas: Replicas | None = None
 
     def call(
@@ -98,14 +96,16 @@ class Server:
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[Replicas]:
         """The replicas, with a session on this event loop. Which one answered last is kept, and what was minted."""
-        async with _http(self.urls) as http:
+        async with open_session(self.urls, os.environ.get(TLS_CA, "")) as http:
             if self._replicas is None:
-                self._replicas = Replicas(self._role, self.urls, http, self._deadline_s, self._key, rounds=1)
+                self._replicas = Replicas(
+                    self._role, self.urls, http, self._credentials, deadline_s=self._deadline_s, once=True
+                )
             self._replicas.use(http)
             try:
                 yield self._replicas
             except Refused as refused:
-                if refused.status == 401 and not self._replicas.key:
+                if refused.status == 401 and not self._replicas.key(self._replicas.url):
                     raise _without_key(self._replicas.url, refused) from None
                 raise
             except Unreachable as lost:
@@ -114,13 +114,6 @@ class Server:
     def _nobody(self, troubles: Mapping[str, str]) -> DhschedError:
         where = " or ".join(f"{url} ({troubles[url]})" for url in self.urls if url in troubles)
         return DhschedError(f"cannot reach {self._role} at {where}: {REMEDIES[self._role]}")
-
-
-def _http(urls: tuple[str, ...]) -> aiohttp.ClientSession:
-    import aiohttp
-
-    tls = client_tls(os.environ.get(TLS_CA, "")) if any(url.startswith("https:") for url in urls) else True
-    return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None), connector=aiohttp.TCPConnector(ssl=tls))
 
 
 def _tenant() -> dict[str, str]:

@@ -13,11 +13,11 @@ from typing import Annotated, Any, TypeVar, get_args
 import typer
 
 from dhsched.access.callers import ANY, TENANT, Role
-from dhsched.access.minting import find_key
 from dhsched.addresses import addresses
 from dhsched.cli.remote import URL, Json, Url, client, show
 from dhsched.cli.server import Server
 from dhsched.cli.tables import day
+from dhsched.client.credentials import find_key
 from dhsched.errors import BadValue, DhschedError
 
 app = typer.Typer(help="API keys and tokens: create, list, revoke, mint, rotate.", no_args_is_help=True)

@@ -12,13 +12,13 @@ Every call that changes something carries an id of its own, so the client repeat
 its deadline: twice is once. What the server refuses is raised as `Refused`, with its code.
 """
 
-from dhsched.client.calls import Refused, Unreachable
 from dhsched.client.lives import Client, Event
 from dhsched.client.models.input import Pushed
 from dhsched.client.models.lives import Ended, Generation, History, Live, LiveSummary, Placed
 from dhsched.client.models.workers import Drain
 from dhsched.client.models.workers import WorkerSummary as Worker
 from dhsched.client.stream import Stream
+from dhsched.errors import Refused, Unreachable
 
 __all__ = [
     "Client",

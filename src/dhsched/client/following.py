@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
-from dhsched.client.calls import Refused, Replicas, Unreachable, refusal, target_of, words
-from dhsched.errors import NotMinted
+from dhsched.client.http import NO_ANSWER, Replicas, refusal_of, target_of, words
+from dhsched.errors import NotMinted, Refused, Unreachable
 
 SILENCE_S = 30.0  # Events come with a sign of life every ten seconds.
 CONNECT_S = 5.0
@@ -32,44 +32,45 @@ async def follow(
     loop = asyncio.get_running_loop()
     tries, heard, last, troubles = 0, loop.time(), "", dict[str, str]()
     while True:
-        began = loop.time()
+        began, url = loop.time(), replicas.url
         asked = {name: value for name, value in (query or {}).items() if not (last and name == "after")}
         sent = {**(headers or {}), **({"Last-Event-ID": last} if last else {})}
         try:
-            async for event in _connection(replicas, target_of(*path, query=asked), sent):
+            async for event in _connection(replicas, url, target_of(*path, query=asked), sent):
                 tries, heard = 0, loop.time()
                 if event is not None:
                     last = event.id or last
                     yield event
-            troubles[replicas.url] = "the stream ended"
+            troubles[url] = "the stream ended"
         except (Refused, NotMinted) as refused:
             if refused.status < 500:
                 raise
-            troubles[replicas.url] = str(refused)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            troubles[replicas.url] = words(error)
+            troubles[url] = str(refused)
+        except NO_ANSWER as error:
+            troubles[url] = words(error)
             if loop.time() - began >= HELD_S and not isinstance(error, aiohttp.ClientConnectorError):
                 tries = 0
-        at = replicas.url
-        replicas.next()
+        replicas.leave(url)
         pause_s = replicas.backoff_s(tries)
         tries += 1
-        if replicas.over(tries) or loop.time() + pause_s - heard > replicas.deadline_s + SILENCE_S:
+        if replicas.is_over(tries) or loop.time() + pause_s - heard > replicas.deadline_s + SILENCE_S:
             raise Unreachable(
                 f"GET {target_of(*path)}: no {replicas.role} answered for {loop.time() - heard:.0f} s "
-                f"(the last at {at}: {troubles[at]})",
+                f"(the last at {url}: {troubles[url]})",
                 troubles,
             )
         await asyncio.sleep(pause_s)
 
 
-async def _connection(replicas: Replicas, target: str, headers: Mapping[str, str]) -> AsyncIterator[ServerSent | None]:
+async def _connection(
+    replicas: Replicas, url: str, target: str, headers: Mapping[str, str]
+) -> AsyncIterator[ServerSent | None]:
     """The events of one connection; None for every other sign of life."""
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S)
-    said = {"Accept": "text/event-stream", **await replicas.access(), **headers}
-    async with replicas.http.get(replicas.url + target, timeout=timeout, headers=said) as response:
+    said = {"Accept": "text/event-stream", **await replicas.access(url), **headers}
+    async with replicas.http.get(url + target, timeout=timeout, headers=said) as response:
         if response.status != 200:
-            raise refusal(response.status, await response.read(), response.headers.get("Retry-After"))
+            raise refusal_of(response, await response.read())
         number = name = ""
         async for line in response.content:
             key, _, value = line.decode().rstrip("\n").partition(": ")

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, Self, TypeVar
 import aiohttp
 import msgspec
 
-from dhsched.access.minting import TLS_CA, client_tls
-from dhsched.addresses import DISPATCH, INFER
-from dhsched.client.calls import Replicas
+from dhsched.addresses import DISPATCH, INFER, addresses
+from dhsched.client.credentials import TLS_CA, given_or_found
 from dhsched.client.following import follow
+from dhsched.client.http import Replicas, bearer, open_session
 from dhsched.client.models.base import UNSET
 from dhsched.client.models.input import Pushed, PushText
 from dhsched.client.models.lives import CreateLive, End, Ended, History, Live, LiveSummary, Placed, Reassign
@@ -51,9 +51,9 @@ class Client:
         tenant: str | None = None,
         deadline_s: float = 30.0,
     ) -> None:
-        self._given = (dispatch, infer)
-        self._key = "" if token else key
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._urls = addresses("dispatch", dispatch), addresses("infer", infer)
+        self._credentials = given_or_found("" if token else key)
+        self._headers = bearer(token) if token else {}
         if tenant:
             self._headers["X-Tenant"] = tenant
         self._deadline_s = deadline_s
@@ -63,15 +63,10 @@ class Client:
         self._infer: Replicas
 
     async def __aenter__(self) -> Self:
-        connector = aiohttp.TCPConnector(ssl=client_tls(os.environ.get(TLS_CA, "")))
-        timeout = aiohttp.ClientTimeout(total=None)
-        http = aiohttp.ClientSession(headers=self._headers, timeout=timeout, connector=connector)
-        try:
-            self._dispatch = Replicas("dispatch", self._given[0], http, self._deadline_s, self._key)
-            self._infer = Replicas("infer", self._given[1], http, self._deadline_s, self._key)
-        except BaseException:
-            await http.close()
-            raise
+        dispatch, infer = self._urls
+        http = open_session(dispatch + infer, os.environ.get(TLS_CA, ""), headers=self._headers)
+        self._dispatch = Replicas("dispatch", dispatch, http, self._credentials, deadline_s=self._deadline_s)
+        self._infer = Replicas("infer", infer, http, self._credentials, deadline_s=self._deadline_s)
         self._http = http
         return self
 
@@ -190,7 +185,7 @@ class Client:
         """A connection for many items: in order, each exactly once, also over lost connections."""
         assert self._http is not None, "use the client as a context: async with Client(...) as client"
         return Stream(
-            *(self._infer, self._http, live_id, self._producers),
+            *(self._infer, live_id, self._producers),
             in_flight_max=in_flight_max,
             deadline_s=self._deadline_s,
         )

@@ -20,11 +20,11 @@ from typing import Any, Self
 import aiohttp
 import msgspec
 
-from dhsched.client.calls import AGAIN, Refused, Replicas, Unreachable
+from dhsched.client.http import AGAIN, NO_ANSWER, Replicas, words
 from dhsched.client.models.base import UNSET
 from dhsched.client.models.input import Answer, Push, Pushed, PushText
 from dhsched.client.producers import Producers, new_producer
-from dhsched.errors import BadValue, DhschedError, NotMinted
+from dhsched.errors import BadValue, DhschedError, NotMinted, Refused, Unreachable
 from dhsched.types import Kind
 from dhsched.wire import PUSH_FRAME_BYTES_MAX, PUSHES_MAX
 
@@ -56,7 +56,6 @@ class Stream:
     def __init__(
         self,
         replicas: Replicas,
-        http: aiohttp.ClientSession,
         live_id: str,
         producers: Producers,
         *,
@@ -65,7 +64,6 @@ class Stream:
     ) -> None:
         self.live_id = live_id
         self._replicas = replicas
-        self._http = http
         self._deadline_s = deadline_s
         self._in_flight_max = in_flight_max
         self._producers = producers
@@ -154,13 +152,13 @@ class Stream:
                 await asyncio.sleep(SETTLE_S if self._unsure else 0)
                 await self._store_one_by_one()
                 break
-            url = f"{self._replicas.url}/v1/lives/{self.live_id}/stream"
+            url = self._replicas.url
             self._trouble = "it hung up"
             try:
-                async with self._http.ws_connect(
-                    url,
+                async with self._replicas.http.ws_connect(
+                    f"{url}/v1/lives/{self.live_id}/stream",
                     params={"producer": self._producer.name},
-                    headers=await self._replicas.access(),
+                    headers=await self._replicas.access(url),
                     heartbeat=HEARTBEAT_S,
                     timeout=aiohttp.ClientWSTimeout(),
                 ) as socket:
@@ -177,12 +175,12 @@ class Stream:
                     self._fail(error)
                     break
                 self._trouble = str(error)
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            except NO_ANSWER as error:
                 self._unsure = self._unsure or (self._socket is not None and bool(self._owed))
-                self._trouble = str(error) or type(error).__name__
+                self._trouble = words(error)
             finally:
                 self._socket = None
-            self._replicas.next()
+            self._replicas.leave(url)
             pause_s = self._replicas.backoff_s(tries)
             tries += 1
             if loop.time() + pause_s - well > self._deadline_s:

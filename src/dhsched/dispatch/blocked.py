@@ -11,10 +11,10 @@ from dhsched.access.gate import bearer
 from dhsched.client.models import workers as m
 from dhsched.dispatch import parameters as p
 from dhsched.dispatch.context import DispatchContext
-from dhsched.errors import Forbidden, TooManyRequests
+from dhsched.errors import BadToken, Forbidden, TooManyRequests
 from dhsched.ownership import outcomes as o
 from dhsched.store.records.workers import is_yes
-from dhsched.tokens import BadToken, Tokens
+from dhsched.tokens import Tokens
 from dhsched.types import clean_reason
 from dhsched.web import Asked, Endpoint, HeaderParameter, Problem
 

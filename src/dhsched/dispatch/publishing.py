@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dhsched.client.models import lives as m
 from dhsched.dispatch.context import DispatchContext
-from dhsched.tokens import BadToken, Tokens
+from dhsched.errors import BadToken
+from dhsched.tokens import Tokens
 from dhsched.web import Asked, Endpoint, Problem
 
 

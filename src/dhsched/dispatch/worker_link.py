@@ -24,11 +24,11 @@ from dhsched.dispatch.blaming import HOW_TO_UNDO, blame_of_name
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.draining import ask_for_drain
 from dhsched.dispatch.terms import Claim, Voice
-from dhsched.errors import BadValue, DhschedError, Forbidden, StoreError, StoreRefused, StoreUnavailable
+from dhsched.errors import BadToken, BadValue, DhschedError, Forbidden, StoreError, StoreRefused, StoreUnavailable
 from dhsched.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
 from dhsched.store.records.workers import is_yes
-from dhsched.tokens import BadToken, Boot, Tokens
+from dhsched.tokens import Boot, Tokens
 from dhsched.types import clean_reason
 from dhsched.web import caller_of, upgrade
 from dhsched.web.problems import problem_from

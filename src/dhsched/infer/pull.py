@@ -14,13 +14,13 @@ from typing import Any, Protocol, TypeVar
 import structlog
 from aiohttp import WSMessage, WSMsgType, web
 
-from dhsched.errors import DhschedError, StoreError
+from dhsched.errors import BadToken, DhschedError, StoreError
 from dhsched.infer.context import InferContext
 from dhsched.infer.granted_pull import GrantedPull
 from dhsched.infer.pulls import ServedPull
 from dhsched.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
-from dhsched.tokens import BadToken, Publishing, Tokens
+from dhsched.tokens import Publishing, Tokens
 from dhsched.types import WITH_RUNTIME, Generation, check_live
 from dhsched.web import upgrade
 from dhsched.web.problems import problem_from

@@ -9,11 +9,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-import aiohttp
 from aiohttp import web
 from prometheus_client import Gauge
 
-from dhsched.access.minting import client_tls
+from dhsched.client.http import open_session
 from dhsched.room import publish, viewing, whep
 from dhsched.room.rooms import Rooms
 from dhsched.room.settings import RoomSettings
@@ -36,7 +35,8 @@ async def open_room(settings: RoomSettings) -> AsyncIterator[Room]:
     use_addresses(settings.media_addresses)
     for library in ("aioice", "aiortc"):
         logging.getLogger(library).setLevel(logging.WARNING)  # They tell every candidate of every viewer.
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=64, ssl=client_tls(settings.tls_ca))) as http:
+    urls = settings.dispatch_urls + settings.infer_urls
+    async with open_session(urls, settings.tls_ca, connections_max=64) as http:
         rooms = Rooms(settings, Upstream(http, settings))
 
         async def ready() -> Sequence[str]:

@@ -15,12 +15,12 @@ from typing import Protocol
 import msgspec
 import structlog
 
+from dhsched.client.models.lives import PublishingOut
 from dhsched.room import fence
 from dhsched.room.fence import Admitted, Fence, NeverIssued, Superseded, Verdict
 from dhsched.room.media_clock import MediaClock
 from dhsched.room.packets import VIDEO, Packet
 from dhsched.room.tracks import Forward, encoded
-from dhsched.room.upstream import Publishing
 from dhsched.types import Generation
 
 log = structlog.get_logger(__name__)
@@ -99,10 +99,10 @@ class LiveRoom:
 
     # -- publishers
 
-    def admit(self, publishing: Publishing) -> Admitted | Superseded | NeverIssued:
+    def admit(self, publishing: PublishingOut) -> Admitted | Superseded | NeverIssued:
         """May a connection of this generation begin to publish, or go on?"""
         current = Generation(publishing.current.worker, publishing.current.epoch)
-        return fence.admit(self._fence, publishing.generation, current)
+        return fence.admit(self._fence, Generation(publishing.worker, publishing.epoch), current)
 
     def join(self, publisher: Publisher) -> None:
         """The latest connection of a generation is the one that counts."""

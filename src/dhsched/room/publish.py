@@ -21,12 +21,12 @@ import msgspec
 import structlog
 from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 
+from dhsched.client.models.lives import PublishingOut
 from dhsched.errors import BadValue, DhschedError
 from dhsched.room.fence import Admitted, NeverIssued, Superseded, must_ask_again
 from dhsched.room.live_room import LiveRoom
 from dhsched.room.packets import read_begin, read_packet
 from dhsched.room.rooms import Rooms
-from dhsched.room.upstream import Publishing
 from dhsched.web import Problem, problem_from, upgrade
 
 log = structlog.get_logger(__name__)
@@ -81,7 +81,7 @@ class PublisherConnection:
     """One connection of one generation."""
 
     def __init__(
-        self, rooms: Rooms, room: LiveRoom, socket: web.WebSocketResponse, token: str, publishing: Publishing
+        self, rooms: Rooms, room: LiveRoom, socket: web.WebSocketResponse, token: str, publishing: PublishingOut
     ) -> None:
         self.epoch = publishing.epoch
         self.worker = publishing.worker

@@ -33,7 +33,9 @@ class RoomSettings:
 
     ROLE: ClassVar[str] = "room"
 
-    dispatch: str = free(",".join(DISPATCH), "Dispatch replicas, separated by commas; tried in this order.")
+    dispatch: str = free(
+        ",".join(DISPATCH), "Dispatch replicas, separated by commas; the next is asked when one does not answer."
+    )
     infer: str = free(",".join(INFER), "Infer-Controllers for what viewers type, separated by commas.")
     host: str = free("127.0.0.1", "Where to listen.")
     port: int = bounded(7402, 0, 65535, "Where to listen; 0 takes any free port.")

@@ -12,12 +12,13 @@ from typing import Annotated, Literal
 import msgspec
 from aiohttp import web
 
-from dhsched.errors import DhschedError
+from dhsched.client.models.input import PushText
+from dhsched.errors import DhschedError, Refused
 from dhsched.room.live_room import Shown, wall_ms
 from dhsched.room.rooms import Rooms
-from dhsched.room.upstream import Owner
 from dhsched.types import Id, check_id
 from dhsched.web import Asked, Endpoint, Problem, Reply
+from dhsched.web.problems import MEDIA_TYPE
 from dhsched.web.server import refuse
 
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -42,6 +43,19 @@ class Say(msgspec.Struct, forbid_unknown_fields=True):
     request_id: Id | msgspec.UnsetType = msgspec.UNSET
 
 
+class Owner(msgspec.Struct, frozen=True):
+    """What viewers are told of a live: not its metadata, nor its configuration."""
+
+    live_id: str
+    digital_id: str
+    state: str
+    worker: str
+    epoch: int
+    active: bool
+    cause: str
+    pending: int
+
+
 class StateOut(msgspec.Struct, frozen=True):
     """A live as its viewers see it. `owner` is Dispatch's word, None while it cannot be asked; times are wall-clock."""
 
@@ -60,7 +74,7 @@ def endpoints(rooms: Rooms) -> list[Endpoint]:
         room = rooms.find(rooms.live(live_id))
         owner: Owner | None = None
         try:
-            owner = await rooms.upstream.owner(live_id)
+            owner = msgspec.convert(await rooms.upstream.owner(live_id), Owner, from_attributes=True)
         except Problem as problem:
             if problem.code == "NOT_FOUND":
                 raise
@@ -79,9 +93,12 @@ def endpoints(rooms: Rooms) -> list[Endpoint]:
             raise Problem("FORBIDDEN", "this room takes no text from viewers; start it with --text")
         live_id = check_id(asked.path.live_id, "live_id")
         rooms.rates.take(address=asked.request.remote or "", live=live_id, kind=asked.body.kind)
-        answer = await rooms.upstream.push(live_id, {**msgspec.to_builtins(asked.body), "viewer": True})
-        headers = {"Content-Type": "application/problem+json"} if answer.status >= 400 else {}
-        return Reply(answer.document, status=answer.status, headers=headers)
+        body: Say = asked.body
+        item = PushText(body.text, body.kind, body.boundary, request_id=body.request_id, viewer=True)
+        try:
+            return Reply(msgspec.Raw(await rooms.upstream.push(live_id, item)))
+        except Refused as refused:
+            return Reply(refused.problem, status=refused.status, headers={"Content-Type": MEDIA_TYPE})
 
     return [
         Endpoint(

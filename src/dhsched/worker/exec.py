@@ -31,7 +31,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from dhsched.errors import BadSetting, DhschedError
+from dhsched.errors import BadSetting, ChildFailed
 from dhsched.worker.child_env import child_environment
 from dhsched.worker.reasons import ending_of
 from dhsched.worker.runtime import Runtime
@@ -48,10 +48,6 @@ STDERR = 2
 KEEPER = Path(__file__).with_name("keeper.py")
 KEEPER_S = 5.0  # For the keeper to follow us.
 PR_SET_PDEATHSIG = 1
-
-
-class ChildFailed(DhschedError):
-    """The child of a live ended although its live goes on."""
 
 
 @dataclass(frozen=True, slots=True)

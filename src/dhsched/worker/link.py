@@ -18,7 +18,8 @@ import structlog
 
 from dhsched.access.api_keys import id_of
 from dhsched.access.key_file import KeyFile
-from dhsched.access.minting import own_minter
+from dhsched.client.credentials import own_key
+from dhsched.client.http import NO_ANSWER, Replicas, bearer, words
 from dhsched.errors import BadValue, DhschedError, KeyRefused
 from dhsched.outbox import Outbox
 from dhsched.types import BUSY_MAX, Mode, SlotState
@@ -96,10 +97,7 @@ class DispatchLink:
     def __init__(
         self, http: aiohttp.ClientSession, urls: Sequence[str], boot: Boot, listener: Listener, *, key: str = ""
     ) -> None:
-        self._http = http
-        self._minters = {url: own_minter(http, url, key, role="worker") for url in urls}
-        self._urls = [*urls]
-        self._at = 0  # Which of them we are linked to, or try.
+        self._replicas = Replicas("Dispatch", urls, http, own_key(key, "worker"))
         self._boot = boot
         self._listener = listener
         self._outbox: Outbox | None = None
@@ -126,9 +124,9 @@ class DispatchLink:
             self._ask_for_drain(self._outbox, self._drain_by)
 
     @property
-    def urls(self) -> list[str]:
+    def urls(self) -> tuple[str, ...]:
         """The replicas, the one that we are linked to first."""
-        return self._urls[self._at :] + self._urls[: self._at]
+        return self._replicas.order()
 
     @property
     def silent_s(self) -> float:
@@ -166,13 +164,13 @@ class DispatchLink:
     async def run(self) -> None:
         boot = self._boot
         for attempt in count():
-            self._at = attempt % len(self._urls)
-            url = self._urls[self._at]
+            url = self._replicas.url
             served = await self._connect(url)
             if boot.gone.is_set() or boot.exited.is_set():
                 return
             self._give_up_if_refused(served=served)
-            rounds = attempt // len(self._urls)
+            self._replicas.leave(url)
+            rounds = attempt // len(self._replicas.urls)
             await asyncio.sleep(0 if served else min(BACKOFF_S * 2 ** min(rounds, 8), BACKOFF_MAX_S))
 
     async def _connect(self, url: str) -> bool:
@@ -181,10 +179,9 @@ class DispatchLink:
         try:
             async with asyncio.timeout(CONNECT_S):
                 # The boot's own token once it has one; before that, one that our API key mints.
-                token = {"Authorization": f"Bearer {self._boot.token}"} if self._boot.token else None
-                headers = await self._minters[url].headers() if token is None else token
-                socket = await self._http.ws_connect(
-                    url.rstrip("/") + LINK_PATH,
+                headers = bearer(self._boot.token) if self._boot.token else await self._replicas.access(url)
+                socket = await self._replicas.http.ws_connect(
+                    url + LINK_PATH,
                     heartbeat=HEARTBEAT_S,
                     max_msg_size=FRAME_BYTES_MAX,
                     timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_S),
@@ -196,8 +193,8 @@ class DispatchLink:
         except KeyRefused as error:
             self._refused(str(error))
             return False
-        except (aiohttp.ClientError, OSError, TimeoutError, DhschedError) as error:
-            log.warning("no link to Dispatch", replica=url, why=str(error) or type(error).__name__)
+        except (*NO_ANSWER, DhschedError) as error:
+            log.warning("no link to Dispatch", replica=url, why=words(error))
             return False
         outbox = self._outbox = Outbox(socket.send_bytes)
         self._asked_at, self._again = None, False
@@ -230,8 +227,8 @@ class DispatchLink:
             log.warning("Dispatch does not know our boot token any more", replica=url)
             self._boot.gone.set()
             return
-        key = self._minters[url].key
-        self._minters[url].forget()
+        key = self._replicas.key(url)
+        self._replicas.forget(url)
         if status not in (401, 403):
             log.error("Dispatch refused the link", replica=url, status=status)
         elif key:

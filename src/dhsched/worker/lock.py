@@ -20,16 +20,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from dhsched.errors import BadId, DhschedError
+from dhsched.errors import BadId, DeviceBusy, DhschedError
 from dhsched.types import check_id, check_worker
 
 WAIT_S = 2.0  # For the children of a Worker that was killed: they follow it in milliseconds.
 LOOK_S = 0.02
 CONTENT_BYTES_MAX = 4_096  # Read of a lock file; a WorkerID is far shorter.
-
-
-class DeviceBusy(DhschedError):
-    """Another Worker runs on this device."""
 
 
 class DeviceLock:

@@ -22,6 +22,7 @@ from typing import Protocol
 import aiohttp
 import structlog
 
+from dhsched.client.http import bearer
 from dhsched.errors import BadValue
 from dhsched.outbox import Outbox
 from dhsched.ownership import items
@@ -83,7 +84,7 @@ def dial_with(http: aiohttp.ClientSession, token: Callable[[], str]) -> Dial:
             heartbeat=HEARTBEAT_S,
             max_msg_size=FRAME_BYTES_MAX,
             timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_S),
-            headers={"Authorization": f"Bearer {token()}"},
+            headers=bearer(token()),
         )
 
     return dial

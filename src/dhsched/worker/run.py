@@ -19,7 +19,8 @@ from typing import Any
 import aiohttp
 import structlog
 
-from dhsched.access.minting import client_tls
+from dhsched.client.credentials import client_tls
+from dhsched.client.http import open_session
 from dhsched.errors import BadSetting
 from dhsched.settings import nearest, settings_from
 from dhsched.types import Mode, SlotState
@@ -102,8 +103,7 @@ async def run_worker(
         runtime_for(runtime, settings, lock) as run_one,
     ):
         # A pull and a report must not wait for each other's connections.
-        connector = aiohttp.TCPConnector(limit=0, ssl=client_tls(settings.tls_ca))
-        async with aiohttp.ClientSession(connector=connector) as http:
+        async with open_session(settings.dispatch, settings.tls_ca, connections_max=0) as http:
             while not leave.is_set():
                 boot = OneBoot(settings, run_one, lock, http)
                 if watchdog is not None:

@@ -1,0 +1,122 @@
+"""The one HTTP caller: which replica is asked, what is repeated, and how a token is renewed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from dhsched.client.credentials import Credentials
+from dhsched.client.http import Replicas
+from dhsched.errors import KeyRefused, Refused, Unreachable
+
+DEAD = "http://127.0.0.1:1"  # Nobody listens there, and only root could.
+KEY = "dhk_0123456789ab_secret"
+
+
+class Replica:
+    """A server that mints tokens, knows those since the last rotation, and answers every call like `answer`."""
+
+    def __init__(self, status: int = 200, **answer: Any) -> None:
+        self.status, self.answer = status, answer
+        self.open = True
+        self.knows_key = True
+        self.minted: list[Any] = []
+        self.valid = ""
+        self.asked = 0
+
+    async def mint(self, request: web.Request) -> web.Response:
+        self.minted.append(await request.json())
+        if not self.knows_key:
+            return web.json_response({"code": "UNAUTHORIZED", "detail": "unknown"}, status=401)
+        self.valid = f"t{len(self.minted)}"
+        return web.json_response({"token": self.valid, "expires_in_s": 900, "access": "keys", "new": 1})
+
+    async def call(self, request: web.Request) -> web.Response:
+        self.asked += 1
+        if not self.open and request.headers.get("Authorization") != f"Bearer {self.valid}":
+            return web.json_response({"code": "UNAUTHORIZED", "detail": "no valid token"}, status=401)
+        return web.json_response(self.answer, status=self.status)
+
+
+@asynccontextmanager
+async def serving(*replicas: Replica) -> AsyncIterator[tuple[aiohttp.ClientSession, list[str]]]:
+    async with AsyncExitStack() as stack:
+        urls = []
+        for each in replicas:
+            app = web.Application()
+            app.add_routes([web.post("/v1/tokens", each.mint), web.route("*", "/v1/{any:.*}", each.call)])
+            server = await stack.enter_async_context(TestServer(app))
+            urls.append(str(server.make_url("")).rstrip("/"))
+        yield await stack.enter_async_context(aiohttp.ClientSession()), urls
+
+
+async def test_calls_that_fail_together_do_not_push_each_other_back() -> None:
+    """Each left the dead replica; together they must not come round to it again."""
+    async with serving(Replica()) as (http, [url]):
+        replicas = Replicas("Dispatch", [DEAD, url], http, Credentials(), deadline_s=5, once=True)
+        answers = await asyncio.gather(*(replicas.call("GET", "lives") for _ in range(4)))
+        assert answers == [b"{}"] * 4
+        assert replicas.url == url
+
+
+async def test_the_one_that_answered_is_asked_first() -> None:
+    first, second = Replica(503, code="NOT_READY", detail="no store yet"), Replica()
+    async with serving(first, second) as (http, urls):
+        replicas = Replicas("Dispatch", urls, http, Credentials(), deadline_s=5)
+        for _ in range(3):
+            await replicas.call("GET", "lives")
+    assert (first.asked, second.asked) == (1, 3)
+
+
+async def test_a_token_that_is_void_is_renewed_once() -> None:
+    replica = Replica()
+    replica.open = False
+    async with serving(replica) as (http, urls):
+        replicas = Replicas("Dispatch", urls, http, Credentials(KEY), deadline_s=5)
+        await replicas.call("GET", "lives")
+        replica.valid = "of another secret"
+        await replicas.call("POST", "keys", body={}, twice=False)
+        assert (len(replica.minted), replica.asked) == (2, 3), "a refused token did nothing, so the call is repeated"
+        replica.answer, replica.status, replica.open = {"code": "UNAUTHORIZED", "detail": "what you show"}, 401, True
+        with pytest.raises(Refused, match="what you show"):
+            await replicas.call("POST", "publishing", body={})
+        assert (len(replica.minted), replica.asked) == (3, 5)
+        replica.knows_key = False
+        with pytest.raises(KeyRefused, match="mints no token for our API key"):
+            await replicas.call("GET", "lives")
+
+
+async def test_without_a_key_a_401_is_asked_once() -> None:
+    replica = Replica()
+    replica.open = False
+    async with serving(replica) as (http, urls):
+        with pytest.raises(Refused, match="no valid token"):
+            await Replicas("Dispatch", urls, http, Credentials(), deadline_s=5).call("GET", "lives")
+    assert (replica.minted, replica.asked) == ([], 1)
+
+
+async def test_when_none_serves_the_error_has_what_each_said() -> None:
+    async with serving(Replica(503, code="BUSY", detail="too much to do")) as (http, [url]):
+        replicas = Replicas("Dispatch", [url, DEAD], http, Credentials(), deadline_s=5, once=True)
+        with pytest.raises(Unreachable) as lost:
+            await replicas.call("GET", "lives")
+    assert {*lost.value.troubles} == {url, DEAD} and not lost.value.unknown
+    assert lost.value.refused is not None and lost.value.refused.code == "BUSY"
+
+
+async def test_what_must_not_be_done_twice_goes_on_where_nothing_was_done() -> None:
+    async with serving(Replica()) as (http, [url]):
+        replicas = Replicas("Dispatch", [DEAD, url], http, Credentials(), deadline_s=5)
+        assert await replicas.call("POST", "keys", body={}, twice=False) == b"{}"
+    broken = Replica(500, code="INTERNAL", detail="a bug")
+    async with serving(broken, Replica()) as (http, urls):
+        with pytest.raises(Refused, match="a bug"):
+            await Replicas("Dispatch", urls, http, Credentials(), deadline_s=5).call("POST", "keys", twice=False)
+    assert broken.asked == 1
