@@ -21,9 +21,9 @@ from dhsched.local.ports import free_port
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.state import State
 from dhsched.ownership.steps.place import Create
-from dhsched.store.embedded import Embedded
-from dhsched.store.redis import RedisStore
-from dhsched.store.scripts import Script, load, sources
+from dhsched.store.server.embedded import Embedded
+from dhsched.store.steps.redis import RedisStore
+from dhsched.store.steps.scripts import Script, load, sources
 from evaluation import guards
 from evaluation.experiment import Experiment, Finding, Part, Row, Size, Tables
 from evaluation.files import save

@@ -15,8 +15,8 @@ from dhsched.errors import DhschedError
 from dhsched.local.deployment import Deployment as Processes
 from dhsched.local.pids import cpu_s, memory_bytes
 from dhsched.local.process import Process
-from dhsched.store.embedded import Embedded
-from dhsched.store.redis import RedisStore
+from dhsched.store.server.embedded import Embedded
+from dhsched.store.steps.redis import RedisStore
 
 WAIT_S = 600.0
 LOOK_S = 0.1

@@ -24,7 +24,7 @@ import matplotlib.pyplot as plt
 
 from dhsched.bench.harness import percentile
 from dhsched.bench.http_load import get
-from dhsched.dispatch.safety import violations
+from dhsched.dispatch.recovery.safety import violations
 from dhsched.errors import DhschedError
 from dhsched.store.records import Records
 from evaluation.deployment import WAIT_S, Deployment, deployment

@@ -8,7 +8,7 @@ from typing import Self
 
 import hiredis
 
-from dhsched.store.address import Address
+from dhsched.store.link.address import Address
 
 Answer = Callable[[list[bytes]], bytes | None]
 

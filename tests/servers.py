@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dhsched.store.embedded import Embedded, find_server_binaries
+from dhsched.store.server.embedded import Embedded, find_server_binaries
 
 SERVERS = ("valkey", "redis")
 

@@ -6,7 +6,7 @@ with a secret of the cell that only Dispatch and Infer replicas can read: `boot:
 rotation, and the tokens that it signed are renewed when half of their life is over.
 
 A publish token is for one generation, `(live, Worker, epoch)`, and comes with its claim. It says that the generation
-was issued, not that it is still the current one: whoever is shown it asks for that (dispatch/publishing.py).
+was issued, not that it is still the current one: whoever is shown it asks for that (dispatch/api/publishing.py).
 
 Both kinds name the API key that the Worker registered with. A publish token is void once that key has been revoked.
 """
@@ -24,7 +24,7 @@ import jwt
 from dhsched.access.ring import KeyRing, open_ring
 from dhsched.errors import BadId, BadToken
 from dhsched.store.keys import Keys
-from dhsched.store.link import Link
+from dhsched.store.link.link import Link
 from dhsched.types import Generation, check_live, check_worker
 
 ALGORITHM = "HS256"

@@ -13,7 +13,7 @@ from aiohttp import web
 from playwright.async_api import Browser, Page, async_playwright
 
 from dhsched.bench.avatar_room import FLAGS, chromium
-from dhsched.wire import Register, encode
+from dhsched.links.messages import Register, encode
 from tests.integration.fleet import Fleet, Record
 from tests.integration.test_room import theatre
 

@@ -24,8 +24,8 @@ from typing import Any
 from dhsched.local.pids import frozen
 from dhsched.local.ports import free_port
 from dhsched.local.process import START_S, Process
-from dhsched.store.embedded import Embedded
-from dhsched.store.link import Link
+from dhsched.store.link.link import Link
+from dhsched.store.server.embedded import Embedded
 from tests.chaos.proxy import Proxy, stopped
 from tests.chaos.runtime import RECORDS
 from tests.chaos.zygote import CLOCK

@@ -18,8 +18,8 @@ from dhsched.ownership import items
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.steps import STEPS
 from dhsched.ownership.steps.place import Create
-from dhsched.store import scripts
-from dhsched.store.replies import outcome
+from dhsched.store.steps import scripts
+from dhsched.store.steps.replies import outcome
 from dhsched.types import candidate_of
 
 FRAME = """{shebang}

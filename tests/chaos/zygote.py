@@ -28,7 +28,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from dhsched.ownership import limits
-from dhsched.store import scripts
+from dhsched.store.steps import scripts
 from tests.chaos.limits import CHAOS_LIMITS
 from tests.chaos.trace import traced_scripts
 from tests.conformance.mutants import MUTANTS

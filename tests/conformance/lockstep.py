@@ -10,7 +10,7 @@ from dhsched.ownership import invariants
 from dhsched.ownership.outcomes import Items
 from dhsched.ownership.state import EMPTY, Cell, State
 from dhsched.ownership.steps import STEPS
-from dhsched.store.memory import MemoryStore
+from dhsched.store.steps.memory import MemoryStore
 from tests.conformance.operations import LIMITS, Operation, draw
 from tests.conformance.real import StoreSubject
 

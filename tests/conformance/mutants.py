@@ -21,7 +21,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from dhsched.store.scripts import sources
+from dhsched.store.steps.scripts import sources
 
 FOLDER = Path(__file__).parent / "lua_mutants"
 

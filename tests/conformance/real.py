@@ -8,10 +8,10 @@ from typing import Any
 
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.state import State
-from dhsched.store.address import Address
+from dhsched.store.link.address import Address
 from dhsched.store.raw import read_state
-from dhsched.store.redis import RedisStore
-from dhsched.store.scripts import load
+from dhsched.store.steps.redis import RedisStore
+from dhsched.store.steps.scripts import load
 from tests.servers import running_server
 
 TEST_CLOCK = "local function clock() return tonumber(redis.call('GET', KEYS[1] .. '_clock')) end"

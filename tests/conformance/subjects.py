@@ -14,7 +14,7 @@ from dhsched.ownership.limits import Limits
 from dhsched.ownership.outcomes import Outcome
 from dhsched.ownership.state import EMPTY, State
 from dhsched.ownership.steps import STEPS
-from dhsched.store.memory import MemoryStore
+from dhsched.store.steps.memory import MemoryStore
 
 
 class Subject(Protocol):

@@ -18,9 +18,9 @@ from dhsched.ownership.limits import Limits
 from dhsched.ownership.outcomes import Outcome
 from dhsched.ownership.state import EMPTY, State
 from dhsched.ownership.steps import STEPS
-from dhsched.store.link import Link
-from dhsched.store.redis import RedisStore
-from dhsched.store.scripts import Script
+from dhsched.store.link.link import Link
+from dhsched.store.steps.redis import RedisStore
+from dhsched.store.steps.scripts import Script
 from tests.conformance import scenario
 from tests.conformance.lockstep import Mismatch, describe
 from tests.conformance.operations import LIMITS, Operation, draw

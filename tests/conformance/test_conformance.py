@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dhsched.ownership.steps import STEPS
-from dhsched.store.api import STEP_ARGUMENTS
+from dhsched.store.steps.api import STEP_ARGUMENTS
 from tests.conformance.lockstep import run
 from tests.conformance.operations import LIMITS
 from tests.conformance.real import StoreSubject, real_subject

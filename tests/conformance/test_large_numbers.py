@@ -19,7 +19,7 @@ from dhsched.ownership.items import UNMARKED
 from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
 from dhsched.ownership.state import Cell, State
 from dhsched.ownership.steps.place import Create
-from dhsched.store.memory import MemoryStore
+from dhsched.store.steps.memory import MemoryStore
 from dhsched.types import NUMBER_MAX
 from tests.conformance.lockstep import run
 from tests.conformance.operations import LIMITS

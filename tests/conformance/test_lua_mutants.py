@@ -16,11 +16,11 @@ from random import Random
 import pytest
 
 from dhsched.errors import StoreRefused
-from dhsched.store.address import Address
 from dhsched.store.keys import Keys
-from dhsched.store.link import Link
-from dhsched.store.redis import RedisStore
-from dhsched.store.scripts import Script, load
+from dhsched.store.link.address import Address
+from dhsched.store.link.link import Link
+from dhsched.store.steps.redis import RedisStore
+from dhsched.store.steps.scripts import Script, load
 from tests.conformance.lockstep import Mismatch, run
 from tests.conformance.mutants import MUTANTS, Mutant
 from tests.conformance.operations import LIMITS

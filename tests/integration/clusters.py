@@ -8,10 +8,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from dhsched.local.ports import free_port
-from dhsched.store.cluster import SLOTS, key_slot
-from dhsched.store.embedded import Embedded
 from dhsched.store.keys import Keys
-from dhsched.store.link import Link
+from dhsched.store.link.cluster import SLOTS, key_slot
+from dhsched.store.link.link import Link
+from dhsched.store.server.embedded import Embedded
 from tests.servers import running_server
 
 KEYS = Keys("main")

@@ -14,7 +14,7 @@ import pytest
 import structlog
 import uvloop
 
-from dhsched.store.address import Address
+from dhsched.store.link.address import Address
 from tests.servers import SERVERS, running_server, server_binary
 
 # Replicas that run in the test's own process must not write into what a command prints. Tracebacks are plain, as in the

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from dhsched.store.address import Address
+from dhsched.store.link.address import Address
 
 CHUNK_BYTES = 65_536
 

@@ -23,8 +23,8 @@ from dhsched.infer.app import Infer, open_infer
 from dhsched.infer.settings import InferSettings
 from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
 from dhsched.settings import DispatchSettings
-from dhsched.store.address import Address
-from dhsched.store.embedded import Embedded
+from dhsched.store.link.address import Address
+from dhsched.store.server.embedded import Embedded
 from dhsched.web import serve
 from dhsched.worker.run import run_worker
 from dhsched.worker.runtime import Runtime

@@ -24,8 +24,8 @@ from typing import Any, TextIO
 from dhsched.ownership.state import State
 from dhsched.ownership.steps.place import Create
 from dhsched.store.raw import decode
-from dhsched.store.redis import RedisStore
-from dhsched.store.scripts import Script, load
+from dhsched.store.steps.redis import RedisStore
+from dhsched.store.steps.scripts import Script, load
 from dhsched.types import Equals, candidate_of, written
 from tests.conformance.operations import LIMITS, Operation, draw
 

@@ -14,9 +14,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from dhsched import wire
+from dhsched.links import messages as wire
+from dhsched.links.outbox import OUTBOX_BYTES_FULL
 from dhsched.local.pids import frozen
-from dhsched.outbox import OUTBOX_BYTES_FULL
 from dhsched.ownership.items import mark_of
 from dhsched.tokens import Boot
 from tests.integration.one_run import Run

@@ -15,7 +15,7 @@ from dhsched.dispatch.app import dispatch_app, open_context
 from dhsched.infer.app import open_infer
 from dhsched.infer.settings import InferSettings
 from dhsched.settings import DispatchSettings
-from dhsched.store.address import Address
+from dhsched.store.link.address import Address
 from tests.integration.serving import Api
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import aiohttp
 
-from dhsched import wire
-from dhsched.store.address import Address
+from dhsched.links import messages as wire
+from dhsched.store.link.address import Address
 
 KILL_PUBSUB = b"CLIENT KILL TYPE pubsub SKIPME yes\r\n"
 FLUSH_SCRIPTS = b"SCRIPT FLUSH\r\n"

@@ -19,8 +19,8 @@ from dhsched import failpoints
 from dhsched.dispatch.app import run_dispatch
 from dhsched.local.process import START_S, Process
 from dhsched.settings import DispatchSettings, settings_from
-from dhsched.store.address import Address
-from dhsched.store.redis import RedisStore
+from dhsched.store.link.address import Address
+from dhsched.store.steps.redis import RedisStore
 from dhsched.web import run_service
 from dhsched.web.logs import configure_logging
 

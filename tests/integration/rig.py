@@ -18,8 +18,8 @@ import aiohttp
 from dhsched.access.ring import open_ring
 from dhsched.local import process as local
 from dhsched.local.ports import free_port
-from dhsched.store.embedded import Embedded
-from dhsched.store.redis import RedisStore
+from dhsched.store.server.embedded import Embedded
+from dhsched.store.steps.redis import RedisStore
 from dhsched.tokens import Boot, Tokens
 from tests.chaos.proxy import Proxy
 from tests.integration.processes import Process, Processes

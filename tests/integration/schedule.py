@@ -25,10 +25,10 @@ from dhsched.ownership import items
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.steps.place import Create
-from dhsched.store.link import Link
+from dhsched.store.link.link import Link
 from dhsched.store.records import Records
-from dhsched.store.redis import Append, RedisStore
-from dhsched.store.scripts import Argument, Script
+from dhsched.store.steps.redis import Append, RedisStore
+from dhsched.store.steps.scripts import Argument, Script
 from dhsched.tokens import Boot, Tokens, open_tokens
 from dhsched.types import Kind
 from dhsched.web import Service

@@ -11,7 +11,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from dhsched.dispatch.app import dispatch_app, open_context
 from dhsched.dispatch.context import DispatchContext
 from dhsched.settings import DispatchSettings
-from dhsched.store.address import Address
+from dhsched.store.link.address import Address
 from tests.integration.replicas import register
 
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from dhsched.access import api_tokens
 from dhsched.access.gate import UNAUTHORIZED
-from dhsched.store.address import Address
+from dhsched.store.link.address import Address
 from dhsched.tokens import Boot, Tokens
 from tests.integration.keyed import Keyed, bearer, keyed
 

@@ -14,10 +14,10 @@ import jwt
 import pytest
 
 from dhsched.errors import BadSetting, KeyRefused
+from dhsched.links.messages import Problem, Register, Resume, encode, read_from_dispatch
 from dhsched.settings import DispatchSettings
-from dhsched.store.address import Address
+from dhsched.store.link.address import Address
 from dhsched.tokens import Boot, Tokens
-from dhsched.wire import Problem, Register, Resume, encode, read_from_dispatch
 from dhsched.worker import link
 from dhsched.worker.run import run_worker
 from dhsched.worker.settings import WorkerSettings

@@ -14,7 +14,7 @@ from dhsched.access.callers import ROLES
 from dhsched.access.rules import RULES
 from dhsched.dispatch.app import endpoints
 from dhsched.infer import push
-from dhsched.store.address import Address
+from dhsched.store.link.address import Address
 from dhsched.tokens import Boot, Tokens
 from dhsched.web import MINT, Endpoint
 from tests.integration.keyed import Keyed, bearer, keyed

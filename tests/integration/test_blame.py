@@ -12,16 +12,16 @@ import pytest
 
 from dhsched.client.models.pools import DigitalIdConfig, PoolConfig, PoolTier
 from dhsched.dispatch.app import open_context
-from dhsched.dispatch.blaming import blame_of_name, forgive
 from dhsched.dispatch.config import DIGITAL_IDS, POOLS
 from dhsched.dispatch.context import DispatchContext
-from dhsched.dispatch.liveness import Liveness
-from dhsched.dispatch.reconcile import Reconciliation
-from dhsched.dispatch.recover import Recovery
+from dhsched.dispatch.recovery.blame import blame_of_name, forgive
+from dhsched.dispatch.recovery.liveness import Liveness
+from dhsched.dispatch.recovery.reconcile import Reconciliation
+from dhsched.dispatch.recovery.recover import Recovery
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.steps.place import Create
 from dhsched.settings import DispatchSettings
-from dhsched.store.address import Address
+from dhsched.store.link.address import Address
 from tests.integration.replicas import register
 
 REPLICAS = 4

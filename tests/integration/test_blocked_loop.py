@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from dhsched.client.credentials import client_tls
-from dhsched.dispatch import blocked
+from dhsched.dispatch.api import blocked
 from dhsched.dispatch.app import dispatch_app, open_context
 from dhsched.dispatch.context import DispatchContext
 from dhsched.settings import DispatchSettings
-from dhsched.store.address import Address
+from dhsched.store.link.address import Address
 from dhsched.tokens import Boot, Tokens
 from dhsched.web import listener_tls, serve
 from dhsched.worker.watchdog import Speaker, Watchdog, post

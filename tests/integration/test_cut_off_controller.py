@@ -12,13 +12,13 @@ import aiohttp
 import msgspec
 import pytest
 
-from dhsched import wire
 from dhsched.dispatch.app import dispatch_app, open_context
+from dhsched.links import messages as wire
 from dhsched.local.ports import free_port
 from dhsched.room.app import open_room
 from dhsched.room.settings import RoomSettings
 from dhsched.settings import DispatchSettings
-from dhsched.store.address import parse_address
+from dhsched.store.link.address import parse_address
 from dhsched.types import Generation
 from dhsched.worker import pulling
 from dhsched.worker.pulling import PullClient

@@ -20,8 +20,8 @@ from dhsched.access.development import NOTE
 from dhsched.access.key_file import KeyFile
 from dhsched.access.ring import open_ring
 from dhsched.client import Client
-from dhsched.store.address import Address
-from dhsched.store.redis import RedisStore
+from dhsched.store.link.address import Address
+from dhsched.store.steps.redis import RedisStore
 from tests.integration.fleet import until
 from tests.integration.processes import ROOT, Process, start
 from tests.servers import running_server

@@ -8,8 +8,8 @@ import pytest
 
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.steps.place import Create
-from dhsched.store.link import LinkSettings
-from dhsched.store.redis import RedisStore
+from dhsched.store.link.link import LinkSettings
+from dhsched.store.steps.redis import RedisStore
 from tests.integration.replicas import register
 from tests.integration.serving import Api, serving
 from tests.servers import running_server

@@ -7,8 +7,8 @@ from urllib.parse import quote
 import pytest
 
 from dhsched.ownership.items import stored
-from dhsched.store.address import Address
-from dhsched.store.redis import RedisStore
+from dhsched.store.link.address import Address
+from dhsched.store.steps.redis import RedisStore
 from tests.integration.fleet import PATIENCE_S, until, until_so
 from tests.integration.serving import Api, serving
 from tests.servers import running_server

@@ -13,13 +13,13 @@ from dhsched import failpoints
 from dhsched.client.models.pools import DigitalIdConfig, PoolTier
 from dhsched.dispatch.app import open_context
 from dhsched.dispatch.config import DIGITAL_IDS
-from dhsched.dispatch.recover import Recovery
+from dhsched.dispatch.recovery.recover import Recovery
 from dhsched.ownership import items
 from dhsched.ownership.invariants import of_state
 from dhsched.ownership.steps.place import Create
 from dhsched.settings import DispatchSettings
 from dhsched.store.raw import read_state
-from dhsched.store.redis import RedisStore
+from dhsched.store.steps.redis import RedisStore
 from tests.integration.replicas import Replica, register, replicas
 from tests.servers import running_server
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from dhsched.store.redis import RedisStore
+from dhsched.store.steps.redis import RedisStore
 from tests.integration.replicas import register, replicas
 from tests.servers import running_server
 

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from dhsched.errors import ServerNotStarted
-from dhsched.store.embedded import Embedded, choose_server_binary, find_server_binaries, given_or_embedded
-from dhsched.store.link import Link
+from dhsched.store.link.link import Link
+from dhsched.store.server.embedded import Embedded, choose_server_binary, find_server_binaries, given_or_embedded
 from tests.servers import running_server, server_binary
 
 # A process that runs a server, says where, and waits to be killed. With `fork` it has a child, which keeps the pipe to
 # the guardian open; with `exec` it becomes another program under the same pid.
 PARENT = """
 import asyncio, os, sys, time
-from dhsched.store.embedded import Embedded
+from dhsched.store.server.embedded import Embedded
 async def main():
     async with Embedded() as server:
         child = os.fork() if "fork" in sys.argv else 0

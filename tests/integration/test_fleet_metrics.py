@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from dhsched.dispatch.app import loops
-from dhsched.dispatch.reconcile import Reconciliation
-from dhsched.dispatch.recover import Recovery
-from dhsched.dispatch.safety import violations
+from dhsched.dispatch.recovery.reconcile import Reconciliation
+from dhsched.dispatch.recovery.recover import Recovery
+from dhsched.dispatch.recovery.safety import violations
 from tests.integration.fleet import Record, fleet, until
 from tests.integration.serving import Api, serving
 from tests.servers import running_server

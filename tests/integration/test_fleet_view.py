@@ -7,14 +7,14 @@ import pytest
 
 from dhsched.client.models.pools import DigitalIdConfig, PoolConfig, PoolTier
 from dhsched.dispatch.config import DIGITAL_IDS, POOLS
-from dhsched.dispatch.fleet_view import Fleet
+from dhsched.dispatch.view.fleet_view import Fleet
 from dhsched.errors import BadSetting
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.steps.place import Create
 from dhsched.settings import DispatchSettings
-from dhsched.store.address import Address
+from dhsched.store.link.address import Address
 from dhsched.store.records import Records
-from dhsched.store.redis import RedisStore
+from dhsched.store.steps.redis import RedisStore
 from tests.integration.replicas import register
 from tests.servers import running_server
 

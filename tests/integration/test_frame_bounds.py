@@ -12,10 +12,10 @@ import aiohttp
 import pytest
 from aiohttp import WSMsgType
 
-from dhsched import wire
 from dhsched.dispatch.worker_link import PATH as LINK
 from dhsched.infer.pull import PATH as PULL
 from dhsched.infer.stream import read_pushes
+from dhsched.links import messages as wire
 from dhsched.web import Problem
 from tests.integration.fleet import Fleet, Record, fleet, until
 from tests.integration.test_room import idle, theatre

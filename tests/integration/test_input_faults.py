@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from dhsched import outbox, wire
 from dhsched.infer import pull
+from dhsched.links import messages as wire
+from dhsched.links import outbox
+from dhsched.links.outbox import OUTBOX_BYTES_FULL
 from dhsched.local.pids import frozen
-from dhsched.outbox import OUTBOX_BYTES_FULL
 from dhsched.tokens import Boot
 from dhsched.worker.session import Session
 from tests.integration.fleet import Fleet, Record, fleet, until

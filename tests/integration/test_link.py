@@ -14,9 +14,9 @@ import pytest
 
 from dhsched.errors import StoreError, StoreRefused, StoreUnavailable
 from dhsched.local.ports import free_port
-from dhsched.store.address import Address
-from dhsched.store.embedded import Embedded
-from dhsched.store.link import Link, LinkSettings
+from dhsched.store.link.address import Address
+from dhsched.store.link.link import Link, LinkSettings
+from dhsched.store.server.embedded import Embedded
 from tests.servers import running_server
 
 SCRIPTS = {

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from dhsched.errors import StoreRefused
-from dhsched.store.cluster import SLOTS
-from dhsched.store.embedded import Embedded
-from dhsched.store.link import Link, LinkSettings
+from dhsched.store.link.cluster import SLOTS
+from dhsched.store.link.link import Link, LinkSettings
+from dhsched.store.server.embedded import Embedded
 from tests.integration.clusters import CELL, SLOT, healthy, move_slot, node, two_primaries
 
 SCRIPTS = {"where": b"return redis.call('EXISTS', KEYS[1])"}

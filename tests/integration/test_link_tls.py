@@ -8,8 +8,8 @@ import pytest
 
 from dhsched.errors import BadAddress, ServerNotStarted, StoreError, StoreIncompatible
 from dhsched.local.ports import free_port
-from dhsched.store.address import Address
-from dhsched.store.link import Link, LinkSettings
+from dhsched.store.link.address import Address
+from dhsched.store.link.link import Link, LinkSettings
 from tests.servers import running_server
 
 SHORT = LinkSettings(connect_s=0.5)

@@ -13,17 +13,17 @@ from dhsched.client.models.pools import DigitalIdConfig, PoolConfig, PoolTier
 from dhsched.dispatch.app import open_context
 from dhsched.dispatch.config import DIGITAL_IDS, POOLS
 from dhsched.dispatch.context import DispatchContext
-from dhsched.dispatch.cutover import Cutovers
-from dhsched.dispatch.draining import Draining
-from dhsched.dispatch.liveness import Liveness
-from dhsched.dispatch.reconcile import Reconciliation
-from dhsched.dispatch.recover import Recovery
+from dhsched.dispatch.moves.cutover import Cutovers
+from dhsched.dispatch.moves.drain import Draining
+from dhsched.dispatch.recovery.liveness import Liveness
+from dhsched.dispatch.recovery.reconcile import Reconciliation
+from dhsched.dispatch.recovery.recover import Recovery
 from dhsched.errors import StoreRefused
 from dhsched.ownership import invariants
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.steps.place import Create
 from dhsched.settings import DispatchSettings
-from dhsched.store.address import Address
+from dhsched.store.link.address import Address
 from dhsched.store.raw import read_state
 from tests.integration.replicas import register
 

@@ -19,7 +19,7 @@ import pytest
 from dhsched.infer.settings import InferSettings
 from dhsched.room.settings import RoomSettings
 from dhsched.settings import DispatchSettings
-from dhsched.store.address import Address
+from dhsched.store.link.address import Address
 from tests.integration.fleet import Record
 from tests.integration.keyed import keyed
 from tests.integration.test_room import Theatre, theatre

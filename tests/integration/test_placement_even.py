@@ -11,7 +11,7 @@ import pytest
 
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.steps.place import Create
-from dhsched.store.redis import RedisStore
+from dhsched.store.steps.redis import RedisStore
 from tests.integration.fleet import Fleet, fleet, until_so
 from tests.integration.processes import processes
 from tests.integration.replicas import register, replicas

@@ -16,8 +16,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from dhsched import wire
 from dhsched.dispatch import worker_link
+from dhsched.links import messages as wire
 from dhsched.web import Service, deadlines, make_app, serve, server
 from dhsched.web.minting import MINT
 from tests.integration.fleet import Record, ended, fleet, until

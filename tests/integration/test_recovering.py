@@ -7,7 +7,7 @@ import pytest
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.steps.place import Create
-from dhsched.store.redis import RedisStore
+from dhsched.store.steps.redis import RedisStore
 from tests.servers import running_server
 
 LIVE = "default/l"

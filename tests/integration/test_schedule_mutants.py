@@ -10,10 +10,10 @@ import pytest
 
 from dhsched.infer.granted_pull import NO_STEP, GrantedPull, Step
 from dhsched.infer.pulls import Pulls
+from dhsched.links.messages import Pulling
 from dhsched.ownership import agent as rules
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.state import frozen
-from dhsched.wire import Pulling
 from dhsched.worker.pulling import Connection, PullClient
 from dhsched.worker.session import Item, Session
 from tests.integration import schedule

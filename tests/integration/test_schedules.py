@@ -20,8 +20,8 @@ from dhsched.ownership import invariants
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.state import EMPTY, State
 from dhsched.ownership.steps import STEPS
-from dhsched.store.address import Address
-from dhsched.store.link import Link
+from dhsched.store.link.address import Address
+from dhsched.store.link.link import Link
 from dhsched.store.raw import read_state
 from tests.integration.hammer import ordered_scripts
 from tests.integration.schedule import CAPACITY, LIMITS, LIVES, Cell, Step, run_schedule

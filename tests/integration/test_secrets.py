@@ -18,15 +18,15 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from dhsched.access.ring import open_ring
 from dhsched.cli.sample import UpSettings, sample
+from dhsched.links.messages import Register, Registered, encode, read_from_dispatch
 from dhsched.local.ports import free_port
 from dhsched.room.app import open_room
 from dhsched.room.settings import RoomSettings
-from dhsched.store.address import Address, parse_address
-from dhsched.store.embedded import Embedded
-from dhsched.store.redis import RedisStore
+from dhsched.store.link.address import Address, parse_address
+from dhsched.store.server.embedded import Embedded
+from dhsched.store.steps.redis import RedisStore
 from dhsched.tokens import Publishing, Tokens
 from dhsched.types import Generation
-from dhsched.wire import Register, Registered, encode, read_from_dispatch
 from dhsched.worker.exec import Exec
 from tests.browser.testcard import begin
 from tests.integration.fleet import fleet, until

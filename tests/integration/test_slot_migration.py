@@ -17,13 +17,13 @@ from dhsched.errors import StoreUnavailable
 from dhsched.ownership import invariants
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.steps.place import Create
-from dhsched.store.address import Address
 from dhsched.store.keys import NEVER
-from dhsched.store.link import LinkSettings
+from dhsched.store.link.address import Address
+from dhsched.store.link.link import LinkSettings
 from dhsched.store.raw import read_keys, read_state
 from dhsched.store.records.drains import DrainRequest
-from dhsched.store.redis import RedisStore
-from dhsched.store.scripts import default_scripts, load, scripts_around, sources
+from dhsched.store.steps.redis import RedisStore
+from dhsched.store.steps.scripts import default_scripts, load, scripts_around, sources
 from tests.integration.clusters import (
     CELL,
     KEYS,

@@ -16,8 +16,8 @@ import pytest
 
 from dhsched.local.pids import frozen
 from dhsched.local.ports import free_port
-from dhsched.store.address import Address
-from dhsched.store.embedded import Embedded
+from dhsched.store.link.address import Address
+from dhsched.store.server.embedded import Embedded
 from tests.integration.fleet import Fleet, Record, until, until_so
 from tests.integration.replicas import Replica, replicas
 from tests.servers import server_binary

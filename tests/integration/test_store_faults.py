@@ -21,9 +21,9 @@ from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import stored
 from dhsched.ownership.state import State
 from dhsched.ownership.steps.place import Create
-from dhsched.store.link import Link, LinkSettings
+from dhsched.store.link.link import Link, LinkSettings
 from dhsched.store.raw import read_keys, read_state
-from dhsched.store.redis import RedisStore
+from dhsched.store.steps.redis import RedisStore
 from dhsched.types import Generation
 from tests.integration.cutting import Cutter, cutting
 from tests.servers import running_server

@@ -12,11 +12,11 @@ from dhsched.local.ports import free_port
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.steps.place import Create
-from dhsched.store.address import Address
-from dhsched.store.cluster import SLOTS
-from dhsched.store.link import Link
-from dhsched.store.redis import Append, RedisStore
-from dhsched.store.scripts import load
+from dhsched.store.link.address import Address
+from dhsched.store.link.cluster import SLOTS
+from dhsched.store.link.link import Link
+from dhsched.store.steps.redis import Append, RedisStore
+from dhsched.store.steps.scripts import load
 from tests.conformance.lockstep import run
 from tests.conformance.operations import LIMITS
 from tests.conformance.real import TEST_CLOCK, StoreSubject

@@ -12,10 +12,10 @@ from dhsched.ownership import items
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.steps import STEPS
 from dhsched.ownership.steps.place import Create
-from dhsched.store.address import Address
-from dhsched.store.api import STEP_ARGUMENTS, TEXT_BYTES_MAX
+from dhsched.store.link.address import Address
 from dhsched.store.raw import read_keys
-from dhsched.store.redis import RedisStore
+from dhsched.store.steps.api import STEP_ARGUMENTS, TEXT_BYTES_MAX
+from dhsched.store.steps.redis import RedisStore
 
 EMPTY_OR_LONG = ["", "x" * 65, "x" * 10_000]
 CHARACTERS = [

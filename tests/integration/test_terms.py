@@ -11,13 +11,13 @@ from typing import Any
 import aiohttp
 from aiohttp.test_utils import TestClient
 
-from dhsched import wire
 from dhsched.dispatch.app import loops
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.loops import running
-from dhsched.dispatch.reconcile import Reconciliation
-from dhsched.dispatch.recover import Recovery
-from dhsched.store.address import Address
+from dhsched.dispatch.recovery.reconcile import Reconciliation
+from dhsched.dispatch.recovery.recover import Recovery
+from dhsched.links import messages as wire
+from dhsched.store.link.address import Address
 from dhsched.tokens import Boot
 from tests.integration.fleet import Record, fleet, until
 from tests.integration.keyed import keyed

@@ -9,8 +9,8 @@ import jwt
 import pytest
 
 from dhsched.errors import BadToken
-from dhsched.store.address import Address
-from dhsched.store.redis import RedisStore
+from dhsched.store.link.address import Address
+from dhsched.store.steps.redis import RedisStore
 from dhsched.tokens import ALGORITHM, AUDIENCE, PUBLISH_AUDIENCE, TTL_S, Boot, Publishing, open_tokens
 from dhsched.types import Generation
 

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import pytest
 import structlog
 
-from dhsched import wire
+from dhsched.links import messages as wire
 from dhsched.tokens import Boot
 from tests.integration.fleet import PATIENCE_S, Fleet, Record, fleet, until
 from tests.integration.test_room import theatre

@@ -10,7 +10,7 @@ import aiohttp
 from aiohttp import web
 
 from dhsched.dispatch import worker_link
-from dhsched.wire import Register, Report, encode
+from dhsched.links.messages import Register, Report, encode
 from dhsched.worker.link import Boot, DispatchLink
 from tests.integration.fleet import Record, fleet, until
 from tests.integration.serving import serving

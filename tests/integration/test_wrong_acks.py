@@ -10,8 +10,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from dhsched import wire
 from dhsched.errors import ChildFailed
+from dhsched.links import messages as wire
 from dhsched.ownership.items import mark_of
 from dhsched.tokens import Boot
 from dhsched.types import Generation

@@ -15,7 +15,7 @@ from typing import get_args
 import dhsched.store
 from dhsched.ownership.outcomes import Refused
 
-FOLDER = Path(dhsched.store.__path__[0]) / "lua"
+FOLDER = Path(dhsched.store.__path__[0]) / "steps" / "lua"
 TOKEN = re.compile(r"--.*|#!.*|'(?:[^'\\\n]|\\.)*'|[A-Za-z_]\w*|\d[\w.]*|\.\.\.?|[=~<>]=|\S")
 KEYWORDS = {
     *("and", "break", "do", "else", "elseif", "end", "false", "for", "function", "if", "in", "local", "nil", "not"),

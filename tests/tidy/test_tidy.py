@@ -21,9 +21,10 @@ from dhsched import cli
 from dhsched.cli import config
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.steps import STEPS
-from dhsched.store import keys, replies, scripts
-from dhsched.store.api import Store
-from dhsched.store.connect import LinkSettings
+from dhsched.store import keys
+from dhsched.store.link.connect import LinkSettings
+from dhsched.store.steps import replies, scripts
+from dhsched.store.steps.api import Store
 from tests.scenarios.language import answers, outcome_word
 from tests.tidy import lua
 
@@ -34,8 +35,8 @@ LINES_MAX = 450
 LAYERS = (
     {"errors"},
     {"types"},
-    {"ownership", "placement", "settings", "failpoints", "wire", "addresses"},
-    {"store", "simulate", "outbox"},
+    {"ownership", "placement", "settings", "failpoints", "addresses"},
+    {"store", "simulate", "links"},
     {"access"},
     {"tokens"},
     {"web"},
@@ -128,7 +129,7 @@ def test_pure_parts_import_nothing_that_does_anything() -> None:
 
 
 def test_what_is_run_by_its_path_needs_nothing_of_the_package() -> None:
-    for file in ("store/guardian.py", "worker/keeper.py"):
+    for file in ("store/server/guardian.py", "worker/keeper.py"):
         assert [module for module, _ in imports_of(PACKAGE / file) if "dhsched" in module] == []
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from dhsched.errors import BadAddress
-from dhsched.store.address import Address, parse_address
+from dhsched.store.link.address import Address, parse_address
 
 
 @pytest.mark.parametrize(

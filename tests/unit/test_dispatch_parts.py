@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from dhsched.client.models.lives import CreateLive
+from dhsched.dispatch.api.lives import as_create, digest
 from dhsched.dispatch.context import settle
-from dhsched.dispatch.lives import as_create, digest
-from dhsched.dispatch.room_line import RoomLine
-from dhsched.dispatch.terms import Voice, voices
+from dhsched.dispatch.recovery.terms import Voice, voices
+from dhsched.dispatch.view.create_queue import RoomLine
 from dhsched.errors import StoreUnavailable
 
 

@@ -1,10 +1,10 @@
-"""What a drain does next, as a list that a test can compare (dispatch/drain.py)."""
+"""What a drain does next, as a list that a test can compare (dispatch/moves/plan.py)."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from dhsched.dispatch.drain import (
+from dhsched.dispatch.moves.plan import (
     CARRY_ON_S,
     EXPIRY_MARGIN_MS,
     Blocked,

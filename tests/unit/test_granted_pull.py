@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from dhsched import wire
 from dhsched.errors import StoreUnavailable
 from dhsched.infer.granted_pull import (
     ACK_STEP,
@@ -25,9 +24,10 @@ from dhsched.infer.granted_pull import (
     GrantedPull,
     Serving,
 )
+from dhsched.links import messages as wire
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import UNMARKED
-from dhsched.store.redis import Ack, Release
+from dhsched.store.steps.redis import Ack, Release
 from dhsched.types import Generation
 
 CREDIT = 4

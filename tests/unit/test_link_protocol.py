@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dhsched.errors import StoreOverloaded, StoreRefused, StoreUnavailable
-from dhsched.store.link import Link, LinkSettings
+from dhsched.store.link.link import Link, LinkSettings
 from tests.fake_store import OK, FakeStore, bulk, push
 
 SCRIPTS = {"place": b"return 1", "pull": b"return 2"}

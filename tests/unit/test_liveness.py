@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dhsched.dispatch.liveness import GAP_S, Verdict, Watch, judge
+from dhsched.dispatch.recovery.liveness import GAP_S, Verdict, Watch, judge
 from dhsched.store.records.workers import Beat
 
 TTL_S = 3.0

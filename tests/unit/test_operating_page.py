@@ -4,7 +4,7 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-from dhsched.dispatch.events import KINDS
+from dhsched.dispatch.telemetry.events import KINDS
 from dhsched.ownership.limits import Limits
 from dhsched.settings import DispatchSettings
 from dhsched.worker.settings import WorkerSettings

@@ -13,10 +13,10 @@ from dhsched.infer import gather, pulls
 from dhsched.infer.gather import BYTES_FULL, CALLS_MAX, ROWS_MAX
 from dhsched.infer.granted_pull import GrantedPull
 from dhsched.infer.pulls import Pulls, ServedPull
-from dhsched.outbox import Outbox
+from dhsched.links.outbox import Outbox
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import UNMARKED
-from dhsched.store.redis import Ack, Append, RedisStore, Release
+from dhsched.store.steps.redis import Ack, Append, RedisStore, Release
 from dhsched.types import Generation
 
 LIVE = "t/a"

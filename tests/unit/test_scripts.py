@@ -9,8 +9,8 @@ import pytest
 
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.steps import STEPS
-from dhsched.store.redis import encode
-from dhsched.store.scripts import (
+from dhsched.store.steps.redis import encode
+from dhsched.store.steps.scripts import (
     DENY_OOM,
     LIBRARY,
     Script,

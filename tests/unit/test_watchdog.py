@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from dhsched.wire import REPORT_S
+from dhsched.links.messages import REPORT_S
 from dhsched.worker.watchdog import GAP_S, LOG_S, TELL_S, TICK_S, Action, Beat, FallSilent, Log, Over, Watch, decide
 
 MAX_S = 10.0

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from dhsched import wire
 from dhsched.client.stream import frames_of
 from dhsched.errors import BadValue
 from dhsched.infer.stream import read_pushes
-from dhsched.outbox import Outbox
+from dhsched.links import messages as wire
+from dhsched.links.outbox import Outbox
 from dhsched.types import BUSY_MAX
 from dhsched.worker.link import part_of
 

@@ -21,8 +21,8 @@ import msgspec
 from dhsched.access.api_keys import ApiKey, new_key
 from dhsched.errors import BadValue, StoreError
 from dhsched.store.keys import Keys
-from dhsched.store.link import Link
-from dhsched.store.scripts import join
+from dhsched.store.link.link import Link
+from dhsched.store.steps.scripts import join
 
 SecretKind = Literal["boot", "access"]
 SECRET_KINDS: tuple[SecretKind, ...] = ("boot", "access")

@@ -24,7 +24,7 @@ from dhsched.errors import DhschedError
 from dhsched.local.deployment import Deployment
 from dhsched.local.ports import free_port
 from dhsched.local.process import Process
-from dhsched.store.embedded import Embedded
+from dhsched.store.server.embedded import Embedded
 
 # This process may have used encoders that own threads. Collected in a forked child, which has none of them, they would
 # wait for ever, and we for the child: no garbage is collected there.

@@ -28,7 +28,7 @@ from dhsched.bench.http_load import figure, get, post_all
 from dhsched.bench.separate_commands import SCRIPTS, SeparateCommands
 from dhsched.client.models.pools import DigitalIdConfig, PoolConfig, PoolTier
 from dhsched.dispatch.config import DIGITAL_IDS, POOLS
-from dhsched.dispatch.fleet_view import Fleet
+from dhsched.dispatch.view.fleet_view import Fleet
 from dhsched.errors import DhschedError
 from dhsched.local.deployment import Deployment
 from dhsched.ownership import outcomes as o
@@ -36,11 +36,11 @@ from dhsched.ownership.limits import Limits
 from dhsched.ownership.steps.place import Create
 from dhsched.placement import POLICIES, Choice, NoEligiblePool, Policy, choose
 from dhsched.settings import DispatchSettings
-from dhsched.store.embedded import Embedded
-from dhsched.store.link import Link
+from dhsched.store.link.link import Link
 from dhsched.store.records import Records
-from dhsched.store.redis import RedisStore
-from dhsched.store.scripts import default_scripts
+from dhsched.store.server.embedded import Embedded
+from dhsched.store.steps.redis import RedisStore
+from dhsched.store.steps.scripts import default_scripts
 
 CAPACITY = 10_000
 PAPER = POLICIES["bottom-tier"]  # Names candidates, which is how separate commands find a Worker.

@@ -31,8 +31,8 @@ from dhsched.local.pids import cpu_s
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.steps.place import Create
-from dhsched.store.embedded import Embedded
-from dhsched.store.redis import RedisStore
+from dhsched.store.server.embedded import Embedded
+from dhsched.store.steps.redis import RedisStore
 
 TEXT = b" A sentence of the usual length."
 FRAME_ITEMS = 50

@@ -28,11 +28,11 @@ from aiohttp import web
 from dhsched.bench.input import End, Size, SocketPath
 from dhsched.bench.input_end import Counter
 from dhsched.errors import DhschedError
+from dhsched.links.outbox import Outbox
 from dhsched.local.deployment import Deployment
 from dhsched.local.ports import free_port
 from dhsched.local.process import Process
-from dhsched.outbox import Outbox
-from dhsched.store.embedded import Embedded
+from dhsched.store.server.embedded import Embedded
 from dhsched.web import serve
 from dhsched.web.server import product_loop
 

@@ -14,7 +14,7 @@ import re
 from dhsched.infer.app import run_infer
 from dhsched.infer.settings import InferSettings
 from dhsched.settings import settings_from
-from dhsched.store.scripts import Script, load, sources
+from dhsched.store.steps.scripts import Script, load, sources
 from dhsched.web.server import product_loop
 
 GUARDS = {

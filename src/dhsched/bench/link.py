@@ -12,9 +12,9 @@ from typing import Any
 
 from dhsched.bench.harness import Cost, measure, median_cost
 from dhsched.errors import DhschedError
-from dhsched.store.address import Address
-from dhsched.store.embedded import Embedded
-from dhsched.store.link import Link
+from dhsched.store.link.address import Address
+from dhsched.store.link.link import Link
+from dhsched.store.server.embedded import Embedded
 
 COMPARE_AND_SET = b"""
 local current = redis.call('HGET', KEYS[1], 'epoch') or '0'

@@ -33,9 +33,9 @@ from dhsched.local.deployment import Deployment
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.steps.place import Create
-from dhsched.store.embedded import Embedded
 from dhsched.store.records.workers import is_yes
-from dhsched.store.redis import RedisStore
+from dhsched.store.server.embedded import Embedded
+from dhsched.store.steps.redis import RedisStore
 from dhsched.types import split_tag
 
 POOL, DIGITAL_ID = "bench", "bench"

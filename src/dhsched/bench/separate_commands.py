@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dhsched.errors import DhschedError
-from dhsched.store.link import Link
+from dhsched.store.link.link import Link
 
 PREFIX = "dh:{main}:paper:"  # The same slot as the cell, so that the same link reaches it.
 LOCK_MS = 5_000

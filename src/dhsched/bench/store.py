@@ -22,8 +22,8 @@ from typing import Any, TypeVar
 from dhsched.ownership import items
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.steps.place import Create
-from dhsched.store.embedded import Embedded
-from dhsched.store.redis import Append, RedisStore, Release
+from dhsched.store.server.embedded import Embedded
+from dhsched.store.steps.redis import Append, RedisStore, Release
 
 ITEM = b"x" * 60
 PIPELINE = 50

@@ -71,7 +71,7 @@ def row(kind: Any, each: Field[Any], found: Any) -> dict[str, Any]:
 
 def masked(value: str) -> str:
     """A store's URL without its password; of anything else nothing."""
-    from dhsched.store.address import parse_address
+    from dhsched.store.link.address import parse_address
 
     try:
         return parse_address(value).redacted()

@@ -134,9 +134,9 @@ def _settings() -> Iterator[Finding]:
 
 
 async def _store(url: str | None) -> AsyncIterator[Finding]:
-    from dhsched.store.address import parse_address
-    from dhsched.store.embedded import choose_server_binary
-    from dhsched.store.link import Link, LinkSettings
+    from dhsched.store.link.address import parse_address
+    from dhsched.store.link.link import Link, LinkSettings
+    from dhsched.store.server.embedded import choose_server_binary
 
     if url is None:
         try:

@@ -91,7 +91,7 @@ def store(
 
 
 async def _run_store(data: Path | None, port: int, stop: asyncio.Event) -> None:
-    from dhsched.store.embedded import Embedded
+    from dhsched.store.server.embedded import Embedded
 
     if not port:
         async with Embedded(data) as server:
@@ -105,7 +105,7 @@ async def _run_store(data: Path | None, port: int, stop: asyncio.Event) -> None:
 
 def kept_password(data: Path | None) -> str | None:
     """The password of an earlier run on the same data, so that whoever was given it goes on."""
-    from dhsched.store.address import parse_address
+    from dhsched.store.link.address import parse_address
 
     file = data.absolute() / STORE_URL if data is not None else None
     return parse_address(file.as_uri()).password if file is not None and file.exists() else None

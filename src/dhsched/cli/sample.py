@@ -15,7 +15,7 @@ from dhsched.errors import DhschedError
 from dhsched.local.deployment import Deployment
 from dhsched.local.keys import OPEN, development_keys
 from dhsched.local.ports import free_port
-from dhsched.store.embedded import Embedded
+from dhsched.store.server.embedded import Embedded
 
 READY_S = 60.0  # A deployment that is not up by then is given up.
 POOLS = ("gpu", "spare")

@@ -134,7 +134,7 @@ def at_store(url: str, cell: str, call: Callable[[Any], Awaitable[T]]) -> T:
 
     async def run() -> T:
         from dhsched.access.ring import open_ring
-        from dhsched.store.redis import RedisStore
+        from dhsched.store.steps.redis import RedisStore
 
         async with await RedisStore.open(url, cell=cell) as store:
             return await call(await open_ring(store.link, store.keys))
@@ -146,7 +146,7 @@ async def _create(ring: Any, body: dict[str, Any]) -> dict[str, Any]:
     import msgspec
 
     from dhsched.client.models.keys import CreateKey
-    from dhsched.dispatch.keys import key_out
+    from dhsched.dispatch.api.keys import key_out
 
     try:
         checked = msgspec.convert(body, CreateKey)
@@ -159,7 +159,7 @@ async def _create(ring: Any, body: dict[str, Any]) -> dict[str, Any]:
 async def _list(ring: Any) -> dict[str, Any]:
     import msgspec
 
-    from dhsched.dispatch.keys import key_out
+    from dhsched.dispatch.api.keys import key_out
 
     found = sorted(ring.api_keys.values(), key=lambda key: (key.created_at_ms, key.id))
     return {"keys": [msgspec.to_builtins(key_out(key)) for key in found]}

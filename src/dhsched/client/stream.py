@@ -25,8 +25,8 @@ from dhsched.client.models.base import UNSET
 from dhsched.client.models.input import Answer, Push, Pushed, PushText
 from dhsched.client.producers import Producers, new_producer
 from dhsched.errors import BadValue, DhschedError, NotMinted, Refused, Unreachable
+from dhsched.links.messages import PUSH_FRAME_BYTES_MAX, PUSHES_MAX
 from dhsched.types import Kind
-from dhsched.wire import PUSH_FRAME_BYTES_MAX, PUSHES_MAX
 
 HEARTBEAT_S = 5.0
 SETTLE_S = 6.0

@@ -12,38 +12,38 @@ from aiohttp import web
 from dhsched.access.development import development_key, noted
 from dhsched.access.ring import KeyRing, open_ring
 from dhsched.dispatch import worker_link
-from dhsched.dispatch.admin import Configuration, Workers
-from dhsched.dispatch.blocked import BlockedWorkers
+from dhsched.dispatch.api.admin import Configuration, Workers
+from dhsched.dispatch.api.blocked import BlockedWorkers
+from dhsched.dispatch.api.drains import Drains
+from dhsched.dispatch.api.events import EventFeed
+from dhsched.dispatch.api.keys import KeyEndpoints
+from dhsched.dispatch.api.lives import Lives
+from dhsched.dispatch.api.publishing import PublishTokens
+from dhsched.dispatch.api.reassign import Moving
+from dhsched.dispatch.api.recoveries import Recoveries
+from dhsched.dispatch.api.why import Explaining
 from dhsched.dispatch.context import DispatchContext, Metrics
-from dhsched.dispatch.cutover import Cutovers
-from dhsched.dispatch.drain_api import Drains
-from dhsched.dispatch.draining import Draining
-from dhsched.dispatch.event_feed import EventFeed
-from dhsched.dispatch.events import Events
-from dhsched.dispatch.fleet_metrics import FleetMetrics
-from dhsched.dispatch.fleet_view import Fleet
-from dhsched.dispatch.handoffs import Handoffs
-from dhsched.dispatch.keys import KeyEndpoints
-from dhsched.dispatch.liveness import Liveness
-from dhsched.dispatch.lives import Lives
 from dhsched.dispatch.loops import Round, running
-from dhsched.dispatch.moving import Moving
-from dhsched.dispatch.publishing import PublishTokens
-from dhsched.dispatch.rebalance import RebalanceView, Rebalancing
-from dhsched.dispatch.reconcile import Reconciliation
-from dhsched.dispatch.recover import Recovery
-from dhsched.dispatch.recoveries import Recoveries
-from dhsched.dispatch.room_line import RoomLine
-from dhsched.dispatch.terms import Terms
-from dhsched.dispatch.why import Explaining
+from dhsched.dispatch.moves.cutover import Cutovers
+from dhsched.dispatch.moves.drain import Draining
+from dhsched.dispatch.moves.rebalance import RebalanceView, Rebalancing
+from dhsched.dispatch.recovery.liveness import Liveness
+from dhsched.dispatch.recovery.reconcile import Reconciliation
+from dhsched.dispatch.recovery.recover import Recovery
+from dhsched.dispatch.recovery.terms import Terms
+from dhsched.dispatch.telemetry.events import Events
+from dhsched.dispatch.telemetry.fleet_metrics import FleetMetrics
+from dhsched.dispatch.telemetry.handoffs import Handoffs
+from dhsched.dispatch.view.create_queue import RoomLine
+from dhsched.dispatch.view.fleet_view import Fleet
 from dhsched.errors import StoreError
 from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
 from dhsched.settings import DispatchSettings
-from dhsched.store.address import Address
-from dhsched.store.embedded import given_or_embedded
-from dhsched.store.link import LinkSettings
+from dhsched.store.link.address import Address
+from dhsched.store.link.link import LinkSettings
 from dhsched.store.records import Records
-from dhsched.store.redis import RedisStore
+from dhsched.store.server.embedded import given_or_embedded
+from dhsched.store.steps.redis import RedisStore
 from dhsched.types import check_id
 from dhsched.web import MINT, Endpoint, Service, listener_tls, make_app, make_door, open_gate, serve
 

@@ -14,19 +14,19 @@ from typing import TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from dhsched.access.ring import KeyRing
-from dhsched.dispatch.drain import DrainNotes
-from dhsched.dispatch.events import Events
-from dhsched.dispatch.fleet_view import Fleet
-from dhsched.dispatch.handoffs import Handoffs
-from dhsched.dispatch.room_line import RoomLine
-from dhsched.dispatch.terms import Terms
+from dhsched.dispatch.moves.plan import DrainNotes
+from dhsched.dispatch.recovery.terms import Terms
+from dhsched.dispatch.telemetry.events import Events
+from dhsched.dispatch.telemetry.handoffs import Handoffs
+from dhsched.dispatch.view.create_queue import RoomLine
+from dhsched.dispatch.view.fleet_view import Fleet
 from dhsched.errors import StoreUnavailable
 from dhsched.failpoints import reach
 from dhsched.ownership import outcomes as o
 from dhsched.placement import Choice, Won
 from dhsched.settings import DispatchSettings
 from dhsched.store.records import Records
-from dhsched.store.redis import RedisStore
+from dhsched.store.steps.redis import RedisStore
 from dhsched.types import live_key
 from dhsched.web import Asked, Service
 from dhsched.web.server import SECONDS_BUCKETS

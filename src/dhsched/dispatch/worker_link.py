@@ -20,19 +20,12 @@ import structlog
 from aiohttp import WSMsgType, web
 
 from dhsched.access.callers import Caller
-from dhsched.dispatch.blaming import HOW_TO_UNDO, blame_of_name
 from dhsched.dispatch.context import DispatchContext
-from dhsched.dispatch.draining import ask_for_drain
-from dhsched.dispatch.terms import Claim, Voice
+from dhsched.dispatch.moves.drain import ask_for_drain
+from dhsched.dispatch.recovery.blame import HOW_TO_UNDO, blame_of_name
+from dhsched.dispatch.recovery.terms import Claim, Voice
 from dhsched.errors import BadToken, BadValue, DhschedError, Forbidden, StoreError, StoreRefused, StoreUnavailable
-from dhsched.outbox import Outbox, abort_if_failed, hang_up
-from dhsched.ownership import outcomes as o
-from dhsched.store.records.workers import is_yes
-from dhsched.tokens import Boot, Tokens
-from dhsched.types import clean_reason
-from dhsched.web import caller_of, upgrade
-from dhsched.web.problems import problem_from
-from dhsched.wire import (
+from dhsched.links.messages import (
     FRAME_BYTES_MAX,
     HEARTBEAT_S,
     Depart,
@@ -53,6 +46,13 @@ from dhsched.wire import (
     in_turns,
     read_from_worker,
 )
+from dhsched.links.outbox import Outbox, abort_if_failed, hang_up
+from dhsched.ownership import outcomes as o
+from dhsched.store.records.workers import is_yes
+from dhsched.tokens import Boot, Tokens
+from dhsched.types import clean_reason
+from dhsched.web import caller_of, upgrade
+from dhsched.web.problems import problem_from
 
 log = structlog.get_logger(__name__)
 

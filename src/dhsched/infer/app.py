@@ -25,12 +25,12 @@ from dhsched.infer.pull import PullText
 from dhsched.infer.pulls import Pulls
 from dhsched.infer.settings import InferSettings
 from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
-from dhsched.store.address import parse_address
-from dhsched.store.connect import LinkSettings
+from dhsched.store.link.address import parse_address
+from dhsched.store.link.connect import LinkSettings
 from dhsched.store.records import Records
 from dhsched.store.records.controllers import ANNOUNCE_S, Controller
-from dhsched.store.redis import RedisStore
-from dhsched.store.scripts import Script
+from dhsched.store.steps.redis import RedisStore
+from dhsched.store.steps.scripts import Script
 from dhsched.tokens import Tokens
 from dhsched.web import MINT, Service, listener_tls, make_app, make_door, open_gate, serve
 

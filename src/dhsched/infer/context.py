@@ -22,10 +22,10 @@ from dhsched.access.callers import Caller
 from dhsched.errors import DhschedError, StoreUnavailable
 from dhsched.infer.pulls import Pulls
 from dhsched.infer.settings import InferSettings
-from dhsched.outbox import close_soon
+from dhsched.links.outbox import close_soon
 from dhsched.ownership import outcomes as o
 from dhsched.store.records import Records
-from dhsched.store.redis import Append, RedisStore
+from dhsched.store.steps.redis import Append, RedisStore
 from dhsched.types import Kind, check_nesting, live_key
 from dhsched.web import Problem, Service
 from dhsched.web.server import SECONDS_BUCKETS

@@ -5,11 +5,11 @@ from __future__ import annotations
 from enum import Enum
 from typing import Generic, TypeVar
 
-from dhsched import wire
 from dhsched.errors import StoreError
+from dhsched.links import messages as wire
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import mark_of
-from dhsched.store.redis import Ack, Release
+from dhsched.store.steps.redis import Ack, Release
 from dhsched.types import Generation
 
 P = TypeVar("P")

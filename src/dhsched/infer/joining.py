@@ -15,7 +15,7 @@ from dhsched.errors import DhschedError
 from dhsched.infer.context import InferContext, new_request
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import unmarked
-from dhsched.store.redis import Append
+from dhsched.store.steps.redis import Append
 from dhsched.types import Kind
 
 SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？", "\n")

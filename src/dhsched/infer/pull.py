@@ -18,13 +18,7 @@ from dhsched.errors import BadToken, DhschedError, StoreError
 from dhsched.infer.context import InferContext
 from dhsched.infer.granted_pull import GrantedPull
 from dhsched.infer.pulls import ServedPull
-from dhsched.outbox import Outbox, abort_if_failed, hang_up
-from dhsched.ownership import outcomes as o
-from dhsched.tokens import Publishing, Tokens
-from dhsched.types import WITH_RUNTIME, Generation, check_live
-from dhsched.web import upgrade
-from dhsched.web.problems import problem_from
-from dhsched.wire import (
+from dhsched.links.messages import (
     FRAME_BYTES_MAX,
     HEARTBEAT_S,
     Ack,
@@ -43,6 +37,12 @@ from dhsched.wire import (
     in_turns,
     read_pull_says,
 )
+from dhsched.links.outbox import Outbox, abort_if_failed, hang_up
+from dhsched.ownership import outcomes as o
+from dhsched.tokens import Publishing, Tokens
+from dhsched.types import WITH_RUNTIME, Generation, check_live
+from dhsched.web import upgrade
+from dhsched.web.problems import problem_from
 
 log = structlog.get_logger(__name__)
 

@@ -29,13 +29,13 @@ from typing import Protocol
 
 import structlog
 
-from dhsched import wire
 from dhsched.errors import StoreError, StoreOverloaded
 from dhsched.infer.gather import Gather
 from dhsched.infer.granted_pull import ACK, DROP, NO_STEP, RELEASE, GrantedPull, Step
-from dhsched.outbox import Outbox
+from dhsched.links import messages as wire
+from dhsched.links.outbox import Outbox
 from dhsched.ownership import outcomes as o
-from dhsched.store.redis import Ack, Append, RedisStore, Release
+from dhsched.store.steps.redis import Ack, Append, RedisStore, Release
 
 log = structlog.get_logger(__name__)
 

@@ -17,7 +17,7 @@ from dhsched.client.models.base import Strict
 from dhsched.infer.context import InferContext, new_request, payload_of, refusal
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import unmarked
-from dhsched.store.redis import Append
+from dhsched.store.steps.redis import Append
 from dhsched.types import Id
 from dhsched.web import Asked, Endpoint, HeaderParameter, Problem
 

@@ -30,14 +30,14 @@ from dhsched.client.models.input import Answer, Push
 from dhsched.errors import DhschedError
 from dhsched.infer.context import InferContext, payload_of, refusal
 from dhsched.infer.joining import Joined, Joiner
-from dhsched.outbox import Outbox, abort_if_failed, hang_up
+from dhsched.links.messages import PUSH_FRAME_BYTES_MAX, PUSHES_MAX, TURN_MESSAGES
+from dhsched.links.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import unmarked
-from dhsched.store.redis import Append
+from dhsched.store.steps.redis import Append
 from dhsched.types import check_id
 from dhsched.web import Problem, caller_of, problem_from, upgrade
 from dhsched.web.sockets import ServedSocket
-from dhsched.wire import PUSH_FRAME_BYTES_MAX, PUSHES_MAX, TURN_MESSAGES
 
 log = structlog.get_logger(__name__)
 

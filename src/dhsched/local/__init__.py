@@ -5,6 +5,6 @@
 - *child* (child.py): the module that runs in such a process and ends it when its parent is gone.
 - *ready line*: `<role> listens on <URL>`, or `ready`: what a process prints once it can be used.
 
-The store itself is started by `dhsched.store.embedded.Embedded`. This module imports nothing, because every child
+The store itself is started by `store.server.embedded.Embedded`. This module imports nothing, because every child
 imports it.
 """

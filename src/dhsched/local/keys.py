@@ -9,7 +9,7 @@ from typing import NamedTuple
 from dhsched.access.development import NOTE
 from dhsched.access.key_file import KeyFile
 from dhsched.access.ring import open_ring
-from dhsched.store.redis import RedisStore
+from dhsched.store.steps.redis import RedisStore
 
 
 class Keys(NamedTuple):

@@ -1,8 +1,8 @@
 """The next state of a cell, while a step makes it, and the writers that are the only way to change it.
 
 A slot and a move each have one writer. Load, starting, cutovers, room and rev are differences that the writers apply,
-so that no step can forget one: recounted from the raw tables they are equal, always (invariants.py). `store/lua/lib`
-is this file once more, in the store's own language.
+so that no step can forget one: recounted from the raw tables they are equal, always (invariants.py).
+`store/steps/lua/lib` is this file once more, in the store's own language.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from dhsched.ownership.state import Cell, Cursors, Hold, Live, Move, Row, State, Worker, frozen
 from dhsched.store.keys import Keys
-from dhsched.store.link import Link
+from dhsched.store.link.link import Link
 from dhsched.types import Because, LiveState, Mode, SlotState
 
 READ: dict[bytes, tuple[str | int, ...]] = {

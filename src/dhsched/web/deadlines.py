@@ -16,7 +16,7 @@ import socket
 from collections.abc import Awaitable
 from typing import TypeVar, cast
 
-from dhsched.outbox import SEND_MAX_S
+from dhsched.links.outbox import SEND_MAX_S
 from dhsched.web.problems import Problem
 
 END_OF_HEAD = b"\r\n\r\n"

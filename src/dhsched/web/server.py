@@ -29,7 +29,7 @@ import dhsched
 from dhsched.access.callers import OPEN, Caller
 from dhsched.access.gate import TENANT_HEADER, Gate, for_tenant
 from dhsched.errors import BadId, DhschedError
-from dhsched.outbox import SEND_MAX_S, abort
+from dhsched.links.outbox import SEND_MAX_S, abort
 from dhsched.types import check_id
 from dhsched.web.deadlines import HeadDeadline
 from dhsched.web.endpoints import BODY_BYTES_MAX, JSON, Decode, Endpoint, Reply

@@ -21,9 +21,7 @@ from dhsched.access.key_file import KeyFile
 from dhsched.client.credentials import own_key
 from dhsched.client.http import NO_ANSWER, Replicas, bearer, words
 from dhsched.errors import BadValue, DhschedError, KeyRefused
-from dhsched.outbox import Outbox
-from dhsched.types import BUSY_MAX, Mode, SlotState
-from dhsched.wire import (
+from dhsched.links.messages import (
     FRAME_BYTES_MAX,
     HEARTBEAT_S,
     REPORT_S,
@@ -44,6 +42,8 @@ from dhsched.wire import (
     Wake,
     read_from_dispatch,
 )
+from dhsched.links.outbox import Outbox
+from dhsched.types import BUSY_MAX, Mode, SlotState
 
 log = structlog.get_logger(__name__)
 

@@ -24,9 +24,7 @@ import structlog
 
 from dhsched.client.http import bearer
 from dhsched.errors import BadValue
-from dhsched.outbox import Outbox
-from dhsched.ownership import items
-from dhsched.wire import (
+from dhsched.links.messages import (
     FRAME_BYTES_MAX,
     HEARTBEAT_S,
     Ack,
@@ -45,6 +43,8 @@ from dhsched.wire import (
     Welcome,
     read_infer_says,
 )
+from dhsched.links.outbox import Outbox
+from dhsched.ownership import items
 from dhsched.worker.session import Item, Made, Publish, Session
 
 log = structlog.get_logger(__name__)

@@ -22,11 +22,11 @@ import structlog
 from dhsched.client.credentials import client_tls
 from dhsched.client.http import open_session
 from dhsched.errors import BadSetting
+from dhsched.links.messages import Register
 from dhsched.settings import nearest, settings_from
 from dhsched.types import Mode, SlotState
 from dhsched.web.logs import configure_logging
 from dhsched.web.server import product_loop
-from dhsched.wire import Register
 from dhsched.worker.agent import SessionAgent
 from dhsched.worker.exec import Exec, exec_runtime
 from dhsched.worker.link import Boot, DispatchLink

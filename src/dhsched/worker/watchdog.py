@@ -29,7 +29,7 @@ from urllib.parse import quote, urlsplit
 
 import structlog
 
-from dhsched.wire import REPORT_S
+from dhsched.links.messages import REPORT_S
 from dhsched.worker.reasons import place_of
 
 log = structlog.get_logger(__name__)

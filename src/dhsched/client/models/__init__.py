@@ -8,5 +8,5 @@ document lists some (`base.one_of`). A field that is added to an answer has a de
 What is put and comes back has both roles. Its lenient Struct has the fields, and a strict subclass of it is what
 servers decode: `PoolConfig` and `PutPool`, `DigitalIdConfig` and `PutDigitalId`, `PoolTier` and `PutPoolTier`.
 
-Paths and queries belong to the servers alone (dispatch/parameters.py).
+Paths and queries belong to the servers alone (dispatch/api/parameters.py).
 """

@@ -4,7 +4,7 @@
     await records.workers.beats()                           queries and writes stand in the part they are about
     await records.lives.before_recovery(live, worker)
 
-Nothing here decides anything: ownership changes by steps only (`store/api.py`). A query that needs several commands may
+Nothing here decides anything: ownership changes by steps only (`store/steps`). A query that needs several commands may
 see a step fall between them; its docstring says what that can do.
 
 | part | what it knows |
@@ -24,9 +24,9 @@ from __future__ import annotations
 
 from typing import Self
 
-from dhsched.store.address import Address
 from dhsched.store.keys import Keys
-from dhsched.store.link import Link, LinkSettings
+from dhsched.store.link.address import Address
+from dhsched.store.link.link import Link, LinkSettings
 from dhsched.store.records.config import ConfigRecords
 from dhsched.store.records.controllers import ControllerRecords
 from dhsched.store.records.drains import DrainRecords
@@ -36,7 +36,7 @@ from dhsched.store.records.lives import LiveRecords
 from dhsched.store.records.recovering import RecoveringRecords
 from dhsched.store.records.server import ServerRecords
 from dhsched.store.records.workers import WorkerRecords
-from dhsched.store.scripts import scripts_around
+from dhsched.store.steps.scripts import scripts_around
 
 BIG_READS = LinkSettings(deadline_s=5.0, client_name="dhsched-reads")
 

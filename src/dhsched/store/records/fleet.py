@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 
 from dhsched.ownership.state import status_of
 from dhsched.store.records.part import Part
-from dhsched.store.replies import text
+from dhsched.store.steps.replies import text
 from dhsched.types import Mode, WorkerStatus
 
 PAGE_WORKERS = 1_000  # Of one snapshot script: about a millisecond of the store's time.

@@ -11,7 +11,7 @@ from dhsched.ownership.draft import WAITING_CLASS
 from dhsched.ownership.state import Live
 from dhsched.store.raw import decode_live, hash_of, is_stalled
 from dhsched.store.records.part import Part
-from dhsched.store.replies import text
+from dhsched.store.steps.replies import text
 from dhsched.types import OWNED, PRIORITIES, WITH_RUNTIME, slot_tag, split_tag
 
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from dhsched.store.keys import Keys
-from dhsched.store.link import Arg, Link
+from dhsched.store.link.link import Arg, Link
 
 
 class Part:

@@ -14,7 +14,7 @@ from dhsched.store.raw import is_stalled
 from dhsched.store.records.fleet import WorkerState
 from dhsched.store.records.lives import waiting_since_ms
 from dhsched.store.records.part import Part
-from dhsched.store.replies import text
+from dhsched.store.steps.replies import text
 from dhsched.types import slot_tag
 
 FIELDS = ("epoch", "selected", "state", "priority", "digital_id", "waits", "tries", "stalled", "acked", "note")

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dhsched.errors import StoreIncompatible
-from dhsched.store.link import Link
-from dhsched.store.replies import text
+from dhsched.store.link.link import Link
+from dhsched.store.steps.replies import text
 
 REMEDY = "CONFIG SET maxmemory-policy noeviction, and in its configuration file"
 

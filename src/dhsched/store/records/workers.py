@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from dhsched.ownership.state import Worker
 from dhsched.store.raw import decode_worker, hash_of
 from dhsched.store.records.part import Part
-from dhsched.store.replies import text
+from dhsched.store.steps.replies import text
 
 TROUBLES_MAX = 256  # Of one Worker name, kept at once; the oldest goes.
 

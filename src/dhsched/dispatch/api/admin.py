@@ -1,0 +1,378 @@
+"""Workers, Pools and DigitalIDs over HTTP: list, get, cordon; put and delete what placement works by."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from dhsched.client.models import workers as m
+from dhsched.client.models.base import UNSET
+from dhsched.client.models.pools import (
+    BarredWorkers,
+    DigitalIdConfig,
+    DigitalIdList,
+    NamedDigitalId,
+    NamedPool,
+    PoolConfig,
+    PoolList,
+    PutDigitalId,
+    PutPool,
+)
+from dhsched.dispatch.api import parameters as p
+from dhsched.dispatch.config import DIGITAL_IDS, POOLS
+from dhsched.dispatch.context import DispatchContext, settle
+from dhsched.dispatch.recovery.blame import forgive
+from dhsched.ownership import outcomes as o
+from dhsched.placement.index import WorkerView
+from dhsched.store.records.fleet import WorkerState
+from dhsched.types import check_id, check_worker, split_tag
+from dhsched.web import Asked, Endpoint, NoBody, Problem, Reply, is_set
+
+USE_STEP = 1_000  # Lives looked at in one go for whether a DigitalID is in use.
+
+
+class Workers:
+    """The endpoints of Workers, of one replica."""
+
+    def __init__(self, context: DispatchContext) -> None:
+        self.context = context
+
+    def endpoints(self) -> list[Endpoint]:
+        verbs: list[tuple[Literal["cordon", "uncordon"], Any, str]] = [
+            ("cordon", self.cordon, "Take no new lives on this Worker; those it has stay."),
+            ("uncordon", self.uncordon, "Take new lives on this Worker again."),
+        ]
+        return [
+            Endpoint(
+                name="list_workers",
+                method="GET",
+                path="/v1/workers",
+                handler=self.list,
+                summary="Workers by id, a page at a time.",
+                tag="workers",
+                query=p.WorkersQuery,
+                replies={200: m.WorkerList},
+            ),
+            Endpoint(
+                name="get_worker",
+                method="GET",
+                path="/v1/workers/{worker}",
+                handler=self.get,
+                summary="One Worker and its slots.",
+                tag="workers",
+                path_type=p.WorkerPath,
+                replies={200: m.WorkerOut},
+                problems=["NOT_FOUND"],
+            ),
+            *(
+                Endpoint(
+                    name=f"{verb}_worker",
+                    method="POST",
+                    path=f"/v1/workers/{{worker}}/{verb}",
+                    handler=handler,
+                    summary=summary,
+                    tag="workers",
+                    path_type=p.WorkerPath,
+                    body=NoBody,
+                    replies={200: m.WorkerMode},
+                    problems=["NOT_FOUND", "DRAINING"],
+                )
+                for verb, handler, summary in verbs
+            ),
+        ]
+
+    async def list(self, asked: Asked) -> m.WorkerList:
+        """Read from the store, not from the view: an operator wants what is, and asks seldom."""
+        query: p.WorkersQuery = asked.query
+        after = "" if query.after is UNSET else check_worker(query.after)
+        rows = sorted((await self.context.records.fleet.snapshot()).workers)
+        wanted = [worker_summary(row) for row in rows if row.worker > after]
+        if query.pool is not UNSET:
+            wanted = [row for row in wanted if row.pool == query.pool]
+        if query.status is not UNSET:
+            wanted = [row for row in wanted if row.status == query.status]
+        page = wanted[: query.limit]
+        return m.WorkerList(page, page[-1].worker if len(wanted) > len(page) else None)
+
+    async def get(self, asked: Asked) -> m.WorkerOut:
+        worker = check_worker(asked.path.worker)
+        found = await self.context.records.workers.get(worker)
+        if found is None:
+            raise no_worker(worker)
+        record, table = found
+        slots = [slot_out(tag, state) for tag, state in sorted(table.items())]
+        return m.WorkerOut(
+            worker=worker,
+            name=record.name,
+            pool=record.pool,
+            status=record.status,
+            mode=record.mode,
+            load=record.load,
+            capacity=record.capacity,
+            starting=record.starting,
+            cutovers=record.cutovers,
+            labels=record.labels,
+            beat=record.beat,
+            link=record.link,
+            slots=slots,
+        )
+
+    async def cordon(self, asked: Asked) -> m.WorkerMode:
+        return await self._set(asked, "cordon", "cordoned")
+
+    async def uncordon(self, asked: Asked) -> m.WorkerMode:
+        return await self._set(asked, "uncordon", "ready")
+
+    async def _set(self, asked: Asked, verb: Literal["cordon", "uncordon"], wanted: str) -> m.WorkerMode:
+        worker = check_worker(asked.path.worker)
+        found = await self.context.records.workers.get(worker)
+        was = found[0].mode if found is not None else ""
+        outcome = await settle(
+            "set_worker",
+            lambda: self.context.store.set_worker(worker=worker, verb=verb),
+            until=self.context.until(),
+        )
+        if not isinstance(outcome, o.WorkerSet):
+            raise no_worker(worker)
+        if outcome.mode == wanted and was != wanted:
+            by = f"request {asked.request_id}"
+            if verb == "cordon":
+                self.context.events.say(
+                    "worker_cordoned", worker=worker, cordoned_by=by, why="an operator asked for it"
+                )
+            else:
+                self.context.events.say("worker_uncordoned", worker=worker, uncordoned_by=by)
+        if verb == "uncordon":
+            await forgive(self.context, worker)
+        if outcome.mode != wanted:
+            detail = f"Worker {worker} is draining; cancel the drain before you {verb} it"
+            raise Problem("DRAINING", detail, worker=worker, mode=outcome.mode)
+        return m.WorkerMode(worker, outcome.mode)
+
+
+class Configuration:
+    """The endpoints of Pools and DigitalIDs, of one replica."""
+
+    def __init__(self, context: DispatchContext) -> None:
+        self.context = context
+
+    def endpoints(self) -> list[Endpoint]:
+        return [
+            *self._family("pool", "pools", "Pool", p.PoolPath, PutPool, NamedPool, PoolList),
+            *self._family(
+                "digital_id", "digital-ids", "DigitalID", p.DigitalIdPath, PutDigitalId, NamedDigitalId, DigitalIdList
+            ),
+        ]
+
+    def _family(
+        self, name: str, path: str, what: str, path_type: Any, body: Any, reply: Any, list_reply: Any
+    ) -> list[Endpoint]:
+        """Put, get, list and delete: the same four for both kinds."""
+        one, handler, problems = f"/v1/{path}/{{{name}}}", self._handler, ["NOT_FOUND"]
+        put_problems = ["NO_SUCH_POOL"] if name == "digital_id" else []
+        common: dict[str, Any] = {"tag": path, "path": one, "path_type": path_type}
+        return [
+            Endpoint(
+                name=f"list_{name}s",
+                method="GET",
+                path=f"/v1/{path}",
+                handler=handler(f"list_{name}s"),
+                summary=f"Every {what}.",
+                tag=path,
+                replies={200: list_reply},
+            ),
+            Endpoint(
+                name=f"get_{name}",
+                method="GET",
+                handler=handler(f"get_{name}"),
+                summary=f"One {what}.",
+                replies={200: reply},
+                problems=problems,
+                **common,
+            ),
+            Endpoint(
+                name=f"put_{name}",
+                method="PUT",
+                handler=handler(f"put_{name}"),
+                summary=f"Make or replace a {what}.",
+                body=body,
+                replies={200: reply, 201: reply},
+                problems=put_problems,
+                **common,
+            ),
+            Endpoint(
+                name=f"delete_{name}",
+                method="DELETE",
+                handler=handler(f"delete_{name}"),
+                summary=f"Delete a {what}; one that is in use only with force.",
+                query=p.DeleteQuery,
+                replies={204: None},
+                problems=[*problems, "IN_USE"],
+                **common,
+            ),
+        ]
+
+    def _handler(self, name: str) -> Any:
+        return getattr(self, name)
+
+    # -- Pools
+
+    async def list_pools(self, asked: Asked) -> PoolList:
+        await self.context.fleet.refresh()
+        names = {*self.context.fleet.pools, *(each.pool for each in self.context.fleet.view.workers.values())}
+        return PoolList([self._pool(name) for name in sorted(names) if name])
+
+    async def get_pool(self, asked: Asked) -> NamedPool:
+        name = check_id(asked.path.pool, "pool")
+        await self.context.fleet.refresh()
+        pool = self._pool(name)
+        if not pool.configured and not pool.workers:
+            raise no_pool(name)
+        return pool
+
+    async def put_pool(self, asked: Asked) -> Reply:
+        name = check_id(asked.path.pool, "pool")
+        known = await self._configure(POOLS, name, asked.body)
+        return Reply(self._pool(name), status=200 if known else 201)
+
+    async def delete_pool(self, asked: Asked) -> Reply:
+        name = check_id(asked.path.pool, "pool")
+        await self.context.fleet.refresh()
+        if name not in self.context.fleet.pools:
+            raise no_pool(name)
+        if not is_set(asked.query.force):
+            workers = self._pool(name).workers
+            listed = [each for each, config in self.context.fleet.digital_ids.items() if lists(config, name)]
+            if workers or listed:
+                raise Problem(
+                    "IN_USE",
+                    f"Pool {name} is in use: it has {workers} Workers and {len(listed)} DigitalIDs list it"
+                    f"{': ' + ', '.join(listed[:5]) if listed else ''}; change those first, or delete with force",
+                    pool=name,
+                    workers=workers,
+                    digital_ids=listed,
+                )
+        await self._configure(POOLS, name, None)
+        return Reply(status=204)
+
+    def _pool(self, name: str) -> NamedPool:
+        fleet = self.context.fleet
+        workers = [each for each in fleet.view.workers.values() if each.pool == name]
+        by_status: dict[str, list[WorkerView]] = {}
+        for each in workers:
+            by_status.setdefault(each.barred, []).append(each)
+        placeable = by_status.pop("", [])
+        config = fleet.pools.get(name)
+        return NamedPool(
+            name=name,
+            config=config or PoolConfig(),
+            configured=config is not None,
+            workers=len(workers),
+            placeable=len(placeable),
+            load=sum(each.load for each in placeable),
+            capacity=sum(each.capacity for each in placeable),
+            free=sum(max(0, each.capacity - each.load) for each in placeable),
+            barred={
+                status: BarredWorkers(len(some), sum(each.load for each in some), sum(each.capacity for each in some))
+                for status, some in sorted(by_status.items())
+            },
+        )
+
+    # -- DigitalIDs
+
+    async def list_digital_ids(self, asked: Asked) -> DigitalIdList:
+        await self.context.fleet.read_config()
+        found = self.context.fleet.digital_ids
+        return DigitalIdList([NamedDigitalId(name, config) for name, config in sorted(found.items())])
+
+    async def get_digital_id(self, asked: Asked) -> NamedDigitalId:
+        return await self._digital_id(asked)
+
+    async def put_digital_id(self, asked: Asked) -> Reply:
+        name, body = check_id(asked.path.digital_id, "digital_id"), asked.body
+        await self.context.fleet.refresh()
+        names = [entry.pool for entry in body.pools]
+        for at, pool in enumerate(names):
+            if pool in names[:at]:
+                raise Problem("NO_SUCH_POOL", f"DigitalID {name} lists Pool {pool} twice; list it once", pool=pool)
+            found = self._pool(check_id(pool, f"$.pools[{at}].pool"))
+            if not found.configured and not found.workers:
+                # A misspelt Pool would otherwise be found out when a create waits for Workers that never come.
+                raise Problem(
+                    "NO_SUCH_POOL",
+                    f"DigitalID {name} lists Pool {pool}, which does not exist; put the Pool first",
+                    pool=pool,
+                    field=f"$.pools[{at}].pool",
+                )
+        known = await self._configure(DIGITAL_IDS, name, body)
+        return Reply(NamedDigitalId(name, self.context.fleet.digital_ids.get(name, body)), status=200 if known else 201)
+
+    async def delete_digital_id(self, asked: Asked) -> Reply:
+        name = (await self._digital_id(asked)).name
+        if not is_set(asked.query.force):
+            live = await self._live_of(name)
+            if live is not None:
+                raise Problem(
+                    "IN_USE",
+                    f"DigitalID {name} is in use, for one by live {live}, which could not be placed anew without it; "
+                    "end its lives first, or delete with force",
+                    digital_id=name,
+                    live_id=live,
+                )
+        await self._configure(DIGITAL_IDS, name, None)
+        return Reply(status=204)
+
+    async def _digital_id(self, asked: Asked) -> NamedDigitalId:
+        name = check_id(asked.path.digital_id, "digital_id")
+        await self.context.fleet.read_config()
+        config: DigitalIdConfig | None = self.context.fleet.digital_ids.get(name)
+        if config is None:
+            raise Problem("NOT_FOUND", f"DigitalID {name} does not exist; list those that do", digital_id=name)
+        return NamedDigitalId(name, config)
+
+    async def _live_of(self, digital_id: str) -> str | None:
+        """A live, of any tenant, that has not ended and shows this DigitalID. It walks all: this is asked seldom."""
+        after = ""
+        while names := await self.context.records.lives.all_names(after, USE_STEP):
+            for row in await self.context.records.lives.rows(names):
+                if row.digital_id == digital_id and row.state != "ended":
+                    return row.live.partition("/")[2]
+            after = names[-1]
+        return None
+
+    async def _configure(self, kind: str, name: str, value: Any) -> bool:
+        known = await settle(
+            "configure", lambda: self.context.records.config.put(kind, name, value), until=self.context.until()
+        )
+        await self.context.fleet.read_config()
+        return known
+
+
+def lists(config: DigitalIdConfig, pool: str) -> bool:
+    return any(entry.pool == pool for entry in config.pools)
+
+
+def worker_summary(row: WorkerState) -> m.WorkerSummary:
+    return m.WorkerSummary(
+        worker=row.worker,
+        pool=row.pool,
+        status=row.status,
+        load=row.load,
+        capacity=row.capacity,
+        starting=row.starting,
+        labels=row.labels,
+        beat=row.beat,
+    )
+
+
+def slot_out(tag: str, state: str) -> m.SlotOut:
+    live, number = split_tag(tag)
+    tenant, _, live_id = live.partition("/")
+    return m.SlotOut(live_id, tenant, number, state)
+
+
+def no_worker(worker: str) -> Problem:
+    return Problem("NOT_FOUND", f"Worker {worker} does not exist, or is gone; list those that do", worker=worker)
+
+
+def no_pool(name: str) -> Problem:
+    return Problem("NOT_FOUND", f"Pool {name} does not exist; list those that do", pool=name)

@@ -1,0 +1,151 @@
+"""Drains over HTTP: ask for one, see how far it is and what holds it up, cancel it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from dhsched.client.models import workers as m
+from dhsched.client.models.base import UNSET
+from dhsched.dispatch.api import parameters as p
+from dhsched.dispatch.api.admin import no_worker
+from dhsched.dispatch.context import DispatchContext
+from dhsched.dispatch.moves.drain import ask_for_drain, cancel_drain, default_request, look
+from dhsched.dispatch.moves.plan import Standing
+from dhsched.ownership import outcomes as o
+from dhsched.types import check_worker
+from dhsched.web import Asked, Endpoint
+
+SHOWN_MAX = 1_000  # Lives of one answer.
+BOUNDARY_WAIT_MAX_S = 100.0
+"""A move lasts two minutes: what waits for a boundary must have gone before."""
+
+
+class Drains:
+    """The endpoints of drains, of one replica."""
+
+    def __init__(self, context: DispatchContext) -> None:
+        self.context = context
+
+    def endpoints(self) -> list[Endpoint]:
+        path = "/v1/workers/{worker}/drain"
+        return [
+            Endpoint(
+                name="drain_worker",
+                method="POST",
+                path=path,
+                handler=self.drain,
+                summary="Move every live off this Worker, at boundaries, and take no new ones.",
+                tag="workers",
+                path_type=p.WorkerPath,
+                body=m.DrainWorker,
+                replies={200: m.Drain},
+                problems=["NOT_FOUND"],
+            ),
+            Endpoint(
+                name="get_drain",
+                method="GET",
+                path=path,
+                handler=self.get,
+                summary="How far a drain is, and what holds up each live that is left.",
+                tag="workers",
+                path_type=p.WorkerPath,
+                replies={200: m.Drain},
+                problems=["NOT_FOUND"],
+            ),
+            Endpoint(
+                name="undrain_worker",
+                method="DELETE",
+                path=path,
+                handler=self.undrain,
+                summary="Cancel a drain: what has not moved stays, and new lives are taken again.",
+                tag="workers",
+                path_type=p.WorkerPath,
+                replies={200: m.WorkerMode},
+                problems=["NOT_FOUND"],
+            ),
+        ]
+
+    async def drain(self, asked: Asked) -> m.Drain:
+        worker, body = check_worker(asked.path.worker), asked.body
+        await self._exists(worker)
+        outcome = await ask_for_drain(
+            self.context,
+            worker,
+            by=f"request {asked.request_id}",
+            deadline_s=None if body.deadline_s is UNSET else body.deadline_s,
+            boundary_wait_s=None if body.boundary_wait_s is UNSET else body.boundary_wait_s,
+        )
+        if not isinstance(outcome, o.WorkerSet):
+            raise no_worker(worker)
+        await self.context.fleet.refresh()  # So that this replica's loop need not wait for its view.
+        return await self._progress(worker)
+
+    async def get(self, asked: Asked) -> m.Drain:
+        return await self._progress(check_worker(asked.path.worker))
+
+    async def undrain(self, asked: Asked) -> m.WorkerMode:
+        worker = check_worker(asked.path.worker)
+        outcome = await cancel_drain(self.context, worker)
+        if not isinstance(outcome, o.WorkerSet):
+            raise no_worker(worker)
+        return m.WorkerMode(worker, outcome.mode)
+
+    async def _exists(self, worker: str) -> None:
+        """Refuse before a request is written for it."""
+        found = await self.context.records.workers.get(worker)
+        if found is None or found[0].gone:
+            raise no_worker(worker)
+
+    async def _progress(self, worker: str) -> m.Drain:
+        """From the records, and from what this replica found out when it last tried."""
+        context = self.context
+        records = context.records
+        found, asked, rows, now_ms = await asyncio.gather(
+            records.workers.get(worker),
+            records.drains.get(worker),
+            records.lives.on_worker(worker),
+            records.server.now_ms(),
+        )
+        if found is None:
+            raise no_worker(worker)
+        record, table = found
+        draining = record.mode == "draining"
+        request = asked or default_request(context)
+        standings = look(context, rows, request, now_ms).standings if draining else ()
+        slots = Counter(table.values())
+        states = Counter(standing.state for standing in standings)
+        left = len(rows) + slots["vacant"]
+        return m.Drain(
+            worker=worker,
+            status=record.status,
+            mode=record.mode,
+            asked_at_ms=request.asked_at_ms,
+            deadline_in_s=max(0, request.deadline_at_ms - now_ms) / 1000 if request.deadline_at_ms else None,
+            boundary_wait_s=request.boundary_wait_s,
+            lives=max(request.lives, left),
+            moved=max(0, request.lives - left),
+            left=left,
+            moving=states["moving"],
+            waiting=states["waiting"],
+            queued=states["queued"],
+            blocked=states["blocked"],
+            departing=slots["departing"],
+            vacant=slots["vacant"],
+            done=draining and not left and not slots["departing"],
+            reasons=dict(Counter(standing.code for standing in standings)),
+            details=[detail(standing) for standing in standings[:SHOWN_MAX]],
+        )
+
+
+def detail(standing: Standing) -> m.DrainingLive:
+    tenant, _, live_id = standing.row.live.partition("/")
+    return m.DrainingLive(
+        live_id=live_id,
+        tenant=tenant,
+        epoch=standing.row.epoch,
+        state=standing.state,
+        code=standing.code,
+        why=standing.why,
+        target=standing.row.target,
+    )

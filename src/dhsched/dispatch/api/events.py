@@ -1,0 +1,133 @@
+"""`GET /v1/events`: what happened to the fleet, as a list or, server-sent, as it happens.
+
+    id: 1753600000000-0
+    event: worker_lost
+    data: {"id": "1753600000000-0", "kind": "worker_lost", "worker": "gpu-a#7", ...}
+
+The stream is read a few times a second: it is for people and their dashboards, who do not notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+import msgspec
+from aiohttp import web
+
+from dhsched.client.models import fleet as m
+from dhsched.client.models.base import UNSET, Optional, Strict
+from dhsched.dispatch.api import parameters as p
+from dhsched.dispatch.context import DispatchContext
+from dhsched.errors import StoreError
+from dhsched.store.records.events import Logged
+from dhsched.web import Asked, Endpoint, HeaderParameter, Problem
+from dhsched.web.server import tell
+
+FOLLOWERS_MAX = 64  # Streams open at once on one replica.
+LOOK_S = 0.3  # Between two readings of the log for a follower.
+PAGE = 500
+KEEP_ALIVE_S = 10.0
+
+Cursor = Annotated[
+    str, msgspec.Meta(pattern=r"^[0-9]{1,15}(-[0-9]{1,15})?$", description="An event's id, or a time in ms.")
+]
+LAST_EVENT_ID = HeaderParameter("Last-Event-ID", Cursor, "What a stream that broke off goes on after.")
+
+
+class EventsQuery(Strict):
+    """Events after the cursor `after`, the oldest first; without one, the latest."""
+
+    after: Cursor | Optional = UNSET
+    limit: p.Limit = p.PAGE_DEFAULT
+
+
+class EventFeed:
+    """The endpoint of events, of one replica."""
+
+    def __init__(self, context: DispatchContext) -> None:
+        self.context = context
+        self.followers = 0
+
+    def endpoints(self) -> list[Endpoint]:
+        return [
+            Endpoint(
+                name="list_events",
+                method="GET",
+                path="/v1/events",
+                handler=self.get,
+                summary="What happened to the fleet; with Accept: text/event-stream, as it happens.",
+                tag="events",
+                query=EventsQuery,
+                headers=[LAST_EVENT_ID],
+                replies={200: m.EventList},
+            )
+        ]
+
+    async def get(self, asked: Asked) -> Any:
+        query: EventsQuery = asked.query
+        after = query.after if isinstance(query.after, str) else asked.header("Last-Event-ID")
+        if "text/event-stream" in asked.header("Accept"):
+            return await self._follow(asked, after, query.limit)
+        found = await self._read(after, query.limit)
+        return m.EventList([event_out(each) for each in found], found[-1].id if found else after or None)
+
+    async def _read(self, after: str, limit: int) -> list[Logged]:
+        records = self.context.records
+        if after:
+            return await records.events.after(after, limit)
+        return await records.events.last(limit)
+
+    async def _follow(self, asked: Asked, after: str, limit: int) -> web.StreamResponse:
+        if self.followers >= FOLLOWERS_MAX:
+            raise Problem(
+                "BUSY",
+                f"{self.followers} event streams are open on this replica, as many as are taken; ask another one",
+                followers_max=FOLLOWERS_MAX,
+            )
+        self.followers += 1
+        try:
+            found = await self._read(after, limit)  # Before the first byte, so that a failing store is a problem.
+            response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+            service = self.context.service
+            with service.parked(), service.open_while(asked.caller, asked.request):
+                await self._tell(asked, response, found, after or "0-0")
+            return response
+        finally:
+            self.followers -= 1
+
+    async def _tell(self, asked: Asked, response: web.StreamResponse, found: list[Logged], after: str) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await response.prepare(asked.request)
+            said_at = loop.time()
+            while not self.context.service.stopping:
+                for each in found:
+                    await tell(response, encoded(each), asked.request)
+                    after, said_at = each.id, loop.time()
+                if loop.time() - said_at >= KEEP_ALIVE_S:
+                    await tell(response, b": still here\n\n", asked.request)
+                    said_at = loop.time()
+                if len(found) < PAGE:
+                    await asyncio.sleep(LOOK_S)
+                found = await self._next(after)
+        except ConnectionError:
+            pass  # The follower has gone.
+
+    async def _next(self, after: str) -> list[Logged]:
+        """What came since; nothing while the store cannot be read."""
+        try:
+            return await self._read(after, PAGE)
+        except StoreError:
+            return []
+
+
+def event_out(logged: Logged) -> m.EventOut:
+    event = logged.event
+    tenant, _, live_id = event.live.partition("/")
+    return m.EventOut(logged.id, logged.at_ms, event.kind, event.by, event.worker, tenant, live_id, event.numbers)
+
+
+def encoded(logged: Logged) -> bytes:
+    head = f"id: {logged.id}\nevent: {logged.event.kind}\ndata: "
+    return head.encode() + msgspec.json.encode(event_out(logged)) + b"\n\n"

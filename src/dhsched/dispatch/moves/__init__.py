@@ -1,0 +1,1 @@
+"""Planned moves: `plan` decides (pure), `drain` and `rebalance` start moves, `cutover` carries them out."""

@@ -1,0 +1,298 @@
+"""Planned moves, carried out: reserve a place, hold the input once the target is prepared, cut over at the boundary.
+
+Drain and rebalancing decide which lives move; how a move is done is the same. The replica that a target is linked to
+hears that it is prepared, holds the input and from then on asks every few milliseconds whether the live rests: what
+lies between the last ack on the source and the first release on the target is somebody's silence. Should that replica
+die, the target reports `prepared` to another one, and the loop of each replica goes on with what it finds held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import structlog
+from msgspec import structs
+
+from dhsched.dispatch.commit import Intent, commit
+from dhsched.dispatch.context import DispatchContext, settle
+from dhsched.dispatch.moves.plan import Blocked
+from dhsched.dispatch.place import choose_candidates
+from dhsched.errors import BadId, BadValue
+from dhsched.ownership import outcomes as o
+from dhsched.placement import CANDIDATES_LIMIT, Choice, PlacementRequest, name_worker
+from dhsched.store.records.lives import LiveOnWorker
+from dhsched.store.steps.api import check_number
+from dhsched.types import Because, check_live, split_tag
+from dhsched.web import Problem
+
+log = structlog.get_logger(__name__)
+
+MINE_MAX = 256  # Moves that one replica sees through at once; others are left to the loops.
+ASKED_MAX = 32  # Of them, asked about in one round: the store has better things to do.
+HELD_MAX = 4_096  # Tags remembered as held, so that each report need not hold them again.
+CHECK_S = 1.0  # Between two looks whether the move is still there.
+
+
+@dataclass(slots=True)
+class Mine:
+    """One move that this replica sees through."""
+
+    live: str
+    number: int
+    target: str
+    operation: str
+    give_up: float
+    source: str = ""
+    epoch: int = 0
+    because: Because = "drain"
+    digital_id: str = ""
+    reserved_at_ms: int = 0
+    checked_at: float = float("-inf")
+    wanted: bool = True
+    """False: nobody wants it as far as this replica knows, which may change; it is asked again with the next report."""
+
+
+class Cutovers:
+    """The moves of one replica. `on_cut` is told the source of each that is over."""
+
+    def __init__(self, context: DispatchContext) -> None:
+        self.on_cut: list[Callable[[str], None]] = []
+        self._context = context
+        self._mine: OrderedDict[str, Mine] = OrderedDict()
+        self._known: OrderedDict[str, None] = OrderedDict()
+        self._some = asyncio.Event()
+
+    # -- reserve
+
+    async def reserve(self, row: LiveOnWorker, source: str) -> o.ReserveOutcome | Blocked:
+        """Set a place aside for a live, by normal placement without its source; or why there is none."""
+        found = await self._choose(row, source)
+        if isinstance(found, Blocked):
+            return found
+        request, choice = found
+        candidates = choice.without(source)
+        if not candidates:
+            return no_room(self._context, request, source)
+        sent_rev = self._context.fleet.view.rev
+        outcome = await settle(
+            "reserve",
+            lambda: self._context.store.reserve(live=row.live, expected=row.epoch, candidates=candidates),
+            until=self._context.until(),
+        )
+        if isinstance(outcome, o.Full):
+            self._context.fleet.learn(outcome, sent_rev=sent_rev)
+            return no_room(self._context, request, source)
+        if isinstance(outcome, o.Reserved) and not outcome.again:
+            log.debug("place reserved", live=row.live, source=source, target=outcome.target, number=outcome.number)
+        return outcome
+
+    async def _choose(self, row: LiveOnWorker, source: str) -> tuple[PlacementRequest, Choice] | Blocked:
+        request = await self._context.fleet.request(row.digital_id)
+        if request is None:
+            return Blocked("NO_POOL", f"DigitalID {row.digital_id} does not exist any more; put it again")
+        asking = structs.replace(request, last=source, candidates_max=CANDIDATES_LIMIT)
+        try:
+            return asking, choose_candidates(self._context, asking)
+        except Problem as problem:
+            return Blocked("NO_POOL", problem.detail)
+
+    # -- prepared, hold, cut over
+
+    def prepared(self, worker: str, tags: Iterable[str]) -> None:
+        """A Worker says which of its reserved slots are prepared. It says so with every report."""
+        for tag in tags:
+            if tag in self._known or tag in self._mine or len(self._mine) >= MINE_MAX:
+                continue
+            try:
+                live, number = split_tag(tag)
+                check_live(live), check_number(number, "slot number")
+            except (BadId, BadValue, ValueError):
+                continue
+            give_up = self._context.loop_time() + self._context.store.limits.move_expires_ms / 1000
+            self._mine[tag] = Mine(live, number, worker, self._context.operation(), give_up)
+            self._some.set()
+
+    async def round(self) -> None:
+        """Ask once for each move at hand, the longest unasked first; with none, wait for one."""
+        if not self._mine:
+            self._some.clear()
+            await self._some.wait()
+        asked = [*self._mine.items()][:ASKED_MAX]
+        done = await asyncio.gather(*(self._see_through(mine) for _, mine in asked), return_exceptions=True)
+        for (tag, mine), over in zip(asked, done, strict=True):
+            self._mine.move_to_end(tag)
+            if over is True or self._context.loop_time() >= mine.give_up:
+                del self._mine[tag]
+                if mine.wanted:
+                    self._know(tag)
+        for failed in done:
+            if isinstance(failed, BaseException):
+                raise failed
+
+    def _know(self, tag: str) -> None:
+        self._known[tag] = None
+        if len(self._known) > HELD_MAX:
+            self._known.popitem(last=False)
+
+    async def _see_through(self, mine: Mine) -> bool:
+        """One try; whether there is nothing more to do about it."""
+        now = self._context.loop_time()
+        if now - mine.checked_at >= CHECK_S:
+            if not await self._hold(mine):
+                return True
+            mine.checked_at = now
+        if mine.target in self._context.hung_up:
+            return False  # It hung up on us and may be dead: until it reports, or is lost and its moves with it.
+        return not isinstance(await self._place(mine), o.NotYet)
+
+    async def _hold(self, mine: Mine) -> bool:
+        """Hold the input, or make sure that it is held; whether this move is there and is this target's."""
+        store = self._context.store
+        if not mine.source:
+            found = await store.records.lives.with_move(mine.live)
+            if found is None or (found[1].target, found[1].number) != (mine.target, mine.number):
+                return False
+            source, row = found
+            because = await self._wanted_by(source)
+            mine.wanted = because is not None
+            if because is None:
+                return False
+            mine.source, mine.epoch, mine.because, mine.digital_id = source, row.epoch, because, row.digital_id
+            mine.reserved_at_ms = row.expires_at_ms - store.limits.move_expires_ms
+        outcome = await settle(
+            "hold", lambda: store.hold(live=mine.live, number=mine.number), until=self._context.until()
+        )
+        return isinstance(outcome, o.Held)
+
+    async def _wanted_by(self, source: str) -> Because | None:
+        """Why lives are to leave the source; None where nobody wants it any more: such a move is left to expire."""
+        store, fleet = self._context.store, self._context.fleet
+        if await store.records.workers.mode(source) == "draining":
+            return "drain"
+        known = fleet.view.workers.get(source)
+        config = fleet.pools.get(known.pool) if known is not None else None
+        return "rebalance" if config is not None and config.rebalance == "act" else None
+
+    async def _place(self, mine: Mine) -> o.PlaceOutcome:
+        return await self._commit(mine, self._reserved(mine), point="cut_over", how="planned")
+
+    async def _commit(
+        self, mine: Mine, choice: Choice, *, point: str, how: Literal["planned", "forced"]
+    ) -> o.PlaceOutcome:
+        intent = Intent(
+            live=mine.live,
+            cause=mine.because,
+            point=point,
+            operation=mine.operation,
+            choice=choice,
+            expected=mine.epoch,
+            leave=mine.source,
+            holder=mine.target,
+            at_boundary=how == "planned",
+        )
+        outcome = (await commit(self._context, intent)).outcome
+        if isinstance(outcome, o.Committed):
+            self._cut(mine, outcome, how=how)
+        return outcome
+
+    def _reserved(self, mine: Mine) -> Choice:
+        """The Worker that has set a place aside. It was chosen when it did."""
+        context = self._context
+        request = PlacementRequest(mine.digital_id, ())
+        return name_worker(context.fleet.view, request, mine.target, now=context.loop_time(), how="reserved")
+
+    # -- for the loops
+
+    async def cut_over(self, row: LiveOnWorker, source: str, because: Because) -> o.PlaceOutcome:
+        """Go on with a move that is held, whoever held it: commit if the live rests."""
+        return await self._place(self._of(row, source, because))
+
+    async def force(self, row: LiveOnWorker, source: str) -> o.PlaceOutcome | Blocked:
+        """Commit the live elsewhere now, wherever its input stands: on its target, or on whoever has room.
+
+        A place that was reserved is not counted against the target's start budget, so it is reserved first even when
+        there is no time to prepare anything.
+        """
+        mine = self._of(row, source, "drain", operation=self._context.operation("forced"))
+        if not mine.target:
+            reserved = await self.reserve(row, source)
+            if isinstance(reserved, Blocked):
+                return reserved
+            mine.target = reserved.target if isinstance(reserved, o.Reserved) else ""
+        if mine.target:
+            choice = self._reserved(mine)
+        else:
+            found = await self._choose(row, source)
+            if isinstance(found, Blocked):
+                return found
+            choice = found[1]
+        return await self._commit(mine, choice, point="force", how="forced")
+
+    def _of(self, row: LiveOnWorker, source: str, because: Because, operation: str = "") -> Mine:
+        reserved_at_ms = row.expires_at_ms - self._context.store.limits.move_expires_ms if row.target else 0
+        return Mine(
+            live=row.live,
+            number=row.number,
+            target=row.target,
+            operation=operation or self._context.operation(),
+            give_up=0.0,
+            source=source,
+            epoch=row.epoch,
+            because=because,
+            digital_id=row.digital_id,
+            reserved_at_ms=reserved_at_ms,
+        )
+
+    def _cut(self, mine: Mine, done: o.Committed, *, how: str) -> None:
+        """A live has moved: count it, say it, and let the next one of its source begin."""
+        context = self._context
+        if not done.again:
+            if mine.because == "drain":
+                context.metrics.drain_moves.labels(how).inc()
+            else:
+                context.metrics.rebalance_moves.inc()
+            if how == "forced":
+                context.events.say("forced_move", live=mine.live, source=mine.source, epoch=done.generation.epoch)
+            took_s = max(0, context.store.now_ms - mine.reserved_at_ms) / 1000 if mine.reserved_at_ms else 0.0
+            if mine.reserved_at_ms:
+                context.metrics.move_seconds.labels(mine.because).observe(took_s)
+            say = log.warning if how == "forced" else log.info
+            say(
+                "live moved",
+                live=mine.live,
+                because=mine.because,
+                how=how,
+                source=mine.source,
+                generation=str(done.generation),
+                took_s=round(took_s, 3),
+            )
+        for tell in self.on_cut:
+            tell(mine.source)
+
+
+def no_room(context: DispatchContext, request: PlacementRequest, source: str) -> Blocked:
+    """Why no Worker takes the live, from what this replica knows of those that could."""
+    pools = [name for name, _ in request.pools]
+    others = [each for each in context.fleet.view.workers.values() if each.pool in pools and each.worker != source]
+    listed = ", ".join(pools)
+    draining = [each.worker for each in others if each.barred == "draining"]
+    if others and len(draining) == len(others):
+        return Blocked(
+            "ALL_DRAINING",
+            f"every other Worker of Pool {listed} is draining as well ({', '.join(sorted(draining)[:3])}): none "
+            "can take the other's lives; add Workers, or cancel a drain",
+        )
+    kinds: dict[str, int] = {}
+    for each in others:
+        kind = each.barred or ("full" if each.believed_full() else "about to be full")
+        kinds[kind] = kinds.get(kind, 0) + 1
+    told = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "there is none"
+    return Blocked(
+        "NO_ROOM",
+        f"no room for DigitalID {request.digital_id}: of the {len(others)} other Workers of Pool {listed}: {told}; add "
+        "Workers, or make it eligible for another Pool",
+    )

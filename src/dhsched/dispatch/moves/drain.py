@@ -1,0 +1,218 @@
+"""Drain, carried out in every replica: read the records of a draining Worker's lives, plan, act (paper, 6.3 and 7.6).
+
+What to do is decided in drain.py; how a live is moved is in cutover.py. Nothing is remembered that matters: a replica
+that dies at any instruction leaves a move in the live's record, and another one goes on from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from dhsched.dispatch.context import DispatchContext, settle
+from dhsched.dispatch.moves.cutover import Cutovers
+from dhsched.dispatch.moves.plan import Blocked, CutOver, Force, Plan, Reserve, Rules, plan
+from dhsched.ownership import outcomes as o
+from dhsched.store.records.drains import DrainRequest
+from dhsched.store.records.lives import LiveOnWorker
+
+log = structlog.get_logger(__name__)
+
+SOURCES_MAX = 64  # Draining Workers looked after in one round.
+FORCED_AT_ONCE = 32  # Lives cut over at the same time past a deadline.
+BY_WORKER = "the Worker itself"
+FORGET_S = 30.0  # Between two looks for wishes of Workers that are gone.
+
+
+class Draining:
+    """The loop of one replica."""
+
+    def __init__(self, context: DispatchContext, cutovers: Cutovers) -> None:
+        self._context = context
+        self._cutovers = cutovers
+        self._cut: dict[str, int] = {}  # By source: cutovers that ended and were not followed by a reservation yet.
+        self._follow = asyncio.Event()
+        self._forgot_at = context.loop_time()
+        cutovers.on_cut.append(self._on_cut)
+
+    async def round(self) -> None:
+        context, notes = self._context, self._context.drain_notes
+        sources = [each.worker for each in context.fleet.view.workers.values() if each.barred == "draining"]
+        context.rng.shuffle(sources)
+        seen: list[LiveOnWorker] = []
+        if sources:
+            records = context.records
+            asked, now_ms = await asyncio.gather(records.drains.all(), records.server.now_ms())
+            for source in sources[:SOURCES_MAX]:
+                request = asked.get(source) or default_request(context)
+                rows = await records.lives.on_worker(source)
+                seen += rows
+                made = look(context, rows, request, now_ms)
+                notes.queue[source] = [*made.queue]
+                await self._act(source, made)
+                await self._say(source, look(context, rows, request, now_ms))  # With what it has just found out.
+        notes.keep(seen)
+        notes.queue = {source: queue for source, queue in notes.queue.items() if source in sources}
+        if context.loop_time() - self._forgot_at >= FORGET_S:
+            self._forgot_at = context.loop_time()
+            await self._forget()
+
+    async def follow(self) -> None:
+        """A cutover ended, so the next live of its source may begin: not at the next round, but now."""
+        await self._follow.wait()
+        self._follow.clear()
+        cut, self._cut = self._cut, {}
+        for source, count in cut.items():
+            queue = self._context.drain_notes.queue.get(source, [])
+            following, queue[:] = queue[:count], queue[count:]
+            await self._reserve(source, following)
+
+    def _on_cut(self, source: str) -> None:
+        self._cut[source] = self._cut.get(source, 0) + 1
+        self._follow.set()
+
+    async def _act(self, source: str, made: Plan) -> None:
+        forced = [action.row for action in made.actions if isinstance(action, Force)]
+        held = [action.row for action in made.actions if isinstance(action, CutOver)]
+        following = [action.row for action in made.actions if isinstance(action, Reserve)]
+        if forced:
+            await self._force(source, forced)
+        if held:
+            await asyncio.gather(*(self._cutovers.cut_over(row, source, "drain") for row in held))
+        await self._reserve(source, following)
+
+    async def _say(self, source: str, made: Plan) -> None:
+        """A drain that is over, or that cannot go on, is an event; every replica sees it, and one says it."""
+        records = self._context.records
+        if not made.standings:
+            if await records.workers.is_empty(source) and await records.drains.first_to_say(source, "done"):
+                self._context.events.say("drain_done", worker=source)
+            return
+        stuck = [standing for standing in made.standings if standing.state == "blocked"]
+        if len(stuck) == len(made.standings) and await records.drains.first_to_say(source, "blocked"):
+            self._context.events.say(
+                "drain_blocked", worker=source, lives=len(stuck), code=stuck[0].code, why=stuck[0].why
+            )
+
+    async def _reserve(self, source: str, rows: Sequence[LiveOnWorker]) -> None:
+        notes = self._context.drain_notes
+        refused: dict[str, Blocked] = {}
+        for row in rows:
+            if row.digital_id in refused:
+                notes.blocked[row.live] = refused[row.digital_id]
+                continue
+            if await self._cancelled(source):
+                return
+            outcome = await self._cutovers.reserve(row, source)
+            if isinstance(outcome, o.Busy):
+                return
+            if isinstance(outcome, o.Reserved) and not outcome.again and await self._cancelled(source):
+                # What was reserved before it was cancelled, the cancelling has cleared; this came after.
+                await self._context.store.cancel(live=row.live, number=outcome.number)
+                return
+            if isinstance(outcome, Blocked):
+                refused[row.digital_id] = outcome
+                if row.live not in notes.blocked:
+                    log.warning("a live cannot leave a draining Worker", live=row.live, source=source, why=outcome.why)
+                # The others of its DigitalID would hear the same.
+                for other in (row, *notes.queue.get(source, [])):
+                    if other.digital_id == row.digital_id:
+                        notes.blocked[other.live] = outcome
+            else:
+                notes.blocked.pop(row.live, None)
+                if notes.blocked:
+                    freed = [each.live for each in notes.queue.get(source, []) if each.digital_id == row.digital_id]
+                    for live in freed:
+                        notes.blocked.pop(live, None)
+
+    async def _cancelled(self, source: str) -> bool:
+        """The view may be old, and `reserve` does not ask why: nobody must be moved for a drain that is over."""
+        if await self._context.store.records.workers.mode(source) == "draining":
+            return False
+        self._context.drain_notes.queue.pop(source, None)
+        return True
+
+    async def _force(self, source: str, rows: Sequence[LiveOnWorker]) -> None:
+        turns = asyncio.Semaphore(FORCED_AT_ONCE)
+        reserving = asyncio.Semaphore(self._context.store.limits.cutovers_max)
+
+        async def one(row: LiveOnWorker) -> None:
+            async with turns if row.target else reserving:
+                outcome = await self._cutovers.force(row, source)
+            if isinstance(outcome, Blocked):
+                self._context.drain_notes.blocked[row.live] = outcome
+            elif isinstance(outcome, o.Starting):
+                why = "the Workers that have room are starting as many lives as they may; it is tried again at once"
+                self._context.drain_notes.blocked[row.live] = Blocked("STARTING", why)
+
+        await asyncio.gather(*(one(row) for row in rows))
+
+    async def _forget(self) -> None:
+        """Forget requests for Workers that are gone: a WorkerID never comes back."""
+        records = self._context.records
+        asked = await records.drains.all()
+        there = {row.worker for row in (await records.fleet.snapshot()).workers} if asked else set()
+        await records.drains.forget(worker for worker in asked if worker not in there)
+
+
+def look(context: DispatchContext, rows: Sequence[LiveOnWorker], request: DrainRequest, now_ms: int) -> Plan:
+    """What to do with a draining Worker's lives, as this replica sees it now."""
+    limits, notes, now_s = context.store.limits, context.drain_notes, context.loop_time()
+    notes.look(rows, now_s=now_s)
+    rules = Rules(cutovers_max=limits.cutovers_max, move_expires_ms=limits.move_expires_ms)
+    return plan(rows, request, rules, now_ms=now_ms, notes=notes, now_s=now_s)
+
+
+def default_request(context: DispatchContext) -> DrainRequest:
+    """Default options for a drain that was requested without any."""
+    return DrainRequest(asked_at_ms=0, lives=0, boundary_wait_s=context.settings.boundary_wait_s)
+
+
+async def ask_for_drain(
+    context: DispatchContext,
+    worker: str,
+    *,
+    deadline_s: float | None = None,
+    boundary_wait_s: float | None = None,
+    by: str = BY_WORKER,
+) -> o.SetOutcome:
+    """Drain a Worker. A second request replaces the options that it names; the request is written before the mode.
+
+    A Worker's own request must not undo the operator's: of two deadlines the earlier one stays.
+    """
+    records = context.records
+    before, now_ms = await asyncio.gather(records.drains.get(worker), records.server.now_ms())
+    new = before is None
+    if before is None:
+        await records.drains.forget([worker])  # What was said of an earlier drain, should any of it be left.
+        lives = len(await records.lives.on_worker(worker))
+        before = DrainRequest(asked_at_ms=now_ms, lives=lives, boundary_wait_s=context.settings.boundary_wait_s)
+    deadline_at_ms = before.deadline_at_ms
+    if deadline_s is not None:
+        asked_ms = now_ms + round(deadline_s * 1000)
+        deadline_at_ms = min(deadline_at_ms, asked_ms) if by == BY_WORKER and deadline_at_ms else asked_ms
+    request = DrainRequest(
+        asked_at_ms=before.asked_at_ms,
+        lives=before.lives,
+        boundary_wait_s=before.boundary_wait_s if boundary_wait_s is None else boundary_wait_s,
+        deadline_at_ms=deadline_at_ms,
+    )
+    until = context.until()
+    await settle("drain_request", lambda: records.drains.put(worker, request), until=until)
+    outcome = await settle("set_worker", lambda: context.store.set_worker(worker=worker, verb="drain"), until=until)
+    if new and isinstance(outcome, o.WorkerSet):
+        context.events.say("drain_started", worker=worker, drain_by=by, lives=request.lives)
+    return outcome
+
+
+async def cancel_drain(context: DispatchContext, worker: str) -> o.SetOutcome:
+    """The Worker takes lives again. What is under way has no reason any more: the store says so to who carries on."""
+    outcome = await settle(
+        "set_worker", lambda: context.store.set_worker(worker=worker, verb="undrain"), until=context.until()
+    )
+    known = await context.records.drains.forget([worker])
+    if known and isinstance(outcome, o.WorkerSet):
+        context.events.say("drain_cancelled", worker=worker)
+    return outcome

@@ -1,0 +1,158 @@
+"""Rebalancing: lives that change their Worker so that a Pool is even, at boundaries (paper, 6.2).
+
+Which Workers should give to which is decided in placement/rebalance.py, from what each will hold once the moves under
+way are done. A Pool is `off`, `advise` (it is only said what would move) or `act`. To act is to reserve: from there on
+it is a move like a drain's (cutover.py), but nothing is ever forced: one that finds no boundary expires, and its live
+stays. Replicas take turns, so that they do not all move the same surplus; two turns at once would cost a few moves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import structlog
+
+from dhsched.client.models import pools as m
+from dhsched.dispatch.api import parameters as p
+from dhsched.dispatch.api.admin import no_pool
+from dhsched.dispatch.context import DispatchContext, settle
+from dhsched.ownership import outcomes as o
+from dhsched.placement.rebalance import Advice, Holding, advise
+from dhsched.store.records.lives import LiveOnWorker
+from dhsched.types import check_id
+from dhsched.web import Asked, Endpoint
+
+log = structlog.get_logger(__name__)
+
+SHOWN_MAX = 1_000  # Moves that `advise` counts up.
+LOOKED_AT_MAX = 16  # Givers whose lives are read, to see which of them may move.
+
+
+class Rebalancing:
+    """The loop of one replica."""
+
+    def __init__(self, context: DispatchContext) -> None:
+        self._context = context
+        self._under_way: set[str] = set()
+        self._said: dict[str, list[Advice]] = {}
+
+    async def round(self) -> None:
+        for pool, config in [*self._context.fleet.pools.items()]:
+            if config.rebalance != "off":
+                await self._even_out(pool, config)
+            else:
+                self._under_way.discard(pool)
+                self._said.pop(pool, None)
+
+    async def _even_out(self, pool: str, config: m.PoolConfig) -> None:
+        context = self._context
+        acts = config.rebalance == "act"
+        moves_max = config.rebalance_moves_max if acts else SHOWN_MAX
+        if acts and not await context.records.fleet.take_turn(
+            pool, context.replica, round(context.settings.rebalance_s * 1000)
+        ):
+            return
+        advice, lives = await consider(context, pool, config, moves_max, under_way=pool in self._under_way)
+        if advice:
+            self._under_way.add(pool)
+        else:
+            self._under_way.discard(pool)
+        if advice != self._said.get(pool, []):
+            told = [f"{each.lives} from {each.source} to {each.target}" for each in advice]
+            log.info("rebalancing", pool=pool, mode=config.rebalance, moves=told)
+        self._said[pool] = advice
+        if acts:
+            for each in advice:
+                for row in lives[each.source][: each.lives]:
+                    await self._reserve(row, each)
+                lives[each.source] = lives[each.source][each.lives :]
+
+    async def _reserve(self, row: LiveOnWorker, advice: Advice) -> None:
+        """Set the place aside; the target's report that it is prepared starts the rest."""
+        outcome = await settle(
+            "reserve",
+            lambda: self._context.store.reserve(live=row.live, expected=row.epoch, candidates=[advice.target]),
+            until=self._context.until(),
+        )
+        if isinstance(outcome, o.Reserved) and not outcome.again:
+            log.info("live is to move", live=row.live, source=advice.source, target=outcome.target, because="rebalance")
+
+
+async def consider(
+    context: DispatchContext, pool: str, config: m.PoolConfig, moves_max: int, *, under_way: bool = False
+) -> tuple[list[Advice], dict[str, list[LiveOnWorker]]]:
+    """What should move, and of each giver the lives that may, the quietest first.
+
+    That a live is immovable is in its record, and only the records of givers are read: if they have less to give than
+    it seemed, it is decided once more.
+    """
+    names = [each.worker for each in context.fleet.view.workers.values() if each.pool == pool and not each.barred]
+    found = await asyncio.gather(*(context.records.workers.planned_load(worker) for worker in names))
+    workers = {
+        worker: Holding(load, context.fleet.view.workers[worker].capacity, movable)
+        for worker, (load, movable) in zip(names, found, strict=True)
+        if worker in context.fleet.view.workers and context.fleet.view.workers[worker].capacity
+    }
+    spread = config.rebalance_spread_pct / 100
+    lives: dict[str, list[LiveOnWorker]] = {}
+    for _ in range(LOOKED_AT_MAX):
+        advice = advise(workers, spread=spread, under_way=under_way, moves_max=moves_max)
+        unread = [each.source for each in advice if each.source not in lives]
+        if not unread:
+            return advice, lives
+        for source in {*unread}:
+            rows = [row for row in await context.records.lives.on_worker(source) if may_move(row)]
+            lives[source] = sorted(rows, key=lambda row: (row.pending, row.live))
+            workers[source] = replace(workers[source], movable=len(rows))
+    return [each for each in advice if each.source in lives], lives
+
+
+def may_move(row: LiveOnWorker) -> bool:
+    return row.slot == "running" and not row.immovable and not row.target
+
+
+# -- what an operator sees
+
+
+class RebalanceView:
+    """The endpoint of one replica."""
+
+    def __init__(self, context: DispatchContext) -> None:
+        self.context = context
+
+    def endpoints(self) -> list[Endpoint]:
+        return [
+            Endpoint(
+                name="get_rebalance",
+                method="GET",
+                path="/v1/pools/{pool}/rebalance",
+                handler=self.get,
+                summary="How even a Pool is, and which lives would move to make it so.",
+                tag="pools",
+                path_type=p.PoolPath,
+                replies={200: m.RebalanceOut},
+                problems=["NOT_FOUND"],
+            )
+        ]
+
+    async def get(self, asked: Asked) -> m.RebalanceOut:
+        pool, context = check_id(asked.path.pool, "pool"), self.context
+        await context.fleet.refresh()
+        config = context.fleet.pools.get(pool)
+        if config is None:
+            raise no_pool(pool)
+        advice, _ = await consider(context, pool, config, SHOWN_MAX)
+        shown = sorted(
+            (each for each in context.fleet.view.workers.values() if each.pool == pool and not each.barred),
+            key=lambda each: each.worker,
+        )
+        return m.RebalanceOut(
+            pool=pool,
+            mode=config.rebalance,
+            spread_pct=config.rebalance_spread_pct,
+            moves_max=config.rebalance_moves_max,
+            lives=sum(each.lives for each in advice),
+            advice=[m.AdviceOut(each.source, each.target, each.lives) for each in advice],
+            workers=[m.HoldingOut(each.worker, each.load, each.capacity) for each in shown[:SHOWN_MAX]],
+        )

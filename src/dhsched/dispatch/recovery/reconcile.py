@@ -1,0 +1,113 @@
+"""Reconciliation: what no single step can see. Boots that will never come back, lives below a new term's floor, and
+counters that should be what a recount says (paper, 7.6).
+
+The steps keep the counters exact, so drift is a defect: it is counted and said, never repaired in silence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from dhsched.dispatch.context import DispatchContext
+from dhsched.dispatch.recovery.blame import cordon
+from dhsched.dispatch.recovery.recover import Recovery
+from dhsched.dispatch.recovery.safety import violations
+from dhsched.ownership import outcomes as o
+
+log = structlog.get_logger(__name__)
+
+REAPS_MAX = 64  # Lost Workers asked about in one round.
+RECOUNTS = 16  # Workers recounted in one round, by chance.
+PAGE = 500  # Lives looked at between two pauses of a walk.
+
+
+class Reconciliation:
+    """The loop of one replica."""
+
+    def __init__(self, context: DispatchContext, recovery: Recovery) -> None:
+        self._context = context
+        self._recovery = recovery
+        self._fencing = asyncio.Lock()
+        self._drift: dict[str, tuple[int, int]] = {}
+        """Drift that this replica has said, by Worker: it is said again only when it changes."""
+        self._departing: dict[str, dict[str, float]] = {}
+        """Slots that were departing when they were last looked at, by Worker, and since when by our own clock."""
+
+    async def round(self) -> None:
+        await self._fence_and_walk()
+        await self._reap()
+        workers = sorted(self._context.fleet.view.workers)
+        sampled = self._context.rng.sample(workers, min(RECOUNTS, len(workers)))
+        await self._recount(sampled)
+        await self._find_old_departing(sampled)
+
+    async def follow(self) -> None:
+        """A loss was seen, or a term has begun: act at once. After a failure the next refresh asks again."""
+        await self._context.terms.due.wait()
+        self._context.terms.due.clear()
+        await self._fence_and_walk()
+
+    async def _fence_and_walk(self) -> None:
+        terms, fleet = self._context.terms, self._context.fleet
+        async with self._fencing:
+            await terms.fence()
+            if fleet.term > terms.walked:
+                await self._walk(fleet.term)
+
+    async def _reap(self) -> None:
+        """A Worker that has been lost for long, with nothing left on it, is forgotten: the store says which."""
+        beats = await self._context.records.workers.beats()
+        lost = [worker for worker, seen in beats.items() if seen.lost]
+        for worker in lost[:REAPS_MAX]:
+            outcome = await self._context.store.set_worker(worker=worker, verb="reap")
+            if isinstance(outcome, o.WorkerSet):
+                self._context.events.say("worker_reaped", worker=worker)
+
+    async def _recount(self, workers: Sequence[str]) -> None:
+        for worker in workers:
+            drift = await self._context.records.workers.drift(worker)
+            if drift is not None:
+                self._context.metrics.drift.inc()
+                if self._drift.get(worker) != drift:
+                    self._drift[worker] = drift
+                    log.error("a Worker's load is not what its slots say", worker=worker, load=drift[0], slots=drift[1])
+                    self._context.events.say("drift", worker=worker, load=drift[0], slots=drift[1])
+            await self._check(worker)
+
+    async def _check(self, worker: str) -> None:
+        found = await violations(self._context.records, worker)
+        self._context.metrics.overshoots.inc(found.overshoot)
+        self._context.metrics.dual_owners.inc(len(found.dual_owners))
+        if found:
+            log.error("a Worker holds what it must not", worker=worker, beyond=found.overshoot, tags=found.dual_owners)
+
+    async def _find_old_departing(self, workers: Sequence[str]) -> None:
+        """A runtime that does not stop keeps its slot: time never frees it, but the Worker gets nothing new.
+
+        Which slots are how old nobody writes down. A tag departs once, so seen twice it was departing in between.
+        """
+        context, now = self._context, self._context.loop_time()
+        known = context.fleet.view.workers
+        self._departing = {worker: seen for worker, seen in self._departing.items() if worker in known}
+        for worker in workers:
+            before = self._departing.get(worker, {})
+            seen = {tag: before.get(tag, now) for tag in await context.records.workers.departing(worker)}
+            self._departing[worker] = seen
+            old = sorted(tag for tag, since in seen.items() if now - since >= context.settings.departing_max_s)
+            if old and not known[worker].barred:
+                limit_s = context.settings.departing_max_s
+                why = f"{len(old)} runtimes were told to stop and have not for {limit_s:g} s, for one that of {old[0]}"
+                await cordon(context, worker, why, {"departing": len(old), "departing_max_s": limit_s})
+
+    async def _walk(self, term: int) -> None:
+        """Look at every live once: after a new term all are below the floor, and none is on the agenda for it."""
+        after, looked = "", 0
+        while names := await self._context.records.lives.all_names(after, PAGE):
+            for live in names:
+                await self._recovery.look(live)
+            after, looked = names[-1], looked + len(names)
+        self._context.terms.walked = term
+        log.warning("looked at every live for a new term", term=term, lives=looked)

@@ -1,0 +1,146 @@
+"""Recovery: take what is due on the agenda, look, and place anew what needs it (paper, 6.1 and 7.5).
+
+`look` decides; this loop only carries it out. A replica that dies after it was told leaves the live on the agenda,
+whose score is the lease: another one is told when it runs out. The live's Worker cannot help and is not asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import structlog
+from msgspec import structs
+
+from dhsched.dispatch.commit import Intent, commit
+from dhsched.dispatch.context import DispatchContext
+from dhsched.dispatch.place import choose_candidates
+from dhsched.dispatch.recovery.blame import blame
+from dhsched.dispatch.recovery.judge import Trouble
+from dhsched.ownership import outcomes as o
+from dhsched.ownership.items import read_dead_letter
+from dhsched.placement import Choice
+from dhsched.store.records.events import Value
+from dhsched.store.records.lives import BeforeRecovery
+from dhsched.types import Generation
+from dhsched.web import Problem
+
+log = structlog.get_logger(__name__)
+
+DUE_MAX = 256  # Lives taken from the agenda in one round.
+AT_ONCE = 32  # Lives worked on at the same time.
+HERE_FIRST = ("vacant", "floor")
+"""Reasons for which the Worker itself is well: it has what the live needs, so it is asked first."""
+BLAMES: Mapping[str, Trouble] = {"vacant": "crash", "stalled": "stall"}
+"""Reasons that speak against the Worker. A lost one was blamed when it was called lost."""
+
+
+class Recovery:
+    """The loop of one replica."""
+
+    def __init__(self, context: DispatchContext) -> None:
+        self._context = context
+        self._turns = asyncio.Semaphore(AT_ONCE)
+
+    async def round(self) -> None:
+        lives = await self._context.records.lives.due(DUE_MAX)
+        # Every replica reads the same list; in an order of its own, each meets others' leases less often.
+        self._context.rng.shuffle(lives)
+        await asyncio.gather(*(self.look(live) for live in lives))
+
+    async def look(self, live: str) -> None:
+        """Look at one live, and do what it needs."""
+        async with self._turns:
+            outcome = await self._context.store.look(live=live)
+            self._context.metrics.looks.labels(type(outcome).__name__).inc()
+            if isinstance(outcome, o.Recover):
+                await self.recover(live, outcome)
+
+    async def recover(self, live: str, work: o.Recover) -> o.PlaceOutcome:
+        """Move one live off a Worker that cannot help, or back onto it where only its runtime is gone."""
+        context = self._context
+        before = await context.records.lives.before_recovery(live, work.worker)
+        why = await context.fleet.unplaceable(work.digital_id)
+        request = await context.fleet.request(work.digital_id)
+        if why or request is None:
+            return await self._unplaceable(live, work, before, why)
+        here_first = work.why in HERE_FIRST
+        trouble = BLAMES.get(work.why)
+        if trouble is not None and work.tries == 1:
+            # A live that ended here before within the window is tried elsewhere: it may be the machine.
+            again = await blame(context, work.worker, trouble, live)
+            here_first = here_first and not again
+        asking = structs.replace(
+            request,
+            first=work.worker if here_first else None,
+            last=None if here_first else work.worker,
+            avoid=request.avoid | context.silent,
+        )
+        try:
+            choice = choose_candidates(context, asking)
+        except Problem as problem:
+            return await self._unplaceable(live, work, before, problem.detail)
+        intent = self._intent(live, work, choice)
+        outcome = (await commit(context, intent)).outcome
+        match outcome:
+            case o.Committed(generation=generation, again=False):
+                self._say_recovered(live, work, generation, intent.operation, before)
+            case o.Full() | o.Starting() if not before.waited_in:
+                pools = list(choice.pools)
+                context.events.say("live_waiting", live=live, worker=work.worker, why=work.why, pools=pools)
+            case _:
+                pass  # Somebody else was faster, or the reason is gone: the agenda has what is left to do.
+        if before.suspect and isinstance(outcome, o.Committed | o.Ended):
+            await self._say_poison(live, work, before)
+        return outcome
+
+    def _intent(self, live: str, work: o.Recover, choice: Choice | None) -> Intent:
+        return Intent(
+            live=live,
+            cause="recover",
+            point="recover",
+            operation=self._context.operation(),
+            choice=choice,
+            expected=work.epoch,
+            holder=work.worker,
+        )
+
+    async def _unplaceable(self, live: str, work: o.Recover, before: BeforeRecovery, why: str) -> o.PlaceOutcome:
+        """No Worker may take it, as things are configured. It stays on the agenda, but in no line, where it would keep
+        others out: nobody is named, and the store takes it out of those it was in."""
+        context = self._context
+        outcome = (await commit(context, self._intent(live, work, None))).outcome
+        if isinstance(outcome, o.Full) and (work.tries == 1 or before.waited_in):
+            context.events.say("live_unplaceable", live=live, worker=work.worker, why=why)
+        if before.suspect and isinstance(outcome, o.Ended):
+            await self._say_poison(live, work, before)
+        return outcome
+
+    # -- what is said of it
+
+    def _say_recovered(
+        self, live: str, work: o.Recover, generation: Generation, operation: str, before: BeforeRecovery
+    ) -> None:
+        numbers: dict[str, Value] = {
+            "why": work.why,
+            "source": work.worker,
+            "epoch": generation.epoch,
+            "operation": operation,
+            "tries": work.tries,
+        }
+        if before.lost_at_ms and work.why == "lost":
+            numbers["lost_at_ms"] = before.lost_at_ms
+        if not before.waited_in:
+            self._context.events.say("live_recovered", live=live, worker=generation.worker, **numbers)
+            return
+        if before.waits_since_ms:
+            numbers["waiting_since_ms"] = before.waits_since_ms
+        self._context.events.say("live_recovered_after_waiting", live=live, worker=generation.worker, **numbers)
+
+    async def _say_poison(self, live: str, work: o.Recover, before: BeforeRecovery) -> None:
+        dropped, last = await self._context.records.lives.poison(live)
+        if dropped > before.poisoned:
+            numbers: dict[str, Value] = {"items": dropped - before.poisoned, "dropped": dropped}
+            if last:
+                numbers["reason"] = read_dead_letter(last)[1]
+            self._context.events.say("poison_dropped", live=live, worker=work.worker, **numbers)

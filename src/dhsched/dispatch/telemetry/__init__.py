@@ -1,0 +1,1 @@
+"""What is counted, written down and told."""

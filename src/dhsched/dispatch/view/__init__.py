@@ -1,0 +1,1 @@
+"""What a replica believes of the fleet, and who waits for room in it."""

@@ -1,0 +1,1 @@
+"""Links between our own processes: their messages, and the outbox that every socket has."""

@@ -1,0 +1,1 @@
+"""A RESP3 client: one connection that mends itself. It knows nothing of dhsched."""

@@ -1,0 +1,409 @@
+"""The link to the store: one connection that mends itself, shared by everything in this process.
+
+Theory of operation. `call` and `run` pack a command and append it to `_unsent`; the first one in an event-loop tick
+schedules `_flush`, which writes all of them at once. The connection (`wire.py`) matches replies in order. So a call
+costs one future and no task, no timer and no system call of its own.
+
+- **Deadlines.** One timer per link, armed for the nearest deadline. When it fires it walks what is in flight. A call
+  past its deadline fails; if it was sent, its place in the queue stays until its reply has come.
+- **Unknown, never failed.** A call that was sent and not answered may have run: `unknown=True`. A call that was never
+  sent has not: it waits for the next connection until its own deadline, then `unknown=False`.
+- **Sent again** is only what the server says it did not run: NOSCRIPT (it forgot our scripts), MOVED (another node
+  owns our slot), and refusals because our slot is being moved (`moving.py`). After NOSCRIPT, calls that nobody awaits
+  in between may change their order; after the others they keep it, and go before everything unsent.
+- **A silent server** is left when the head of line is overdue by `dead_after_s`: the reply may be lost in a half-open
+  connection, and all later ones with it.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha1
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from dhsched.errors import StoreOverloaded, StoreRefused, StoreUnavailable
+from dhsched.store.link.address import Address
+from dhsched.store.link.cluster import is_moving, moved_to
+from dhsched.store.link.connect import Connector, LinkSettings
+from dhsched.store.link.greeting import Greeting, Server
+from dhsched.store.link.refused import Refused
+from dhsched.store.link.wire import Arg, Call, Subscribing, Wire, pack
+
+__all__ = ["Arg", "Link", "LinkSettings", "OnMessage"]
+
+log = logging.getLogger(__name__)
+
+OnMessage = Callable[[bytes, bytes], None]
+
+BATCH_CALLS = 1024  # In one write; between two writes we look whether the transport has had enough.
+TRIES_MAX = 3  # Times that a call is sent again after NOSCRIPT or MOVED.
+SWEEP_GAP_S = 0.005  # Between two sweeps, plus the next line: bounds their share of the CPU to a few per cent.
+SWEEP_GAP_PER_CALL_S = 1e-6
+STALL_S = 0.1  # A timer later than this means that this process stood still, not the store.
+
+# A server that says one of these has stopped being our primary: its successor is found by connecting again.
+LEAVE_AFTER = frozenset({"READONLY", "LOADING", "MASTERDOWN"})
+
+
+class Link:
+    """See the module. Made by `Link.open`, and not shared between event loops."""
+
+    def __init__(
+        self, address: Address, scripts: Mapping[str, bytes], settings: LinkSettings, slot_key: str | None
+    ) -> None:
+        self.address = address
+        self.settings = settings
+        self.server = Server(name="none", version="0")
+        self.calls = 0
+        self.bytes_out = 0
+        self.reconnects = 0
+        self._shas = {name: sha1(source).hexdigest().encode() for name, source in scripts.items()}
+        self._greeting = Greeting(client_name=settings.client_name, scripts=scripts, shas=self._shas, slot_key=slot_key)
+        self._loop = asyncio.get_running_loop()
+        self._wire: Wire | None = None
+        self._sent: deque[Call] = deque()  # The wire's own, or an empty one while there is none.
+        self._unsent: deque[Call] = deque()
+        self._unsent_bytes = 0  # Of these and of the refused.
+        self._refused = Refused(self._may_try, self._send_alone, self._go_on)
+        self._flush_due = False
+        self._scripts_on_their_way = False
+        self._channels: dict[bytes, OnMessage] = {}
+        self._late_replies = 0
+        self._sweep_at = float("inf")
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._connector = Connector(address, settings, self._greeting, self._channels.keys(), self._on_message)
+        self._closed = False
+        self._keeper: asyncio.Task[None] | None = None
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    @classmethod
+    async def open(
+        cls,
+        address: Address,
+        scripts: Mapping[str, bytes],
+        settings: LinkSettings | None = None,
+        *,
+        slot_key: str | None = None,
+    ) -> Self:
+        """Connect, or raise within `connect_s` the one StoreError that says why not.
+
+        `scripts` are loaded on every connection before anything else is sent. In a cluster, `slot_key` (any key of
+        the cell) decides which node we talk to.
+        """
+        link = cls(address, scripts, settings or LinkSettings(), slot_key)
+        link._adopt(*await link._connector.first())
+        link._keeper = asyncio.create_task(link._keep_connected(), name=f"link {address.redacted()}")
+        return link
+
+    async def close(self) -> None:
+        """Fail what is in flight and hang up. Does not wait for replies: whoever wants them awaits them first."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        unsent, self._unsent = self._unsent, deque()
+        for call in [*self._refused.take_all(), *unsent]:
+            call.fail(self._not_sent(call))
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+        if self._wire is not None:
+            self._wire.drop("we closed it")
+            await self._wire.lost
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def state(self) -> Literal["connected", "reconnecting", "closed"]:
+        if self._closed:
+            return "closed"
+        return "reconnecting" if self._wire is None or self._wire.gone else "connected"
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._sent) + len(self._unsent) + len(self._refused.calls)
+
+    @property
+    def late_replies(self) -> int:
+        """Replies that came after their call's deadline, or after its caller had gone."""
+        return self._late_replies + (self._wire.late_replies if self._wire is not None else 0)
+
+    # -- calls --------------------------------------------------------------------------------------------------
+
+    def call(self, *args: Arg, deadline_s: float | None = None) -> asyncio.Future[Any]:
+        """One command; the future gets its reply, or a StoreError. Errors nested in an array stay values."""
+        return self._issue(pack(args), args[0], deadline_s, False)
+
+    def run(
+        self, script: str, keys: Sequence[Arg], args: Sequence[Arg] = (), *, deadline_s: float | None = None
+    ) -> asyncio.Future[Any]:
+        """One of our scripts, by name."""
+        packed = pack((b"EVALSHA", self._shas[script], len(keys), *keys, *args))
+        return self._issue(packed, script, deadline_s, True)
+
+    async def subscribe(self, channel: bytes | str, on_message: OnMessage) -> None:
+        """Hand the messages of a sharded channel to `on_message(channel, message)`, across reconnects.
+
+        A channel has one callback: the latest. In a cluster it must carry the hash tag of `slot_key`. Messages sent
+        while we are not connected are lost, as always with pub/sub.
+        """
+        name = channel.encode() if isinstance(channel, str) else channel
+        self._channels[name] = on_message
+        try:
+            await self._confirm("SSUBSCRIBE", name)
+        except BaseException:
+            self._channels.pop(name, None)
+            raise
+
+    async def unsubscribe(self, channel: bytes | str) -> None:
+        name = channel.encode() if isinstance(channel, str) else channel
+        self._channels.pop(name, None)
+        # A cluster node says `sunsubscribe` by itself when a slot leaves it. With ours in flight as well, the two
+        # could not be told apart and every later reply would go to the wrong call. There we just stop listening.
+        if not self.server.cluster:
+            await self._confirm("SUNSUBSCRIBE", name)
+
+    def _confirm(self, kind: str, channel: bytes) -> asyncio.Future[Any]:
+        future = self._loop.create_future()
+        self._enqueue(Subscribing(future, kind, channel, self._loop.time() + self.settings.deadline_s))
+        return future
+
+    def _issue(self, packed: bytes, name: Arg, deadline_s: float | None, script: bool) -> asyncio.Future[Any]:
+        future = self._loop.create_future()
+        deadline = self._loop.time() + (self.settings.deadline_s if deadline_s is None else deadline_s)
+        self._enqueue(Call(future, packed, name, deadline, script))
+        return future
+
+    def _enqueue(self, call: Call) -> None:
+        settings = self.settings
+        size_bytes = self._unsent_bytes + len(call.packed)
+        if self.in_flight >= settings.in_flight_max or size_bytes > settings.unsent_max_bytes:
+            call.fail(self._overloaded(call))
+            return
+        if self._closed:
+            call.fail(self._not_sent(call))
+            return
+        self.calls += 1
+        self._unsent_bytes = size_bytes
+        self._unsent.append(call)
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
+        if call.deadline < self._sweep_at:
+            self._sweep_no_later_than(call.deadline)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        unsent, wire = self._unsent, self._wire
+        # Without a connection, with one that has had enough, or while our slot is being moved: whatever ends that
+        # state flushes again.
+        while (
+            unsent and not self._refused.waiting and wire is not None and not (wire.gone or wire.paused or wire.leaving)
+        ):
+            batch: list[Call] = []
+            left_bytes = self.settings.write_buffer_bytes
+            # Past that the connection may have had enough, and what is not sent can still be given up.
+            while unsent and len(batch) < BATCH_CALLS and left_bytes > 0:
+                batch.append(unsent.popleft())
+                left_bytes -= len(batch[-1].packed)
+            size_bytes = wire.send(batch)
+            self.bytes_out += size_bytes
+            self._unsent_bytes -= size_bytes
+
+    # -- deadlines ----------------------------------------------------------------------------------------------
+
+    def _sweep_no_later_than(self, when: float) -> None:
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        self._sweep_at = when
+        self._sweep_timer = self._loop.call_at(when, self._sweep)
+
+    def _sweep(self, patient: bool = True) -> None:
+        """Fail what is overdue and arm the timer for what is next; with nothing in flight there is no timer."""
+        now = self._loop.time()
+        if patient and now - self._sweep_at > STALL_S:
+            # This process stood still. The replies may long be in the socket's buffer: read them first.
+            self._sweep_timer = self._loop.call_later(SWEEP_GAP_S, self._sweep, False)
+            return
+        self._sweep_at = float("inf")
+        self._sweep_timer = None
+        nearest = min(self._sweep_sent(now), self._sweep_unsent(now))
+        if nearest < float("inf"):
+            gap_s = SWEEP_GAP_S + SWEEP_GAP_PER_CALL_S * self.in_flight
+            self._sweep_no_later_than(max(nearest, now + gap_s))
+
+    def _sweep_sent(self, now: float) -> float:
+        if not self._sent:
+            return float("inf")
+        nearest = dead_at = self._sent[0].deadline + self.settings.dead_after_s
+        for call in self._sent:
+            if call.future.done():
+                continue
+            if call.deadline <= now:
+                call.fail(self._no_answer(call))
+            elif call.deadline < nearest:
+                nearest = call.deadline
+        if dead_at <= now and self._wire is not None:
+            self._wire.drop(f"no answer for {self.settings.dead_after_s:g} s past a deadline")
+        return nearest
+
+    def _sweep_unsent(self, now: float) -> float:
+        self._refused.calls, nearest_refused = self._still_wanted(self._refused.calls, now)
+        self._unsent, nearest = self._still_wanted(self._unsent, now)
+        return min(nearest, nearest_refused)
+
+    def _still_wanted(self, calls: deque[Call], now: float) -> tuple[deque[Call], float]:
+        nearest = float("inf")
+        kept: deque[Call] = deque()
+        for call in calls:
+            if call.deadline <= now:
+                call.fail(self._not_sent(call))
+            # Whoever was told that a call was not sent, or has gone, must not have it sent later.
+            if call.future.done():
+                self._unsent_bytes -= len(call.packed)
+            else:
+                kept.append(call)
+                nearest = min(nearest, call.deadline)
+        return kept, nearest
+
+    # -- connecting ---------------------------------------------------------------------------------------------
+
+    async def _keep_connected(self) -> None:
+        """Reconnect whenever the connection is lost, for as long as the link is open."""
+        while True:
+            assert self._wire is not None
+            self._connector.trouble = await asyncio.shield(self._wire.lost)
+            log.warning("lost the connection to store %s: %s", self._wire.store, self._connector.trouble)
+            self._late_replies += self._wire.late_replies
+            self._wire, self._sent = None, deque()
+            self._adopt(*await self._connector.again())
+            self.reconnects += 1
+            log.info("reconnected to store %s, now %s", self.address.redacted(), self.server)
+
+    def _adopt(self, wire: Wire, server: Server) -> None:
+        wire.on_refusal = self._on_refusal
+        wire.on_unsubscribed = self._on_unsubscribed
+        wire.on_writable = self._flush
+        self._wire, self._sent, self.server = wire, wire.sent, server
+        self._scripts_on_their_way = False
+        self._sweep_unsent(self._loop.time())
+        self._go_on()
+
+    # -- what the server says -----------------------------------------------------------------------------------
+
+    def _on_message(self, channel: bytes, message: bytes) -> None:
+        on_message = self._channels.get(channel)
+        if on_message is None:
+            return
+        try:
+            on_message(channel, message)
+        except Exception:
+            # The connection belongs to everybody: one careless subscriber must not cost the others their replies.
+            log.exception("the subscriber of channel %r failed", channel)
+
+    def _on_refusal(self, call: Call, refusal: StoreRefused) -> None:
+        assert self._wire is not None
+        again = call.tries < TRIES_MAX and not call.future.done()
+        if call.future.done():
+            self._wire.late_replies += 1
+        elif refusal.code == "NOSCRIPT" and call.script and again:
+            self._load_scripts()
+            self._send_again(call)
+            return
+        elif is_moving(refusal.reply):
+            self._keep(call, refusal)
+            self._refused.pause()
+        elif refusal.code == "MOVED" and again:
+            call.tries += 1
+            self._keep(call, refusal)
+        else:
+            call.fail(refusal)
+        if refusal.code == "MOVED":
+            self._connector.go_to = moved_to(refusal.reply)
+            self._wire.leave(refusal.reply)
+        elif refusal.code in LEAVE_AFTER:
+            self._wire.leave(refusal.reply)
+
+    def _on_unsubscribed(self) -> None:
+        assert self._wire is not None
+        self._wire.leave("our slot left this node")
+
+    def _send_again(self, call: Call) -> None:
+        call.tries += 1
+        self.calls -= 1
+        self._enqueue(call)
+
+    # -- calls that did not run (moving.py)
+
+    def _keep(self, call: Call, refusal: StoreRefused) -> None:
+        self._unsent_bytes += len(call.packed)
+        self._refused.keep(call, refusal.reply)
+        if call.deadline < self._sweep_at:
+            self._sweep_no_later_than(call.deadline)
+
+    def _may_try(self) -> bool:
+        """Not while answers are due: some may be refusals, of calls that come before what was never sent."""
+        self._sweep_unsent(self._loop.time())
+        wire = self._wire
+        return wire is not None and not (wire.sent or wire.gone or wire.paused or wire.leaving)
+
+    def _send_alone(self, call: Call) -> None:
+        assert self._wire is not None
+        size_bytes = self._wire.send([call])
+        self.bytes_out += size_bytes
+        self._unsent_bytes -= size_bytes
+
+    def _go_on(self) -> None:
+        self._unsent.extendleft(reversed(self._refused.take_all()))
+        self._flush()
+
+    def _load_scripts(self) -> None:
+        if self._scripts_on_their_way:
+            return
+        self._scripts_on_their_way = True
+        for source in self._greeting.scripts.values():
+            self.call("SCRIPT", "LOAD", source).add_done_callback(self._on_loaded)
+
+    def _on_loaded(self, loaded: asyncio.Future[Any]) -> None:
+        self._scripts_on_their_way = False
+        if not loaded.cancelled() and loaded.exception() is not None:
+            log.warning("could not load a script again: %s", loaded.exception())
+
+    # -- errors -------------------------------------------------------------------------------------------------
+
+    def _overloaded(self, call: Call) -> StoreOverloaded:
+        return StoreOverloaded(
+            f"{call} was not sent to store {self.address.redacted()}: {self.in_flight} of "
+            f"{self.settings.in_flight_max} calls in flight and {self._unsent_bytes} of "
+            f"{self.settings.unsent_max_bytes} bytes unsent; slow down, or find out why the store is slow"
+        )
+
+    def _not_sent(self, call: Call) -> StoreUnavailable:
+        if call.refusal and not self._closed:
+            return StoreUnavailable(
+                f"{call} did not run on store {self.address.redacted()} before its deadline: the cell's slot is being "
+                f"moved to another node ({call.refusal}); try again",
+                unknown=False,
+            )
+        why = "we closed the link" if self._closed else self._connector.trouble
+        return StoreUnavailable(
+            f"{call} was not sent to store {self.address.redacted()} before its deadline ({why}): try again",
+            unknown=False,
+        )
+
+    def _no_answer(self, call: Call) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"no answer from store {self.address.redacted()} to {call} within its deadline, with "
+            f"{len(self._sent)} calls in flight: it may have run, repeat it with the same operation id",
+            unknown=True,
+        )

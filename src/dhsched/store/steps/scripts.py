@@ -1,0 +1,155 @@
+"""The Lua steps as they are loaded: one file each, with the parts of `lua/lib` that its header names.
+
+A step's header is its contract: USES names the library parts, RARELY those it calls for on a rare path and what it
+wants of them, ARGV the arguments in order, EACH the arguments that repeat. Arguments are bound by these names, so a
+call cannot put one in another's place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from importlib.resources import files
+from typing import Any, cast
+
+from dhsched.ownership.limits import Limits
+from dhsched.ownership.steps import STEPS
+
+Argument = str | bytes | int | float
+
+LIBRARY = (
+    *("clock", "base", "now", "agenda", "waiting", "worker", "candidates", "slot"),
+    *("wake_own", "item", "live", "needs", "vacate", "gone", "finish"),
+)
+"""The parts of lua/lib in the order in which they build on each other."""
+DENY_OOM = frozenset({"append_input", "place_create"})
+"""Steps that a full store refuses; every other one must run there, or nothing could ever be freed."""
+AROUND = ("snapshot", "due", "configure", "trouble", "change_keys", "say_once", "announce")
+"""Scripts around the protocol, which are no steps of it: they change no ownership."""
+READ_ONLY = frozenset({"snapshot", "due"})
+_LIMITS = frozenset(field.name for field in fields(Limits))
+_SECTION = re.compile(r"-- (USES|RARELY|KEYS|ARGV|EACH|RETURNS)\b ?(.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One step, ready to load. `argv` are its fixed arguments, `each` those that repeat."""
+
+    name: str
+    source: bytes
+    uses: tuple[str, ...]
+    argv: tuple[str, ...]
+    each: tuple[str, ...]
+    replies: tuple[str, ...]
+
+    @property
+    def sha1(self) -> str:
+        return hashlib.sha1(self.source, usedforsecurity=False).hexdigest()
+
+    def bind(self, limits: Mapping[str, int], values: Mapping[str, Any]) -> list[Argument]:
+        """The fixed arguments in their order; limits bind themselves."""
+        return [limits[name] if name in limits else plain(values[name]) for name in self.argv]
+
+
+def sources() -> dict[str, str]:
+    """Every Lua file, `lib/slot` and `place` alike, by its name without the ending."""
+    root = files("dhsched.store.steps") / "lua"
+    found = {f"lib/{part}": (root / "lib" / f"{part}.lua").read_text() for part in LIBRARY}
+    found.update({step: (root / f"{step}.lua").read_text() for step in STEPS})
+    return found
+
+
+def header(source: str) -> dict[str, str]:
+    """The sections of a step's header."""
+    sections: dict[str, str] = {}
+    section = ""
+    for line in source.splitlines():
+        if not line.startswith("--"):
+            break
+        match = _SECTION.match(line)
+        if match:
+            section = match[1]
+            sections[section] = match[2].strip()
+        elif section:
+            sections[section] += "\n" + line[2:].strip()
+    return sections
+
+
+def names(text: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"[a-z_0-9]+", text))
+
+
+def assemble(step: str, text: Mapping[str, str], *, name: str | None = None) -> Script:
+    """One loadable script from a step and its library parts."""
+    sections = header(text[step])
+    uses = names(sections.get("USES", ""))
+    unknown = set(uses) - set(LIBRARY)
+    if unknown:
+        raise ValueError(f"{step}.lua uses {sorted(unknown)}, which lua/lib does not have")
+    parts = [text[f"lib/{part}"] for part in LIBRARY if part in ("base", *uses)]
+    name = name or step
+    if "RARELY" in sections:
+        parts.append(_rarely(sections["RARELY"], text))
+    flags = "" if name in DENY_OOM else " flags=no-writes" if name in READ_ONLY else " flags=allow-oom"
+    shebang = f"#!lua{flags}"
+    body = "\n".join([shebang, *map(_strip, parts), _strip(text[step])])
+    replies = tuple(dict.fromkeys(re.findall(r"\b[A-Z][A-Z_]+\b", sections["RETURNS"])))
+    return Script(name, body.encode(), uses, names(sections.get("ARGV", "")), names(sections.get("EACH", "")), replies)
+
+
+def _rarely(section: str, text: Mapping[str, str]) -> str:
+    """Library parts behind a function: defining them costs a hot step more than its own work, so it calls for them."""
+    uses, _, wanted = section.partition(":")
+    body = "\n".join(text[f"lib/{part}"] for part in LIBRARY if part in names(uses))
+    return f"local function rarely()\n{body}\nreturn {wanted}\nend"
+
+
+def _strip(source: str) -> str:
+    """Without comment lines: what is loaded, and kept in the store's memory, is the code."""
+    return "\n".join(line for line in source.splitlines() if line.strip() and not line.lstrip().startswith("--"))
+
+
+def load(replacements: Mapping[str, str] | None = None) -> dict[str, Script]:
+    """All steps by name, and place once more as `place_create`, which a full store refuses.
+
+    `replacements` puts other text in the place of a file: tests bring their own clock, and mutants.
+    """
+    text = {**sources(), **(replacements or {})}
+    scripts = {step: assemble(step, text) for step in STEPS}
+    scripts["place_create"] = assemble("place", text, name="place_create")
+    return scripts
+
+
+@cache
+def scripts_around() -> Mapping[str, Script]:
+    """What services ask besides the steps."""
+    root = files("dhsched.store.steps") / "lua"
+    text = {**sources(), **{name: (root / f"{name}.lua").read_text() for name in AROUND}}
+    return {name: assemble(name, text) for name in AROUND}
+
+
+@cache
+def default_scripts() -> Mapping[str, Script]:
+    return load()
+
+
+def limit_values(limits: Limits) -> dict[str, int]:
+    return {name: getattr(limits, name) for name in sorted(_LIMITS)}
+
+
+def plain(value: Any) -> Argument:
+    """A value as a script takes it."""
+    kind = value.__class__
+    if kind is str or kind is bytes or kind is int:
+        return cast(Argument, value)
+    if kind is bool:
+        return "1" if value else ""
+    return join(value)
+
+
+def join(ids: Iterable[str]) -> str:
+    """A list of ids as one argument: ids have no spaces."""
+    return " ".join(ids)
