@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import aiohttp
 
-from dhsched.dispatch.app import dispatch_app, loops, open_context
+from dhsched.dispatch.app import Replica, open_context
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.loops import running
 from dhsched.infer.app import Infer, open_infer
@@ -99,9 +99,10 @@ class Fleet:
         settings = DispatchSettings(**{"port": 0, "refresh_min_s": 0.05, "refresh_max_s": 0.1, **OPEN, **given})
         context = await self._stack.enter_async_context(open_context(self.address, settings))
         self.replicas.append(context)
+        replica = Replica(context)
         if with_loops:
-            await self._stack.enter_async_context(running(loops(context), rng=context.rng))
-        return await self.serve(dispatch_app(context), self.dispatch)
+            await self._stack.enter_async_context(running(replica.loops(), rng=context.rng))
+        return await self.serve(replica.app(), self.dispatch)
 
     async def start_infer(self, **given: Any) -> asyncio.Event:
         settings = InferSettings(**{"store": self.store_url, "port": 0, **OPEN, **given})

@@ -11,7 +11,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from dhsched.access.gate import Gate
 from dhsched.access.ring import KeyRing
-from dhsched.dispatch.app import dispatch_app, open_context
+from dhsched.dispatch.app import Replica, open_context
 from dhsched.infer.app import open_infer
 from dhsched.infer.settings import InferSettings
 from dhsched.settings import DispatchSettings
@@ -68,9 +68,10 @@ async def keyed(address: Address, **settings: Any) -> AsyncIterator[Keyed]:
     shared = {"access": "keys", "store": address.url(), **settings}
     dispatch = DispatchSettings(name="d1", refresh_max_s=0.3, **shared)
     async with open_context(address, dispatch) as context, open_infer(InferSettings(name="i1", **shared)) as infer:
-        apps = {"dispatch": dispatch_app(context), "infer": infer.app}
+        replica = Replica(context)
+        apps = {"dispatch": replica.app(), "infer": infer.app}
         async with TestClient(TestServer(apps["dispatch"])) as client, TestClient(TestServer(apps["infer"])) as other:
-            made = Keyed(Api(client, context), other, apps)
+            made = Keyed(Api(client, replica), other, apps)
             for gate in (made.gate, infer.context.service.gate):
                 assert gate is not None
                 gate.ring.reread_min_s = 0.005  # Tests are refused a lot.

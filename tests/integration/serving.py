@@ -8,8 +8,7 @@ from typing import Any
 
 from aiohttp.test_utils import TestClient, TestServer
 
-from dhsched.dispatch.app import dispatch_app, open_context
-from dhsched.dispatch.context import DispatchContext
+from dhsched.dispatch.app import Replica, open_context
 from dhsched.settings import DispatchSettings
 from dhsched.store.link.address import Address
 from tests.integration.replicas import register
@@ -18,9 +17,10 @@ from tests.integration.replicas import register
 class Api:
     """A replica's API: `await api("POST", "/v1/lives", {...})` answers status and document."""
 
-    def __init__(self, client: TestClient[Any, Any], context: DispatchContext) -> None:
+    def __init__(self, client: TestClient[Any, Any], replica: Replica) -> None:
         self.client = client
-        self.context = context
+        self.replica = replica
+        self.context = replica.context
 
     async def __call__(self, method: str, path: str, json: Any = None, **options: Any) -> tuple[int, Any]:
         async with self.client.request(method, path, json=json, **options) as response:
@@ -44,8 +44,7 @@ class Api:
 @asynccontextmanager
 async def serving(address: Address, **settings: Any) -> AsyncIterator[Api]:
     settings = {"name": "d1", "refresh_max_s": 0.3, "access": "open", **settings}
-    async with (
-        open_context(address, DispatchSettings(**settings)) as context,
-        TestClient(TestServer(dispatch_app(context))) as client,
-    ):
-        yield Api(client, context)
+    async with open_context(address, DispatchSettings(**settings)) as context:
+        replica = Replica(context)
+        async with TestClient(TestServer(replica.app())) as client:
+            yield Api(client, replica)

@@ -12,7 +12,7 @@ from yarl import URL
 
 from dhsched.access.callers import ROLES
 from dhsched.access.rules import RULES
-from dhsched.dispatch.app import endpoints
+from dhsched.dispatch.app import Replica
 from dhsched.infer import push
 from dhsched.store.link.address import Address
 from dhsched.tokens import Boot, Tokens
@@ -74,7 +74,10 @@ async def test_every_cell(server: Address) -> None:
         tokens: dict[str, dict[str, str]] = {role: await k.role(role) for role in ROLES}
         boots = Tokens(k.ring)
         tokens["boot"] = bearer(boots.issue(Boot("w#1", "b", "w", "gpu", 1)))
-        described = {"dispatch": endpoints(k.api.context), "infer": [*push.endpoints(cast(Any, None)), MINT]}
+        described = {
+            "dispatch": Replica(k.api.context).endpoints(),
+            "infer": [*push.endpoints(cast(Any, None)), MINT],
+        }
         everything = {at: served(app, described[at]) for at, app in k.apps.items()}
         names = {name for routes in everything.values() for name, _, _ in routes}
         assert names == set(CELLS), "an endpoint has no row in CELLS"

@@ -18,6 +18,7 @@ from dhsched.dispatch.recovery.blame import blame_of_name, forgive
 from dhsched.dispatch.recovery.liveness import Liveness
 from dhsched.dispatch.recovery.reconcile import Reconciliation
 from dhsched.dispatch.recovery.recover import Recovery
+from dhsched.dispatch.recovery.silences import Silences
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.steps.place import Create
 from dhsched.settings import DispatchSettings
@@ -78,13 +79,13 @@ async def test_many_replicas_that_scan_at_once_place_each_live_once_and_say_it_o
     lives = [f"L{n}" for n in range(8)]
     for live in lives:
         await create(replicas[0], live, a)
-    watching = [Liveness(each) for each in replicas]
+    watching = [Liveness(each, Silences()) for each in replicas]
     for _ in range(7):
         await replicas[0].store.report(worker=b, boot="boot-gpu-w-1")
         await asyncio.gather(*(each.round() for each in watching))
         await asyncio.sleep(0.1)
-    await asyncio.gather(*(Recovery(each).round() for each in replicas))
-    await asyncio.gather(*(Recovery(each).round() for each in replicas))
+    await asyncio.gather(*(Recovery(each, Silences()).round() for each in replicas))
+    await asyncio.gather(*(Recovery(each, Silences()).round() for each in replicas))
     found: list[Any] = [await replicas[0].records.lives.get(f"default/{live}") for live in lives]
     assert [(each.selected, each.epoch) for each in found] == [(b, 2)] * 8
     assert Counter(kind for kind, _, _ in await said(replicas)) == {"worker_lost": 1, "live_recovered": 8}
@@ -99,7 +100,7 @@ async def test_a_name_that_is_lost_too_often_is_cordoned_also_under_its_next_boo
     a, b = await register(one.store, 2, capacity=4)
     await refresh(replicas)
     for beat in range(1, 4):
-        watch = [Liveness(each) for each in replicas]
+        watch = [Liveness(each, Silences()) for each in replicas]
         for _ in range(7):
             await one.store.report(worker=b, boot="boot-gpu-w-1")
             await asyncio.gather(*(each.round() for each in watch))
@@ -135,7 +136,7 @@ async def test_runtimes_of_many_lives_that_end_cordon_their_worker_but_one_live_
         # It acks before it crashes: otherwise it would not be placed again at once.
         assert isinstance(await one.store.ack_input(**me, n=epoch), o.Acked)
         await one.store.depart(worker=been[-1], live="default/loops", number=epoch)
-        await asyncio.gather(*(Recovery(each).round() for each in replicas))
+        await asyncio.gather(*(Recovery(each, Silences()).round() for each in replicas))
         record: Any = await one.records.lives.get("default/loops")
         assert record.epoch == epoch + 1
         been.append(record.selected)
@@ -145,7 +146,7 @@ async def test_runtimes_of_many_lives_that_end_cordon_their_worker_but_one_live_
     for n in range(4):
         await create(one, f"L{n}", workers[0])
         await one.store.depart(worker=workers[0], live=f"default/L{n}", number=1)
-    await asyncio.gather(*(Recovery(each).round() for each in replicas))
+    await asyncio.gather(*(Recovery(each, Silences()).round() for each in replicas))
     [(_, worker, numbers)] = await said(replicas, "worker_cordoned")
     assert worker == workers[0] and "lives whose runtime ended on it, more than 2" in numbers["why"]
     assert (await one.records.workers.beats())[workers[0]].mode == "cordoned"
@@ -159,7 +160,7 @@ async def test_a_fault_of_everybody_cordons_one_and_says_so_of_the_others(replic
         for n in range(4):
             await create(one, f"L{turn}-{n}", worker)
             await one.store.depart(worker=worker, live=f"default/L{turn}-{n}", number=1)
-        await asyncio.gather(*(Recovery(each).round() for each in replicas))
+        await asyncio.gather(*(Recovery(each, Silences()).round() for each in replicas))
     assert [worker for _, worker, _ in await said(replicas, "worker_cordoned")] == workers[:1]
     blamed = await said(replicas, "worker_blamed")
     assert [worker for _, worker, _ in blamed] == workers[1:]
@@ -172,7 +173,7 @@ async def test_a_runtime_that_does_not_stop_cordons_its_worker(replicas: list[Di
     await refresh(replicas)
     await create(one, "L", a)
     await one.store.place(live="default/L", operation="op", because="reassign", expected=1, candidates=[b])
-    loops = [Reconciliation(each, Recovery(each)) for each in replicas]
+    loops = [Reconciliation(each, Recovery(each, Silences())) for each in replicas]
     await asyncio.gather(*(each.round() for each in loops))
     assert await said(replicas, "worker_cordoned") == []
     await asyncio.sleep(1.1)
@@ -186,7 +187,7 @@ async def test_a_runtime_that_does_not_stop_cordons_its_worker(replicas: list[Di
 async def test_the_brake_is_said_once_on_and_once_off(replicas: list[DispatchContext]) -> None:
     one = replicas[0]
     workers = await register(one.store, 4, capacity=4)
-    watching = [Liveness(each) for each in replicas]
+    watching = [Liveness(each, Silences()) for each in replicas]
     for _ in range(8):
         await asyncio.gather(*(each.round() for each in watching))
         await asyncio.sleep(0.1)
@@ -203,7 +204,7 @@ async def test_a_new_term_is_said_once_and_so_is_drift_while_it_stays_the_same(
     one = replicas[0]
     (a,) = await register(one.store, 1, capacity=4)
     await refresh(replicas)
-    loops = [Reconciliation(each, Recovery(each)) for each in replicas]
+    loops = [Reconciliation(each, Recovery(each, Silences())) for each in replicas]
     await one.store.link.call("HSET", one.store.keys.of("worker", a), "load", 3)
     for _ in range(3):
         await loops[0].round()

@@ -12,7 +12,7 @@ import pytest
 
 from dhsched.client.credentials import client_tls
 from dhsched.dispatch.api import blocked
-from dhsched.dispatch.app import dispatch_app, open_context
+from dhsched.dispatch.app import Replica, open_context
 from dhsched.dispatch.context import DispatchContext
 from dhsched.settings import DispatchSettings
 from dhsched.store.link.address import Address
@@ -81,7 +81,7 @@ async def replica(address: Address, certificate: Path) -> AsyncIterator[tuple[Di
         stop, listening = asyncio.Event(), asyncio.get_running_loop().create_future()
         tls, say = listener_tls(settings), listening.set_result
         serving = asyncio.create_task(
-            serve(dispatch_app(context), host="127.0.0.1", port=0, stop_s=1, say=say, stop=stop, tls=tls)
+            serve(Replica(context).app(), host="127.0.0.1", port=0, stop_s=1, say=say, stop=stop, tls=tls)
         )
         try:
             yield context, await listening

@@ -12,7 +12,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from dhsched.dispatch.app import dispatch_app, open_context
+from dhsched.dispatch.app import Replica, open_context
 from dhsched.links import messages as wire
 from dhsched.local.ports import free_port
 from dhsched.room.app import open_room
@@ -86,7 +86,7 @@ async def test_a_room_asks_the_next_when_one_is_cut_off_from_the_store(tmp_path:
             open_context(through, DispatchSettings(port=0, deadline_s=1, access="open"))
         )
         cut_offs: list[str] = []
-        await f.serve(dispatch_app(context), cut_offs)
+        await f.serve(Replica(context).app(), cut_offs)
         settings = RoomSettings(
             port=0, dispatch=f"{cut_offs[0]},{f.dispatch[0]}", infer=f"{f.infer[1]},{f.infer[0]}", deadline_s=30
         )

@@ -14,6 +14,7 @@ from dhsched.client.models.pools import DigitalIdConfig, PoolTier
 from dhsched.dispatch.app import open_context
 from dhsched.dispatch.config import DIGITAL_IDS
 from dhsched.dispatch.recovery.recover import Recovery
+from dhsched.dispatch.recovery.silences import Silences
 from dhsched.ownership import items
 from dhsched.ownership.invariants import of_state
 from dhsched.ownership.steps.place import Create
@@ -185,7 +186,7 @@ async def test_a_loop_killed_at_every_point_is_carried_on_by_another_replica(htt
         async with replicas(server.address, f"doomed={point}", DHSCHED_DISPATCH_RECOVER_S="0.05") as [doomed]:
             await store.expire_worker(worker=a, beat=1)
             await until_down(http, doomed)
-        recovery = Recovery(other)
+        recovery = Recovery(other, Silences())
         for _ in range(100):
             await recovery.round()
             lives = (await read_state(store.link, "main")).lives.values()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dhsched.dispatch.app import loops
 from dhsched.dispatch.recovery.reconcile import Reconciliation
 from dhsched.dispatch.recovery.recover import Recovery
 from dhsched.dispatch.recovery.safety import violations
@@ -50,7 +49,7 @@ async def test_what_must_not_be_is_found_and_counted() -> None:
         assert found.dual_owners == ("default/L@1",) and found.overshoot == 0
         for n in range(5):
             await context.store.link.call("HSET", keys.of("slots", thief), f"default/x{n}@1", "departing")
-        await Reconciliation(context, Recovery(context)).round()
+        await Reconciliation(context, Recovery(context, api.replica.silences)).round()
         assert value(api, "dhsched_overshoots_total") == 2
         assert value(api, "dhsched_dual_owners_total") == 1
         assert value(api, "dhsched_drift_total") == 1
@@ -63,7 +62,7 @@ async def test_the_phases_of_a_handoff_are_measured(tmp_path: Path) -> None:
         assert (await api("POST", "/v1/lives", {"digital_id": "demo", "live_id": "L"}))[0] == 201
         await f.push("L", "one")
         await until(lambda: record.consumed, "the item")
-        one_round, _ = loops(api.context)["handoffs"]
+        one_round, _ = api.replica.loops()["handoffs"]
 
         async def measured() -> bool:
             await one_round()

@@ -15,9 +15,11 @@ from dhsched.dispatch.config import DIGITAL_IDS, POOLS
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.moves.cutover import Cutovers
 from dhsched.dispatch.moves.drain import Draining
+from dhsched.dispatch.moves.plan import DrainNotes
 from dhsched.dispatch.recovery.liveness import Liveness
 from dhsched.dispatch.recovery.reconcile import Reconciliation
 from dhsched.dispatch.recovery.recover import Recovery
+from dhsched.dispatch.recovery.silences import Silences
 from dhsched.errors import StoreRefused
 from dhsched.ownership import invariants
 from dhsched.ownership import outcomes as o
@@ -59,7 +61,7 @@ async def test_a_store_that_refuses_to_write_costs_no_worker(server: Address) ->
     async with open_context(server, settings) as replica:
         await replica.store.link.call("FLUSHALL")
         [worker] = await register(replica.store, 1, capacity=4)
-        liveness, refused = Liveness(replica), 0
+        liveness, refused = Liveness(replica, Silences()), 0
         await replica.store.link.call("CONFIG", "SET", "min-replicas-to-write", "1")
         for _ in range(8):
             with contextlib.suppress(StoreRefused):
@@ -80,11 +82,12 @@ async def test_a_replica_that_has_not_heard_of_a_drain_s_end_moves_nothing(repli
     await replica.store.set_worker(worker=a, verb="drain")
     await replica.fleet.refresh(full=True)
     await replica.store.set_worker(worker=a, verb="undrain")
-    draining = Draining(replica, Cutovers(replica))
+    notes = DrainNotes()
+    draining = Draining(replica, Cutovers(replica, Silences()), notes)
     await draining.round()
     records = [await replica.records.lives.get(f"default/{live}") for live in ("L1", "L2")]
     assert [(record.selected, record.move) for record in records if record] == [(a, None)] * 2
-    assert replica.drain_notes.queue.get(a, []) == []
+    assert notes.queue.get(a, []) == []
 
 
 async def owner(replica: DispatchContext, live: str) -> tuple[str, int]:
@@ -99,7 +102,7 @@ async def test_the_lives_of_a_lost_worker_are_placed_anew_and_only_once(replica:
         await create(replica, live, a)
     beat = (await replica.records.workers.beats())[a].beat
     assert await replica.store.expire_worker(worker=a, beat=beat) == o.Expired(3)
-    recovery = Recovery(replica)
+    recovery = Recovery(replica, Silences())
     await recovery.round()
     await recovery.round()
     for live in ("L1", "L2", "L3"):
@@ -111,11 +114,11 @@ async def test_without_room_they_wait_and_a_new_worker_takes_them(replica: Dispa
     await create(replica, "L1", a)
     await create(replica, "L2", a)
     await replica.store.expire_worker(worker=a, beat=(await replica.records.workers.beats())[a].beat)
-    await Recovery(replica).round()
+    await Recovery(replica, Silences()).round()
     waiting = (await read_state(replica.store.link, "main")).waiting
     assert set(waiting["gpu"]) == {"default/L1", "default/L2"}
     (b,) = await register(replica.store, 1, capacity=4, name="new")
-    await Recovery(replica).round()
+    await Recovery(replica, Silences()).round()
     assert {await owner(replica, live) for live in ("L1", "L2")} == {(b, 2)}
     assert (await read_state(replica.store.link, "main")).waiting == {}
 
@@ -126,7 +129,7 @@ async def test_a_live_whose_runtime_died_comes_back_to_the_same_worker_even_when
     (a,) = await register(replica.store, 1, capacity=1)
     await create(replica, "L1", a)
     await replica.store.depart(worker=a, live="default/L1", number=1)
-    await Recovery(replica).round()
+    await Recovery(replica, Silences()).round()
     assert await owner(replica, "L1") == (a, 2)
 
 
@@ -140,7 +143,7 @@ async def test_a_store_that_went_back_begins_a_new_term_and_every_live_gets_a_ge
     await replica.store.link.call("HINCRBY", replica.store.keys.cell, "rev", -1)
     await replica.fleet.refresh()
     assert replica.fleet.lost is not None and replica.fleet.lost.seen_term == 1
-    reconciliation = Reconciliation(replica, Recovery(replica))
+    reconciliation = Reconciliation(replica, Recovery(replica, Silences()))
     await reconciliation.round()
     assert replica.fleet.term == 2
     assert isinstance(await replica.store.look(live="default/L1"), o.Later), "it was placed in the same round"

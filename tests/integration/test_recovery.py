@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dhsched import cli
-from dhsched.dispatch.app import dispatch_app, loops, open_context
+from dhsched.dispatch.app import Replica, open_context
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.loops import running
 from dhsched.ownership import outcomes as o
@@ -60,8 +60,9 @@ async def recovering(
             )
             context = await stack.enter_async_context(open_context(f.address, given, limits=limits))
             f.contexts.append(context)
-            await f.serve(dispatch_app(context), f.dispatch)
-            mine = {name: loop for name, loop in loops(context).items() if name in LOOPS}
+            replica = Replica(context)
+            await f.serve(replica.app(), f.dispatch)
+            mine = {name: loop for name, loop in replica.loops().items() if name in LOOPS}
             await stack.enter_async_context(running(mine, rng=context.rng))
         await f.start_infer()
         await f.configure()

@@ -11,11 +11,11 @@ from typing import Any
 import aiohttp
 from aiohttp.test_utils import TestClient
 
-from dhsched.dispatch.app import loops
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.loops import running
 from dhsched.dispatch.recovery.reconcile import Reconciliation
 from dhsched.dispatch.recovery.recover import Recovery
+from dhsched.dispatch.recovery.silences import Silences
 from dhsched.links import messages as wire
 from dhsched.store.link.address import Address
 from dhsched.tokens import Boot
@@ -79,7 +79,7 @@ async def test_what_a_replica_saw_in_one_term_begins_none_in_the_next(server: Ad
         await context.fleet.refresh()
         await context.store.new_term(term=1, seen_term=1)  # Another replica was faster.
         await context.fleet.refresh()
-        await Reconciliation(context, Recovery(context)).round()
+        await Reconciliation(context, Recovery(context, Silences())).round()
         assert await term_of(context) == 2
 
 
@@ -92,7 +92,7 @@ async def test_after_a_new_term_every_live_is_looked_at_at_once(server: Address)
         for live in LIVES:
             assert (await api.create(live))[0] == 201
         await context.fleet.refresh()
-        async with running(loops(context), rng=context.rng):
+        async with running(api.replica.loops(), rng=context.rng):
             await forget(context)
             async with asyncio.timeout(20):
                 while True:

@@ -23,8 +23,8 @@ async def test_a_worker_that_vanishes_is_noted_with_the_beat_it_had(tmp_path: Pa
         worker = await f.start_worker(Record(), "w1")
         await until(lambda: api.context.fleet.view.workers, "the Worker in the view")
         await worker.kill()
-        await until(lambda: "w1#1" in api.context.hung_up, "the replica to notice")
-        assert api.context.hung_up["w1#1"] == (await api.context.records.workers.beats())["w1#1"].beat > 0
+        await until(lambda: "w1#1" in api.replica.silences.hung_up, "the replica to notice")
+        assert api.replica.silences.hung_up["w1#1"] == (await api.context.records.workers.beats())["w1#1"].beat > 0
 
 
 async def test_a_worker_that_is_only_silent_has_not_hung_up(tmp_path: Path, monkeypatch: Any) -> None:
@@ -41,7 +41,7 @@ async def test_a_worker_that_is_only_silent_has_not_hung_up(tmp_path: Path, monk
             while not socket.closed:
                 await socket.receive()
         await asyncio.sleep(0.1)
-        assert api.context.hung_up == {}
+        assert api.replica.silences.hung_up == {}
 
 
 class Deaf:

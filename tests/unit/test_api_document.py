@@ -4,11 +4,11 @@ import re
 from pathlib import Path
 from typing import Any, cast
 
-from dhsched.dispatch.app import endpoints
+from dhsched.dispatch.app import Replica
 from dhsched.web import PROBLEMS, document
 
 DOCS = Path(__file__).parents[2] / "docs"
-SERVED = endpoints(cast(Any, None))
+SERVED = Replica(cast(Any, None)).endpoints()
 
 
 def test_the_page_lists_every_operation() -> None:

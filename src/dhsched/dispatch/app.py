@@ -11,7 +11,6 @@ from aiohttp import web
 
 from dhsched.access.development import development_key, noted
 from dhsched.access.ring import KeyRing, open_ring
-from dhsched.dispatch import worker_link
 from dhsched.dispatch.api.admin import Configuration, Workers
 from dhsched.dispatch.api.blocked import BlockedWorkers
 from dhsched.dispatch.api.drains import Drains
@@ -26,16 +25,19 @@ from dhsched.dispatch.context import DispatchContext, Metrics
 from dhsched.dispatch.loops import Round, running
 from dhsched.dispatch.moves.cutover import Cutovers
 from dhsched.dispatch.moves.drain import Draining
+from dhsched.dispatch.moves.plan import DrainNotes
 from dhsched.dispatch.moves.rebalance import RebalanceView, Rebalancing
 from dhsched.dispatch.recovery.liveness import Liveness
 from dhsched.dispatch.recovery.reconcile import Reconciliation
 from dhsched.dispatch.recovery.recover import Recovery
+from dhsched.dispatch.recovery.silences import Silences
 from dhsched.dispatch.recovery.terms import Terms
 from dhsched.dispatch.telemetry.events import Events
 from dhsched.dispatch.telemetry.fleet_metrics import FleetMetrics
 from dhsched.dispatch.telemetry.handoffs import Handoffs
 from dhsched.dispatch.view.create_queue import RoomLine
 from dhsched.dispatch.view.fleet_view import Fleet
+from dhsched.dispatch.worker_link import WorkerLinks
 from dhsched.errors import StoreError
 from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
 from dhsched.settings import DispatchSettings
@@ -57,21 +59,21 @@ async def run_dispatch(settings: DispatchSettings, stop: asyncio.Event, say: Cal
     async with (
         given_or_embedded(settings.store) as address,
         open_context(address, settings) as context,
-        running(loops(context), rng=context.rng),
     ):
-        app = dispatch_app(context)
+        replica = Replica(context)
         with noted(await development_key(settings, context.ring), say) as listening:
-            await serve(
-                app,
-                host=settings.host,
-                port=settings.port,
-                stop_s=settings.stop_s,
-                say=listening,
-                stop=stop,
-                tls=listener_tls(settings),
-                head_s=settings.head_s,
-                idle_s=settings.idle_s,
-            )
+            async with running(replica.loops(), rng=context.rng):
+                await serve(
+                    replica.app(),
+                    host=settings.host,
+                    port=settings.port,
+                    stop_s=settings.stop_s,
+                    say=listening,
+                    stop=stop,
+                    tls=listener_tls(settings),
+                    head_s=settings.head_s,
+                    idle_s=settings.idle_s,
+                )
 
 
 @asynccontextmanager
@@ -134,40 +136,48 @@ def make_context(
     return context
 
 
-def dispatch_app(context: DispatchContext) -> web.Application:
-    return make_app(context.service, endpoints(context), worker_link.routes(context))
+class Replica:
+    """The parts of one replica over its context: what it serves, and what it does by itself."""
 
+    def __init__(self, context: DispatchContext) -> None:
+        self.context = context
+        self.silences = Silences()
+        self.drain_notes = DrainNotes()
+        self._cutovers = Cutovers(context, self.silences)
+        self._worker_links = WorkerLinks(context, self.silences, on_prepared=self._cutovers.prepared)
 
-def loops(context: DispatchContext) -> dict[str, tuple[Round, float]]:
-    """What this replica does by itself, and how often."""
-    settings = context.settings
-    recovery = Recovery(context)
-    reconciliation = Reconciliation(context, recovery)
-    cutovers = Cutovers(context)
-    draining = Draining(context, cutovers)
-    context.on_prepared.append(cutovers.prepared)
-    return {
-        "drain": (draining.round, settings.drain_s),
-        "drain, next": (draining.follow, 0.0),
-        "rebalance": (Rebalancing(context).round, settings.rebalance_s),
-        "cutovers": (cutovers.round, settings.cut_over_s),
-        "liveness": (Liveness(context).round, settings.liveness_s),
-        "recovery": (recovery.round, settings.recover_s),
-        "handoffs": (context.handoffs.round, HANDOFFS_S),
-        "reconciliation": (reconciliation.round, settings.reconcile_s),
-        "terms": (reconciliation.follow, 0.0),
-    }
+    def app(self) -> web.Application:
+        return make_app(self.context.service, self.endpoints(), self._worker_links.routes())
 
+    def loops(self) -> dict[str, tuple[Round, float]]:
+        """What this replica does by itself, and how often."""
+        context, settings = self.context, self.context.settings
+        recovery = Recovery(context, self.silences)
+        reconciliation = Reconciliation(context, recovery)
+        draining = Draining(context, self._cutovers, self.drain_notes)
+        return {
+            "drain": (draining.round, settings.drain_s),
+            "drain, next": (draining.follow, 0.0),
+            "rebalance": (Rebalancing(context).round, settings.rebalance_s),
+            "cutovers": (self._cutovers.round, settings.cut_over_s),
+            "liveness": (Liveness(context, self.silences).round, settings.liveness_s),
+            "recovery": (recovery.round, settings.recover_s),
+            "handoffs": (context.handoffs.round, HANDOFFS_S),
+            "reconciliation": (reconciliation.round, settings.reconcile_s),
+            "terms": (reconciliation.follow, 0.0),
+        }
 
-def endpoints(context: DispatchContext) -> list[Endpoint]:
-    """The whole API, as it is served and as /openapi.json has it."""
-    parts = (
-        *(Lives(context), Moving(context), Explaining(context)),
-        *(Workers(context), BlockedWorkers(context), Drains(context), Configuration(context), RebalanceView(context)),
-        *(Recoveries(context), EventFeed(context)),
-        PublishTokens(context),
-    )
-    return [*(endpoint for part in parts for endpoint in part.endpoints()), MINT, *KeyEndpoints(context).endpoints()]
+    def endpoints(self) -> list[Endpoint]:
+        """The whole API, as it is served and as /openapi.json has it."""
+        context = self.context
+        parts = (
+            *(Lives(context), Moving(context), Explaining(context)),
+            *(Workers(context), BlockedWorkers(context), Drains(context, self.drain_notes)),
+            *(Configuration(context), RebalanceView(context), Recoveries(context), EventFeed(context)),
+            PublishTokens(context),
+        )
+        served = [endpoint for part in parts for endpoint in part.endpoints()]
+        return [*served, MINT, *KeyEndpoints(context).endpoints()]
 
 
 async def missing(context: DispatchContext) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
@@ -14,7 +14,6 @@ from typing import TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from dhsched.access.ring import KeyRing
-from dhsched.dispatch.moves.plan import DrainNotes
 from dhsched.dispatch.recovery.terms import Terms
 from dhsched.dispatch.telemetry.events import Events
 from dhsched.dispatch.telemetry.handoffs import Handoffs
@@ -134,15 +133,6 @@ class DispatchContext:
     events: Events
     terms: Terms
     rng: Random = field(default_factory=Random)
-    hung_up: dict[str, int] = field(default_factory=dict)
-    """Workers that closed their link to this replica, and their beat then: they are given less time for the next."""
-    refused_at: float = float("-inf")
-    """When the store last did not take what a Worker said: it was there, and nobody could know."""
-    on_prepared: list[Callable[[str, Sequence[str]], None]] = field(default_factory=list)
-    """Told the Worker and the tags of reserved slots that it has prepared, with each of its reports."""
-    drain_notes: DrainNotes = field(default_factory=DrainNotes)
-    silent: frozenset[str] = frozenset()
-    """Workers that this replica would call lost, but for the brake: recovery tries them last."""
     _remembered: OrderedDict[str, Remembered] = field(default_factory=OrderedDict)
     _operations: count[int] = field(default_factory=lambda: count(1))
     _boot: str = field(default_factory=lambda: secrets.token_hex(6))

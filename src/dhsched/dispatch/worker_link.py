@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import structlog
@@ -23,6 +23,7 @@ from dhsched.access.callers import Caller
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.moves.drain import ask_for_drain
 from dhsched.dispatch.recovery.blame import HOW_TO_UNDO, blame_of_name
+from dhsched.dispatch.recovery.silences import Silences
 from dhsched.dispatch.recovery.terms import Claim, Voice
 from dhsched.errors import BadToken, BadValue, DhschedError, Forbidden, StoreError, StoreRefused, StoreUnavailable
 from dhsched.links.messages import (
@@ -65,27 +66,33 @@ SLOTS_SPARE = 64  # Slots that a report may name beside twice the Worker's capac
 RENEW_S = 6 * 3600.0  # A link that lasts gets a new token this often: it must be able to resume elsewhere.
 
 
-def routes(context: DispatchContext) -> list[web.RouteDef]:
-    """What the application serves of this."""
-    return [web.get(PATH, WorkerLinks(context).serve, name="worker_link")]
-
-
 def gave_up(socket: web.WebSocketResponse, sending: asyncio.Task[None]) -> bool:
     """Whether it was us who closed it, because nothing came: a Worker that is frozen or cut off has all its time."""
     failed = sending.exception() if sending.done() and not sending.cancelled() else None
     return isinstance(socket.exception(), TimeoutError) or isinstance(failed, TimeoutError)
 
 
-class WorkerLinks:
-    """The Workers that are linked to this replica. It starts with the first of them."""
+OnPrepared = Callable[[str, Sequence[str]], None]
 
-    def __init__(self, context: DispatchContext) -> None:
+
+class WorkerLinks:
+    """The Workers that are linked to this replica. It starts with the first of them.
+
+    `on_prepared` is given a Worker and the tags of the reserved slots that it has prepared, with each of its reports.
+    """
+
+    def __init__(self, context: DispatchContext, silences: Silences, on_prepared: OnPrepared) -> None:
         self.context = context
+        self.silences = silences
+        self.on_prepared = on_prepared
         self.tokens: Tokens | None = None
         self.controllers: list[str] = []
         self._links: dict[str, WorkerLink] = {}
         self._starting = asyncio.Lock()
         self._minder: asyncio.Task[None] | None = None
+
+    def routes(self) -> list[web.RouteDef]:
+        return [web.get(PATH, self.serve, name="worker_link")]
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         socket = await upgrade(request, heartbeat_s=HEARTBEAT_S, frame_bytes_max=FRAME_BYTES_MAX)
@@ -105,7 +112,7 @@ class WorkerLinks:
             closed_by_us = link.over or self.context.service.stopping or gave_up(socket, sending)
             if link.boot is not None and not closed_by_us:
                 # The Worker's side did, without a word: liveness gives it less time to report elsewhere.
-                self.context.hung_up[link.boot.worker] = link.beat
+                self.silences.hung_up[link.boot.worker] = link.beat
             self.forget(link)
             await hang_up(socket, sending, request.transport)
         return socket
@@ -220,7 +227,7 @@ class WorkerLink:
                 await self._hear(said)
         except StoreError as error:
             if isinstance(error, StoreRefused) or (isinstance(error, StoreUnavailable) and not error.unknown):
-                self._context.refused_at = self._context.loop_time()
+                self._links.silences.refused_at = self._context.loop_time()
             self.outbox.put(said_of(error))
         except DhschedError as error:
             log.warning("ending a Worker's link", worker=self.boot.worker if self.boot else "", why=str(error))
@@ -353,8 +360,7 @@ class WorkerLink:
                     self._context.events.say("worker_revived", worker=boot.worker, beat=outcome.beat)
                 self.outbox.put(self._reported(boot, outcome), 64 * len(outcome.table or ()))
                 if said.prepared:
-                    for tell in self._context.on_prepared:
-                        tell(boot.worker, said.prepared)
+                    self._links.on_prepared(boot.worker, said.prepared)
             case o.Gone():
                 self._end(Gone())
             case o.RolledBack():

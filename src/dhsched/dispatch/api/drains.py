@@ -11,7 +11,7 @@ from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.api.admin import no_worker
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.moves.drain import ask_for_drain, cancel_drain, default_request, look
-from dhsched.dispatch.moves.plan import Standing
+from dhsched.dispatch.moves.plan import DrainNotes, Standing
 from dhsched.ownership import outcomes as o
 from dhsched.types import check_worker
 from dhsched.web import Asked, Endpoint
@@ -24,8 +24,9 @@ BOUNDARY_WAIT_MAX_S = 100.0
 class Drains:
     """The endpoints of drains, of one replica."""
 
-    def __init__(self, context: DispatchContext) -> None:
+    def __init__(self, context: DispatchContext, notes: DrainNotes) -> None:
         self.context = context
+        self._notes = notes
 
     def endpoints(self) -> list[Endpoint]:
         path = "/v1/workers/{worker}/drain"
@@ -112,7 +113,7 @@ class Drains:
         record, table = found
         draining = record.mode == "draining"
         request = asked or default_request(context)
-        standings = look(context, rows, request, now_ms).standings if draining else ()
+        standings = look(context, self._notes, rows, request, now_ms).standings if draining else ()
         slots = Counter(table.values())
         states = Counter(standing.state for standing in standings)
         left = len(rows) + slots["vacant"]

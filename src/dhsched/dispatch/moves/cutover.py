@@ -21,6 +21,7 @@ from dhsched.dispatch.commit import Intent, commit
 from dhsched.dispatch.context import DispatchContext, settle
 from dhsched.dispatch.moves.plan import Blocked
 from dhsched.dispatch.place import choose_candidates
+from dhsched.dispatch.recovery.silences import Silences
 from dhsched.errors import BadId, BadValue
 from dhsched.ownership import outcomes as o
 from dhsched.placement import CANDIDATES_LIMIT, Choice, PlacementRequest, name_worker
@@ -59,7 +60,8 @@ class Mine:
 class Cutovers:
     """The moves of one replica. `on_cut` is told the source of each that is over."""
 
-    def __init__(self, context: DispatchContext) -> None:
+    def __init__(self, context: DispatchContext, silences: Silences) -> None:
+        self._silences = silences
         self.on_cut: list[Callable[[str], None]] = []
         self._context = context
         self._mine: OrderedDict[str, Mine] = OrderedDict()
@@ -145,7 +147,7 @@ class Cutovers:
             if not await self._hold(mine):
                 return True
             mine.checked_at = now
-        if mine.target in self._context.hung_up:
+        if mine.target in self._silences.hung_up:
             return False  # It hung up on us and may be dead: until it reports, or is lost and its moves with it.
         return not isinstance(await self._place(mine), o.NotYet)
 

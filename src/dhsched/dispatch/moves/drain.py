@@ -13,7 +13,7 @@ import structlog
 
 from dhsched.dispatch.context import DispatchContext, settle
 from dhsched.dispatch.moves.cutover import Cutovers
-from dhsched.dispatch.moves.plan import Blocked, CutOver, Force, Plan, Reserve, Rules, plan
+from dhsched.dispatch.moves.plan import Blocked, CutOver, DrainNotes, Force, Plan, Reserve, Rules, plan
 from dhsched.ownership import outcomes as o
 from dhsched.store.records.drains import DrainRequest
 from dhsched.store.records.lives import LiveOnWorker
@@ -29,8 +29,9 @@ FORGET_S = 30.0  # Between two looks for wishes of Workers that are gone.
 class Draining:
     """The loop of one replica."""
 
-    def __init__(self, context: DispatchContext, cutovers: Cutovers) -> None:
+    def __init__(self, context: DispatchContext, cutovers: Cutovers, notes: DrainNotes) -> None:
         self._context = context
+        self._notes = notes
         self._cutovers = cutovers
         self._cut: dict[str, int] = {}  # By source: cutovers that ended and were not followed by a reservation yet.
         self._follow = asyncio.Event()
@@ -38,7 +39,7 @@ class Draining:
         cutovers.on_cut.append(self._on_cut)
 
     async def round(self) -> None:
-        context, notes = self._context, self._context.drain_notes
+        context, notes = self._context, self._notes
         sources = [each.worker for each in context.fleet.view.workers.values() if each.barred == "draining"]
         context.rng.shuffle(sources)
         seen: list[LiveOnWorker] = []
@@ -49,10 +50,10 @@ class Draining:
                 request = asked.get(source) or default_request(context)
                 rows = await records.lives.on_worker(source)
                 seen += rows
-                made = look(context, rows, request, now_ms)
+                made = look(context, notes, rows, request, now_ms)
                 notes.queue[source] = [*made.queue]
                 await self._act(source, made)
-                await self._say(source, look(context, rows, request, now_ms))  # With what it has just found out.
+                await self._say(source, look(context, notes, rows, request, now_ms))  # With what it has just found out.
         notes.keep(seen)
         notes.queue = {source: queue for source, queue in notes.queue.items() if source in sources}
         if context.loop_time() - self._forgot_at >= FORGET_S:
@@ -65,7 +66,7 @@ class Draining:
         self._follow.clear()
         cut, self._cut = self._cut, {}
         for source, count in cut.items():
-            queue = self._context.drain_notes.queue.get(source, [])
+            queue = self._notes.queue.get(source, [])
             following, queue[:] = queue[:count], queue[count:]
             await self._reserve(source, following)
 
@@ -97,7 +98,7 @@ class Draining:
             )
 
     async def _reserve(self, source: str, rows: Sequence[LiveOnWorker]) -> None:
-        notes = self._context.drain_notes
+        notes = self._notes
         refused: dict[str, Blocked] = {}
         for row in rows:
             if row.digital_id in refused:
@@ -131,7 +132,7 @@ class Draining:
         """The view may be old, and `reserve` does not ask why: nobody must be moved for a drain that is over."""
         if await self._context.store.records.workers.mode(source) == "draining":
             return False
-        self._context.drain_notes.queue.pop(source, None)
+        self._notes.queue.pop(source, None)
         return True
 
     async def _force(self, source: str, rows: Sequence[LiveOnWorker]) -> None:
@@ -142,10 +143,10 @@ class Draining:
             async with turns if row.target else reserving:
                 outcome = await self._cutovers.force(row, source)
             if isinstance(outcome, Blocked):
-                self._context.drain_notes.blocked[row.live] = outcome
+                self._notes.blocked[row.live] = outcome
             elif isinstance(outcome, o.Starting):
                 why = "the Workers that have room are starting as many lives as they may; it is tried again at once"
-                self._context.drain_notes.blocked[row.live] = Blocked("STARTING", why)
+                self._notes.blocked[row.live] = Blocked("STARTING", why)
 
         await asyncio.gather(*(one(row) for row in rows))
 
@@ -157,9 +158,11 @@ class Draining:
         await records.drains.forget(worker for worker in asked if worker not in there)
 
 
-def look(context: DispatchContext, rows: Sequence[LiveOnWorker], request: DrainRequest, now_ms: int) -> Plan:
+def look(
+    context: DispatchContext, notes: DrainNotes, rows: Sequence[LiveOnWorker], request: DrainRequest, now_ms: int
+) -> Plan:
     """What to do with a draining Worker's lives, as this replica sees it now."""
-    limits, notes, now_s = context.store.limits, context.drain_notes, context.loop_time()
+    limits, now_s = context.store.limits, context.loop_time()
     notes.look(rows, now_s=now_s)
     rules = Rules(cutovers_max=limits.cutovers_max, move_expires_ms=limits.move_expires_ms)
     return plan(rows, request, rules, now_ms=now_ms, notes=notes, now_s=now_s)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.recovery.blame import blame
+from dhsched.dispatch.recovery.silences import Silences
 from dhsched.errors import StoreError
 from dhsched.ownership import outcomes as o
 from dhsched.store.records.workers import Beat
@@ -87,21 +88,22 @@ def judge(
 class Liveness:
     """The loop: read, judge, say so."""
 
-    def __init__(self, context: DispatchContext) -> None:
+    def __init__(self, context: DispatchContext, silences: Silences) -> None:
         self._context = context
+        self._silences = silences
         self._watch = Watch()
         self._braked = False
 
     async def round(self) -> None:
-        context = self._context
+        context, silences = self._context, self._silences
         beats = await context.records.workers.beats()
         now = context.loop_time()
-        if context.refused_at > (self._watch.read_at or now):
+        if silences.refused_at > (self._watch.read_at or now):
             self._watch = Watch()
         self._watch, verdict = judge(
-            self._watch, beats, now=now, ttl_s=context.settings.worker_ttl_s, hung_up=context.hung_up
+            self._watch, beats, now=now, ttl_s=context.settings.worker_ttl_s, hung_up=silences.hung_up
         )
-        context.silent = verdict.silent
+        silences.overdue = verdict.silent
         await self._brake(verdict.braked, len(beats))
         for worker, beat in verdict.expire:
             try:
@@ -114,10 +116,10 @@ class Liveness:
                 silent_s = round(now - self._watch.silent[worker].since, 3)
                 context.events.say("worker_lost", worker=worker, beat=beat, silent_s=silent_s, lives=outcome.lives)
                 await blame(context, worker, "loss", f"{worker} {beat}")
-        for worker, beat in list(context.hung_up.items()):
+        for worker, beat in list(silences.hung_up.items()):
             known = self._watch.silent.get(worker)
             if known is None or known.beat > beat:
-                del context.hung_up[worker]  # It has reported since, through another replica, or it is gone.
+                del silences.hung_up[worker]  # It has reported since, through another replica, or it is gone.
 
     async def _brake(self, silent: int, workers: int) -> None:
         """Say once that the brake is on, and once that it is off, although every replica has a brake of its own."""

@@ -17,6 +17,7 @@ from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.place import choose_candidates
 from dhsched.dispatch.recovery.blame import blame
 from dhsched.dispatch.recovery.judge import Trouble
+from dhsched.dispatch.recovery.silences import Silences
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import read_dead_letter
 from dhsched.placement import Choice
@@ -38,8 +39,9 @@ BLAMES: Mapping[str, Trouble] = {"vacant": "crash", "stalled": "stall"}
 class Recovery:
     """The loop of one replica."""
 
-    def __init__(self, context: DispatchContext) -> None:
+    def __init__(self, context: DispatchContext, silences: Silences) -> None:
         self._context = context
+        self._silences = silences
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def round(self) -> None:
@@ -74,7 +76,7 @@ class Recovery:
             request,
             first=work.worker if here_first else None,
             last=None if here_first else work.worker,
-            avoid=request.avoid | context.silent,
+            avoid=request.avoid | self._silences.overdue,
         )
         try:
             choice = choose_candidates(context, asking)
