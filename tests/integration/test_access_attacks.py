@@ -52,6 +52,16 @@ def changed(**fields: Any) -> Attack:
     return lambda claims, secret: signed(claims, secret, **fields)
 
 
+def dated(**offsets_s: int) -> Attack:
+    """Other times, in seconds from when the token is made."""
+
+    def attack(claims: dict[str, Any], secret: str) -> str:
+        times: dict[str, Any] = {field: int(time.time()) + offset_s for field, offset_s in offsets_s.items()}
+        return signed(claims, secret, **times)
+
+    return attack
+
+
 def hmac_of_public_key(claims: dict[str, Any], _: str) -> str:
     """The classic confusion: HS256 with what an RS256 verifier would take for the public key."""
     head = f"{part({'alg': 'HS256', 'kid': '1'})}.{part(claims)}"
@@ -59,7 +69,6 @@ def hmac_of_public_key(claims: dict[str, Any], _: str) -> str:
     return f"{head}.{base64.urlsafe_b64encode(tag).rstrip(b'=').decode()}"
 
 
-NOW = time.time()
 ATTACKS: dict[str, Attack] = {
     **{f"alg {alg}": unsigned(alg) for alg in ("none", "None", "nOnE", "", "HS256")},
     "RS256": lambda claims, _: jwt.encode(claims, _RSA, algorithm="RS256", headers={"kid": "1"}),
@@ -71,10 +80,10 @@ ATTACKS: dict[str, Attack] = {
     },
     "another secret": lambda claims, _: signed(claims, "x" * 64),
     "the secret that stands in": lambda claims, _: signed(claims, api_tokens.NO_SECRET, {"kid": "9"}),
-    "expired": changed(iat=int(NOW) - 2_000, nbf=int(NOW) - 2_000, exp=int(NOW) - 100),
-    "not yet valid": changed(nbf=int(NOW) + 300),
-    "from the future": changed(iat=int(NOW) + 300, nbf=int(NOW) + 300, exp=int(NOW) + 900),
-    "too long a life": changed(exp=int(NOW) + 10 * 3600),
+    "expired": dated(iat=-2_000, nbf=-2_000, exp=-100),
+    "not yet valid": dated(nbf=300),
+    "from the future": dated(iat=300, nbf=300, exp=900),
+    "too long a life": dated(exp=10 * 3600),
     "times that are no numbers": changed(exp="soon"),
     "a time past all times": changed(exp=10**400),
     **{f"no {name}": changed(**{name: None}) for name in ("exp", "iat", "nbf", "aud", "iss", "sub", "role", "tenant")},

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from dhsched import cli
 from dhsched.local.pids import frozen
-from dhsched.store import event_log
+from dhsched.store.records import events
 from tests.integration.serving import Api, serving
 from tests.servers import running_server
 
@@ -57,7 +57,7 @@ async def following(response: Any) -> Any:
 
 
 async def test_the_log_is_bounded(monkeypatch: Any) -> None:
-    monkeypatch.setattr(event_log, "EVENTS_MAX", 10)
+    monkeypatch.setattr(events, "EVENTS_MAX", 10)
     async with running_server("valkey") as server, serving(server.address) as api:
         for beat in range(500):
             api.context.events.say("worker_lost", beat=beat)
