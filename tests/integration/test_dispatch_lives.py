@@ -96,7 +96,7 @@ async def test_a_create_may_wait_for_room(api: Api) -> None:
     await api.workers(1, capacity=1)
     assert (await api.create("A"))[0] == 201
     waiting = asyncio.create_task(api.create("B", "?wait_s=20"))
-    await until(lambda: len(api.context.line) == 1, "the create that waits")
+    await until(lambda: len(api.context.create_queue) == 1, "the create that waits")
     await until(lambda: api.context.service.in_flight == 0, "the request to be no load while it waits")
     await api.workers(1, capacity=1, name="late")
     status, made = await asyncio.wait_for(waiting, PATIENCE_S)

@@ -6,14 +6,14 @@ import pytest
 
 from dhsched.client.models.lives import CreateLive
 from dhsched.dispatch.api.lives import as_create, digest
-from dhsched.dispatch.context import settle
+from dhsched.dispatch.context import retry_unknown
 from dhsched.dispatch.recovery.terms import Voice, voices
-from dhsched.dispatch.view.create_queue import RoomLine
+from dhsched.dispatch.view.create_queue import CreateQueue
 from dhsched.errors import StoreUnavailable
 
 
 def test_the_line_wakes_from_the_front_as_many_as_there_are_slots() -> None:
-    line = RoomLine(3)
+    line = CreateQueue(3)
     with line.place() as first, line.place() as second, line.place() as third:
         assert len(line) == 3 and line.full
         line.wake(2)
@@ -33,7 +33,7 @@ async def test_a_call_whose_outcome_is_unknown_is_repeated_as_it_was() -> None:
         return "done"
 
     until = asyncio.get_running_loop().time() + 5
-    assert await settle("create", call, until=until) == "done"
+    assert await retry_unknown("create", call, until=until) == "done"
     assert asked == ["op-1"] * 3
 
 
@@ -42,7 +42,7 @@ async def test_a_call_is_not_repeated_past_the_request_s_deadline() -> None:
         raise StoreUnavailable("no answer", unknown=True)
 
     with pytest.raises(StoreUnavailable):
-        await asyncio.wait_for(settle("create", call, until=asyncio.get_running_loop().time() + 0.25), 2)
+        await asyncio.wait_for(retry_unknown("create", call, until=asyncio.get_running_loop().time() + 0.25), 2)
 
 
 def test_equal_parameters_have_equal_fingerprints_and_no_others() -> None:

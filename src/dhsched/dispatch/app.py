@@ -11,22 +11,25 @@ from aiohttp import web
 
 from dhsched.access.development import development_key, noted
 from dhsched.access.ring import KeyRing, open_ring
-from dhsched.dispatch.api.admin import Configuration, Workers
 from dhsched.dispatch.api.blocked import BlockedWorkers
+from dhsched.dispatch.api.configuration import Configuration
+from dhsched.dispatch.api.dead_letters import DeadLetters
 from dhsched.dispatch.api.drains import Drains
 from dhsched.dispatch.api.events import EventFeed
 from dhsched.dispatch.api.keys import KeyEndpoints
 from dhsched.dispatch.api.lives import Lives
 from dhsched.dispatch.api.publishing import PublishTokens
-from dhsched.dispatch.api.reassign import Moving
+from dhsched.dispatch.api.reassign import Reassign
+from dhsched.dispatch.api.rebalance import RebalanceView
 from dhsched.dispatch.api.recoveries import Recoveries
-from dhsched.dispatch.api.why import Explaining
-from dhsched.dispatch.context import DispatchContext, Metrics
+from dhsched.dispatch.api.why import Why
+from dhsched.dispatch.api.workers import Workers
+from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.loops import Round, running
 from dhsched.dispatch.moves.cutover import Cutovers
 from dhsched.dispatch.moves.drain import Draining
 from dhsched.dispatch.moves.plan import DrainNotes
-from dhsched.dispatch.moves.rebalance import RebalanceView, Rebalancing
+from dhsched.dispatch.moves.rebalance import Rebalancing
 from dhsched.dispatch.recovery.liveness import Liveness
 from dhsched.dispatch.recovery.reconcile import Reconciliation
 from dhsched.dispatch.recovery.recover import Recovery
@@ -35,7 +38,8 @@ from dhsched.dispatch.recovery.terms import Terms
 from dhsched.dispatch.telemetry.events import Events
 from dhsched.dispatch.telemetry.fleet_metrics import FleetMetrics
 from dhsched.dispatch.telemetry.handoffs import Handoffs
-from dhsched.dispatch.view.create_queue import RoomLine
+from dhsched.dispatch.telemetry.metrics import Metrics
+from dhsched.dispatch.view.create_queue import CreateQueue
 from dhsched.dispatch.view.fleet_view import Fleet
 from dhsched.dispatch.worker_link import WorkerLinks
 from dhsched.errors import StoreError
@@ -115,8 +119,8 @@ def make_context(
         body_s=settings.body_s,
         door=make_door(settings),
     )
-    line = RoomLine(settings.waiting_max)
-    fleet.on_refresh.append(lambda: line.wake(fleet.free_slots()))
+    create_queue = CreateQueue(settings.waiting_max)
+    fleet.on_refresh.append(lambda: create_queue.wake(fleet.free_slots()))
     events = Events(records.events, by=name, registry=service.registry)
     context = DispatchContext(
         store=store,
@@ -126,7 +130,7 @@ def make_context(
         settings=settings,
         service=service,
         metrics=Metrics(service.registry),
-        line=line,
+        create_queue=create_queue,
         handoffs=Handoffs(records, service.registry),
         events=events,
         terms=Terms(store, fleet, events),
@@ -171,7 +175,7 @@ class Replica:
         """The whole API, as it is served and as /openapi.json has it."""
         context = self.context
         parts = (
-            *(Lives(context), Moving(context), Explaining(context)),
+            *(Lives(context), Reassign(context), Why(context), DeadLetters(context)),
             *(Workers(context), BlockedWorkers(context), Drains(context, self.drain_notes)),
             *(Configuration(context), RebalanceView(context), Recoveries(context), EventFeed(context)),
             PublishTokens(context),

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dhsched.dispatch.context import DispatchContext, Remembered, settle
+from dhsched.dispatch.context import DispatchContext, Remembered, retry_unknown
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.steps.place import Create
 from dhsched.placement import CANDIDATES_LIMIT, Choice, Won
@@ -70,7 +70,7 @@ async def commit(context: DispatchContext, intent: Intent) -> Attempt:
     candidates, choice = intent.candidates, intent.choice
     pools = () if choice is None else choice.pools
     sent_rev = context.fleet.view.rev
-    outcome = await settle(
+    outcome = await retry_unknown(
         intent.point,
         lambda: context.store.place(
             live=intent.live,

@@ -8,7 +8,7 @@ from collections import Counter
 from dhsched.client.models import workers as m
 from dhsched.client.models.base import UNSET
 from dhsched.dispatch.api import parameters as p
-from dhsched.dispatch.api.admin import no_worker
+from dhsched.dispatch.api.workers import no_worker
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.moves.drain import ask_for_drain, cancel_drain, default_request, look
 from dhsched.dispatch.moves.plan import DrainNotes, Standing

@@ -14,9 +14,10 @@ from dhsched.access.gate import for_tenant
 from dhsched.client.models import lives as m
 from dhsched.client.models.base import UNSET
 from dhsched.dispatch.api import parameters as p
+from dhsched.dispatch.api.create import place_new_for
+from dhsched.dispatch.api.refusals import explanation_of, no_room
 from dhsched.dispatch.commit import NoRoom
-from dhsched.dispatch.context import DispatchContext, settle
-from dhsched.dispatch.place import explanation_of, no_room, place_new_for
+from dhsched.dispatch.context import DispatchContext, retry_unknown
 from dhsched.dispatch.telemetry.history import history_of
 from dhsched.errors import Forbidden
 from dhsched.ownership import outcomes as o
@@ -190,7 +191,7 @@ class Lives:
         live_id = asked.path.live_id
         live = self.context.live(asked, live_id)
         after_pending = asked.body.after_pending
-        outcome = await settle(
+        outcome = await retry_unknown(
             "end",
             lambda: self.context.store.end_live(live=live, after_pending=after_pending),
             until=self.context.until(),

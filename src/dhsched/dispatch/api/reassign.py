@@ -9,16 +9,17 @@ from msgspec import structs
 from dhsched.client.models import lives as m
 from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.api.lives import IDEMPOTENCY_KEY, digest, ended, find_digital_id, find_live, not_found, placed
+from dhsched.dispatch.api.refusals import explanation_of, no_room
+from dhsched.dispatch.choose import choose_candidates
 from dhsched.dispatch.commit import Attempt, Intent, NoRoom, commit
 from dhsched.dispatch.context import DispatchContext
-from dhsched.dispatch.place import choose_candidates, explanation_of, no_room
 from dhsched.ownership import outcomes as o
 from dhsched.placement import Choice, PlacementRequest, name_worker
 from dhsched.types import check_worker
 from dhsched.web import Asked, Endpoint, Problem, is_set
 
 
-class Moving:
+class Reassign:
     """The endpoints that move lives, of one replica."""
 
     def __init__(self, context: DispatchContext) -> None:

@@ -1,23 +1,19 @@
-"""Why a live is where it is, or nowhere; and the letters that nobody could deliver to it."""
+"""Why a live is where it is, or nowhere."""
 
 from __future__ import annotations
 
-import hashlib
-
 from dhsched.client.models import lives as m
 from dhsched.dispatch.api import parameters as p
-from dhsched.dispatch.api.lives import find_digital_id, find_live, not_found
-from dhsched.dispatch.context import DispatchContext, settle
-from dhsched.dispatch.place import choose_candidates, explain_choice
+from dhsched.dispatch.api.lives import find_digital_id, not_found
+from dhsched.dispatch.api.refusals import explain_choice
+from dhsched.dispatch.choose import choose_candidates
+from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.telemetry.history import phases
-from dhsched.ownership import items
-from dhsched.ownership import outcomes as o
-from dhsched.ownership.state import Live
-from dhsched.web import Asked, Endpoint, Problem, Reply
+from dhsched.web import Asked, Endpoint
 
 
-class Explaining:
-    """The endpoints that explain lives and look after their dead letters, of one replica."""
+class Why:
+    """The endpoint that explains where a live is, of one replica."""
 
     def __init__(self, context: DispatchContext) -> None:
         self.context = context
@@ -35,39 +31,6 @@ class Explaining:
                 replies={200: m.WhyOut},
                 problems=["NOT_FOUND", "NO_ELIGIBLE_POOL"],
             ),
-            Endpoint(
-                name="list_dead_letters",
-                method="GET",
-                path="/v1/lives/{live_id}/dead-letters",
-                handler=self.letters,
-                summary="Input that was dropped because generations died over it.",
-                tag="dead letters",
-                path_type=p.LivePath,
-                replies={200: m.DeadLetters},
-                problems=["NOT_FOUND"],
-            ),
-            Endpoint(
-                name="drop_dead_letter",
-                method="DELETE",
-                path="/v1/lives/{live_id}/dead-letters/{letter}",
-                handler=self.drop,
-                summary="Forget a dead letter.",
-                tag="dead letters",
-                path_type=p.DeadPath,
-                replies={204: None},
-                problems=["NOT_FOUND"],
-            ),
-            Endpoint(
-                name="push_dead_letter_again",
-                method="POST",
-                path="/v1/lives/{live_id}/dead-letters/{letter}/push",
-                handler=self.push_again,
-                summary="Append a dead letter to the live's input once more.",
-                tag="dead letters",
-                path_type=p.DeadPath,
-                replies={200: m.PushedAgain},
-                problems=["NOT_FOUND", "ENDED", "CLOSING", "TOO_MANY_PENDING", "STORE_FULL"],
-            ),
         ]
 
     async def why(self, asked: Asked) -> m.WhyOut:
@@ -84,77 +47,3 @@ class Explaining:
         assert record is not None
         choice = choose_candidates(context, await find_digital_id(context, record.digital_id))
         return m.WhyOut(live_id, "Committed", row, "now", explain_choice(context, choice))
-
-    async def letters(self, asked: Asked) -> m.DeadLetters:
-        live_id = asked.path.live_id
-        record = await find_live(self.context, asked, live_id)
-        return m.DeadLetters(live_id, [dead_letter(stored) for stored in record.dead])
-
-    async def drop(self, asked: Asked) -> Reply:
-        _, stored = await self._find(asked)
-        await self._forget(asked, stored)
-        return Reply(status=204)
-
-    async def push_again(self, asked: Asked) -> m.PushedAgain:
-        """First appended, then forgotten: a crash between the two loses nothing.
-
-        Nor does a retry repeat anything: its request id is the letter and the count of poison so far, which is another
-        one when the same item has died again since.
-        """
-        live_id, context = asked.path.live_id, self.context
-        record, stored = await self._find(asked)
-        live, item = context.live(asked, live_id), items.read(items.read_dead_letter(stored)[0])
-        outcome = await settle(
-            "push_again",
-            lambda: context.store.append_input(
-                live=live,
-                kind=item.kind,
-                payload=item.payload,
-                boundary=item.boundary,
-                request=f"dead-{letter_id(stored)}-{record.dropped_poison}",
-            ),
-            until=context.until(),
-        )
-        match outcome:
-            case o.Appended(seq):
-                number: int | None = seq
-            case o.Duplicate():
-                number = None
-            case o.NotFound():
-                raise not_found(live_id)
-            case o.TooManyPending(pending):
-                detail = f"live {live_id} has {pending} items pending, which is as many as it may; push it again later"
-                raise Problem("TOO_MANY_PENDING", detail, live_id=live_id, pending=pending)
-            case o.Ended():
-                raise Problem("ENDED", f"live {live_id} has ended and takes no input", live_id=live_id)
-            case _:
-                raise Problem("CLOSING", f"live {live_id} is closing and takes no more input", live_id=live_id)
-        await self._forget(asked, stored)
-        return m.PushedAgain(live_id, number)
-
-    async def _find(self, asked: Asked) -> tuple[Live, bytes]:
-        record = await find_live(self.context, asked, asked.path.live_id)
-        for stored in record.dead:
-            if letter_id(stored) == asked.path.letter:
-                return record, stored
-        raise Problem(
-            "NOT_FOUND",
-            f"live {asked.path.live_id} has no dead letter {asked.path.letter}; it has {len(record.dead)} others",
-            live_id=asked.path.live_id,
-        )
-
-    async def _forget(self, asked: Asked, stored: bytes) -> None:
-        live = self.context.live(asked, asked.path.live_id)
-        await settle(
-            "drop_dead", lambda: self.context.records.lives.drop_dead_letter(live, stored), until=self.context.until()
-        )
-
-
-def letter_id(stored: bytes) -> str:
-    return hashlib.sha256(stored).hexdigest()[:16]
-
-
-def dead_letter(stored: bytes) -> m.DeadLetter:
-    blob, reason = items.read_dead_letter(stored)
-    item = items.read(blob)
-    return m.DeadLetter(letter_id(stored), item.kind, item.boundary, item.payload.decode(errors="replace"), reason)

@@ -17,10 +17,10 @@ from typing import Literal
 import structlog
 from msgspec import structs
 
+from dhsched.dispatch.choose import choose_candidates
 from dhsched.dispatch.commit import Intent, commit
-from dhsched.dispatch.context import DispatchContext, settle
+from dhsched.dispatch.context import DispatchContext, retry_unknown
 from dhsched.dispatch.moves.plan import Blocked
-from dhsched.dispatch.place import choose_candidates
 from dhsched.dispatch.recovery.silences import Silences
 from dhsched.errors import BadId, BadValue
 from dhsched.ownership import outcomes as o
@@ -32,14 +32,14 @@ from dhsched.web import Problem
 
 log = structlog.get_logger(__name__)
 
-MINE_MAX = 256  # Moves that one replica sees through at once; others are left to the loops.
+MOVES_MAX = 256  # Moves that one replica sees through at once; others are left to the loops.
 ASKED_MAX = 32  # Of them, asked about in one round: the store has better things to do.
 HELD_MAX = 4_096  # Tags remembered as held, so that each report need not hold them again.
 CHECK_S = 1.0  # Between two looks whether the move is still there.
 
 
 @dataclass(slots=True)
-class Mine:
+class MoveInProgress:
     """One move that this replica sees through."""
 
     live: str
@@ -64,7 +64,7 @@ class Cutovers:
         self._silences = silences
         self.on_cut: list[Callable[[str], None]] = []
         self._context = context
-        self._mine: OrderedDict[str, Mine] = OrderedDict()
+        self._moves: OrderedDict[str, MoveInProgress] = OrderedDict()
         self._known: OrderedDict[str, None] = OrderedDict()
         self._some = asyncio.Event()
 
@@ -80,7 +80,7 @@ class Cutovers:
         if not candidates:
             return no_room(self._context, request, source)
         sent_rev = self._context.fleet.view.rev
-        outcome = await settle(
+        outcome = await retry_unknown(
             "reserve",
             lambda: self._context.store.reserve(live=row.live, expected=row.epoch, candidates=candidates),
             until=self._context.until(),
@@ -107,7 +107,7 @@ class Cutovers:
     def prepared(self, worker: str, tags: Iterable[str]) -> None:
         """A Worker says which of its reserved slots are prepared. It says so with every report."""
         for tag in tags:
-            if tag in self._known or tag in self._mine or len(self._mine) >= MINE_MAX:
+            if tag in self._known or tag in self._moves or len(self._moves) >= MOVES_MAX:
                 continue
             try:
                 live, number = split_tag(tag)
@@ -115,21 +115,21 @@ class Cutovers:
             except (BadId, BadValue, ValueError):
                 continue
             give_up = self._context.loop_time() + self._context.store.limits.move_expires_ms / 1000
-            self._mine[tag] = Mine(live, number, worker, self._context.operation(), give_up)
+            self._moves[tag] = MoveInProgress(live, number, worker, self._context.operation(), give_up)
             self._some.set()
 
     async def round(self) -> None:
         """Ask once for each move at hand, the longest unasked first; with none, wait for one."""
-        if not self._mine:
+        if not self._moves:
             self._some.clear()
             await self._some.wait()
-        asked = [*self._mine.items()][:ASKED_MAX]
-        done = await asyncio.gather(*(self._see_through(mine) for _, mine in asked), return_exceptions=True)
-        for (tag, mine), over in zip(asked, done, strict=True):
-            self._mine.move_to_end(tag)
-            if over is True or self._context.loop_time() >= mine.give_up:
-                del self._mine[tag]
-                if mine.wanted:
+        asked = [*self._moves.items()][:ASKED_MAX]
+        done = await asyncio.gather(*(self._see_through(move) for _, move in asked), return_exceptions=True)
+        for (tag, move), over in zip(asked, done, strict=True):
+            self._moves.move_to_end(tag)
+            if over is True or self._context.loop_time() >= move.give_up:
+                del self._moves[tag]
+                if move.wanted:
                     self._know(tag)
         for failed in done:
             if isinstance(failed, BaseException):
@@ -140,33 +140,33 @@ class Cutovers:
         if len(self._known) > HELD_MAX:
             self._known.popitem(last=False)
 
-    async def _see_through(self, mine: Mine) -> bool:
+    async def _see_through(self, move: MoveInProgress) -> bool:
         """One try; whether there is nothing more to do about it."""
         now = self._context.loop_time()
-        if now - mine.checked_at >= CHECK_S:
-            if not await self._hold(mine):
+        if now - move.checked_at >= CHECK_S:
+            if not await self._hold(move):
                 return True
-            mine.checked_at = now
-        if mine.target in self._silences.hung_up:
+            move.checked_at = now
+        if move.target in self._silences.hung_up:
             return False  # It hung up on us and may be dead: until it reports, or is lost and its moves with it.
-        return not isinstance(await self._place(mine), o.NotYet)
+        return not isinstance(await self._place(move), o.NotYet)
 
-    async def _hold(self, mine: Mine) -> bool:
+    async def _hold(self, move: MoveInProgress) -> bool:
         """Hold the input, or make sure that it is held; whether this move is there and is this target's."""
         store = self._context.store
-        if not mine.source:
-            found = await store.records.lives.with_move(mine.live)
-            if found is None or (found[1].target, found[1].number) != (mine.target, mine.number):
+        if not move.source:
+            found = await store.records.lives.with_move(move.live)
+            if found is None or (found[1].target, found[1].number) != (move.target, move.number):
                 return False
             source, row = found
             because = await self._wanted_by(source)
-            mine.wanted = because is not None
+            move.wanted = because is not None
             if because is None:
                 return False
-            mine.source, mine.epoch, mine.because, mine.digital_id = source, row.epoch, because, row.digital_id
-            mine.reserved_at_ms = row.expires_at_ms - store.limits.move_expires_ms
-        outcome = await settle(
-            "hold", lambda: store.hold(live=mine.live, number=mine.number), until=self._context.until()
+            move.source, move.epoch, move.because, move.digital_id = source, row.epoch, because, row.digital_id
+            move.reserved_at_ms = row.expires_at_ms - store.limits.move_expires_ms
+        outcome = await retry_unknown(
+            "hold", lambda: store.hold(live=move.live, number=move.number), until=self._context.until()
         )
         return isinstance(outcome, o.Held)
 
@@ -179,33 +179,33 @@ class Cutovers:
         config = fleet.pools.get(known.pool) if known is not None else None
         return "rebalance" if config is not None and config.rebalance == "act" else None
 
-    async def _place(self, mine: Mine) -> o.PlaceOutcome:
-        return await self._commit(mine, self._reserved(mine), point="cut_over", how="planned")
+    async def _place(self, move: MoveInProgress) -> o.PlaceOutcome:
+        return await self._commit(move, self._reserved(move), point="cut_over", how="planned")
 
     async def _commit(
-        self, mine: Mine, choice: Choice, *, point: str, how: Literal["planned", "forced"]
+        self, move: MoveInProgress, choice: Choice, *, point: str, how: Literal["planned", "forced"]
     ) -> o.PlaceOutcome:
         intent = Intent(
-            live=mine.live,
-            cause=mine.because,
+            live=move.live,
+            cause=move.because,
             point=point,
-            operation=mine.operation,
+            operation=move.operation,
             choice=choice,
-            expected=mine.epoch,
-            leave=mine.source,
-            holder=mine.target,
+            expected=move.epoch,
+            leave=move.source,
+            holder=move.target,
             at_boundary=how == "planned",
         )
         outcome = (await commit(self._context, intent)).outcome
         if isinstance(outcome, o.Committed):
-            self._cut(mine, outcome, how=how)
+            self._cut(move, outcome, how=how)
         return outcome
 
-    def _reserved(self, mine: Mine) -> Choice:
+    def _reserved(self, move: MoveInProgress) -> Choice:
         """The Worker that has set a place aside. It was chosen when it did."""
         context = self._context
-        request = PlacementRequest(mine.digital_id, ())
-        return name_worker(context.fleet.view, request, mine.target, now=context.loop_time(), how="reserved")
+        request = PlacementRequest(move.digital_id, ())
+        return name_worker(context.fleet.view, request, move.target, now=context.loop_time(), how="reserved")
 
     # -- for the loops
 
@@ -219,24 +219,24 @@ class Cutovers:
         A place that was reserved is not counted against the target's start budget, so it is reserved first even when
         there is no time to prepare anything.
         """
-        mine = self._of(row, source, "drain", operation=self._context.operation("forced"))
-        if not mine.target:
+        move = self._of(row, source, "drain", operation=self._context.operation("forced"))
+        if not move.target:
             reserved = await self.reserve(row, source)
             if isinstance(reserved, Blocked):
                 return reserved
-            mine.target = reserved.target if isinstance(reserved, o.Reserved) else ""
-        if mine.target:
-            choice = self._reserved(mine)
+            move.target = reserved.target if isinstance(reserved, o.Reserved) else ""
+        if move.target:
+            choice = self._reserved(move)
         else:
             found = await self._choose(row, source)
             if isinstance(found, Blocked):
                 return found
             choice = found[1]
-        return await self._commit(mine, choice, point="force", how="forced")
+        return await self._commit(move, choice, point="force", how="forced")
 
-    def _of(self, row: LiveOnWorker, source: str, because: Because, operation: str = "") -> Mine:
+    def _of(self, row: LiveOnWorker, source: str, because: Because, operation: str = "") -> MoveInProgress:
         reserved_at_ms = row.expires_at_ms - self._context.store.limits.move_expires_ms if row.target else 0
-        return Mine(
+        return MoveInProgress(
             live=row.live,
             number=row.number,
             target=row.target,
@@ -249,31 +249,31 @@ class Cutovers:
             reserved_at_ms=reserved_at_ms,
         )
 
-    def _cut(self, mine: Mine, done: o.Committed, *, how: str) -> None:
+    def _cut(self, move: MoveInProgress, done: o.Committed, *, how: str) -> None:
         """A live has moved: count it, say it, and let the next one of its source begin."""
         context = self._context
         if not done.again:
-            if mine.because == "drain":
+            if move.because == "drain":
                 context.metrics.drain_moves.labels(how).inc()
             else:
                 context.metrics.rebalance_moves.inc()
             if how == "forced":
-                context.events.say("forced_move", live=mine.live, source=mine.source, epoch=done.generation.epoch)
-            took_s = max(0, context.store.now_ms - mine.reserved_at_ms) / 1000 if mine.reserved_at_ms else 0.0
-            if mine.reserved_at_ms:
-                context.metrics.move_seconds.labels(mine.because).observe(took_s)
+                context.events.say("forced_move", live=move.live, source=move.source, epoch=done.generation.epoch)
+            took_s = max(0, context.store.now_ms - move.reserved_at_ms) / 1000 if move.reserved_at_ms else 0.0
+            if move.reserved_at_ms:
+                context.metrics.move_seconds.labels(move.because).observe(took_s)
             say = log.warning if how == "forced" else log.info
             say(
                 "live moved",
-                live=mine.live,
-                because=mine.because,
+                live=move.live,
+                because=move.because,
                 how=how,
-                source=mine.source,
+                source=move.source,
                 generation=str(done.generation),
                 took_s=round(took_s, 3),
             )
         for tell in self.on_cut:
-            tell(mine.source)
+            tell(move.source)
 
 
 def no_room(context: DispatchContext, request: PlacementRequest, source: str) -> Blocked:

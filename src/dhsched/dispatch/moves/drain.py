@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from dhsched.dispatch.context import DispatchContext, settle
+from dhsched.dispatch.context import DispatchContext, retry_unknown
 from dhsched.dispatch.moves.cutover import Cutovers
 from dhsched.dispatch.moves.plan import Blocked, CutOver, DrainNotes, Force, Plan, Reserve, Rules, plan
 from dhsched.ownership import outcomes as o
@@ -203,8 +203,10 @@ async def ask_for_drain(
         deadline_at_ms=deadline_at_ms,
     )
     until = context.until()
-    await settle("drain_request", lambda: records.drains.put(worker, request), until=until)
-    outcome = await settle("set_worker", lambda: context.store.set_worker(worker=worker, verb="drain"), until=until)
+    await retry_unknown("drain_request", lambda: records.drains.put(worker, request), until=until)
+    outcome = await retry_unknown(
+        "set_worker", lambda: context.store.set_worker(worker=worker, verb="drain"), until=until
+    )
     if new and isinstance(outcome, o.WorkerSet):
         context.events.say("drain_started", worker=worker, drain_by=by, lives=request.lives)
     return outcome
@@ -212,7 +214,7 @@ async def ask_for_drain(
 
 async def cancel_drain(context: DispatchContext, worker: str) -> o.SetOutcome:
     """The Worker takes lives again. What is under way has no reason any more: the store says so to who carries on."""
-    outcome = await settle(
+    outcome = await retry_unknown(
         "set_worker", lambda: context.store.set_worker(worker=worker, verb="undrain"), until=context.until()
     )
     known = await context.records.drains.forget([worker])

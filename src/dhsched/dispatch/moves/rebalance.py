@@ -14,17 +14,12 @@ from dataclasses import replace
 import structlog
 
 from dhsched.client.models import pools as m
-from dhsched.dispatch.api import parameters as p
-from dhsched.dispatch.api.admin import no_pool
-from dhsched.dispatch.context import DispatchContext, settle
+from dhsched.dispatch.context import DispatchContext, retry_unknown
 from dhsched.ownership import outcomes as o
 from dhsched.placement.rebalance import Advice, Holding, advise
 from dhsched.store.records.lives import LiveOnWorker
-from dhsched.types import check_id
-from dhsched.web import Asked, Endpoint
 
 log = structlog.get_logger(__name__)
-
 SHOWN_MAX = 1_000  # Moves that `advise` counts up.
 LOOKED_AT_MAX = 16  # Givers whose lives are read, to see which of them may move.
 
@@ -70,7 +65,7 @@ class Rebalancing:
 
     async def _reserve(self, row: LiveOnWorker, advice: Advice) -> None:
         """Set the place aside; the target's report that it is prepared starts the rest."""
-        outcome = await settle(
+        outcome = await retry_unknown(
             "reserve",
             lambda: self._context.store.reserve(live=row.live, expected=row.epoch, candidates=[advice.target]),
             until=self._context.until(),
@@ -110,49 +105,3 @@ async def consider(
 
 def may_move(row: LiveOnWorker) -> bool:
     return row.slot == "running" and not row.immovable and not row.target
-
-
-# -- what an operator sees
-
-
-class RebalanceView:
-    """The endpoint of one replica."""
-
-    def __init__(self, context: DispatchContext) -> None:
-        self.context = context
-
-    def endpoints(self) -> list[Endpoint]:
-        return [
-            Endpoint(
-                name="get_rebalance",
-                method="GET",
-                path="/v1/pools/{pool}/rebalance",
-                handler=self.get,
-                summary="How even a Pool is, and which lives would move to make it so.",
-                tag="pools",
-                path_type=p.PoolPath,
-                replies={200: m.RebalanceOut},
-                problems=["NOT_FOUND"],
-            )
-        ]
-
-    async def get(self, asked: Asked) -> m.RebalanceOut:
-        pool, context = check_id(asked.path.pool, "pool"), self.context
-        await context.fleet.refresh()
-        config = context.fleet.pools.get(pool)
-        if config is None:
-            raise no_pool(pool)
-        advice, _ = await consider(context, pool, config, SHOWN_MAX)
-        shown = sorted(
-            (each for each in context.fleet.view.workers.values() if each.pool == pool and not each.barred),
-            key=lambda each: each.worker,
-        )
-        return m.RebalanceOut(
-            pool=pool,
-            mode=config.rebalance,
-            spread_pct=config.rebalance_spread_pct,
-            moves_max=config.rebalance_moves_max,
-            lives=sum(each.lives for each in advice),
-            advice=[m.AdviceOut(each.source, each.target, each.lives) for each in advice],
-            workers=[m.HoldingOut(each.worker, each.load, each.capacity) for each in shown[:SHOWN_MAX]],
-        )

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 import structlog
 from msgspec import structs
 
+from dhsched.dispatch.choose import choose_candidates
 from dhsched.dispatch.commit import Intent, commit
 from dhsched.dispatch.context import DispatchContext
-from dhsched.dispatch.place import choose_candidates
 from dhsched.dispatch.recovery.blame import blame
 from dhsched.dispatch.recovery.judge import Trouble
 from dhsched.dispatch.recovery.silences import Silences

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from itertools import count
 
 
-class RoomLine:
+class CreateQueue:
     """The line. `waiting_max` bounds it."""
 
     def __init__(self, waiting_max: int) -> None:

@@ -1,30 +1,14 @@
-"""Placing: choose by the view, let the store decide, learn from what it says (paper, algorithm 1).
-
-On the common path this is one round trip. What the store refuses becomes a problem that says what was tried and what
-to do about it.
-"""
+"""Why a live was placed where it is, or nowhere: for an admin with the numbers and what to do, for others without."""
 
 from __future__ import annotations
 
-import asyncio
-import time
 from typing import Any
 
-from dhsched.dispatch.commit import Attempt, Intent, NoRoom, commit
+from dhsched.dispatch.commit import Attempt, NoRoom
 from dhsched.dispatch.context import DispatchContext
 from dhsched.ownership import outcomes as o
-from dhsched.ownership.steps.place import Create
-from dhsched.placement import (
-    Choice,
-    Explanation,
-    NoEligiblePool,
-    PlacementRequest,
-    Refusal,
-    Won,
-    choose,
-    explain,
-)
-from dhsched.web import Asked, Problem
+from dhsched.placement import Choice, Explanation, Refusal, Won, explain
+from dhsched.web import Problem
 
 CODES = {o.Full: "FULL", o.Starting: "STARTING", o.Waiting: "WAITING"}
 SHORTLY = {
@@ -33,67 +17,6 @@ SHORTLY = {
     o.Waiting: "lives that lost their Worker go first; try again later, or create with wait_s",
 }
 """What an app is told."""
-
-
-async def place_new_for(asked: Asked, context: DispatchContext, *, request: PlacementRequest, **given: Any) -> Attempt:
-    """`place_new`, whose refusals name Pools to an admin only."""
-    try:
-        return await place_new(context, asked, request=request, **given)
-    except Problem as problem:
-        if problem.code != "NO_ELIGIBLE_POOL" or asked.caller.admin:
-            raise
-        why = f"no Pool may serve DigitalID {request.digital_id}; tell whoever runs this deployment"
-        raise Problem(problem.code, why, digital_id=request.digital_id) from None
-
-
-async def place_new(
-    context: DispatchContext, asked: Asked, *, live: str, create: Create, request: PlacementRequest, wait_s: float
-) -> Attempt:
-    """Give a new live its first generation, waiting for room up to `wait_s`."""
-    refuse_when_store_is_full(context)
-    operation = context.operation()
-
-    async def attempt() -> Attempt:
-        choice = choose_candidates(context, request)
-        return await commit(
-            context,
-            Intent(live=live, cause="create", point="create", operation=operation, choice=choice, create=create),
-        )
-
-    made = await attempt()
-    if not isinstance(made.outcome, NoRoom) or wait_s <= 0 or context.line.full:
-        return made
-    loop = asyncio.get_running_loop()
-    give_up = loop.time() + min(wait_s, context.settings.wait_max_s)
-    with context.service.parked(), context.line.place() as turn:
-        while isinstance(made.outcome, NoRoom):
-            left_s = give_up - loop.time()
-            # A caller that hung up must not be given a live that it will never hear of.
-            if left_s <= 0 or context.service.stopping or hung_up(asked):
-                break
-            turn.clear()
-            try:
-                async with asyncio.timeout(min(left_s, context.settings.wait_look_s)):
-                    await turn.wait()
-            except TimeoutError:
-                pass
-            made = await attempt()
-    return made
-
-
-def choose_candidates(context: DispatchContext, request: PlacementRequest) -> Choice:
-    began = time.perf_counter()
-    now = asyncio.get_running_loop().time()
-    choice = choose(context.fleet.view, request, rng=context.rng, now=now, policy=context.fleet.policy)
-    context.metrics.select_seconds.observe(time.perf_counter() - began)
-    if isinstance(choice, NoEligiblePool):
-        raise Problem(
-            "NO_ELIGIBLE_POOL",
-            f"{choice.reason}; give a Pool these labels, or list another Pool",
-            digital_id=request.digital_id,
-            excluded={pool.pool: pool.why for pool in choice.excluded},
-        )
-    return choice
 
 
 def explanation_of(context: DispatchContext, attempt: Attempt) -> Explanation:
@@ -155,20 +78,3 @@ def no_room(context: DispatchContext, live_id: str, attempt: Attempt, *, admin: 
     if explained:
         numbers["explanation"] = explanation_of(context, attempt)
     return Problem(CODES[type(outcome)], detail, **numbers)
-
-
-def refuse_when_store_is_full(context: DispatchContext) -> None:
-    """What is left of the store's memory belongs to the lives that exist: they must be able to move and to end."""
-    share = context.fleet.memory_share
-    if share >= context.settings.memory_max:
-        raise Problem(
-            "STORE_FULL",
-            f"the store has used {share:.0%} of its memory, and past {context.settings.memory_max:.0%} no lives are "
-            "created; end lives, or give the store more memory",
-            memory_share=round(share, 3),
-        )
-
-
-def hung_up(asked: Asked) -> bool:
-    transport = asked.request.transport
-    return transport is None or transport.is_closing()

@@ -1,0 +1,79 @@
+"""Creating a live: choose by the view, let the store decide, wait for a slot if the caller does (paper, algorithm 1).
+
+On the common path this is one round trip.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from dhsched.dispatch.choose import choose_candidates
+from dhsched.dispatch.commit import Attempt, Intent, NoRoom, commit
+from dhsched.dispatch.context import DispatchContext
+from dhsched.ownership.steps.place import Create
+from dhsched.placement import PlacementRequest
+from dhsched.web import Asked, Problem
+
+
+async def place_new_for(asked: Asked, context: DispatchContext, *, request: PlacementRequest, **given: Any) -> Attempt:
+    """`place_new`, whose refusals name Pools to an admin only."""
+    try:
+        return await place_new(context, asked, request=request, **given)
+    except Problem as problem:
+        if problem.code != "NO_ELIGIBLE_POOL" or asked.caller.admin:
+            raise
+        why = f"no Pool may serve DigitalID {request.digital_id}; tell whoever runs this deployment"
+        raise Problem(problem.code, why, digital_id=request.digital_id) from None
+
+
+async def place_new(
+    context: DispatchContext, asked: Asked, *, live: str, create: Create, request: PlacementRequest, wait_s: float
+) -> Attempt:
+    """Give a new live its first generation, waiting for room up to `wait_s`."""
+    refuse_when_store_is_full(context)
+    operation = context.operation()
+
+    async def attempt() -> Attempt:
+        choice = choose_candidates(context, request)
+        return await commit(
+            context,
+            Intent(live=live, cause="create", point="create", operation=operation, choice=choice, create=create),
+        )
+
+    made = await attempt()
+    if not isinstance(made.outcome, NoRoom) or wait_s <= 0 or context.create_queue.full:
+        return made
+    loop = asyncio.get_running_loop()
+    give_up = loop.time() + min(wait_s, context.settings.wait_max_s)
+    with context.service.parked(), context.create_queue.place() as turn:
+        while isinstance(made.outcome, NoRoom):
+            left_s = give_up - loop.time()
+            # A caller that hung up must not be given a live that it will never hear of.
+            if left_s <= 0 or context.service.stopping or hung_up(asked):
+                break
+            turn.clear()
+            try:
+                async with asyncio.timeout(min(left_s, context.settings.wait_look_s)):
+                    await turn.wait()
+            except TimeoutError:
+                pass
+            made = await attempt()
+    return made
+
+
+def refuse_when_store_is_full(context: DispatchContext) -> None:
+    """What is left of the store's memory belongs to the lives that exist: they must be able to move and to end."""
+    share = context.fleet.memory_share
+    if share >= context.settings.memory_max:
+        raise Problem(
+            "STORE_FULL",
+            f"the store has used {share:.0%} of its memory, and past {context.settings.memory_max:.0%} no lives are "
+            "created; end lives, or give the store more memory",
+            memory_share=round(share, 3),
+        )
+
+
+def hung_up(asked: Asked) -> bool:
+    transport = asked.request.transport
+    return transport is None or transport.is_closing()

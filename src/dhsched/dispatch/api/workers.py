@@ -1,0 +1,157 @@
+"""Workers over HTTP: list, get, cordon and uncordon."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from dhsched.client.models import workers as m
+from dhsched.client.models.base import UNSET
+from dhsched.dispatch.api import parameters as p
+from dhsched.dispatch.context import DispatchContext, retry_unknown
+from dhsched.dispatch.recovery.blame import forgive
+from dhsched.ownership import outcomes as o
+from dhsched.store.records.fleet import WorkerState
+from dhsched.types import check_worker, split_tag
+from dhsched.web import Asked, Endpoint, NoBody, Problem
+
+
+class Workers:
+    """The endpoints of Workers, of one replica."""
+
+    def __init__(self, context: DispatchContext) -> None:
+        self.context = context
+
+    def endpoints(self) -> list[Endpoint]:
+        verbs: list[tuple[Literal["cordon", "uncordon"], Any, str]] = [
+            ("cordon", self.cordon, "Take no new lives on this Worker; those it has stay."),
+            ("uncordon", self.uncordon, "Take new lives on this Worker again."),
+        ]
+        return [
+            Endpoint(
+                name="list_workers",
+                method="GET",
+                path="/v1/workers",
+                handler=self.list,
+                summary="Workers by id, a page at a time.",
+                tag="workers",
+                query=p.WorkersQuery,
+                replies={200: m.WorkerList},
+            ),
+            Endpoint(
+                name="get_worker",
+                method="GET",
+                path="/v1/workers/{worker}",
+                handler=self.get,
+                summary="One Worker and its slots.",
+                tag="workers",
+                path_type=p.WorkerPath,
+                replies={200: m.WorkerOut},
+                problems=["NOT_FOUND"],
+            ),
+            *(
+                Endpoint(
+                    name=f"{verb}_worker",
+                    method="POST",
+                    path=f"/v1/workers/{{worker}}/{verb}",
+                    handler=handler,
+                    summary=summary,
+                    tag="workers",
+                    path_type=p.WorkerPath,
+                    body=NoBody,
+                    replies={200: m.WorkerMode},
+                    problems=["NOT_FOUND", "DRAINING"],
+                )
+                for verb, handler, summary in verbs
+            ),
+        ]
+
+    async def list(self, asked: Asked) -> m.WorkerList:
+        """Read from the store, not from the view: an operator wants what is, and asks seldom."""
+        query: p.WorkersQuery = asked.query
+        after = "" if query.after is UNSET else check_worker(query.after)
+        rows = sorted((await self.context.records.fleet.snapshot()).workers)
+        wanted = [worker_summary(row) for row in rows if row.worker > after]
+        if query.pool is not UNSET:
+            wanted = [row for row in wanted if row.pool == query.pool]
+        if query.status is not UNSET:
+            wanted = [row for row in wanted if row.status == query.status]
+        page = wanted[: query.limit]
+        return m.WorkerList(page, page[-1].worker if len(wanted) > len(page) else None)
+
+    async def get(self, asked: Asked) -> m.WorkerOut:
+        worker = check_worker(asked.path.worker)
+        found = await self.context.records.workers.get(worker)
+        if found is None:
+            raise no_worker(worker)
+        record, table = found
+        slots = [slot_out(tag, state) for tag, state in sorted(table.items())]
+        return m.WorkerOut(
+            worker=worker,
+            name=record.name,
+            pool=record.pool,
+            status=record.status,
+            mode=record.mode,
+            load=record.load,
+            capacity=record.capacity,
+            starting=record.starting,
+            cutovers=record.cutovers,
+            labels=record.labels,
+            beat=record.beat,
+            link=record.link,
+            slots=slots,
+        )
+
+    async def cordon(self, asked: Asked) -> m.WorkerMode:
+        return await self._set(asked, "cordon", "cordoned")
+
+    async def uncordon(self, asked: Asked) -> m.WorkerMode:
+        return await self._set(asked, "uncordon", "ready")
+
+    async def _set(self, asked: Asked, verb: Literal["cordon", "uncordon"], wanted: str) -> m.WorkerMode:
+        worker = check_worker(asked.path.worker)
+        found = await self.context.records.workers.get(worker)
+        was = found[0].mode if found is not None else ""
+        outcome = await retry_unknown(
+            "set_worker",
+            lambda: self.context.store.set_worker(worker=worker, verb=verb),
+            until=self.context.until(),
+        )
+        if not isinstance(outcome, o.WorkerSet):
+            raise no_worker(worker)
+        if outcome.mode == wanted and was != wanted:
+            by = f"request {asked.request_id}"
+            if verb == "cordon":
+                self.context.events.say(
+                    "worker_cordoned", worker=worker, cordoned_by=by, why="an operator asked for it"
+                )
+            else:
+                self.context.events.say("worker_uncordoned", worker=worker, uncordoned_by=by)
+        if verb == "uncordon":
+            await forgive(self.context, worker)
+        if outcome.mode != wanted:
+            detail = f"Worker {worker} is draining; cancel the drain before you {verb} it"
+            raise Problem("DRAINING", detail, worker=worker, mode=outcome.mode)
+        return m.WorkerMode(worker, outcome.mode)
+
+
+def worker_summary(row: WorkerState) -> m.WorkerSummary:
+    return m.WorkerSummary(
+        worker=row.worker,
+        pool=row.pool,
+        status=row.status,
+        load=row.load,
+        capacity=row.capacity,
+        starting=row.starting,
+        labels=row.labels,
+        beat=row.beat,
+    )
+
+
+def slot_out(tag: str, state: str) -> m.SlotOut:
+    live, number = split_tag(tag)
+    tenant, _, live_id = live.partition("/")
+    return m.SlotOut(live_id, tenant, number, state)
+
+
+def no_worker(worker: str) -> Problem:
+    return Problem("NOT_FOUND", f"Worker {worker} does not exist, or is gone; list those that do", worker=worker)
