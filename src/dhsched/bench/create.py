@@ -188,7 +188,7 @@ async def _fill(store: RedisStore, commands: SeparateCommands) -> list[str]:
 
 
 def _one_step(store: RedisStore, fleet: Fleet, full: Sequence[str] = ()) -> Place:
-    """As dispatch/place.py does it, without its metrics."""
+    """As dispatch/commit.py does it, without its metrics."""
     create = Create(digital_id="anna", fingerprint="f" * 32)
     rng = Random(1)
 

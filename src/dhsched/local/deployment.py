@@ -73,7 +73,8 @@ class Deployment:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            await asyncio.gather(*(process.stop() for process in self.processes))
+            # Workers first: a Worker that outlives its replicas would log that it cannot reach them.
+            await asyncio.gather(*(process.stop() for process in reversed(self.processes)))
         finally:
             await self._stack.aclose()
 
