@@ -180,13 +180,16 @@ class Runner:
     # -- outcomes and checks
 
     def compare(self, line: Line, said: Said, state: State) -> None:
+        if not self.as_expected(line, said):
+            expected = self.shorten(" ".join(map(self.canonical, line.expected)))
+            raise self.failure(line, [f"expected {expected}", f"but got  {self.shorten(str(said))}"], state)
+
+    def as_expected(self, line: Line, said: Said) -> bool:
         wanted = [self.canonical(token) for token in line.expected[1:]]
         words = tuple(token for token in wanted if not DETAIL.match(token))
         named = dict(token.split("=", 1) for token in wanted if DETAIL.match(token))
         same = line.expected[0] == said.word and words in (said.words, said.words + said.payload)
-        if not same or any(said.details.get(name) != value for name, value in named.items()):
-            expected = self.shorten(" ".join([line.expected[0], *wanted]))
-            raise self.failure(line, [f"expected {expected}", f"but got  {self.shorten(str(said))}"], state)
+        return same and all(said.details.get(name) == value for name, value in named.items())
 
     def check(self, line: Line, state: State) -> None:
         """Tables and orders are compared whole; of a record, what the line names."""

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -27,9 +26,8 @@ from tests.conformance.operations import LIMITS, Operation, draw
 from tests.conformance.real import StoreSubject
 from tests.conformance.schedules import SCHEDULES
 from tests.conformance.subjects import ModelSubject
-from tests.scenarios.language import load, read
+from tests.scenarios.language import SCENARIOS, load, read
 
-SCENARIOS = Path(__file__).parent.parent / "scenarios"
 STEPS_PER_STOP = 5
 REMEMBER, FORGET = Operation("remember", {}), Operation("forget", {})
 

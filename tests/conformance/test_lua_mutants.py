@@ -26,7 +26,8 @@ from tests.conformance.mutants import MUTANTS, Mutant
 from tests.conformance.operations import LIMITS
 from tests.conformance.real import TEST_CLOCK, StoreSubject
 from tests.conformance.schedules import SCHEDULES
-from tests.conformance.tape import SCENARIOS, play, schedule_tape, walk_tape
+from tests.conformance.tape import play, schedule_tape, walk_tape
+from tests.scenarios.language import SCENARIOS
 from tests.servers import running_server
 
 NAMED = (

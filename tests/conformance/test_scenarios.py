@@ -14,13 +14,13 @@ from dhsched.ownership.outcomes import Outcome, Stale
 from dhsched.ownership.state import State, frozen
 from dhsched.ownership.steps import STEPS
 from tests.conformance.real import on_store
+from tests.conformance.rewrite import rewrite_all
 from tests.conformance.scenario import run
 from tests.conformance.subjects import SUBJECTS, ModelSubject, SubjectFactory, model
-from tests.scenarios.language import ScenarioError, answers, load, outcome_word, read
+from tests.scenarios.language import SCENARIOS, ScenarioError, answers, load, outcome_word, read
 from tests.servers import SERVERS, running_server
 
-DIRECTORY = Path(__file__).parent.parent / "scenarios"
-FILES = sorted(DIRECTORY.glob("*.txt"))
+FILES = sorted(SCENARIOS.glob("*.txt"))
 
 
 @pytest.fixture(scope="module", params=["model", "memory", *SERVERS])
@@ -144,3 +144,53 @@ ack L A@1 0 => STALE B@2
 """
     with pytest.raises(ScenarioError, match=r"x.txt:7: (.*\n)*  I3: work of epoch 1 moved t/L"):
         await run(read(text, "x.txt"), Resurrected(scenario.limits))
+
+
+WRONG = b"""# Every outcome that is wrong here is wrong in another way.\r
+worker A   capacity=2
+worker B
+place   L on A   =>   COMMITTED B@1   # Not B.
+place M on A => FULL refused=A:FULL:1/1
+register A' replaces=A => REGISTERED A#1
+report A => REPORTED unchanged
+pull L A#1@1 =>  STALE A#1@1
+pull L A#1@1 => STALE A#1@2
+place L from 1 on A because recover => COMMITTED A#3@2 load=7
+pull L A@2 => PULLING 3 after 0
+append L text "about A#3" => APPENDED 1
+release L A@2 => NOTHING
+release L A@2 after 0 => ITEMS 2..2 "two"
+release L A@2 after 0 => ITEMS 2..2
+check live L acked=7
+ack L A@2 1 => STALE A@2   # The end has no newline."""
+RIGHT = b"""# Every outcome that is wrong here is wrong in another way.\r
+worker A   capacity=2
+worker B
+place   L on A   =>   COMMITTED A@1   # Not B.
+place M on A => COMMITTED A@1 refused=
+register A' replaces=A => REGISTERED A#3
+report A => REPORTED
+pull L A#1@1 =>  STALE A#1@1
+pull L A#1@1 => STALE A#1@1
+place L from 1 on A because recover => COMMITTED A#3@2 load=1
+pull L A@2 => PULLING 1 after 0
+append L text "about A#3" => APPENDED 1
+release L A@2 => ITEMS 1..1 "about A#3"
+release L A@2 after 0 => ITEMS 1..1 "about A#3"
+release L A@2 after 0 => ITEMS 1..1
+check live L acked=7
+ack L A@2 1 => ACKED 1   # The end has no newline."""
+
+
+def test_rewriting_corrects_wrong_outcomes_and_touches_nothing_else(tmp_path: Path) -> None:
+    wrong, right, unreadable = (tmp_path / f"{name}.txt" for name in ("wrong", "right", "unreadable"))
+    wrong.write_bytes(WRONG)
+    right.write_bytes(RIGHT)
+    unreadable.write_bytes(b"# x\nplase L on A => COMMITTED A@1\n")
+    written = right.stat().st_mtime_ns
+    assert rewrite_all(tmp_path) == [wrong]
+    assert wrong.read_bytes().splitlines() == RIGHT.splitlines()
+    assert wrong.read_bytes() == right.read_bytes() == RIGHT
+    assert right.stat().st_mtime_ns == written
+    assert unreadable.read_bytes() == b"# x\nplase L on A => COMMITTED A@1\n"
+    assert rewrite_all(tmp_path) == []

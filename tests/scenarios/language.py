@@ -95,6 +95,7 @@ VALUES: dict[str, tuple[str, str]] = {
     "KIND": (r"text|config|interrupt", "a kind of input: text, config, interrupt"),
     "WORD": (r"[\w.-]+", "a word"),
 }
+SCENARIOS = Path(__file__).parent
 TOKEN = re.compile(r'(?P<comment>#.*)|(?P<token>(?:"[^"]*"|[^\s"])+)')
 
 
