@@ -1,4 +1,4 @@
-"""Tables as CSV files, figures as PNG and SVG: the same bytes from the same numbers."""
+"""Tables as CSV files, figures as PNG files: the same bytes from the same numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from evaluation.experiment import Row
 
 plt.rcParams.update(
     {
-        "svg.hashsalt": "dhsched",
         "font.size": 9,
         "axes.grid": True,
         "grid.alpha": 0.3,
@@ -64,6 +63,5 @@ def _value(text: str) -> object:
 
 def save(figure: Figure, folder: Path, name: str) -> str:
     figure.savefig(folder / f"{name}.png", dpi=150, metadata={"Software": None})
-    figure.savefig(folder / f"{name}.svg", metadata={"Date": None, "Creator": None})
     plt.close(figure)
     return name
