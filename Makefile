@@ -57,7 +57,7 @@ test: setup  ## the whole suite that fits in 5 minutes on 2 cores
 test-release: setup  ## what CI runs beside `make test`: the wheel, the quickstart, slow faults
 	$(BIN)/pytest -n 2 --dist worksteal -m release --timeout 300
 
-test-long: setup  ## what takes minutes: larger schedules, more seeds
+test-long: setup  ## what takes minutes: longer runs, more seeds
 	$(BIN)/pytest -m long --timeout 3600
 
 MINUTES ?= 10

@@ -1,4 +1,4 @@
-"""The faults of a run: a schedule that the seed decides alone, and how each is done.
+"""The faults of a storm, which the seed decides alone, and how each is done.
 
 Every kind comes once, in some order, before any comes again by chance: a short storm is a whole one.
 """
@@ -48,7 +48,7 @@ class Fault:
     size: float
 
 
-def schedule(seed: int, storm_s: float, size: Size) -> list[Fault]:
+def draw_faults(seed: int, storm_s: float, size: Size) -> list[Fault]:
     """All faults of a storm."""
     r = Random(f"faults {seed}")
     first = [*KINDS]
@@ -108,7 +108,7 @@ def extent_of(kind: str, r: Random) -> tuple[float, float]:
 
 
 class Injector:
-    """Carries a schedule out. `done` counts what was done, `running` what is still under way."""
+    """Carries the faults out. `done` counts what was done, `running` what is still under way."""
 
     def __init__(self, deployment: Deployment, seed: int) -> None:
         self.done: Counter[str] = Counter()

@@ -29,7 +29,7 @@ from dhsched.store.raw import read_state
 from dhsched.types import slot_tag
 from tests.chaos import ledger
 from tests.chaos.deployment import Deployment, Size
-from tests.chaos.faults import Injector, schedule
+from tests.chaos.faults import Injector, draw_faults
 from tests.chaos.load import Load
 from tests.chaos.replay import Replay
 from tests.chaos.trace import TICKS, TRACE
@@ -117,7 +117,7 @@ class Storm:
         await self.load.configure()
         self._began = time.monotonic()
         injector = Injector(self.deployment, self.report.seed)
-        faults = schedule(self.report.seed, storm_s, self.deployment.size)
+        faults = draw_faults(self.report.seed, storm_s, self.deployment.size)
         async with self._following():
             loading = asyncio.create_task(self.load.run())
             raging = asyncio.create_task(injector.run(faults, self._say))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.deployment import ROOT, Size
-from tests.chaos.faults import KINDS, schedule
+from tests.chaos.faults import KINDS, draw_faults
 from tests.chaos.ledger import Consumed, Records, check
 from tests.chaos.load import Told
 from tests.chaos.replay import Account, Generation
@@ -41,8 +41,8 @@ async def test_a_storm_over_a_fence_that_is_down_turns_red() -> None:
 
 
 def test_the_seed_alone_decides_the_faults() -> None:
-    assert schedule(7, 60.0, Size()) == schedule(7, 60.0, Size()) != schedule(8, 60.0, Size())
-    assert Counter(fault.kind for fault in schedule(7, 10.0, Size())).keys() == KINDS.keys()
+    assert draw_faults(7, 60.0, Size()) == draw_faults(7, 60.0, Size()) != draw_faults(8, 60.0, Size())
+    assert Counter(fault.kind for fault in draw_faults(7, 10.0, Size())).keys() == KINDS.keys()
 
 
 # -- the ledger

@@ -1,10 +1,10 @@
-"""Scripts with one check taken out or turned round each: what our schedules are worth is how many of them they catch.
+"""Scripts with one check taken out or turned round each: what our scenarios are worth is how many of them they catch.
 
 They are written in lua_mutants/*.txt like changes to a file:
 
     == place                                  the Lua file, without its ending
-    no-source-epoch-guard: recover_stale      the mutant, and the schedule that must catch it (tests/scenarios/*.txt,
-    - if r.epoch ~= expected then             or schedules.py)
+    no-source-epoch-guard: recover_stale      the mutant, and the scenario that must catch it (tests/scenarios/*.txt,
+    - if r.epoch ~= expected then             or short_scenarios.py)
     + if false then
 
 The old text must be in the file exactly once, so a script that changes under a mutant fails its test instead of leaving
@@ -28,7 +28,7 @@ FOLDER = Path(__file__).parent / "lua_mutants"
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One wrong script. `by` is the schedule that catches it."""
+    """One wrong script. `by` is the scenario that catches it."""
 
     name: str
     file: str

@@ -1,4 +1,4 @@
-"""The runner of tests/scenarios/*.txt: it holds a subject to every line of a schedule.
+"""The runner of tests/scenarios/*.txt: it holds a subject to every line of a scenario.
 
 The language is in tests/scenarios/language.py. After every step the invariants are checked as well: of the state, of
 the step, of work with an old epoch, and of the trace of releases. A line that fails says what it expected, what came,

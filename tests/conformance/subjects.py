@@ -1,7 +1,7 @@
 """What a scenario runs on: anything that answers the sixteen steps and can show its whole state.
 
 The pure model is the first subject. A store comes in behind the same interface with its own clock set by `wait`, so
-that one schedule says the same thing about every one of them.
+that one scenario says the same thing about every one of them.
 """
 
 from __future__ import annotations

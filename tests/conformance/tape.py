@@ -1,6 +1,6 @@
-"""Schedules recorded on the model and played on a store: every answer and the state at every stop must be the model's.
+"""Steps recorded on the model and played on a store: every answer and the state at every stop must be the model's.
 
-A schedule that is already recorded can be sent without waiting for one answer before the next question, so playing it
+What is already recorded can be sent without waiting for one answer before the next question, so playing it
 on a store costs a tenth of running model and store in step: that is what makes hundreds of mutants affordable.
 """
 
@@ -24,7 +24,7 @@ from tests.conformance import scenario
 from tests.conformance.lockstep import Mismatch, describe
 from tests.conformance.operations import LIMITS, Operation, draw
 from tests.conformance.real import StoreSubject
-from tests.conformance.schedules import SCHEDULES
+from tests.conformance.short_scenarios import SHORT_SCENARIOS
 from tests.conformance.subjects import ModelSubject
 from tests.scenarios.language import SCENARIOS, load, read
 
@@ -34,7 +34,7 @@ REMEMBER, FORGET = Operation("remember", {}), Operation("forget", {})
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One step of a schedule: when it was taken, what it answered and what it left behind."""
+    """One recorded step: when it was taken, what it answered and what it left behind."""
 
     now: int
     operation: Operation
@@ -71,9 +71,9 @@ class Recorder(ModelSubject):
 
 
 @cache
-def schedule_tape(name: str) -> Tape:
-    """One of schedules.py or of tests/scenarios."""
-    recorded = read(SCHEDULES[name], name) if name in SCHEDULES else load(SCENARIOS / f"{name}.txt")
+def scenario_tape(name: str) -> Tape:
+    """One of short_scenarios.py or of tests/scenarios."""
+    recorded = read(SHORT_SCENARIOS[name], name) if name in SHORT_SCENARIOS else load(SCENARIOS / f"{name}.txt")
     recorder = Recorder(recorded.limits)
     asyncio.run(scenario.run(recorded, recorder))
     return Tape(name, recorded.limits, tuple(recorder.moments))

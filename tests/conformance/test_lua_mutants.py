@@ -1,7 +1,7 @@
 """Every check of the scripts matters: a script without it is caught.
 
-A mutant is caught by the schedule it names, played on the model and on the mutated scripts; the scripts as they are
-pass every schedule. Random walks catch the mistakes that the design is about as well; how many of all the others they
+A mutant is caught by the scenario it names, played on the model and on the mutated scripts; the scripts as they are
+pass every scenario. Random walks catch the mistakes that the design is about as well; how many of all the others they
 catch is measured by a long test.
 """
 
@@ -25,8 +25,8 @@ from tests.conformance.lockstep import Mismatch, run
 from tests.conformance.mutants import MUTANTS, Mutant
 from tests.conformance.operations import LIMITS
 from tests.conformance.real import TEST_CLOCK, StoreSubject
-from tests.conformance.schedules import SCHEDULES
-from tests.conformance.tape import play, schedule_tape, walk_tape
+from tests.conformance.short_scenarios import SHORT_SCENARIOS
+from tests.conformance.tape import play, scenario_tape, walk_tape
 from tests.scenarios.language import SCENARIOS
 from tests.servers import running_server
 
@@ -50,7 +50,7 @@ NAMED = (
 """The mistakes that the design is about; the specification has mutants of these names too."""
 SLOW_TO_REACH = {"no-epoch-in-guard", "interrupt-spares-released", "hold-survives-move"}
 """Those of them that random walks come to only after thousands of steps."""
-ALL_SCHEDULES = [*SCHEDULES, *(path.stem for path in sorted(SCENARIOS.glob("*.txt")))]
+ALL_SCENARIOS = [*SHORT_SCENARIOS, *(path.stem for path in sorted(SCENARIOS.glob("*.txt")))]
 LOCKSTEP_RUNS = 40
 WALKS = 30
 
@@ -80,32 +80,32 @@ async def linked(bench: Bench, mutant: Mutant | None) -> AsyncIterator[tuple[Lin
         yield link, scripts
 
 
-async def caught_by(bench: Bench, mutant: Mutant | None, schedules: list[str]) -> list[str]:
-    """Which of the schedules notice the mutant."""
+async def caught_by(bench: Bench, mutant: Mutant | None, scenarios: list[str]) -> list[str]:
+    """Which of the scenarios notice the mutant."""
     noticed = []
     async with linked(bench, mutant) as (link, scripts):
-        for name in schedules:
+        for name in scenarios:
             try:
-                await play(schedule_tape(name), link, scripts)
+                await play(scenario_tape(name), link, scripts)
             except Mismatch as mismatch:
                 noticed.append(name if mutant else str(mismatch))
     return noticed
 
 
-def test_the_scripts_as_they_are_pass_every_schedule(bench: Bench) -> None:
-    for name in ALL_SCHEDULES:
-        schedule_tape(name)
-    assert bench.runner.run(caught_by(bench, None, ALL_SCHEDULES)) == []
+def test_the_scripts_as_they_are_pass_every_scenario(bench: Bench) -> None:
+    for name in ALL_SCENARIOS:
+        scenario_tape(name)
+    assert bench.runner.run(caught_by(bench, None, ALL_SCENARIOS)) == []
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: str(mutant.name))
 def test_mutant_is_caught(bench: Bench, mutant: Mutant) -> None:
-    schedule_tape(mutant.by)
+    scenario_tape(mutant.by)
     if bench.runner.run(caught_by(bench, mutant, [mutant.by])):
         return
-    for name in ALL_SCHEDULES:
-        schedule_tape(name)  # Recorded outside the runner's loop.
-    others = bench.runner.run(caught_by(bench, mutant, ALL_SCHEDULES))
+    for name in ALL_SCENARIOS:
+        scenario_tape(name)  # Recorded outside the runner's loop.
+    others = bench.runner.run(caught_by(bench, mutant, ALL_SCENARIOS))
     pytest.fail(f"{mutant.by} does not notice {mutant.name} in {mutant.file}.lua; these do: {others or 'none'}")
 
 
@@ -115,8 +115,8 @@ def test_the_named_mutants_are_there() -> None:
     assert set(NAMED) - set(names) == set()
 
 
-def test_every_extra_schedule_is_needed() -> None:
-    assert SCHEDULES.keys() - {mutant.by for mutant in MUTANTS} == set()
+def test_every_short_scenario_is_needed() -> None:
+    assert SHORT_SCENARIOS.keys() - {mutant.by for mutant in MUTANTS} == set()
 
 
 # -- random walks

@@ -1,4 +1,4 @@
-"""Every schedule in tests/scenarios, on every subject; and that the language says clearly what is wrong."""
+"""Every scenario in tests/scenarios, on every subject; and that the language says clearly what is wrong."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_scenario(path: Path, subject: SubjectFactory) -> None:
 
 
 def test_the_scenarios_show_every_outcome_of_every_step() -> None:
-    """A step's answer that no schedule shows is one that nobody has thought through."""
+    """A step's answer that no scenario shows is one that nobody has thought through."""
     shown = {(line.step, line.expected[0]) for path in FILES for line in load(path).lines if line.expected}
     shown.add(("register_worker", "REGISTERED"))
     all_answers = {(step, outcome_word(kind)) for step in STEPS for kind in answers(step)}

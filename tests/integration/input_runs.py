@@ -247,8 +247,8 @@ async def a_paused_store(run: Run) -> None:
     await run.settle()
 
 
-Scenario = Callable[[Run], Awaitable[None]]
-SCENARIOS: tuple[Scenario, ...] = (
+Fault = Callable[[Run], Awaitable[None]]
+FAULTS: tuple[Fault, ...] = (
     *(a_zombie_after_a_b_a, two_workers_under_one_name, a_kill_between_consume_and_ack, half_open_connections),
     *(lost_hints, forgotten_scripts_and_a_stale_puller, a_slow_reader, a_paused_store),
 )

@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from tests.integration.input_runs import SCENARIOS, Scenario
+from tests.integration.input_runs import FAULTS, Fault
 from tests.integration.one_run import Run
 from tests.integration.rig import Rig, rig
 from tests.servers import SERVERS
@@ -28,8 +28,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="NOT TESTED: rea
 @pytest.mark.release
 async def test_every_fault_once(tmp_path: Path) -> None:
     async with rig(tmp_path, SERVERS[0], credit=8) as deployment:
-        for seed, scenario in enumerate(SCENARIOS):
-            await one(deployment, scenario, seed, short=True)
+        for seed, fault in enumerate(FAULTS):
+            await one(deployment, fault, seed, short=True)
 
 
 @pytest.mark.long
@@ -41,15 +41,15 @@ async def test_two_hundred_runs(tmp_path: Path) -> None:
         credit = Random(block).choice(CREDITS)
         async with rig(tmp_path / str(block), SERVERS[block % 2], credit) as deployment:
             for seed in (each for each in seeds if each // RUNS_PER_RIG == block):
-                await one(deployment, SCENARIOS[seed % len(SCENARIOS)], seed)
+                await one(deployment, FAULTS[seed % len(FAULTS)], seed)
 
 
-async def one(deployment: Rig, scenario: Scenario, seed: int, *, short: bool = False) -> None:
+async def one(deployment: Rig, fault: Fault, seed: int, *, short: bool = False) -> None:
     run = Run(deployment, seed, short=short)
     try:
-        await scenario(run)
+        await fault(run)
     except (Exception, TimeoutError) as error:
-        error.add_note(f"{scenario.__name__}: repeat it with DHSCHED_SEED={seed} DHSCHED_RUNS=1, -m long")
+        error.add_note(f"{fault.__name__}: repeat it with DHSCHED_SEED={seed} DHSCHED_RUNS=1, -m long")
         raise
     finally:
         await run.end()

@@ -1,4 +1,4 @@
-"""How a schedule is written: the grammar of the .txt files beside this one, and its reader.
+"""How a scenario is written: the grammar of the .txt files beside this one, and its reader.
 
 A line is a step with the outcome it must have, `pull L A@1 => PULLING 1 after 0`, or one of six words of the language
 itself: `limits` (once, before everything else), `worker` (registers and reports), `wait`, `check`, and `remember` and
@@ -130,7 +130,7 @@ def load(path: Path) -> Scenario:
 
 
 def read(text: str, name: str) -> Scenario:
-    """The schedule in `text`. The first thing that cannot be read is an error that says what can stand there."""
+    """The scenario in `text`. The first thing that cannot be read is an error that says what can stand there."""
     if not text.startswith("#"):
         raise ScenarioError(f"{name}:1: a scenario opens with a comment that says what it shows")
     lines = []

@@ -16,7 +16,7 @@ from tests.conformance.scenario import Runner
 from tests.conformance.subjects import ModelSubject
 from tests.scenarios.language import read
 
-SCHEDULE = """# A state with something of everything.
+SCENARIO = """# A state with something of everything.
 worker A capacity=2
 worker B capacity=2
 place L on A => COMMITTED A@1
@@ -35,7 +35,7 @@ end N => FINISHED ended
 async def good() -> State:
     subject = ModelSubject(DEFAULT_LIMITS)
     runner = Runner(subject)
-    for line in read(SCHEDULE, "good").lines:
+    for line in read(SCENARIO, "good").lines:
         await runner.take(line)
     return await subject.state()
 

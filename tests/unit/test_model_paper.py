@@ -1,7 +1,7 @@
 """The paper's sentences, as tests of that name, over states that the random walk reaches.
 
 A sentence is about every state, so each test asks it of a few hundred of them rather than of one made up for it. The
-schedules that show each sentence once, for a reader, are in tests/scenarios.
+scenarios that show each sentence once, for a reader, are in tests/scenarios.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ SETTINGS = "limits move_expires_ms=5000 claim_wait_ms=9000 ack_wait_ms=9000 term
 
 
 async def holds(*parts: str) -> None:
-    """The schedule made of these parts does what it says."""
+    """The scenario made of these parts does what it says."""
     scenario = read("\n".join(["# a cell of a table", SETTINGS, *parts]), "cell")
     async with model(scenario.limits) as subject:
         await run(scenario, subject)

@@ -28,7 +28,7 @@ DEAD_LETTER = b"D"
 BOUNDARIES = frozenset(b"TCIJ")
 _KINDS: dict[int, Kind] = {ord("t"): "text", ord("c"): "config", ord("i"): "interrupt", ord("j"): "interrupt"}
 UNMARKED = b"0" * MARK_BYTES
-"""The mark of an item whose appender drew none, as in schedules that lose no history."""
+"""The mark of an item whose appender drew none, as in scenarios that lose no history."""
 _HEAD = 1 + MARK_BYTES
 
 

@@ -1,11 +1,11 @@
-"""Short schedules for single checks that no scenario needs for its story, in the language of tests/scenarios.
+"""Short scenarios for single checks that no scenario of tests/scenarios needs for its story, in the same language.
 
 Each is there for the mutants that name it (mutants.py).
 """
 
 from __future__ import annotations
 
-SCHEDULES = {
+SHORT_SCENARIOS = {
     "late_recovery": """# The Worker is back before the recovery that found no room: nobody goes on waiting.
 worker A
 place L on A                              => COMMITTED A@1
