@@ -13,8 +13,8 @@ from playwright.async_api import Browser, Page
 
 from dhsched.local.ports import free_port
 from dhsched.local.process import Process as RoomProcess
-from tests.integration.fleet import Fleet, fleet
-from tests.integration.processes import FleetProcesses, Process, processes
+from tests.harness.fleet import Fleet, fleet
+from tests.harness.processes import FleetProcesses, Process, processes
 
 TESTCARD = "tests.browser.testcard:show"
 WAIT_S = 30.0

@@ -18,7 +18,7 @@ from dhsched.ownership.state import EMPTY, Live, State
 from dhsched.ownership.steps import STEPS
 from tests.chaos.limits import CHAOS_LIMITS
 from tests.chaos.trace import Taken, read
-from tests.integration.hammer import as_text, said
+from tests.harness.hammer import as_text, said
 from tests.integration.test_hammer import Judge
 
 HOT = frozenset({"append_input", "release_input", "ack_input", "report"})

@@ -12,7 +12,7 @@ from dhsched.store.link.address import Address
 from dhsched.store.raw import read_state
 from dhsched.store.steps.redis import RedisStore
 from dhsched.store.steps.scripts import load
-from tests.servers import running_server
+from tests.harness.servers import running_server
 
 TEST_CLOCK = "local function clock() return tonumber(redis.call('GET', KEYS[1] .. '_clock')) end"
 """In the place of lua/lib/clock.lua: time stands still until a test moves it."""

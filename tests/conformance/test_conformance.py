@@ -17,7 +17,7 @@ from dhsched.store.steps.api import STEP_ARGUMENTS
 from tests.conformance.lockstep import run
 from tests.conformance.operations import LIMITS
 from tests.conformance.real import StoreSubject, real_subject
-from tests.servers import SERVERS
+from tests.harness.servers import SERVERS
 
 SEED = int(os.environ.get("DHSCHED_SEED", "1"))
 

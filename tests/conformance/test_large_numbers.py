@@ -24,7 +24,7 @@ from dhsched.types import NUMBER_MAX
 from tests.conformance.lockstep import run
 from tests.conformance.operations import LIMITS
 from tests.conformance.real import StoreSubject, real_subject
-from tests.servers import SERVERS
+from tests.harness.servers import SERVERS
 
 ROOM = 2**20  # Below the largest number: more than a run of steps uses up.
 STARTS = (10**9 - 40, 10**14 - 40, 10**15 - 40, NUMBER_MAX - ROOM)

@@ -27,8 +27,8 @@ from tests.conformance.operations import LIMITS
 from tests.conformance.real import TEST_CLOCK, StoreSubject
 from tests.conformance.short_scenarios import SHORT_SCENARIOS
 from tests.conformance.tape import play, scenario_tape, walk_tape
+from tests.harness.servers import running_server
 from tests.scenarios.language import SCENARIOS
-from tests.servers import running_server
 
 NAMED = (
     "no-epoch-in-guard",

@@ -17,8 +17,8 @@ from tests.conformance.real import on_store
 from tests.conformance.rewrite import rewrite_all
 from tests.conformance.scenario import run
 from tests.conformance.subjects import SUBJECTS, ModelSubject, SubjectFactory, model
+from tests.harness.servers import SERVERS, running_server
 from tests.scenarios.language import SCENARIOS, ScenarioError, answers, load, outcome_word, read
-from tests.servers import SERVERS, running_server
 
 FILES = sorted(SCENARIOS.glob("*.txt"))
 

@@ -15,7 +15,7 @@ import structlog
 import uvloop
 
 from dhsched.store.link.address import Address
-from tests.servers import SERVERS, running_server, server_binary
+from tests.harness.servers import SERVERS, running_server, server_binary
 
 # Replicas that run in the test's own process must not write into what a command prints. Tracebacks are plain, as in the
 # product: the default draws every frame's locals, which holds up the event loop, and with it every deadline in the

@@ -17,7 +17,7 @@ from dhsched.access import api_tokens
 from dhsched.access.gate import UNAUTHORIZED
 from dhsched.store.link.address import Address
 from dhsched.tokens import Boot, Tokens
-from tests.integration.keyed import Keyed, bearer, keyed
+from tests.harness.keyed import Keyed, bearer, keyed
 
 Attack = Callable[[dict[str, Any], str], str]
 _RSA = rsa.generate_private_key(public_exponent=65537, key_size=2048)

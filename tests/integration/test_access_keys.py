@@ -21,8 +21,8 @@ from dhsched.tokens import Boot, Tokens
 from dhsched.worker import link
 from dhsched.worker.run import run_worker
 from dhsched.worker.settings import WorkerSettings
-from tests.integration.fleet import PATIENCE_S, Record, until
-from tests.integration.keyed import Keyed, bearer, keyed
+from tests.harness.fleet import PATIENCE_S, Record, until
+from tests.harness.keyed import Keyed, bearer, keyed
 
 
 async def test_a_key_from_its_making_to_its_end(server: Address) -> None:

@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from dhsched import cli
 from dhsched.errors import DhschedError
 from dhsched.web import listener_tls
-from tests.integration.fleet import until
-from tests.integration.processes import start
-from tests.servers import running_server
+from tests.harness.fleet import until
+from tests.harness.processes import start
+from tests.harness.servers import running_server
 
 
 @pytest.mark.release

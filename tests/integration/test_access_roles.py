@@ -17,7 +17,7 @@ from dhsched.infer import push
 from dhsched.store.link.address import Address
 from dhsched.tokens import Boot, Tokens
 from dhsched.web import MINT, Endpoint
-from tests.integration.keyed import Keyed, bearer, keyed
+from tests.harness.keyed import Keyed, bearer, keyed
 
 CELLS = {
     **dict.fromkeys(("create_live", "list_lives", "end_live", "get_history"), "app"),

@@ -10,7 +10,7 @@ from tests.unit.avatar_extra import require_avatar
 require_avatar()
 
 from dhsched.avatar.runtime import avatar
-from tests.integration.fleet import Fleet, fleet, until
+from tests.harness.fleet import Fleet, fleet, until
 from tests.integration.test_input_path import until_acked
 from tests.unit.test_avatar_publisher import Room, running
 

@@ -23,7 +23,7 @@ from dhsched.ownership import outcomes as o
 from dhsched.ownership.steps.place import Create
 from dhsched.settings import DispatchSettings
 from dhsched.store.link.address import Address
-from tests.integration.replicas import register
+from tests.harness.replicas import register
 
 REPLICAS = 4
 

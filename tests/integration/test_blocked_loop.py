@@ -19,11 +19,11 @@ from dhsched.store.link.address import Address
 from dhsched.tokens import Boot, Tokens
 from dhsched.web import listener_tls, serve
 from dhsched.worker.watchdog import Speaker, Watchdog, post
-from tests.integration.fleet import until
-from tests.integration.processes import FleetProcesses, Process, processes
+from tests.harness.fleet import until
+from tests.harness.processes import FleetProcesses, Process, processes
 from tests.integration.test_recovery import Recovering, ready, recovering
 
-TROUBLED = ("--runtime", "tests.integration.troubled:speak")
+TROUBLED = ("--runtime", "tests.harness.troubled:speak")
 
 
 async def two_workers(f: Recovering, p: FleetProcesses, *arguments: str) -> tuple[Process, Process]:

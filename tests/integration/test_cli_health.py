@@ -12,10 +12,10 @@ from typer.testing import CliRunner, Result
 from dhsched import cli
 from dhsched.cli.top import Look, rates_of, shown
 from dhsched.local.ports import free_port
-from tests.integration.fleet import until
-from tests.integration.processes import start
-from tests.integration.serving import serving
-from tests.servers import running_server
+from tests.harness.fleet import until
+from tests.harness.processes import start
+from tests.harness.servers import running_server
+from tests.harness.serving import serving
 
 
 async def dhsched(*words: str) -> Result:

@@ -20,11 +20,11 @@ from dhsched.cli.sample import UpSettings
 from dhsched.cli.server import DEFAULT_URL
 from dhsched.client import Client, Refused, http
 from dhsched.errors import DhschedError
-from tests.integration.fleet import Record, fleet, until
-from tests.integration.keyed import keyed
-from tests.integration.processes import start
-from tests.integration.serving import Api, serving
-from tests.servers import running_server
+from tests.harness.fleet import Record, fleet, until
+from tests.harness.keyed import keyed
+from tests.harness.processes import start
+from tests.harness.servers import running_server
+from tests.harness.serving import Api, serving
 
 DEAD = "http://127.0.0.1:1"  # Nobody listens there, and only root could.
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

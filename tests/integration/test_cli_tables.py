@@ -18,9 +18,9 @@ from fcntl import ioctl
 from typing import Any
 
 from dhsched.ownership.items import stored
-from tests.integration.fleet import until_so
-from tests.integration.serving import Api, serving
-from tests.servers import running_server
+from tests.harness.fleet import until_so
+from tests.harness.servers import running_server
+from tests.harness.serving import Api, serving
 
 Verb = tuple[str, ...]
 COLUMNS = 80

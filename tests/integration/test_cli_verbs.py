@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from dhsched import cli
 from dhsched.errors import DhschedError
 from dhsched.ownership.items import stored
-from tests.integration.serving import serving
-from tests.servers import running_server
+from tests.harness.servers import running_server
+from tests.harness.serving import serving
 
 
 @pytest.fixture(autouse=True)

@@ -14,8 +14,8 @@ from aiohttp import web
 from dhsched.client import Client, Refused, Unreachable, following
 from dhsched.errors import BadAddress
 from dhsched.local.ports import free_port
-from tests.integration.cutting import CHUNK_BYTES, forward
-from tests.integration.fleet import Fleet, Record, fleet, until
+from tests.harness.cutting import CHUNK_BYTES, forward
+from tests.harness.fleet import Fleet, Record, fleet, until
 
 
 class Cut:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dhsched.client import Client, stream
-from tests.integration.fleet import Record, fleet, until
+from tests.harness.fleet import Record, fleet, until
 from tests.integration.test_client import client_of, cutting
 
 SENTENCES = ("one", "two")

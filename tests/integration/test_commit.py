@@ -9,7 +9,7 @@ import pytest
 
 from dhsched.types import Because
 from dhsched.worker.session import Session
-from tests.integration.fleet import Consumed, Fleet, Record, fleet, until_so
+from tests.harness.fleet import Consumed, Fleet, Record, fleet, until_so
 from tests.integration.test_drain import drain, ids, where
 
 LIVE = "l"

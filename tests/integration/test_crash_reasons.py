@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 
 from dhsched import cli
 from dhsched.types import REASON_BYTES_MAX
-from tests.integration.fleet import until
-from tests.integration.processes import FleetProcesses, processes
+from tests.harness.fleet import until
+from tests.harness.processes import FleetProcesses, processes
 from tests.integration.test_recovery import Recovering, ready, recovering, verb
 
 CRASH = "OutOfMemoryError: CUDA out of memory. [31mTried to allocate 2.00 GiB"
-TROUBLED = ("--runtime", "tests.integration.troubled:speak")
+TROUBLED = ("--runtime", "tests.harness.troubled:speak")
 
 
 async def worker_with_a_live(f: Recovering, p: FleetProcesses, *arguments: str) -> None:

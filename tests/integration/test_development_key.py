@@ -22,9 +22,9 @@ from dhsched.access.ring import open_ring
 from dhsched.client import Client
 from dhsched.store.link.address import Address
 from dhsched.store.steps.redis import RedisStore
-from tests.integration.fleet import until
-from tests.integration.processes import ROOT, Process, start
-from tests.servers import running_server
+from tests.harness.fleet import until
+from tests.harness.processes import ROOT, Process, start
+from tests.harness.servers import running_server
 
 START_S = 60.0
 RUNTIME = """

@@ -5,8 +5,8 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.integration.serving import Api, serving
-from tests.servers import running_server
+from tests.harness.servers import running_server
+from tests.harness.serving import Api, serving
 
 
 @pytest.fixture

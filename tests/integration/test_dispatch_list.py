@@ -10,9 +10,9 @@ from dhsched.ownership.limits import Limits
 from dhsched.ownership.steps.place import Create
 from dhsched.store.link.link import LinkSettings
 from dhsched.store.steps.redis import RedisStore
-from tests.integration.replicas import register
-from tests.integration.serving import Api, serving
-from tests.servers import running_server
+from tests.harness.replicas import register
+from tests.harness.servers import running_server
+from tests.harness.serving import Api, serving
 
 ROOMY = Limits(starts_create_max=10**6)
 PATIENT = LinkSettings(deadline_s=30)  # 100,000 lives on a busy machine.

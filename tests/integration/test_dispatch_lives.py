@@ -9,9 +9,9 @@ import pytest
 from dhsched.ownership.items import stored
 from dhsched.store.link.address import Address
 from dhsched.store.steps.redis import RedisStore
-from tests.integration.fleet import PATIENCE_S, until, until_so
-from tests.integration.serving import Api, serving
-from tests.servers import running_server
+from tests.harness.fleet import PATIENCE_S, until, until_so
+from tests.harness.servers import running_server
+from tests.harness.serving import Api, serving
 
 
 @pytest.fixture

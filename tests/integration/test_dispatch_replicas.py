@@ -21,8 +21,8 @@ from dhsched.ownership.steps.place import Create
 from dhsched.settings import DispatchSettings
 from dhsched.store.raw import read_state
 from dhsched.store.steps.redis import RedisStore
-from tests.integration.replicas import Replica, register, replicas
-from tests.servers import running_server
+from tests.harness.replicas import Replica, register, replicas
+from tests.harness.servers import running_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -14,8 +14,8 @@ import aiohttp
 import pytest
 
 from dhsched.store.steps.redis import RedisStore
-from tests.integration.replicas import register, replicas
-from tests.servers import running_server
+from tests.harness.replicas import register, replicas
+from tests.harness.servers import running_server
 
 CONFIG = """
 [checks]

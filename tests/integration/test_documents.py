@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from dhsched.local.ports import free_port
-from tests.integration.fleet import until
-from tests.integration.processes import ROOT, Process, start
+from tests.harness.fleet import until
+from tests.harness.processes import ROOT, Process, start
 
 COMMAND_S = 60.0
 

@@ -9,7 +9,7 @@ from typing import Any
 from dhsched.ownership import invariants
 from dhsched.store.raw import read_state
 from dhsched.worker.session import Session
-from tests.integration.fleet import PATIENCE_S, Consumed, Fleet, Record, WorkerTask, fleet, until, until_so
+from tests.harness.fleet import PATIENCE_S, Consumed, Fleet, Record, WorkerTask, fleet, until, until_so
 
 QUICK = {"drain_s": 0.1, "worker_ttl_s": 2}
 

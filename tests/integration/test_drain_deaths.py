@@ -9,8 +9,8 @@ import pytest
 
 from dhsched.local.pids import alive
 from dhsched.worker.session import Session
-from tests.integration.fleet import Consumed, Record, fleet, until
-from tests.integration.replicas import replicas
+from tests.harness.fleet import Consumed, Record, fleet, until
+from tests.harness.replicas import replicas
 from tests.integration.test_drain import drain, ids, settled, until_done, where
 
 EAGER = {

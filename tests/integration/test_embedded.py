@@ -13,7 +13,7 @@ import pytest
 from dhsched.errors import ServerNotStarted
 from dhsched.store.link.link import Link
 from dhsched.store.server.embedded import Embedded, choose_server_binary, find_server_binaries, given_or_embedded
-from tests.servers import running_server, server_binary
+from tests.harness.servers import running_server, server_binary
 
 # A process that runs a server, says where, and waits to be killed. With `fork` it has a child, which keeps the pipe to
 # the guardian open; with `exec` it becomes another program under the same pid.

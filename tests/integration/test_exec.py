@@ -13,8 +13,8 @@ from dhsched.local.pids import alive
 from dhsched.types import Generation
 from dhsched.worker.exec import exec_runtime
 from dhsched.worker.session import Made, Session
-from tests.integration.fleet import fleet, until
-from tests.integration.processes import processes
+from tests.harness.fleet import fleet, until
+from tests.harness.processes import processes
 from tests.integration.test_input_path import until_acked
 
 COUNTS = """

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from dhsched import cli
 from dhsched.local.pids import frozen
 from dhsched.store.records import events
-from tests.integration.serving import Api, serving
-from tests.servers import running_server
+from tests.harness.servers import running_server
+from tests.harness.serving import Api, serving
 
 
 async def listed(api: Api, query: str = "") -> Any:

@@ -7,9 +7,9 @@ from pathlib import Path
 from dhsched.dispatch.recovery.reconcile import Reconciliation
 from dhsched.dispatch.recovery.recover import Recovery
 from dhsched.dispatch.recovery.safety import violations
-from tests.integration.fleet import Record, fleet, until
-from tests.integration.serving import Api, serving
-from tests.servers import running_server
+from tests.harness.fleet import Record, fleet, until
+from tests.harness.servers import running_server
+from tests.harness.serving import Api, serving
 
 
 def value(api: Api, name: str, **labels: str) -> float | None:

@@ -15,8 +15,8 @@ from dhsched.settings import DispatchSettings
 from dhsched.store.link.address import Address
 from dhsched.store.records import Records
 from dhsched.store.steps.redis import RedisStore
-from tests.integration.replicas import register
-from tests.servers import running_server
+from tests.harness.replicas import register
+from tests.harness.servers import running_server
 
 QUIET = DispatchSettings(refresh_min_s=50, refresh_max_s=60)
 

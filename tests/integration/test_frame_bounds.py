@@ -17,7 +17,7 @@ from dhsched.infer.pull import PATH as PULL
 from dhsched.infer.stream import read_pushes
 from dhsched.links import messages as wire
 from dhsched.web import Problem
-from tests.integration.fleet import Fleet, Record, fleet, until
+from tests.harness.fleet import Fleet, Record, fleet, until
 from tests.integration.test_room import idle, theatre
 
 

@@ -26,8 +26,8 @@ from dhsched.ownership.state import EMPTY, State
 from dhsched.ownership.steps import STEPS
 from dhsched.store.raw import read_state
 from tests.conformance.operations import LIMITS
-from tests.integration.hammer import open_store, read_arguments, said
-from tests.servers import running_server
+from tests.harness.hammer import open_store, read_arguments, said
+from tests.harness.servers import running_server
 
 SEED = int(os.environ.get("DHSCHED_SEED", "1"))
 PROCESSES = 4
@@ -77,7 +77,7 @@ async def hammered(url: str, folder: Path, operations: int, seed: int) -> list[L
     async with AsyncExitStack() as stack:
         children = []
         for n, file in enumerate(files):
-            arguments = ["-m", "tests.integration.hammer", url, f"{seed}.{n}", str(operations), str(file)]
+            arguments = ["-m", "tests.harness.hammer", url, f"{seed}.{n}", str(operations), str(file)]
             pipe = asyncio.subprocess.PIPE
             child = await asyncio.create_subprocess_exec(
                 sys.executable, *arguments, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe

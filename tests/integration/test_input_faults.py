@@ -16,8 +16,8 @@ from dhsched.links.outbox import OUTBOX_BYTES_FULL
 from dhsched.local.pids import frozen
 from dhsched.tokens import Boot
 from dhsched.worker.session import Session
-from tests.integration.fleet import Fleet, Record, fleet, until
-from tests.integration.pullers import FLUSH_SCRIPTS, KILL_PUBSUB, puller, tell_server
+from tests.harness.fleet import Fleet, Record, fleet, until
+from tests.harness.pullers import FLUSH_SCRIPTS, KILL_PUBSUB, puller, tell_server
 from tests.integration.test_input_path import until_acked, until_slots
 
 

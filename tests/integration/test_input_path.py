@@ -8,7 +8,7 @@ from typing import Any
 
 from dhsched.store.raw import hash_of
 from dhsched.worker.session import Session
-from tests.integration.fleet import PATIENCE_S, Consumed, Fleet, Record, fleet, until, until_so
+from tests.harness.fleet import PATIENCE_S, Consumed, Fleet, Record, fleet, until, until_so
 
 
 async def test_pushed_text_reaches_the_runtime_in_order(tmp_path: Path, kind: str) -> None:

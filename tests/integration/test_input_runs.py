@@ -13,10 +13,10 @@ from random import Random
 
 import pytest
 
-from tests.integration.input_runs import FAULTS, Fault
-from tests.integration.one_run import Run
-from tests.integration.rig import Rig, rig
-from tests.servers import SERVERS
+from tests.harness.input_runs import FAULTS, Fault
+from tests.harness.one_run import Run
+from tests.harness.rig import Rig, rig
+from tests.harness.servers import SERVERS
 
 RUNS_LONG = 200
 RUNS_PER_RIG = 25

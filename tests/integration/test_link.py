@@ -17,7 +17,7 @@ from dhsched.local.ports import free_port
 from dhsched.store.link.address import Address
 from dhsched.store.link.link import Link, LinkSettings
 from dhsched.store.server.embedded import Embedded
-from tests.servers import running_server
+from tests.harness.servers import running_server
 
 SCRIPTS = {
     "count": b"return redis.call('INCR', KEYS[1])",

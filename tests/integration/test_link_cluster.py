@@ -8,7 +8,7 @@ from dhsched.errors import StoreRefused
 from dhsched.store.link.cluster import SLOTS
 from dhsched.store.link.link import Link, LinkSettings
 from dhsched.store.server.embedded import Embedded
-from tests.integration.clusters import CELL, SLOT, healthy, move_slot, node, two_primaries
+from tests.harness.clusters import CELL, SLOT, healthy, move_slot, node, two_primaries
 
 SCRIPTS = {"where": b"return redis.call('EXISTS', KEYS[1])"}
 

@@ -10,7 +10,7 @@ from dhsched.errors import BadAddress, ServerNotStarted, StoreError, StoreIncomp
 from dhsched.local.ports import free_port
 from dhsched.store.link.address import Address
 from dhsched.store.link.link import Link, LinkSettings
-from tests.servers import running_server
+from tests.harness.servers import running_server
 
 SHORT = LinkSettings(connect_s=0.5)
 

@@ -27,7 +27,7 @@ from dhsched.ownership.steps.place import Create
 from dhsched.settings import DispatchSettings
 from dhsched.store.link.address import Address
 from dhsched.store.raw import read_state
-from tests.integration.replicas import register
+from tests.harness.replicas import register
 
 QUIET = DispatchSettings(access="open", refresh_min_s=50, refresh_max_s=60)
 

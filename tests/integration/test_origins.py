@@ -20,8 +20,8 @@ from dhsched.infer.settings import InferSettings
 from dhsched.room.settings import RoomSettings
 from dhsched.settings import DispatchSettings
 from dhsched.store.link.address import Address
-from tests.integration.fleet import Record
-from tests.integration.keyed import keyed
+from tests.harness.fleet import Record
+from tests.harness.keyed import keyed
 from tests.integration.test_room import Theatre, theatre
 
 EVIL = "http://evil.example"

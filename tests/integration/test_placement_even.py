@@ -12,11 +12,11 @@ import pytest
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.steps.place import Create
 from dhsched.store.steps.redis import RedisStore
-from tests.integration.fleet import Fleet, fleet, until_so
-from tests.integration.processes import processes
-from tests.integration.replicas import register, replicas
-from tests.integration.serving import Api, serving
-from tests.servers import running_server
+from tests.harness.fleet import Fleet, fleet, until_so
+from tests.harness.processes import processes
+from tests.harness.replicas import register, replicas
+from tests.harness.servers import running_server
+from tests.harness.serving import Api, serving
 
 WORKERS, CAPACITY, LIVES = 4, 4, 8
 

@@ -11,7 +11,7 @@ import signal
 from functools import partial
 from pathlib import Path
 
-from tests.integration.fleet import until, until_so
+from tests.harness.fleet import until, until_so
 from tests.integration.test_standstill import Standing, standing
 
 

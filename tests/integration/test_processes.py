@@ -14,8 +14,8 @@ import pytest
 from dhsched.client.credentials import Credentials, find_key
 from dhsched.client.http import Minter
 from dhsched.local.pids import alive
-from tests.integration.fleet import fleet, until
-from tests.integration.processes import Process, processes, start, until_consumed
+from tests.harness.fleet import fleet, until
+from tests.harness.processes import Process, processes, start, until_consumed
 
 
 async def test_sigterm_drains_and_a_second_one_exits(tmp_path: Path) -> None:

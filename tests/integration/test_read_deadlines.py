@@ -20,10 +20,10 @@ from dhsched.dispatch import worker_link
 from dhsched.links import messages as wire
 from dhsched.web import Service, deadlines, make_app, serve, server
 from dhsched.web.minting import MINT
-from tests.integration.fleet import Record, ended, fleet, until
-from tests.integration.processes import start
+from tests.harness.fleet import Record, ended, fleet, until
+from tests.harness.processes import start
+from tests.harness.servers import running_server
 from tests.integration.test_room import theatre
-from tests.servers import running_server
 
 HEAD = b"GET /healthz HTTP/1.1\r\n"
 HALF = b'{"text": "the other half never'

@@ -8,7 +8,7 @@ from dhsched.ownership import outcomes as o
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.steps.place import Create
 from dhsched.store.steps.redis import RedisStore
-from tests.servers import running_server
+from tests.harness.servers import running_server
 
 LIVE = "default/l"
 IMPATIENT = Limits(ack_wait_ms=1)

@@ -23,9 +23,9 @@ from dhsched.ownership import outcomes as o
 from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
 from dhsched.settings import DispatchSettings
 from dhsched.worker.session import Session
-from tests.integration.fleet import PATIENCE_S, Consumed, Fleet, Record, until, until_so
-from tests.integration.processes import processes, until_consumed
-from tests.servers import running_server
+from tests.harness.fleet import PATIENCE_S, Consumed, Fleet, Record, until, until_so
+from tests.harness.processes import processes, until_consumed
+from tests.harness.servers import running_server
 
 LOOPS = ("liveness", "recovery", "reconciliation")
 """Not those of planned moves: a test holds a live as they would, and they must not see it through."""

@@ -21,7 +21,7 @@ from dhsched.tokens import Publishing
 from dhsched.types import Generation
 from dhsched.worker import Publish
 from tests.browser.testcard import Card, Show, begin, show
-from tests.integration.fleet import Fleet, ended, fleet, until
+from tests.harness.fleet import Fleet, ended, fleet, until
 
 SDP = {"Content-Type": "application/sdp"}
 

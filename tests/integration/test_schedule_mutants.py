@@ -16,9 +16,9 @@ from dhsched.ownership import outcomes as o
 from dhsched.ownership.state import frozen
 from dhsched.worker.pulling import Connection, PullClient
 from dhsched.worker.session import Item, Session
-from tests.integration import schedule
+from tests.harness import schedule
+from tests.harness.servers import running_server
 from tests.integration.test_schedules import quiet, run_all
-from tests.servers import running_server
 
 __all__ = ["quiet"]
 

@@ -23,9 +23,9 @@ from dhsched.ownership.steps import STEPS
 from dhsched.store.link.address import Address
 from dhsched.store.link.link import Link
 from dhsched.store.raw import read_state
-from tests.integration.hammer import ordered_scripts
-from tests.integration.schedule import CAPACITY, LIMITS, LIVES, Cell, Step, run_schedule
-from tests.servers import running_server
+from tests.harness.hammer import ordered_scripts
+from tests.harness.schedule import CAPACITY, LIMITS, LIVES, Cell, Step, run_schedule
+from tests.harness.servers import running_server
 
 SCHEDULES = 300
 SCHEDULES_LONG = 10_000

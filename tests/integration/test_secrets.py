@@ -29,10 +29,10 @@ from dhsched.tokens import Publishing, Tokens
 from dhsched.types import Generation
 from dhsched.worker.exec import Exec
 from tests.browser.testcard import begin
-from tests.integration.fleet import fleet, until
-from tests.integration.keyed import bearer, keyed
-from tests.integration.processes import Process, start
-from tests.servers import running_server
+from tests.harness.fleet import fleet, until
+from tests.harness.keyed import bearer, keyed
+from tests.harness.processes import Process, start
+from tests.harness.servers import running_server
 
 TELLS = """
 import json, os, sys

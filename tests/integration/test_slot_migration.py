@@ -24,7 +24,7 @@ from dhsched.store.raw import read_keys, read_state
 from dhsched.store.records.drains import DrainRequest
 from dhsched.store.steps.redis import RedisStore
 from dhsched.store.steps.scripts import default_scripts, load, scripts_around, sources
-from tests.integration.clusters import (
+from tests.harness.clusters import (
     CELL,
     KEYS,
     Primary,
@@ -34,7 +34,7 @@ from tests.integration.clusters import (
     move_slot,
     two_primaries,
 )
-from tests.integration.fleet import Fleet, Record, until
+from tests.harness.fleet import Fleet, Record, until
 
 LIVE = "t/live"
 LIVES = [f"l{i}" for i in range(6)]

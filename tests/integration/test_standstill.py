@@ -18,9 +18,9 @@ from dhsched.local.pids import frozen
 from dhsched.local.ports import free_port
 from dhsched.store.link.address import Address
 from dhsched.store.server.embedded import Embedded
-from tests.integration.fleet import Fleet, Record, until, until_so
-from tests.integration.replicas import Replica, replicas
-from tests.servers import server_binary
+from tests.harness.fleet import Fleet, Record, until, until_so
+from tests.harness.replicas import Replica, replicas
+from tests.harness.servers import server_binary
 
 
 class Standing(Fleet):

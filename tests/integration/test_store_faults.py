@@ -25,8 +25,8 @@ from dhsched.store.link.link import Link, LinkSettings
 from dhsched.store.raw import read_keys, read_state
 from dhsched.store.steps.redis import RedisStore
 from dhsched.types import Generation
-from tests.integration.cutting import Cutter, cutting
-from tests.servers import running_server
+from tests.harness.cutting import Cutter, cutting
+from tests.harness.servers import running_server
 
 PATIENT = LinkSettings(deadline_s=20)
 ANNA = Create(digital_id="anna", fingerprint="f")

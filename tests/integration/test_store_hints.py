@@ -20,7 +20,7 @@ from dhsched.store.steps.scripts import load
 from tests.conformance.lockstep import run
 from tests.conformance.operations import LIMITS
 from tests.conformance.real import TEST_CLOCK, StoreSubject
-from tests.servers import running_server
+from tests.harness.servers import running_server
 
 CHANNELS = ("infer:c1", "infer:c2", "dispatch:d1", "dispatch:d2")
 LIVE = "t/live"

@@ -19,10 +19,10 @@ from dhsched.dispatch.recovery.silences import Silences
 from dhsched.links import messages as wire
 from dhsched.store.link.address import Address
 from dhsched.tokens import Boot
-from tests.integration.fleet import Record, fleet, until
-from tests.integration.keyed import keyed
-from tests.integration.pullers import puller
-from tests.integration.serving import Api, serving
+from tests.harness.fleet import Record, fleet, until
+from tests.harness.keyed import keyed
+from tests.harness.pullers import puller
+from tests.harness.serving import Api, serving
 
 LIVES = ("a", "b", "c")
 MADE_UP_PULLS = 8

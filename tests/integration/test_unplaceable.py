@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dhsched.ownership.limits import Limits
-from tests.integration.fleet import Record
+from tests.harness.fleet import Record
 from tests.integration.test_recovery import Recovering, ready, recovering, verb, waiting
 
 SOON = Limits(lease_ms=200, backoff_max_ms=500)

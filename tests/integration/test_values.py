@@ -12,7 +12,7 @@ import pytest
 from dhsched.client import Client
 from dhsched.worker import Session
 from dhsched.worker.exec import Exec
-from tests.integration.fleet import fleet, until
+from tests.harness.fleet import fleet, until
 from tests.integration.test_input_path import until_acked
 
 CHILD = """

@@ -22,7 +22,7 @@ import structlog
 
 from dhsched.links import messages as wire
 from dhsched.tokens import Boot
-from tests.integration.fleet import PATIENCE_S, Fleet, Record, fleet, until
+from tests.harness.fleet import PATIENCE_S, Fleet, Record, fleet, until
 from tests.integration.test_room import theatre
 
 PING, BINARY, TEXT = 0x9, 0x2, 0x1

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.processes import ROOT
+from tests.harness.processes import ROOT
 
 STEP_S = 60.0
 

@@ -12,8 +12,8 @@ from aiohttp import web
 from dhsched.dispatch import worker_link
 from dhsched.links.messages import Register, Report, encode
 from dhsched.worker.link import Boot, DispatchLink
-from tests.integration.fleet import Record, fleet, until
-from tests.integration.serving import serving
+from tests.harness.fleet import Record, fleet, until
+from tests.harness.serving import serving
 
 
 async def test_a_worker_that_vanishes_is_noted_with_the_beat_it_had(tmp_path: Path) -> None:

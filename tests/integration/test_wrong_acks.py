@@ -17,7 +17,7 @@ from dhsched.tokens import Boot
 from dhsched.types import Generation
 from dhsched.worker.exec import exec_runtime
 from dhsched.worker.session import Item, Session
-from tests.integration.fleet import PATIENCE_S, Fleet, fleet
+from tests.harness.fleet import PATIENCE_S, Fleet, fleet
 from tests.integration.test_input_path import until_acked
 
 LIVE, EPOCH = "default/a", 1

@@ -9,7 +9,7 @@ from dhsched.errors import StoreError, StoreIncompatible, StoreRefused, StoreUna
 from dhsched.store.link.address import Address
 from dhsched.store.link.cluster import Node, key_slot, moved_to, slot_owner
 from dhsched.store.link.link import Link, LinkSettings
-from tests.fake_store import OK, FakeStore, bulk
+from tests.harness.fake_store import OK, FakeStore, bulk
 
 REPLICA = b"%2\r\n+role\r\n+replica\r\n+mode\r\n+standalone\r\n"
 

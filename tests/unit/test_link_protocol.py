@@ -10,7 +10,7 @@ import pytest
 
 from dhsched.errors import StoreOverloaded, StoreRefused, StoreUnavailable
 from dhsched.store.link.link import Link, LinkSettings
-from tests.fake_store import OK, FakeStore, bulk, push
+from tests.harness.fake_store import OK, FakeStore, bulk, push
 
 SCRIPTS = {"place": b"return 1", "pull": b"return 2"}
 QUICK: dict[str, Any] = {"deadline_s": 5.0, "connect_s": 5.0, "backoff_first_s": 0.01, "backoff_max_s": 0.05}

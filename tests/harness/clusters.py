@@ -12,7 +12,7 @@ from dhsched.store.keys import Keys
 from dhsched.store.link.cluster import SLOTS, key_slot
 from dhsched.store.link.link import Link
 from dhsched.store.server.embedded import Embedded
-from tests.servers import running_server
+from tests.harness.servers import running_server
 
 KEYS = Keys("main")
 CELL = KEYS.cell

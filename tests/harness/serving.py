@@ -11,7 +11,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from dhsched.dispatch.app import Replica, open_context
 from dhsched.settings import DispatchSettings
 from dhsched.store.link.address import Address
-from tests.integration.replicas import register
+from tests.harness.replicas import register
 
 
 class Api:

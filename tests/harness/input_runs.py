@@ -19,8 +19,8 @@ from dhsched.links.outbox import OUTBOX_BYTES_FULL
 from dhsched.local.pids import frozen
 from dhsched.ownership.items import mark_of
 from dhsched.tokens import Boot
-from tests.integration.one_run import Run
-from tests.integration.pullers import FLUSH_SCRIPTS, KILL_PUBSUB, puller, tell_server
+from tests.harness.one_run import Run
+from tests.harness.pullers import FLUSH_SCRIPTS, KILL_PUBSUB, puller, tell_server
 
 LIVES_MAX = 4
 SLOW_BYTES = 13_000_000

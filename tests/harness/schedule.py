@@ -35,8 +35,8 @@ from dhsched.web import Service
 from dhsched.worker.agent import SessionAgent
 from dhsched.worker.pulling import PullClient
 from dhsched.worker.session import Session
-from tests.integration.fleet import Consumed
-from tests.integration.sockets import Network
+from tests.harness.fleet import Consumed
+from tests.harness.sockets import Network
 
 LIMITS = Limits(pending_max=50, boots_max=1_000, starts_create_max=1_000, starts_recover_max=1_000)
 LIVES = ("t/a", "t/b")

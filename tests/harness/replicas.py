@@ -1,6 +1,6 @@
 """Real dispatch processes for tests, started quickly: one process imports everything, then forks them.
 
-    python -m tests.integration.replicas STORE_URL NAME[=FAILPOINT] ...
+    python -m tests.harness.replicas STORE_URL NAME[=FAILPOINT] ...
 
 It prints `NAME PID URL` for each as it begins to listen, and stops them all when its standard input ends.
 """
@@ -41,7 +41,7 @@ class Replica:
 async def replicas(address: Address, *names: str, **environment: str) -> AsyncIterator[list[Replica]]:
     """Run a replica for each name (`name=failpoint` arms it), in the order of the names."""
     process = await Process.spawn(
-        *("replicas", sys.executable, "-m", "tests.integration.replicas", address.url(), *names),
+        *("replicas", sys.executable, "-m", "tests.harness.replicas", address.url(), *names),
         environment={**SILENCE_IS_FINE, **environment},
     )
     try:

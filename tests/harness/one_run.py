@@ -9,7 +9,7 @@ from itertools import pairwise
 from random import Random
 from typing import Any, NamedTuple
 
-from tests.integration.rig import READY_S, Rig, RigWorker, until_true
+from tests.harness.rig import READY_S, Rig, RigWorker, until_true
 
 TRIES = 300
 TRY_S = 0.1

@@ -1,6 +1,6 @@
 """One process of the hammer: random steps on a cell that others hammer as well, and a history of what it was told.
 
-    python -m tests.integration.hammer STORE_URL SEED OPERATIONS HISTORY
+    python -m tests.harness.hammer STORE_URL SEED OPERATIONS HISTORY
 
 It says `ready` when it is connected and begins when a line comes in, so that all of them run at once. The history has
 one JSON object per line: tick, step, arguments, outcome.

@@ -12,7 +12,7 @@ from typing import Any
 
 from dhsched.local import process
 from dhsched.local.deployment import Deployment
-from tests.integration.fleet import Fleet, until
+from tests.harness.fleet import Fleet, until
 
 START_S = process.START_S
 ROOT = Path(__file__).parents[2]

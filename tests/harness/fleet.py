@@ -30,7 +30,7 @@ from dhsched.worker.run import run_worker
 from dhsched.worker.runtime import Runtime
 from dhsched.worker.session import Session
 from dhsched.worker.settings import WorkerSettings
-from tests.servers import running_server
+from tests.harness.servers import running_server
 
 T = TypeVar("T")
 OPEN = {"access": "open"}

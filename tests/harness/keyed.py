@@ -16,7 +16,7 @@ from dhsched.infer.app import open_infer
 from dhsched.infer.settings import InferSettings
 from dhsched.settings import DispatchSettings
 from dhsched.store.link.address import Address
-from tests.integration.serving import Api
+from tests.harness.serving import Api
 
 
 class Keyed:

@@ -22,13 +22,13 @@ from dhsched.store.server.embedded import Embedded
 from dhsched.store.steps.redis import RedisStore
 from dhsched.tokens import Boot, Tokens
 from tests.chaos.proxy import Proxy
-from tests.integration.processes import Process, Processes
-from tests.servers import running_server
+from tests.harness.processes import Process, Processes
+from tests.harness.servers import running_server
 
 READY_S = 60.0
 CAPACITY = 8
 DEADLINE_S = 1.0
-RUNTIME = "tests.integration.stubborn:tell"
+RUNTIME = "tests.harness.stubborn:tell"
 SETTINGS = {
     # A frozen Worker stays selectable. One that is killed is lost a second after its links close.
     "DHSCHED_DISPATCH_WORKER_TTL_S": "120",
