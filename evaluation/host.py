@@ -16,8 +16,8 @@ from pathlib import Path
 
 from dhsched.web.logs import configure_logging
 from dhsched.web.server import product_loop
-from dhsched.worker.run import run_worker
-from dhsched.worker.runtime import null
+from dhsched.worker.main import run_worker
+from dhsched.worker.runtimes import null
 from dhsched.worker.settings import WorkerSettings
 
 

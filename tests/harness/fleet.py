@@ -26,8 +26,8 @@ from dhsched.settings import DispatchSettings
 from dhsched.store.link.address import Address
 from dhsched.store.server.embedded import Embedded
 from dhsched.web import serve
-from dhsched.worker.run import run_worker
-from dhsched.worker.runtime import Runtime
+from dhsched.worker.main import run_worker
+from dhsched.worker.runtimes import Runtime
 from dhsched.worker.session import Session
 from dhsched.worker.settings import WorkerSettings
 from tests.harness.servers import running_server

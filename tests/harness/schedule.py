@@ -33,7 +33,7 @@ from dhsched.tokens import Boot, Tokens, open_tokens
 from dhsched.types import Kind
 from dhsched.web import Service
 from dhsched.worker.agent import SessionAgent
-from dhsched.worker.pulling import PullClient
+from dhsched.worker.pull_client import PullClient
 from dhsched.worker.session import Session
 from tests.harness.fleet import Consumed
 from tests.harness.sockets import Network

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from dhsched.worker import Session
-from dhsched.worker.runtime import say
+from dhsched.worker.runtimes import say
 
 
 async def tell(session: Session) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from dhsched.worker import Session
-from dhsched.worker.runtime import say
+from dhsched.worker.runtimes import say
 
 
 class OutOfMemoryError(RuntimeError):

@@ -18,8 +18,8 @@ from dhsched.links.messages import Problem, Register, Resume, encode, read_from_
 from dhsched.settings import DispatchSettings
 from dhsched.store.link.address import Address
 from dhsched.tokens import Boot, Tokens
-from dhsched.worker import link
-from dhsched.worker.run import run_worker
+from dhsched.worker import dispatch_link as link
+from dhsched.worker.main import run_worker
 from dhsched.worker.settings import WorkerSettings
 from tests.harness.fleet import PATIENCE_S, Record, until
 from tests.harness.keyed import Keyed, bearer, keyed

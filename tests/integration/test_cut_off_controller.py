@@ -20,8 +20,8 @@ from dhsched.room.settings import RoomSettings
 from dhsched.settings import DispatchSettings
 from dhsched.store.link.address import parse_address
 from dhsched.types import Generation
-from dhsched.worker import pulling
-from dhsched.worker.pulling import PullClient
+from dhsched.worker import pull_client as pulling
+from dhsched.worker.pull_client import PullClient
 from dhsched.worker.session import Session
 from tests.chaos.proxy import Proxy
 from tests.harness.fleet import Fleet, Record, until

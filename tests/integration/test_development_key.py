@@ -28,7 +28,8 @@ from tests.harness.servers import running_server
 
 START_S = 60.0
 RUNTIME = """
-from dhsched.worker import Session, run
+from dhsched.worker import Session
+from dhsched.worker import main as run
 
 
 async def avatar(session: Session) -> None:

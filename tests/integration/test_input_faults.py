@@ -277,4 +277,4 @@ async def until_workers(f: Fleet, condition: Any, what: str) -> None:
 @pytest.fixture(autouse=True)
 def short_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where connections are killed all the time, waiting is most of what a test would do."""
-    monkeypatch.setattr("dhsched.worker.pulling.BACKOFF_FIRST_S", 0.02)
+    monkeypatch.setattr("dhsched.worker.pull_client.BACKOFF_FIRST_S", 0.02)

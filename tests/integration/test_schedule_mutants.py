@@ -14,7 +14,7 @@ from dhsched.links.messages import Pulling
 from dhsched.ownership import agent as rules
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.state import frozen
-from dhsched.worker.pulling import Connection, PullClient
+from dhsched.worker.pull_client import Connection, PullClient
 from dhsched.worker.session import Item, Session
 from tests.harness import schedule
 from tests.harness.servers import running_server

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from dhsched.dispatch import worker_link
 from dhsched.links.messages import Register, Report, encode
-from dhsched.worker.link import Boot, DispatchLink
+from dhsched.worker.dispatch_link import Boot, DispatchLink
 from tests.harness.fleet import Record, fleet, until
 from tests.harness.serving import serving
 

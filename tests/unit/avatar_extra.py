@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dhsched.worker.runtime import AVATAR_NEEDS
+from dhsched.worker.runtimes import AVATAR_NEEDS
 
 WAIT_S = 40.0
 

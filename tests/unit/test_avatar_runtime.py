@@ -27,7 +27,7 @@ from dhsched.errors import BadSetting
 from dhsched.settings import settings_from
 from dhsched.types import Generation
 from dhsched.worker import Item, Publish, Session
-from dhsched.worker.runtime import load_runtime
+from dhsched.worker.runtimes import load_runtime
 from tests.unit.test_avatar_publisher import Room, running
 
 SMALL = AvatarSettings(size=64, fps=15)
@@ -275,7 +275,7 @@ def test_the_runtime_is_found_by_its_name() -> None:
 
 
 def test_without_the_extra_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dhsched.worker.runtime.AVATAR_NEEDS", ("av", "no_such_module_here"))
+    monkeypatch.setattr("dhsched.worker.runtimes.AVATAR_NEEDS", ("av", "no_such_module_here"))
     with pytest.raises(BadSetting, match=r"no_such_module_here.*pip install 'dhsched\[avatar\]'"):
         load_runtime("avatar")
 

@@ -95,7 +95,7 @@ def avatar(
     kills: Annotated[int, typer.Option(min=1, max=1_000, help="Kills, and as many drains, that the browser sees.")] = 5,
 ) -> None:
     """What a talking and an idle face cost, and what a viewer sees of kills and drains."""
-    from dhsched.worker.runtime import AVATAR, load_runtime
+    from dhsched.worker.runtimes import AVATAR, load_runtime
 
     load_runtime(AVATAR)  # Says what is missing.
     from dhsched.bench.avatar import Size, bench_avatar

@@ -98,8 +98,8 @@ def worker(
     from dhsched.settings import settings_from
     from dhsched.web.logs import configure_logging
     from dhsched.worker.exec import Exec
-    from dhsched.worker.run import run_here
-    from dhsched.worker.runtime import load_runtime
+    from dhsched.worker.main import run_here
+    from dhsched.worker.runtimes import load_runtime
     from dhsched.worker.settings import WorkerSettings
 
     if bool(runtime) == bool(exec_):

@@ -1,6 +1,7 @@
 """The Worker's SDK: write one coroutine per live, and run it (docs/write-a-runtime.md).
 
-from dhsched.worker import Session, run
+from dhsched.worker import Session
+from dhsched.worker import main as run
 
 
 async def avatar(session: Session) -> None:
@@ -12,7 +13,7 @@ run(avatar, pool="gpu", capacity=200)
 """
 
 from dhsched.worker.exec import Exec
-from dhsched.worker.run import run
+from dhsched.worker.main import run
 from dhsched.worker.session import Item, Publish, Session
 
 __all__ = ["Exec", "Item", "Publish", "Session", "run"]

@@ -18,7 +18,7 @@ import structlog
 from dhsched.ownership import agent as rules
 from dhsched.ownership.agent import Agent
 from dhsched.types import Generation, SlotState, slot_tag, split_tag
-from dhsched.worker.pulling import Over, PullClient
+from dhsched.worker.pull_client import Over, PullClient
 from dhsched.worker.reasons import CANCELLED, RETURNED, reason_of
 from dhsched.worker.session import Session
 

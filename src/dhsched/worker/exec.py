@@ -34,7 +34,7 @@ import structlog
 from dhsched.errors import BadSetting, ChildFailed
 from dhsched.worker.child_env import child_environment
 from dhsched.worker.reasons import ending_of
-from dhsched.worker.runtime import Runtime
+from dhsched.worker.runtimes import Runtime
 from dhsched.worker.session import Item, Session
 from dhsched.worker.values import UNREADABLE
 

@@ -28,11 +28,11 @@ from dhsched.types import Mode, SlotState
 from dhsched.web.logs import configure_logging
 from dhsched.web.server import product_loop
 from dhsched.worker.agent import SessionAgent
+from dhsched.worker.dispatch_link import Boot, DispatchLink
 from dhsched.worker.exec import Exec, exec_runtime
-from dhsched.worker.link import Boot, DispatchLink
 from dhsched.worker.lock import DeviceLock
-from dhsched.worker.pulling import PullClient, dial_with
-from dhsched.worker.runtime import Runtime
+from dhsched.worker.pull_client import PullClient, dial_with
+from dhsched.worker.runtimes import Runtime
 from dhsched.worker.session import Session
 from dhsched.worker.settings import WorkerSettings
 from dhsched.worker.watchdog import Speaker, Watchdog, watching
