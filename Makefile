@@ -11,7 +11,7 @@ SHELL := bash
 SHOW := awk '/^ *(Downloading|Using cached|Processing) / { sub(/ \(from .*/, ""); \
   sub(/^ *(Downloading|Using cached|Processing) (.*\/)?/, "  "); print; fflush() }'
 
-.PHONY: help setup lock lint types up test test-long chaos spec spec-long test-release clean evaluate
+.PHONY: help setup lock lint types up test test-long chaos spec spec-long test-release clean evaluate walks statements
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -73,6 +73,13 @@ spec-long: setup  ## the larger TLC configurations
 
 evaluate: setup  ## the paper's evaluation into evaluation/results; QUICK=1 for a smoke run into results/quick
 	$(BIN)/python -m evaluation all $(if $(QUICK),--quick)
+
+walks: setup  ## files and entries of the four main paths through the source (ARCHITECTURE.md has the last table)
+	$(BIN)/python -m tests.walks --json
+
+AGAINST ?=
+statements: setup  ## statements and public docstrings of src, per package (AGAINST=<revisions> beside today's)
+	$(BIN)/python -m tests.statements $(if $(AGAINST),--against $(AGAINST))
 
 clean:  ## remove what setup and the tests made
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis spec/states evaluation/results/quick evaluation/results/.parts
