@@ -1,7 +1,7 @@
 """`make walks`: how many source files the four main paths pass through, and how often a path goes from file to file.
 
 A reader who follows a path opens each of its files, and changes files at each entry. A profiler notes every call into
-`src/dhsched` while a small deployment runs in this process (tests/integration/fleet.py); Lua is not seen. A call
+`src/dhsched` while a small deployment runs in this process (tests/harness/fleet.py); Lua is not seen. A call
 counts for the task that caused it, and a reply that arrives for the task that runs next.
 """
 
@@ -25,7 +25,7 @@ from unittest.mock import patch
 import structlog
 
 import dhsched
-from tests.integration.fleet import Fleet, Record, WorkerTask, fleet, until
+from tests.harness.fleet import Fleet, Record, WorkerTask, fleet, until
 
 WALKS = {
     "create": "CreateLive: HTTP to 201 and the wake",
@@ -198,7 +198,7 @@ def more_than(count: int, of: Sequence[object]) -> Callable[[], bool]:
 
 
 def rare_reports() -> AbstractContextManager[object]:
-    return patch("dhsched.worker.link.REPORT_S", 60.0)
+    return patch("dhsched.worker.dispatch_link.REPORT_S", 60.0)
 
 
 async def take_walks() -> dict[str, list[Walk]]:

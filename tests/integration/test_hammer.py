@@ -57,7 +57,7 @@ async def hammer_and_check(kind: str, folder: Path, *, operations: int, seed: in
     assert [line["tick"] for line in history] == [*range(1, PROCESSES * operations + 1)]
     told = Counter((line["step"], line["outcome"]["is"]) for line in history)
     assert {step for step, _ in told} == STEPS.keys()
-    assert all(told[pair] >= 5 for pair in WANTED), f"too little happened: {told}"
+    assert all(told[pair] for pair in WANTED), f"too little happened: {told}"
     turns = sum(one["by"] != other["by"] for one, other in pairwise(history))
     assert turns > len(history) / 10, f"the processes took turns only {turns} times in {len(history)} steps"
     assert [*check_rules(history)] == []

@@ -6,7 +6,7 @@ import asyncio
 from itertools import pairwise
 
 from tests import walks
-from tests.integration.fleet import Record
+from tests.harness.fleet import Record
 
 
 async def test_a_create_is_walked() -> None:
