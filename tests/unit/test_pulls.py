@@ -216,6 +216,7 @@ async def test_only_so_many_items_wait_for_a_slow_store(monkeypatch: pytest.Monk
     served = Pulls(store, credit=8, controller="c1")
     for n in range(1, 5):
         served.append_soon(Append(LIVE, b"tx", "p", n), told.append)
+    assert told == []  # Whoever appends is not called back before it has returned.
     await settle()
     assert [type(each) for each in told] == [StoreOverloaded]
     store.appends[0][2].set_result([o.Appended(1), o.Appended(2), o.Appended(3)])

@@ -1,37 +1,18 @@
-"""Mutants of the pulls: each is one piece of text replaced in a module, and the unit tests of the pulls must notice it.
-
-A mutant that nothing notices shows a rule that no test holds. The tests are run here without pytest, in modules of
-their own, against the mutated modules.
-"""
+"""Mutants of the pulls, which the unit tests of the pulls must notice."""
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import logging
-import sys
 from collections.abc import Iterator
-from itertools import product
-from pathlib import Path
-from types import ModuleType
-from typing import Any, NamedTuple
 
 import pytest
 import structlog
 
-from dhsched import infer
 from dhsched.infer import gather, granted_pull, pulls
+from tests.unit.mutants import Mutant, first_failure, mutated_tests, runs_of
 
 PRODUCT = {"gather": gather, "granted_pull": granted_pull, "pulls": pulls}  # As they import each other.
 TESTS = ("test_granted_pull", "test_pulls")
-
-
-class Mutant(NamedTuple):
-    """`now` instead of `text`, which occurs once in `module`."""
-
-    module: str
-    text: str
-    now: str
 
 
 MUTANTS = {
@@ -153,6 +134,7 @@ MUTANTS = {
     "ignores hints": Mutant("pulls", "self._granted.get(live.decode())", "None"),
     "counts items for ever": Mutant("pulls", "        self._appending -= len(rows)\n", ""),
     "lets items wait without a limit": Mutant("pulls", "self._appending >= APPENDS_MAX", "self._appending < 0"),
+    "answers before it returns": Mutant("pulls", "self._loop.call_soon(done, refused)", "done(refused)"),
     "releases into a full connection": Mutant("pulls", "if pull.peer.outbox.full:", "if False:"),
     "serves the earlier of two pulls": Mutant("pulls", "> (pull.epoch, pull.pull_no)", "< (pull.epoch, pull.pull_no)"),
     "tells a superseded pull of the same generation to stop": Mutant(
@@ -195,63 +177,11 @@ def quiet() -> Iterator[None]:
 
 
 def test_the_tests_pass_without_a_mutant(monkeypatch: pytest.MonkeyPatch) -> None:
-    tests = mutated_tests(monkeypatch, None)
+    tests = mutated_tests(monkeypatch, PRODUCT, TESTS, None)
     assert sum(1 for each in tests for _ in runs_of(each)) > 80
     assert first_failure(tests) is None
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_tests_notice_a_mutant_that(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert first_failure(mutated_tests(monkeypatch, MUTANTS[name])) is not None
-
-
-def mutated_tests(patch: pytest.MonkeyPatch, mutant: Mutant | None) -> list[ModuleType]:
-    """The test modules, on modules of the product of which one is mutated."""
-    for name, original in PRODUCT.items():
-        path = Path(str(original.__file__))
-        source = path.read_text()
-        if mutant is not None and mutant.module == name:
-            assert source.count(mutant.text) == 1, f"{name}.py has {source.count(mutant.text)} times {mutant.text!r}"
-            source = source.replace(mutant.text, mutant.now)
-        module = load(original.__name__, source, path)
-        patch.setitem(sys.modules, module.__name__, module)
-        patch.setattr(infer, name, module)
-    here = Path(__file__).parent
-    return [load(f"mutated_{name}", (here / f"{name}.py").read_text(), here / f"{name}.py") for name in TESTS]
-
-
-def load(name: str, source: str, path: Path) -> ModuleType:
-    module = ModuleType(name)
-    module.__file__ = str(path)
-    exec(compile(source, str(path), "exec"), module.__dict__)
-    return module
-
-
-def first_failure(tests: list[ModuleType]) -> BaseException | None:
-    for module in tests:
-        for test, arguments in runs_of(module):
-            try:
-                with pytest.MonkeyPatch.context() as patch:
-                    if "monkeypatch" in inspect.signature(test).parameters:
-                        arguments["monkeypatch"] = patch
-                    if inspect.iscoroutinefunction(test):
-                        asyncio.run(asyncio.wait_for(test(**arguments), 5.0))
-                    else:
-                        test(**arguments)
-            except Exception as failure:
-                return failure
-    return None
-
-
-def runs_of(module: ModuleType) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """Every test of a module with its arguments, as its parametrize marks say."""
-    for name, test in [*vars(module).items()]:
-        if not name.startswith("test_"):
-            continue
-        given = []
-        for mark in getattr(test, "pytestmark", []):
-            names, values = mark.args
-            one = isinstance(names, str)
-            given.append([{names: each} if one else dict(zip(names, each, strict=True)) for each in values])
-        for chosen in product(*given):
-            yield test, {key: value for each in chosen for key, value in each.items()}
+    assert first_failure(mutated_tests(monkeypatch, PRODUCT, TESTS, MUTANTS[name])) is not None

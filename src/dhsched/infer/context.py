@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
-import time
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any
 
-import msgspec
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
@@ -20,17 +17,16 @@ from prometheus_client.registry import Collector
 
 from dhsched.access.callers import Caller
 from dhsched.errors import DhschedError, StoreUnavailable
+from dhsched.infer.append_rules import RETRY_S, Attempts
 from dhsched.infer.pulls import Pulls
 from dhsched.infer.settings import InferSettings
 from dhsched.links.outbox import close_soon
 from dhsched.ownership import outcomes as o
 from dhsched.store.records import Records
 from dhsched.store.steps.redis import Append, RedisStore
-from dhsched.types import Kind, check_nesting, live_key
+from dhsched.types import live_key
 from dhsched.web import Problem, Service
 from dhsched.web.server import SECONDS_BUCKETS
-
-RETRY_S = 0.1  # Between two tries of an append whose outcome is unknown.
 
 
 class Metrics(Collector):
@@ -38,17 +34,15 @@ class Metrics(Collector):
     own counters cost a tenth of an item's way through the controller."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._outcomes: dict[type, int] = {}
+        self._outcomes: defaultdict[type, int] = defaultdict(int)
         self._buckets = [0] * (len(SECONDS_BUCKETS) + 1)
         self._seconds = 0.0
         self._registry = registry
         registry.register(self)
 
-    def pushed(self, outcome: o.AppendOutcome, began: float) -> None:
-        """Count one item that came at `began`."""
-        seconds = time.perf_counter() - began
-        kind = type(outcome)
-        self._outcomes[kind] = self._outcomes.get(kind, 0) + 1
+    def pushed(self, outcome: o.AppendOutcome, seconds: float) -> None:
+        """Count one item, which took so long."""
+        self._outcomes[type(outcome)] += 1
         self._buckets[bisect_left(SECONDS_BUCKETS, seconds)] += 1
         self._seconds += seconds
 
@@ -92,15 +86,16 @@ class InferContext:
     def live(self, caller: Caller, live_id: str) -> str:
         return live_key(caller.tenant, live_id)
 
-    def check_room(self) -> None:
-        """A full store must keep room for what frees it: acks, departs, ends."""
-        if self.memory_share >= self.settings.memory_max:
-            raise Problem(
-                "STORE_FULL",
-                f"the store uses {self.memory_share:.0%} of its memory, and input is taken up to "
-                f"{self.settings.memory_max:.0%}; end lives, or give the store more memory",
-                memory_share=round(self.memory_share, 3),
-            )
+    def store_full(self) -> Problem | None:
+        """The problem of an item while the store is full: it must keep space for what frees it: acks, departs, ends."""
+        if self.memory_share < self.settings.memory_max:
+            return None
+        return Problem(
+            "STORE_FULL",
+            f"the store uses {self.memory_share:.0%} of its memory, and input is taken up to "
+            f"{self.settings.memory_max:.0%}; end lives, or give the store more memory",
+            memory_share=round(self.memory_share, 3),
+        )
 
     @contextmanager
     def open_socket(self, socket: web.WebSocketResponse, transport: asyncio.Transport | None) -> Iterator[None]:
@@ -139,66 +134,11 @@ class InferContext:
     async def append_to_its_end(self, row: Append, pending_max: int | None = None) -> o.AppendOutcome:
         """One item by its request id: while its outcome is unknown, it is repeated as it was."""
         loop = asyncio.get_running_loop()
-        give_up = loop.time() + self.settings.deadline_s
-        unknown = False
+        attempts = Attempts(loop.time() + self.settings.deadline_s)
         while True:
             try:
                 return await (self.append(row) if pending_max is None else self.append_alone(row, pending_max))
             except StoreUnavailable as error:
-                unknown = unknown or error.unknown
-                if loop.time() + RETRY_S >= give_up:
-                    raise StoreUnavailable(str(error), unknown=unknown) from error
+                if (final := attempts.failed(error, loop.time())) is not None:
+                    raise final from error
                 await asyncio.sleep(RETRY_S)
-
-
-def new_request() -> str:
-    """A request id for an item that came without one."""
-    return f"r-{secrets.token_hex(10)}"
-
-
-def payload_of(kind: Kind, text: str, config: Any, bytes_max: int) -> bytes:
-    """What is stored of an item, within its limit."""
-    if kind == "config":
-        if config is msgspec.UNSET:
-            raise Problem("BAD_REQUEST", "an item of kind config has the whole configuration in `config`", field="$")
-        try:
-            payload = msgspec.json.encode(config)
-        except RecursionError:
-            payload = b""  # `check_nesting` says why it is refused.
-    elif config is not msgspec.UNSET:
-        raise Problem("BAD_REQUEST", f"an item of kind {kind} has no `config`; its kind would be config", field="$")
-    else:
-        payload = text.encode()
-    if len(payload) > bytes_max:
-        raise Problem(
-            "TOO_LARGE",
-            f"the item has {len(payload)} bytes, at most {bytes_max} are taken; split it",
-            bytes_max=bytes_max,
-        )
-    if kind == "config":
-        check_nesting(config, "config")  # Here, because it is short by now.
-    return payload
-
-
-def refusal(live_id: str, outcome: o.AppendOutcome) -> Problem | None:
-    """The problem that an append met; None when the item is stored."""
-    match outcome:
-        case o.NotFound():
-            return Problem("NOT_FOUND", f"there is no live {live_id}; create it first")
-        case o.Ended():
-            return Problem("ENDED", f"live {live_id} has ended; create another one")
-        case o.Closing():
-            return Problem("CLOSING", f"live {live_id} ends after what is pending; create another one")
-        case o.Gap(last):
-            detail = f"live {live_id}: the last item from this producer is {last}; send {last + 1} and what follows"
-            return Problem("GAP", detail, last=last)
-        case o.TooManyPending(pending):
-            detail = f"live {live_id} has {pending} items pending, as many as it may; wait for its Worker to ack some"
-            return Problem("TOO_MANY_PENDING", detail, pending=pending)
-        case o.TooManyProducers(producers):
-            detail = (
-                f"live {live_id} remembers {producers} producers, as many as it may; reuse one of them, or wait until "
-                "one was silent for 10 minutes"
-            )
-            return Problem("TOO_MANY_PRODUCERS", detail, producers=producers)
-    return None

@@ -153,10 +153,12 @@ class Pulls:
             self._act(pull, pull.due())
 
     def append_soon(self, row: Append, done: Appended) -> None:
-        """Store an item that has been checked, in this tick's call; its live's pull, if it is here, follows."""
+        """Store an item that has been checked, in this tick's call; its live's pull, if it is here, follows. `done` is
+        never called before this returns: whoever appends the next item from it would go one call deeper each time."""
         if self._appending >= APPENDS_MAX:
             why = f"{self._appending} items are on their way to the store, as many as this controller lets wait"
-            done(StoreOverloaded(f"{why}; slow down, or find out why the store is slow"))
+            refused = StoreOverloaded(f"{why}; slow down, or find out why the store is slow")
+            self._loop.call_soon(done, refused)
             return
         self._appending += 1
         self._pushed.append((row, done))

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 
 from dhsched.client.models import input as m
 from dhsched.client.models.base import Strict
-from dhsched.infer.context import InferContext, new_request, payload_of, refusal
+from dhsched.infer.append_rules import new_request, payload_of, refusal
+from dhsched.infer.context import InferContext
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import unmarked
 from dhsched.store.steps.redis import Append
@@ -37,7 +38,8 @@ def endpoints(context: InferContext) -> Sequence[Endpoint]:
         body: m.PushText = asked.body
         live_id = asked.path.live_id
         live = context.live(asked.caller, live_id)
-        context.check_room()
+        if (problem := context.store_full()) is not None:
+            raise problem
         payload = payload_of(body.kind, body.text, body.config, context.settings.text_bytes_max)
         given = body.request_id if isinstance(body.request_id, str) else asked.header(IDEMPOTENCY_KEY.name)
         request = given or new_request()
@@ -46,7 +48,7 @@ def endpoints(context: InferContext) -> Sequence[Endpoint]:
             row = Append(live, item, request=VIEWER + request)
             pending_max = max(1, context.store.limits.pending_max // VIEWERS_SHARE)
             outcome = await context.append_to_its_end(row, pending_max)
-            context.metrics.pushed(outcome, began)
+            context.metrics.pushed(outcome, time.perf_counter() - began)
             if isinstance(outcome, o.TooManyPending):
                 raise Problem(
                     "TOO_MANY_PENDING",
@@ -56,7 +58,7 @@ def endpoints(context: InferContext) -> Sequence[Endpoint]:
                 )
         else:
             outcome = await context.append_to_its_end(Append(live, item, request=request))
-            context.metrics.pushed(outcome, began)
+            context.metrics.pushed(outcome, time.perf_counter() - began)
         problem = refusal(live_id, outcome)
         if problem is not None:
             raise problem

@@ -44,8 +44,9 @@ class Outbox:
     def put(self, message: Any, payload_bytes: int = 0) -> None:
         size_bytes = MESSAGE_BYTES + payload_bytes
         self.waiting_bytes += size_bytes
+        if not self._messages:
+            self._some.set()
         self._messages.append((message, size_bytes))
-        self._some.set()
 
     def finish(self) -> None:
         """Let `run` return once everything said so far is sent."""

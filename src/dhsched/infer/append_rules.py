@@ -1,0 +1,90 @@
+"""Rules that a POST and a stream share: what is stored of an item, how often it is tried, what its client is told."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import msgspec
+
+from dhsched.errors import DhschedError, StoreUnavailable
+from dhsched.ownership import outcomes as o
+from dhsched.types import Kind, check_nesting
+from dhsched.web.problems import Problem, problem_from
+
+RETRY_S = 0.1  # Between two tries of an append whose outcome is unknown.
+
+
+class Attempts:
+    """The tries of one append that has a request id: the same row may be sent again and is stored once."""
+
+    __slots__ = ("_give_up_at", "_unknown")
+
+    def __init__(self, give_up_at: float) -> None:
+        self._give_up_at = give_up_at
+        self._unknown = False  # Whether a try may have been stored.
+
+    def failed(self, error: StoreUnavailable, now: float) -> StoreUnavailable | None:
+        """One try failed: return None if the row is to be sent again after RETRY_S, else the error for the client."""
+        self._unknown = self._unknown or error.unknown
+        if now + RETRY_S < self._give_up_at:
+            return None
+        return StoreUnavailable(str(error), unknown=self._unknown)
+
+
+def new_request() -> str:
+    """A request id for an item that came without one."""
+    return f"r-{secrets.token_hex(10)}"
+
+
+def payload_of(kind: Kind, text: str, config: Any, bytes_max: int) -> bytes:
+    """What is stored of an item, within its limit."""
+    if kind == "config":
+        if config is msgspec.UNSET:
+            raise Problem("BAD_REQUEST", "an item of kind config has the whole configuration in `config`", field="$")
+        try:
+            payload = msgspec.json.encode(config)
+        except RecursionError:
+            payload = b""  # `check_nesting` says why it is refused.
+    elif config is not msgspec.UNSET:
+        raise Problem("BAD_REQUEST", f"an item of kind {kind} has no `config`; its kind would be config", field="$")
+    else:
+        payload = text.encode()
+    if len(payload) > bytes_max:
+        raise Problem(
+            "TOO_LARGE",
+            f"the item has {len(payload)} bytes, at most {bytes_max} are taken; split it",
+            bytes_max=bytes_max,
+        )
+    if kind == "config":
+        check_nesting(config, "config")  # Here, because it is short by now.
+    return payload
+
+
+def refusal(live_id: str, outcome: o.AppendOutcome) -> Problem | None:
+    """The problem that an append met; None when the item is stored."""
+    match outcome:
+        case o.NotFound():
+            return Problem("NOT_FOUND", f"there is no live {live_id}; create it first")
+        case o.Ended():
+            return Problem("ENDED", f"live {live_id} has ended; create another one")
+        case o.Closing():
+            return Problem("CLOSING", f"live {live_id} ends after what is pending; create another one")
+        case o.Gap(last):
+            detail = f"live {live_id}: the last item from this producer is {last}; send {last + 1} and what follows"
+            return Problem("GAP", detail, last=last)
+        case o.TooManyPending(pending):
+            detail = f"live {live_id} has {pending} items pending, as many as it may; wait for its Worker to ack some"
+            return Problem("TOO_MANY_PENDING", detail, pending=pending)
+        case o.TooManyProducers(producers):
+            detail = (
+                f"live {live_id} remembers {producers} producers, as many as it may; reuse one of them, or wait until "
+                "one was silent for 10 minutes"
+            )
+            return Problem("TOO_MANY_PRODUCERS", detail, producers=producers)
+    return None
+
+
+def problem_of(error: DhschedError) -> Problem:
+    """The problem that stands for an error, whatever it is."""
+    return problem_from(error) or Problem("INTERNAL", str(error))
