@@ -107,6 +107,20 @@ async def test_an_ack_that_the_store_refuses_is_forgotten_as_well(tmp_path: Path
         await until_acked(f, "a", 1)
 
 
+@pytest.mark.parametrize(("mark", "saved"), [(None, b"x" * 4_097), (b"abc", None)])
+async def test_an_ack_with_a_state_or_a_mark_of_the_wrong_size_ends_the_connection(
+    tmp_path: Path, mark: bytes | None, saved: bytes | None
+) -> None:
+    async with fleet(tmp_path) as f, f.http.ws_connect(f"{f.infer[0]}/v1/pull") as socket:
+        puller = await pulling(f, socket)
+        right = puller.ack(1, saved)
+        await puller.say(wire.Ack(LIVE, EPOCH, 1, saved, right.mark if mark is None else mark))
+        problem = await puller.hear(wire.Problem)
+        assert problem.code == "BAD_REQUEST" and ("4097 bytes" if saved else "mark") in problem.detail
+        record = await f.controllers[0].context.records.lives.get(LIVE)
+        assert record is not None and (record.acked, record.saved) == (0, b""), "nothing of it was taken"
+
+
 # -- who makes them
 
 

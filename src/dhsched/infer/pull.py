@@ -156,6 +156,7 @@ class PullPeer:
         pulls = self._pull_text.pulls
         match said:
             case Ack() if (pull := pulls.find(self, said.live, said.epoch)) is not None:
+                self._pull_text.store.check_ack(said.mark, said.saved)
                 pulls.ack_soon(pull, said.n, said.mark, said.saved)
             case Ack():
                 pass  # Of a pull that was superseded: the Worker says it again with the one it has now.

@@ -181,10 +181,14 @@ class Store(ABC):
         self, *, live: str, worker: str, epoch: int, n: int, saved: bytes | None = None, mark: bytes = UNMARKED
     ) -> o.AckOutcome:
         check_live(live), check_worker(worker), check_number(epoch, "epoch"), check_number(n, "n")
+        self.check_ack(mark, saved)
+        return cast(o.AckOutcome, await self._step("ack_input", locals()))
+
+    def check_ack(self, mark: bytes, saved: bytes | None) -> None:
+        """What an ack brings along beside its numbers. The shared call takes rows that were checked by this, too."""
         check_mark(mark)
         if saved is not None:
             check_bytes(saved, "saved state", self.limits.state_bytes_max)
-        return cast(o.AckOutcome, await self._step("ack_input", locals()))
 
     async def end_live(self, *, live: str, after_pending: bool = False) -> o.EndOutcome:
         check_live(live)
