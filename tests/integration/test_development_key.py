@@ -28,8 +28,7 @@ from tests.harness.servers import running_server
 
 START_S = 60.0
 RUNTIME = """
-from dhsched.worker import Session
-from dhsched.worker import main as run
+from dhsched.worker import Session, run
 
 
 async def avatar(session: Session) -> None:

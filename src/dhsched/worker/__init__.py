@@ -1,7 +1,6 @@
 """The Worker's SDK: write one coroutine per live, and run it (docs/write-a-runtime.md).
 
-from dhsched.worker import Session
-from dhsched.worker import main as run
+from dhsched.worker import Session, run
 
 
 async def avatar(session: Session) -> None:
