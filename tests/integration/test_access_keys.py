@@ -18,7 +18,7 @@ from dhsched.links.messages import Problem, Register, Resume, encode, read_from_
 from dhsched.settings import DispatchSettings
 from dhsched.store.link.address import Address
 from dhsched.tokens import Boot, Tokens
-from dhsched.worker import dispatch_link as link
+from dhsched.worker import dispatch_link
 from dhsched.worker.main import run_worker
 from dhsched.worker.settings import WorkerSettings
 from tests.harness.fleet import PATIENCE_S, Record, until
@@ -183,7 +183,7 @@ async def test_nobody_ends_or_becomes_somebody_elses_worker(server: Address) -> 
 async def test_a_worker_without_a_key_stays_outside(
     server: Address, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link, "REFUSED_MAX_S", 0.5)
+    monkeypatch.setattr(dispatch_link, "REFUSED_MAX_S", 0.5)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     async with keyed(server) as k:
         async with worker(k, tmp_path, Record()) as task:

@@ -20,7 +20,7 @@ from dhsched.room.settings import RoomSettings
 from dhsched.settings import DispatchSettings
 from dhsched.store.link.address import parse_address
 from dhsched.types import Generation
-from dhsched.worker import pull_client as pulling
+from dhsched.worker import pull_client
 from dhsched.worker.pull_client import PullClient
 from dhsched.worker.session import Session
 from tests.chaos.proxy import Proxy
@@ -133,7 +133,7 @@ async def test_a_controller_is_left_only_while_reports_are_answered(
     monkeypatch: pytest.MonkeyPatch, answered: bool
 ) -> None:
     """When nobody reaches the store, another controller does not either: all Workers would pull anew at once."""
-    monkeypatch.setattr(pulling, "UNAVAILABLE_S", 0.01)
+    monkeypatch.setattr(pull_client, "UNAVAILABLE_S", 0.01)
     lines = {"http://a": Line(), "http://b": Line()}
 
     @asynccontextmanager

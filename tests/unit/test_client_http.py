@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from dhsched.client import http as http_module
 from dhsched.client.credentials import Credentials
 from dhsched.client.http import Replicas
 from dhsched.errors import KeyRefused, Refused, Unreachable
@@ -120,3 +121,12 @@ async def test_what_must_not_be_done_twice_goes_on_where_nothing_was_done() -> N
         with pytest.raises(Refused, match="a bug"):
             await Replicas("Dispatch", urls, http, Credentials(), deadline_s=5).call("POST", "keys", twice=False)
     assert broken.asked == 1
+
+
+async def test_a_reply_without_end_is_no_answer_and_the_next_replica_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_module, "REPLY_BYTES_MAX", 1_000)
+    endless, right = Replica(filler="x" * 100_000), Replica(lives=[])
+    async with serving(endless, right) as (http, urls):
+        replicas = Replicas("Dispatch", urls, http, Credentials(), deadline_s=5, once=True)
+        assert await replicas.call("GET", "lives") == b'{"lives": []}'
+        assert endless.asked == 1 and replicas.url == urls[1]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
-from dhsched.client.http import NO_ANSWER, Replicas, refusal_of, target_of, words
+from dhsched.client.http import NO_ANSWER, Replicas, read_reply, refusal_of, target_of, words
 from dhsched.errors import NotMinted, Refused, Unreachable
 
 SILENCE_S = 30.0  # Events come with a sign of life every ten seconds.
@@ -70,7 +70,7 @@ async def _connection(
     said = {"Accept": "text/event-stream", **await replicas.access(url), **headers}
     async with replicas.http.get(url + target, timeout=timeout, headers=said) as response:
         if response.status != 200:
-            raise refusal_of(response, await response.read())
+            raise refusal_of(response, await read_reply(response))
         number = name = ""
         async for line in response.content:
             key, _, value = line.decode().rstrip("\n").partition(": ")

@@ -39,6 +39,7 @@ BACKOFF_FIRST_S = 0.05
 BACKOFF_MAX_S = 2.0
 TRY_S = 10.0  # One try at one replica, without what the call itself asks to wait. Then the next one is asked.
 CONNECT_S = 5.0  # For a replica to take a connection. Then the next one is asked.
+REPLY_BYTES_MAX = 64 * 1024 * 1024  # A page of the longest documents is far below; a longer reply is no answer.
 MINT_S = 5.0  # For a replica to mint a token. Then the next one is asked.
 RENEW = 0.75  # Of a token's life, after which there is a new one.
 NO_ANSWER = (aiohttp.ClientError, TimeoutError, OSError)
@@ -207,7 +208,7 @@ class Replicas:
             except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
                 raise NotSent from error
             async with response:
-                raw = await response.read()
+                raw = await read_reply(response)
             if response.status < 400:
                 return raw
             if not (response.status == 401 and self.forget(url) and not renewed):
@@ -247,12 +248,23 @@ class Minter:
         shown = {"Content-Type": "application/json", **bearer(self.key)}
         timeout = aiohttp.ClientTimeout(total=MINT_S)
         async with self.http.post(self._url + MINT_PATH, data=sent, headers=shown, timeout=timeout) as response:
-            raw = await response.read()
+            raw = await read_reply(response)
         if response.status != 200:
             refused = not_minted(self._url, self.key, refusal_of(response, raw))
             self.forget()
             raise refused
         return msgspec.json.decode(raw, type=MintedToken)
+
+
+async def read_reply(response: aiohttp.ClientResponse) -> bytes:
+    """The whole body of a reply. One of more than REPLY_BYTES_MAX counts as no answer: none of our servers sends it."""
+    raw = bytearray()
+    async for part in response.content.iter_any():
+        raw += part
+        if len(raw) > REPLY_BYTES_MAX:
+            response.close()
+            raise aiohttp.ClientPayloadError(f"it sent more than {REPLY_BYTES_MAX} bytes")
+    return bytes(raw)
 
 
 def open_session(
