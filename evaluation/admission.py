@@ -1,9 +1,9 @@
 """Capacity admission (fig:capacity): contenders for one free slot, by reading, checking and writing, and atomically.
 
 In the model every contender starts at a uniform time in a window; between its read and its write lies a uniform think
-time. The write is the product's `place` shown a Worker with room; atomic is `place` as it is. On the real store the
-contenders are clients with TCP connections of their own: HMGET and then a `place` script whose check for room is cut
-out, against the product's script.
+time. The write is the product's `place` shown a Worker with a free slot; atomic is `place` as it is. On the real store
+the contenders are clients with TCP connections of their own: HMGET and then a `place` script whose check for a free
+slot is cut out, against the product's script.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ def run(contenders: int, atomic: bool, think: float, seed: int, trials: int) -> 
 
 
 def unchecked_place() -> dict[str, Script]:
-    """The product's scripts, with place's check for room cut out."""
+    """The product's scripts, with place's check for a free slot cut out."""
     text = sources()["place"]
     if text.count(ROOM_CHECK) != 1:
-        raise AssertionError("place.lua checks for room in other words now: bring ROOM_CHECK up to date")
+        raise AssertionError("place.lua checks for a free slot in other words now: bring ROOM_CHECK up to date")
     return load({"place": text.replace(ROOM_CHECK, "")})
 
 
@@ -138,7 +138,7 @@ async def _contend(store: RedisStore, live: str, worker: str, atomic: bool, wait
     outcome = await store.place(
         live=live,
         operation="create",
-        because="create",
+        cause="create",
         create=Create(digital_id="anna", fingerprint="f"),
         candidates=[worker],
     )

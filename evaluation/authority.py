@@ -28,7 +28,7 @@ import numpy as np
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.state import State
 from dhsched.ownership.steps import STEPS
-from dhsched.types import Because
+from dhsched.types import Cause
 from evaluation import guards
 from evaluation.experiment import Experiment, Finding, Part, Row, Size, Tables
 from evaluation.files import save
@@ -131,7 +131,7 @@ class Run:
         source.ends = min(left, recall)
         return source.ends
 
-    def commit(self, target: str, expected: int, operation: str, because: Because = "reassign") -> bool:
+    def commit(self, target: str, expected: int, operation: str, cause: Cause = "reassign") -> bool:
         current = self.state.lives[LIVE].epoch
         self.state, outcome = guards.place(
             self.state,
@@ -139,7 +139,7 @@ class Run:
             target,
             expected=expected,
             operation=operation,
-            because=because,
+            cause=cause,
             checked=self.protocol.commit,
         )
         if not isinstance(outcome, o.Committed) or outcome.again:
@@ -154,8 +154,8 @@ class Run:
     def recover(self, target: str) -> None:
         """A late item for generation 1. Where commits are unchecked, so is it; the product also asks if it is moot."""
         newer = self.state.lives[LIVE].epoch > 1
-        because: Because = "recover" if self.protocol.commit else "reassign"
-        if self.commit(target, 1, "recovery", because) and newer:
+        cause: Cause = "recover" if self.protocol.commit else "reassign"
+        if self.commit(target, 1, "recovery", cause) and newer:
             self.resurrections += 1
 
     def go_back(self, a: str) -> None:

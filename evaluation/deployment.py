@@ -76,7 +76,8 @@ class Deployment(Processes):
         return [(int(row[0] or 0), bool(row[1])) for row in rows]
 
     async def create_all(self, names: Iterator[str], issuers: int) -> list[float]:
-        """Create these lives, so many at a time; how long each took in ms, a refusal for want of room and all."""
+        """Create these lives, so many at a time; how long each took in ms, a refusal for lack of a free slot and
+        all."""
         took: list[float] = []
 
         async def issue(url: str) -> None:

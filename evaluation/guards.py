@@ -16,7 +16,7 @@ from dhsched.ownership.limits import Limits
 from dhsched.ownership.state import EMPTY, State
 from dhsched.ownership.steps import STEPS
 from dhsched.ownership.steps.place import Create
-from dhsched.types import Because
+from dhsched.types import Cause
 
 LIVE = "default/live"
 LIMITS = Limits(starts_create_max=10_000, starts_recover_max=10_000, claim_wait_ms=10**9, ack_wait_ms=10**9)
@@ -63,19 +63,19 @@ def create(state: State, worker: str, live: str = LIVE) -> tuple[State, Any]:
         LIMITS,
         live=live,
         operation=f"create-{live.partition('/')[2]}",
-        because="create",
+        cause="create",
         create=Create(digital_id="anna", fingerprint="f"),
         candidates=[worker],
     )
 
 
 def place(
-    state: State, now: int, target: str, *, expected: int, operation: str, because: Because, checked: bool
+    state: State, now: int, target: str, *, expected: int, operation: str, cause: Cause, checked: bool
 ) -> tuple[State, Any]:
     """Commit a generation on `target`. Unchecked, whatever epoch is current counts as the one that was seen."""
     seen = expected if checked else state.lives[LIVE].epoch
     return STEPS["place"](
-        state, now, LIMITS, live=LIVE, operation=operation, because=because, expected=seen, candidates=[target]
+        state, now, LIMITS, live=LIVE, operation=operation, cause=cause, expected=seen, candidates=[target]
     )
 
 
@@ -108,7 +108,7 @@ def release(
 
 
 def admit(state: State, now: int, live: str, worker: str, *, checked: bool) -> tuple[State, Any]:
-    """Create a live on one Worker. Unchecked, the Worker shows more room than it has."""
+    """Create a live on one Worker. Unchecked, the Worker shows more free slots than it has."""
     if checked:
         return create(state, worker, live)
     record = state.workers[worker]

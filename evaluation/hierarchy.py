@@ -152,7 +152,7 @@ def findings(tables: Tables) -> list[Finding]:
     notes = {
         "bottom-tier-paper": "the paper's completes every create within three attempts. Here "
         f"{the(base, policy='bottom-tier-paper', fallback=0)['failed']:.0f} fail on average, and "
-        f"{the(base, policy='bottom-tier-paper', fallback=1)['failed']:.0f} when the store may look for room "
+        f"{the(base, policy='bottom-tier-paper', fallback=1)['failed']:.0f} when the store may look for a free slot "
         "itself: it is mostly the attempts that run out, not the slots.",
         "least-load": "it ranks all eligible Workers alike, whatever their tier.",
     }

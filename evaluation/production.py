@@ -204,7 +204,7 @@ class Replay:
             "push_service_p99_ms": round(quantile(metrics, "dhsched_push_seconds", 0.99) * 1e3, 3),
             "overshoots": found["overshoots"],
             "dual_owners": found["dual_owners"],
-            "stale_releases_refused": round(total(metrics, "dhsched_stale_releases")),
+            "stale_releases_refused": round(total(metrics, "dhsched_stale_releases_total")),
             "unclaimed_at_end": found["unclaimed"],
             "settled_s": round(settled_s, 1),
         }

@@ -20,7 +20,7 @@ import matplotlib.pyplot as plt
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.state import State
 from dhsched.ownership.steps import STEPS
-from dhsched.types import Because
+from dhsched.types import Cause
 from evaluation import guards
 from evaluation.experiment import Experiment, Finding, Part, Row, Size, Tables
 from evaluation.files import save
@@ -57,7 +57,7 @@ def run(checks: str, probability: float, late_ms: float, seed: int, trials: int)
         late = rng.random() < probability
         recovered_at = rng.uniform(0.0, RECOVERED_MS)
         arrives_at = rng.expovariate(1 / late_ms)
-        state, outcome = guards.place(state, 0, b, expected=1, operation="recover", because="recover", checked=True)
+        state, outcome = guards.place(state, 0, b, expected=1, operation="recover", cause="recover", checked=True)
         assert isinstance(outcome, o.Committed)
         if not late or arrives_at < recovered_at:
             continue  # It came in time: it is the recovery itself, or came before it and the other was the late one.
@@ -67,7 +67,7 @@ def run(checks: str, probability: float, late_ms: float, seed: int, trials: int)
             c,
             expected=1,
             operation="late",
-            because="reassign" if checks == "none" else "recover",
+            cause="reassign" if checks == "none" else "recover",
             checked=checks == "both",
         )
         resurrected += isinstance(outcome, o.Committed)
@@ -84,8 +84,8 @@ def complete(availability: float, seed: int, trials: int) -> list[Row]:
         state, (a, b, _) = lost()
         if there:
             state, _ = STEPS["report"](state, 0, guards.LIMITS, worker=a, boot="a")
-        because: Because = "reassign" if there else "recover"
-        state, _ = guards.place(state, 0, b, expected=1, operation="move", because=because, checked=True)
+        cause: Cause = "reassign" if there else "recover"
+        state, _ = guards.place(state, 0, b, expected=1, operation="move", cause=cause, checked=True)
         state, outcome = guards.pull(state, 0, b, state.lives[LIVE].epoch)
         ours += isinstance(outcome, o.Pulling)
     return [{"availability": availability, "trials": trials, "assisted": assisted, "ours": ours}]

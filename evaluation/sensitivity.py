@@ -95,7 +95,7 @@ def draw(tables: Tables, folder: Path) -> list[str]:
         across, along = np.meshgrid(np.log10(stale), np.log2(counts))
         axis.plot_surface(across, along, grid, cmap="viridis_r", vmin=0, vmax=1.2, alpha=0.9)
         axis.plot_surface(across, along, np.ones_like(grid), color="grey", alpha=0.25)
-        # Labels only where there is room for them.
+        # Labels only where there is a free slot for them.
         axis.set_xticks(np.log10(stale), ["" if one in (300, 2_000) else f"{one:,}" for one in stale], rotation=30)
         axis.set_yticks(np.log2(counts), [str(one) for one in counts])
         axis.set(xlabel="placements per snapshot", ylabel="replicas", zlabel="spread / Strict-Min's", title=policy)

@@ -103,7 +103,7 @@ async def _return(clients: Clients, live: str, rng: Random, delay_ms: float) -> 
     a, b = clients.workers
     control = clients.control
     create = Create(digital_id="anna", fingerprint="f")
-    await control.place(live=live, operation="c", because="create", create=create, candidates=[a])
+    await control.place(live=live, operation="c", cause="create", create=create, candidates=[a])
     pulling = await clients.old_a.pull(live=live, worker=a, epoch=1, after=0, controller="infer-a")
     assert isinstance(pulling, o.Pulling)
     for n in range(1, OLD_PULLS + 1):
@@ -142,7 +142,7 @@ async def _register(store: RedisStore, name: str) -> str:
 
 async def _move(store: RedisStore, live: str, *, expected: int, to: str) -> None:
     outcome = await store.place(
-        live=live, operation=f"m{expected}", because="reassign", expected=expected, candidates=[to]
+        live=live, operation=f"m{expected}", cause="reassign", expected=expected, candidates=[to]
     )
     assert isinstance(outcome, o.Committed), outcome
 
@@ -227,14 +227,14 @@ async def _lose_one(direct: RedisStore, store: RedisStore, cutter: Cutter, a: st
     live = f"default/l{number}"
     target = await _register(direct, f"t{number}")
     create = Create(digital_id="anna", fingerprint="f")
-    await direct.place(live=live, operation="c", because="create", create=create, candidates=[a])
+    await direct.place(live=live, operation="c", cause="create", create=create, candidates=[a])
     before = cutter.cut
     cutter.armed = True
     answered: Any = None
     for _ in range(RETRIES_MAX):
         try:
             answered = await store.place(
-                live=live, operation=f"m{number}", because="reassign", expected=1, candidates=[target]
+                live=live, operation=f"m{number}", cause="reassign", expected=1, candidates=[target]
             )
             break
         except StoreUnavailable:

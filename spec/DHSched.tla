@@ -159,12 +159,12 @@ Issuable(s, n) == n <= s.floor + MaxN /\ n <= Top
 ----------------------------------------------------------------------------
 (* place: the only way to a new generation *)
 
-\* It holds the live's slot, or its reservation, or it has room.
-Takes(s, l, w, because) ==
+\* It holds the live's slot, or its reservation, or it has a free slot.
+Takes(s, l, w, cause) ==
   /\ Placeable(s, w)
-  /\ \/ because # "create" /\ w \in {s.lives[l].sel, s.lives[l].target}
+  /\ \/ cause # "create" /\ w \in {s.lives[l].sel, s.lives[l].target}
      \/ /\ Load(s, w) < Cap \/ (Broken("read-check-write-admission") /\ admitted[l] = w)
-        /\ because = "create" => \A m \in Lives : ~s.lives[m].waits
+        /\ cause = "create" => \A m \in Lives : ~s.lives[m].waits
 
 CreateOn(s, l, w) ==
   LET n == Fresh(s, 0)
@@ -203,21 +203,21 @@ Create(l, w) ==
   /\ UNCHANGED <<agents, released, bad, trouble>>
 
 \* Work of epoch e: a replica that saw the live there, just now or a week ago.
-Place(l, w, e, because) ==
+Place(l, w, e, cause) ==
   LET L == store.lives[l] IN
   /\ L.st = "open"
   /\ e = L.epoch \/ Broken("no-source-epoch-guard")
-  /\ because = "reassign" => Has("reassign")
-  /\ because = "recover" => Needs(store, l) \/ Broken("recover-without-needs")
-  /\ because = "drain" => store.workers[L.sel].mode = "draining"
-  /\ because = "move" => Has("moves") /\ w = L.target
-  /\ Takes(store, l, w, because)
+  /\ cause = "reassign" => Has("reassign")
+  /\ cause = "recover" => Needs(store, l) \/ Broken("recover-without-needs")
+  /\ cause = "drain" => store.workers[L.sel].mode = "draining"
+  /\ cause = "move" => Has("moves") /\ w = L.target
+  /\ Takes(store, l, w, cause)
   /\ Issuable(store, Number(store, l, w))
   /\ store' = CommitOn(store, l, w)
-  /\ IF e < L.epoch THEN Flag("I3", TRUE) ELSE Flag("Need", because = "recover" /\ ~Needs(store, l))
+  /\ IF e < L.epoch THEN Flag("I3", TRUE) ELSE Flag("Need", cause = "recover" /\ ~Needs(store, l))
   /\ UNCHANGED <<agents, released, trouble, admitted>>
 
-\* Nobody has room in the Pools that were named: the live joins those who wait.
+\* Nobody has a free slot in the Pools that were named: the live joins those who wait.
 PlaceNowhere(l) ==
   /\ Has("waits") /\ Needs(store, l) /\ \A w \in Workers : ~Room(store, w)
   /\ store' = [store EXCEPT !.lives[l].waits = TRUE]
@@ -529,7 +529,7 @@ Next ==
   \/ \E l \in Lives :
        \/ \E w \in Workers : Create(l, w) \/ Reserve(l, w) \/ ReadRoom(l, w)
        \/ \E w \in Workers, e \in Numbers :
-            \/ \E because \in {"reassign", "recover", "drain", "move"} : Place(l, w, e, because)
+            \/ \E cause \in {"reassign", "recover", "drain", "move"} : Place(l, w, e, cause)
             \/ Pull(l, w, e)
             \/ \E p \in 1..MaxPull + 1 : Release(l, w, e, p)
             \/ Depart(w, l, e)

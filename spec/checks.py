@@ -66,7 +66,7 @@ CHECKS = (
     Check("Live", "DHSched", "L1-L3 with a free Worker: losses, stalls, moves", compare=False),
     Check("LiveTwo", "DHSched", "L1-L3 with a free Worker: two lives", compare=False),
     Check("LiveAgents", "DHSched", "L1-L3 with a free Worker: agents", compare=False),
-    Check("NoRoom", "DHSched", "without free capacity L1 must fail", compare=False, violates="temporal"),
+    Check("NoFreeSlot", "DHSched", "without free capacity L1 must fail", compare=False, violates="temporal"),
     Check("LongMoves", "DHSched", "moves, modes, losses, stalls, ends, waiting", compare=False, long=True),
     Check("LongAgents", "DHSched", "agents, boots, moves, late tables", compare=False, long=True),
     Check("LongTwo", "DHSched", "two lives, agents, losses, moves", compare=False, long=True),

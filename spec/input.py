@@ -9,7 +9,7 @@ Projection, in the order of the specification's variables:
                         the last item that the current generation's runtime has
     taken, dropped      of the surroundings: which items whoever may ack them has had, and which the store gave up
     due, note, stalled  on the agenda; whether there is a note, a stall, that equals the cursors
-Left out: what canonical.py leaves out; Workers (two, ready, with room: spec/ownership.py explores them).
+Left out: what canonical.py leaves out; Workers (two, ready, with a free slot: spec/ownership.py explores them).
 
 Who acts here: one producer; one controller and one runtime, for the latest pull of the current generation; and, at any
 time, everybody from before, whose steps must change nothing. A loss is one step: the Worker expires, the live is
@@ -96,7 +96,7 @@ class Input:
             arguments = {"name": f"w{w}", "boot": boot(w), "pool": POOL, "capacity": 4}
             state, _ = STEPS["register_worker"](canonical(state), NOW, self.limits, **arguments)
             state, _ = STEPS["report"](state, NOW, self.limits, worker=worker_id(w), boot=boot(w))
-        create = {"because": "create", "create": Create(digital_id="d", fingerprint="f"), "operation": "first"}
+        create = {"cause": "create", "create": Create(digital_id="d", fingerprint="f"), "operation": "first"}
         state, _ = STEPS["place"](state, NOW, self.limits, live=LIVE, candidates=(worker_id(1),), **create)
         nothing = (False,) * self.items
         return self.add(state), NONE, 0, nothing, nothing
@@ -219,7 +219,7 @@ class Input:
             arguments = {"worker": live.selected, "live": LIVE, "number": live.epoch}
             yield from self.step(node, "crash", "depart", **arguments)
         for w in (1, 2):
-            arguments = {"because": "recover", "expected": live.epoch, "candidates": (worker_id(w),)}
+            arguments = {"cause": "recover", "expected": live.epoch, "candidates": (worker_id(w),)}
             yield from self.step(node, f"recover on {w}", "place", live=LIVE, operation="new", **arguments)
         if "losses" in self.on and live.state != "ended":
             yield from self.loss(node, live)
@@ -228,7 +228,7 @@ class Input:
         """The Worker is silent; its live is recovered on the other one; then it reports again."""
         lost, other = live.selected, worker_id(3 - worker_number(live.selected))
         state, _ = STEPS["expire_worker"](node.state, NOW, self.limits, worker=lost, beat=1)
-        arguments = {"because": "recover", "expected": live.epoch, "candidates": (other,)}
+        arguments = {"cause": "recover", "expected": live.epoch, "candidates": (other,)}
         state, _ = STEPS["place"](state, NOW, self.limits, live=LIVE, operation="new", **arguments)
         state, _ = STEPS["report"](state, NOW, self.limits, worker=lost, boot=node.state.workers[lost].boot)
         yield from self.effect(node, f"{lost} is lost, recover on {other}", state)
@@ -240,7 +240,7 @@ class Input:
             return
         yield from self.step(node, "hold", "hold", live=LIVE, number=live.move.number)
         yield from self.step(node, "cancel the move", "cancel", live=LIVE, number=live.move.number)
-        arguments = {"because": "rebalance", "expected": live.epoch, "candidates": (target,), "operation": "new"}
+        arguments = {"cause": "rebalance", "expected": live.epoch, "candidates": (target,), "operation": "new"}
         for at_boundary in (True, False):
             label = "place at the boundary" if at_boundary else "place, forced"
             for effect in self.step(node, label, "place", live=LIVE, at_boundary=at_boundary, **arguments):

@@ -56,7 +56,7 @@ class Marks:
             arguments = {"name": f"w{w}", "boot": boot(w), "pool": POOL, "capacity": 4}
             state, _ = STEPS["register_worker"](canonical(state), NOW, self.limits, **arguments)
             state, _ = STEPS["report"](state, NOW, self.limits, worker=worker_id(w), boot=boot(w))
-        create = {"because": "create", "create": Create(digital_id="d", fingerprint="f"), "operation": "first"}
+        create = {"cause": "create", "create": Create(digital_id="d", fingerprint="f"), "operation": "first"}
         state, _ = STEPS["place"](state, NOW, self.limits, live=LIVE, candidates=(worker_id(1),), **create)
         shape = self.add(state, ())
         each = tuple(tuple(() for _ in range(self.c["MaxN"])) for _ in (1, 2))
@@ -126,7 +126,7 @@ class Marks:
             return
         crashed, _ = self.run(key, "depart", worker=worker_id(sel), number=epoch)
         for w in (1, 2):
-            arguments = {"because": "recover", "expected": epoch, "candidates": (worker_id(w),), "operation": "new"}
+            arguments = {"cause": "recover", "expected": epoch, "candidates": (worker_id(w),), "operation": "new"}
             state, _ = STEPS["place"](crashed, NOW, self.limits, live=LIVE, **arguments)
             yield f"recover on {w}", (self.add(state, key[0][7]), *key[1:]), ()
 

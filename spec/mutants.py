@@ -88,8 +88,8 @@ def guard_without_floor(real: Any, s: Draft, record: Live | None, worker: str, e
     return None if (record.selected, record.epoch) == (worker, epoch) else Stale(record.generation)
 
 
-def place_from_anywhere(real: Any, s: Draft, live: str, operation: str, because: Any, expected: int, rest: bool) -> Any:
-    return real(s, live, operation, because, s.lives[live].epoch, rest)
+def place_from_anywhere(real: Any, s: Draft, live: str, operation: str, cause: Any, expected: int, rest: bool) -> Any:
+    return real(s, live, operation, cause, s.lives[live].epoch, rest)
 
 
 def place_before_the_ack(real: Any, s: Draft, live: str, *rest: Any) -> Any:

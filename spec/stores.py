@@ -209,35 +209,35 @@ class Stores:
         old, new = before.lives.get(live), after.lives[live]
         if new.epoch <= before.cell.epoch_floor:
             wrong.append(f"I0: {live} was given {new.epoch}, the floor is {before.cell.epoch_floor}")
-        if old and arguments["because"] == "recover" and needs(Draft(before, NOW, self.limits), live) is None:
+        if old and arguments["cause"] == "recover" and needs(Draft(before, NOW, self.limits), live) is None:
             wrong.append(f"Need: {live} was at {old.generation}, needed nothing, and was recovered")
         return wrong
 
     def creates(self, node: StoreNode, live: str) -> Iterator[Edge]:
-        common: Arguments = {"live": live, "operation": "new", "because": "create", "create": MAKE}
+        common: Arguments = {"live": live, "operation": "new", "cause": "create", "create": MAKE}
         for worker in self.worker_ids:
             yield from self.step(node, f"create {live} on {worker}", "place", candidates=(worker,), **common)
         yield from self.step(node, f"create {live} in the Pool", "place", pools=(POOL,), **common)
 
     def places(self, node: StoreNode, live: str, record: Live) -> Iterator[Edge]:
-        for because in ("recover", *(because for because, group in GROUP_OF.items() if group in self.on)):
+        for cause in ("recover", *(cause for cause, group in GROUP_OF.items() if group in self.on)):
             wishes: list[tuple[str, Arguments]] = [(f"on {w}", {"candidates": (w,)}) for w in self.worker_ids]
-            if because == "rebalance":  # Moves are carried out, and nothing else is rebalanced.
+            if cause == "rebalance":  # Moves are carried out, and nothing else is rebalanced.
                 wishes = [wish for wish in wishes if record.move and wish[1]["candidates"] == (record.move.target,)]
             else:
                 wishes.append(("in the Pool", {"pools": (POOL,)}))
-            if because == "recover":
+            if cause == "recover":
                 wishes.append(("for nobody", {}))
             for where, wish in wishes:
-                label = f"place {live} from {record.epoch} {where}, {because}"
-                common: Arguments = {"live": live, "operation": "new", "because": because, "expected": record.epoch}
+                label = f"place {live} from {record.epoch} {where}, {cause}"
+                common: Arguments = {"live": live, "operation": "new", "cause": cause, "expected": record.epoch}
                 for edge in self.step(node, label, "place", **common, **wish):
                     # Who joins or leaves `waiting` by it is followed only where the configuration wants it.
                     moved = self.nodes[edge.to].state.lives[live].epoch != record.epoch
                     if moved or edge.wrong or "waits" in self.on:
                         yield edge
         # Work from before: whatever it asks for, it is too late.
-        late: Arguments = {"live": live, "operation": "new", "because": "reassign", "candidates": self.worker_ids}
+        late: Arguments = {"live": live, "operation": "new", "cause": "reassign", "candidates": self.worker_ids}
         for expected in range(record.issued + 2):
             if expected != record.epoch:
                 label = f"place {live} from {expected}, reassign"

@@ -18,7 +18,7 @@ CALLS = ("create", "reassign", "end", "set_worker", "configure", "push_again", "
 """The store calls of dispatch that change something because of a request."""
 LOOP_CALLS = ("recover",)
 """Those that the recovery loop makes by itself."""
-DRAIN_CALLS = ("drain_wish", "reserve", "hold", "cut_over", "force")
+DRAIN_CALLS = ("drain_request", "reserve", "hold", "cut_over", "force")
 """Those of a drain, from the request to the last live."""
 POINTS = tuple(f"{call}.{when}" for call in (*CALLS, *LOOP_CALLS, *DRAIN_CALLS) for when in ("before", "after"))
 

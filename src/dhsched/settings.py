@@ -40,23 +40,23 @@ CONFIG = "DHSCHED_CONFIG"
 S = TypeVar("S")
 
 
-def bounded(default: float, low: float, high: float, why: str) -> Any:
+def bounded(default: float, low: float, high: float, help: str) -> Any:
     """A number with its limits. A setting without limits is found out in production."""
-    return field(default=default, metadata={"low": low, "high": high, "why": why})
+    return field(default=default, metadata={"low": low, "high": high, "help": help})
 
 
-def required(why: str, **limits: Any) -> Any:
+def required(help: str, **limits: Any) -> Any:
     """A setting that must be given; `low` and `high`, where it is a number."""
-    return field(metadata={"why": why, **limits})
+    return field(metadata={"help": help, **limits})
 
 
-def one_of(default: str, allowed: tuple[str, ...], why: str) -> Any:
-    return field(default=default, metadata={"allowed": allowed, "why": why})
+def one_of(default: str, allowed: tuple[str, ...], help: str) -> Any:
+    return field(default=default, metadata={"allowed": allowed, "help": help})
 
 
-def free(default: Any, why: str, **more: Any) -> Any:
+def free(default: Any, help: str, **more: Any) -> Any:
     """A setting that its user checks. `secret` is masked where it is shown; `environment` is its variable's name."""
-    return field(default=default, metadata={"why": why, **more})
+    return field(default=default, metadata={"help": help, **more})
 
 
 ALLOW_EVICTION = free(False, "Start on a store whose maxmemory-policy is allkeys-*, although it may delete lives.")
@@ -238,7 +238,7 @@ def _check_listener(settings: Any) -> None:
     if getattr(settings, "access", "keys") == "open" and not settings.insecure and not is_loopback(settings.host):
         raise BadSetting(
             f"{settings.ROLE} would listen on {settings.host or 'every address'} and let anybody do anything: make a "
-            "key with `dhsched token create --role admin` and set access to keys (--access keys), listen on 127.0.0.1, "
+            "key with `dhsched key create --role admin` and set access to keys (--access keys), listen on 127.0.0.1, "
             "or say --insecure if the network itself keeps strangers out"
         )
 
@@ -299,11 +299,11 @@ class DispatchSettings:
     name: str = free("", "The replica's id; made up when empty.")
     in_flight_max: int = bounded(512, 1, 100_000, "Requests worked on at once; past it 503 BUSY.")
     waiting_max: int = bounded(
-        1_000, 0, 100_000, "Creates that wait for room at once; past it they are not waited for."
+        1_000, 0, 100_000, "Creates that wait for a free slot at once; past it they are not waited for."
     )
-    wait_max_s: float = bounded(60, 0, 600, "The longest that a create may wait for room.")
-    wait_look_s: float = bounded(1.0, 0.01, 60, "A waiting create looks for room at least this often.")
-    deadline_s: float = bounded(5, 0.1, 60, "For a request, without what it waits for room.")
+    wait_max_s: float = bounded(60, 0, 600, "The longest that a create may wait for a free slot.")
+    wait_retry_s: float = bounded(1.0, 0.01, 60, "A waiting create looks for a free slot at least this often.")
+    deadline_s: float = bounded(5, 0.1, 60, "For a request, without what it waits for a free slot.")
     refresh_min_s: float = bounded(0.2, 0.01, 60, "Between two refreshes of the view lies at least this ...")
     refresh_max_s: float = bounded(1.0, 0.01, 60, "... and at most this long, by chance.")
     full_every_s: float = bounded(30, 0.1, 3600, "A refresh of all Workers, which also finds those that vanished.")

@@ -2,7 +2,7 @@
 
 `register_worker` hands out a WorkerID and this token bound to it. It is a JWT signed (HS256, nothing else is accepted)
 with a secret of the cell that only Dispatch and Infer replicas can read: `boot:<n>` of the key ring (access/ring.py).
-`kid` names the secret. `dhsched token rotate --what boot` changes it: the one before still verifies until the next
+`kid` names the secret. `dhsched key rotate --what boot` changes it: the one before still verifies until the next
 rotation, and the tokens that it signed are renewed when half of their life is over.
 
 A publish token is for one generation, `(live, Worker, epoch)`, and comes with its claim. It says that the generation

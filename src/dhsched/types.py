@@ -38,7 +38,7 @@ LiveState = Literal["open", "closing", "ended"]
 Mode = Literal["ready", "cordoned", "draining"]
 WorkerStatus = Literal["ready", "new", "cordoned", "draining", "lost", "gone"]
 """What a Worker is (`ownership.state.status_of`); only a ready one takes lives."""
-Because = Literal["create", "reassign", "recover", "drain", "rebalance"]
+Cause = Literal["create", "reassign", "recover", "drain", "rebalance"]
 Kind = Literal["text", "interrupt", "config"]
 
 MARK_BYTES = 8  # Of an item (ownership/items.py).

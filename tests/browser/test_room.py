@@ -84,7 +84,10 @@ async def test_refusals_leave_the_owner_on_air(theatre: Stage) -> None:
     after = await page.until(lambda found: found["frames"] > before["frames"] + 15, "the owner to go on")
     assert shows(after, 1) and epochs(after) == [1] and after["connects"] == 1
     figures = await theatre.metrics()
-    assert figures["dhsched_room_publishers_refused"] == 6 and figures["dhsched_room_publishers_malformed"] == 3
+    assert (
+        figures["dhsched_room_publishers_refused_total"] == 6
+        and figures["dhsched_room_publishers_malformed_total"] == 3
+    )
 
     # Of two connections of one generation the latest counts, and it begins with a keyframe.
     async with asyncio.timeout(90):

@@ -161,7 +161,7 @@ class Stage:
         """The live is claimed in this epoch, or a later one."""
         for _ in range(int(WAIT_S / 0.1)):
             found = await self.live()
-            if found["epoch"] >= epoch and found["active"]:
+            if found["epoch"] >= epoch and found["claimed"]:
                 return found
             await asyncio.sleep(0.1)
         raise AssertionError(f"no epoch {epoch} after {WAIT_S:g} s: {found}")

@@ -238,7 +238,8 @@ class Deployment:
     async def fill_disk(self, seconds: float) -> None:
         """The store's file can grow no further: what it cannot write it must refuse.
 
-        With `always` a server that cannot write exits; with `everysec` it refuses and goes on when there is room again.
+        With `always` a server that cannot write exits; with `everysec` it refuses and goes on when there is a free slot
+        again.
         """
         async with self.store_lock, self.link() as link:
             await link.call("CONFIG", "SET", "appendfsync", "everysec")

@@ -42,7 +42,7 @@ class Generation:
     """Where a generation began, and how it came about. `planned` repeats nothing."""
 
     worker: str
-    because: str
+    cause: str
     acked: int
     planned: bool
 
@@ -132,11 +132,11 @@ class Replay:
                 account.dropped[seq] = {"append_input": "interrupt", "place": "poison"}.get(taken.step, "end")
 
     def _placed(self, taken: Taken, account: Account, record: Live) -> None:
-        because = taken.arguments["because"]
-        planned = because in ("drain", "rebalance") and taken.arguments["at_boundary"]
-        account.generations[record.epoch] = Generation(record.selected, because, record.acked, planned)
-        if because != "create":
-            self.moved[f"{because}, planned" if planned else because] += 1
+        cause = taken.arguments["cause"]
+        planned = cause in ("drain", "rebalance") and taken.arguments["at_boundary"]
+        account.generations[record.epoch] = Generation(record.selected, cause, record.acked, planned)
+        if cause != "create":
+            self.moved[f"{cause}, planned" if planned else cause] += 1
 
     def _wrong(self, judge: str, what: str) -> None:
         self.violations.append(f"{judge}: tick {self.tick}: {what}")

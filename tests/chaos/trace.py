@@ -101,7 +101,7 @@ def arguments_of(step: str, given: Mapping[str, str]) -> dict[str, Any]:
     values: dict[str, Any] = {IN_MODEL.get(name, name): value for name, value in given.items() if name not in _LIMITS}
     if step == "place":
         made = {name: values.pop(name) for name in _CREATE & values.keys()}
-        values["create"] = create_of(made) if values["because"] == "create" else None
+        values["create"] = create_of(made) if values["cause"] == "create" else None
     elif step == "append_input":
         del values["controller"]  # Who gets no hint: nothing of the protocol.
         item = values.pop("item").encode()

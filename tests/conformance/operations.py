@@ -157,10 +157,10 @@ def place(r: Random, s: State) -> dict[str, Any]:
             metadata=r.choice([b"", b"m"]),
             config=r.choice([b"", b"c"]),
         )
-        return {**arguments, "because": "create", "create": create}
+        return {**arguments, "cause": "create", "create": create}
     return {
         **arguments,
-        "because": r.choice(["reassign", "recover", "recover", "recover", "drain", "rebalance"]),
+        "cause": r.choice(["reassign", "recover", "recover", "recover", "drain", "rebalance"]),
         "expected": record.epoch if r.random() < 0.85 else r.randrange(20),
         "at_boundary": r.random() < 0.3,
     }

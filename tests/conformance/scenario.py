@@ -144,9 +144,9 @@ class Runner:
         options = {name: v.pop(name) for name in CREATE_OPTIONS if name in v}
         v |= {"operation": v.pop("op", fresh_id(line)), "candidates": v.pop("on", []), "pools": v.pop("in", [])}
         if "from" in v:
-            return {"because": "reassign", "expected": v.pop("from"), **v}
+            return {"cause": "reassign", "expected": v.pop("from"), **v}
         create = Create(**{"digital_id": "anna", "fingerprint": "f", **options})
-        return {"because": "create", "create": create, **v}
+        return {"cause": "create", "create": create, **v}
 
     def resolve(self, name: str, value: Any, line: Line) -> Any:
         """Short names in full: Workers by the latest boot, lives by their tenant."""
@@ -303,7 +303,7 @@ def say(outcome: Outcome, now: int) -> Said:
         case outcomes.Acked():
             words = (outcome.acked, *flag("ended", outcome.ended))
         case outcomes.Recover():
-            words = (Generation(outcome.worker, outcome.epoch), outcome.why)
+            words = (Generation(outcome.worker, outcome.epoch), outcome.need)
             details = {"digital_id": outcome.digital_id, "priority": outcome.priority, "tries": outcome.tries}
         case outcomes.Later():
             words = (f"{outcome.at - now}ms",)
@@ -320,7 +320,7 @@ def flag(word: str, raised: bool) -> tuple[str, ...]:
 
 
 def refused(refusals: Iterable[outcomes.Refusal]) -> str:
-    return ",".join(f"{r.worker}:{r.why}:{r.load}/{r.capacity}" for r in refusals)
+    return ",".join(f"{r.worker}:{r.reason}:{r.load}/{r.capacity}" for r in refusals)
 
 
 def quoted(value: bytes) -> str:
@@ -399,7 +399,7 @@ CHECK: dict[str, Callable[[State, str, int], dict[str, str] | list[str]]] = {
     "live": lambda state, live, now: show_live(state.lives[in_full(live)]) if in_full(live) in state.lives else {},
     "worker": lambda state, w, now: show_worker(state.workers[w]) if w in state.workers else {},
     "cell": lambda state, _, now: {each.name: str(getattr(state.cell, each.name)) for each in fields(state.cell)},
-    "room": lambda state, pool, now: ranked(state.room.get(pool, {})),
+    "free": lambda state, pool, now: ranked(state.free.get(pool, {})),
     "waiting": lambda state, pool, now: ranked(state.waiting.get(pool, {})),
     "agenda": check_agenda,
 }

@@ -6,25 +6,25 @@ Each is there for the mutants that name it (mutants.py).
 from __future__ import annotations
 
 SHORT_SCENARIOS = {
-    "late_recovery": """# The Worker is back before the recovery that found no room: nobody goes on waiting.
+    "late_recovery": """# The Worker is back before the recovery that found no free slot: nobody goes on waiting.
 worker A
 place L on A                              => COMMITTED A@1
 expire A                                  => EXPIRED 1
-place L from 1 in gpu because recover     => FULL
+place L from 1 in gpu cause recover     => FULL
 wait 5s
-place L from 1 in gpu because recover     => FULL
+place L from 1 in gpu cause recover     => FULL
 report A                                  => REPORTED
-place L from 1 in gpu because recover     => MOOT
+place L from 1 in gpu cause recover     => MOOT
 check waiting gpu none
 """,
     "waits_on": """# Asking again keeps the place in the queue, and so does asking one Worker alone.
 worker A
 place L on A                              => COMMITTED A@1
 expire A                                  => EXPIRED 1
-place L from 1 in gpu because recover     => FULL
+place L from 1 in gpu cause recover     => FULL
 wait 5s
-place L from 1 in gpu because recover     => FULL
-place L from 1 on A because recover       => FULL
+place L from 1 in gpu cause recover     => FULL
+place L from 1 on A cause recover       => FULL
 check waiting gpu L
 """,
     "asked_to_leave": """# The source is the emptiest, and not an answer.
@@ -35,7 +35,7 @@ place M on B                              => COMMITTED B@1
 place N on B                              => COMMITTED B@1
 place L from 1 in gpu                     => COMMITTED B@2
 """,
-    "waiting_before_equals": """# Who waits for room in a Pool goes before creates, and before nobody else.
+    "waiting_before_equals": """# Who waits for a free slot in a Pool goes before creates, and before nobody else.
 worker A capacity=2
 worker B
 worker C
@@ -43,23 +43,23 @@ place L on B                              => COMMITTED B@1
 place M on A                              => COMMITTED A@1
 place N on C                              => COMMITTED C@1
 expire B                                  => EXPIRED 1
-place L from 1 on B in gpu because recover => COMMITTED A@2 refused=B:LOST:1/1
+place L from 1 on B in gpu cause recover => COMMITTED A@2 refused=B:LOST:1/1
 expire C                                  => EXPIRED 1
-place N from 1 in gpu because recover     => FULL
+place N from 1 in gpu cause recover     => FULL
 end M                                     => FINISHED ended
 depart A M@1                              => DEPARTED departing
 place O on gpu=A in gpu                   => WAITING refused=A:WAITING:1/2
 place O in gpu                            => WAITING
 place L from 2 in gpu                     => FULL
-place N from 1 in gpu because recover     => COMMITTED A@2
+place N from 1 in gpu cause recover     => COMMITTED A@2
 """,
     "recovered_in_place": """# A live that lost its runtime may come back to where it was.
 worker A capacity=2
 place L on A                              => COMMITTED A@1
 depart A L@1                              => DEPARTED starting
-place L from 1 in gpu because recover     => COMMITTED A@2
+place L from 1 in gpu cause recover     => COMMITTED A@2
 """,
-    "own_worker_alone": """# Where only the Worker that is to be left has room, nobody has.
+    "own_worker_alone": """# Where only the Worker that is to be left has a free slot, nobody has.
 worker A capacity=2
 place L on A                              => COMMITTED A@1
 place L from 1 in gpu                     => FULL
@@ -94,7 +94,7 @@ worker A
 worker B
 place L on A                              => COMMITTED A@1
 depart A L@1                              => DEPARTED starting
-place L from 1 on B because recover       => COMMITTED B@2
+place L from 1 on B cause recover       => COMMITTED B@2
 check slots A none
 """,
     "long_history": """# History has its limit.
@@ -226,7 +226,7 @@ place L on A                              => COMMITTED A@1
 append L text "one"                       => APPENDED 1
 end L after_pending                       => FINISHED closing
 depart A L@1                              => DEPARTED starting
-place L from 1 on A because recover       => COMMITTED A@2
+place L from 1 on A cause recover       => COMMITTED A@2
 """,
     "less_credit": """# A repeat with less credit takes nothing back.
 worker A
@@ -268,7 +268,7 @@ pull L A@1                                => PULLING 1 after 0
 append L text "a"                         => APPENDED 1
 release L A@1                             => ITEMS 1..1
 expire A                                  => EXPIRED 1
-place L from 1 in gpu because recover     => FULL
+place L from 1 in gpu cause recover     => FULL
 report A                                  => REPORTED
 ack L A@1 1                               => ACKED 1
 check waiting gpu none
@@ -311,11 +311,11 @@ pull L A@1                                => PULLING 1 after 0
 release L A@1                             => ITEMS 1..2
 ack L A@1 1 state "memory"                => ACKED 1
 depart A L@1                              => DEPARTED running
-place L from 1 on A because recover       => COMMITTED A@2
+place L from 1 on A cause recover       => COMMITTED A@2
 pull L A@2                                => PULLING 1 after 1
 release L A@2                             => ITEMS 2..2
 depart A L@2                              => DEPARTED running
-place L from 2 on A because recover       => COMMITTED A@3
+place L from 2 on A cause recover       => COMMITTED A@3
 end L                                     => FINISHED ended
 depart A L@3                              => DEPARTED departing
 wait 1s

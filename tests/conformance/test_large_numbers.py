@@ -76,7 +76,7 @@ async def long_life(real: StoreSubject, at: int) -> None:
     worker = (await both("register_worker", name="w", boot="b", pool="p", capacity=2)).worker
     await both("report", worker=worker, boot="b")
     create = Create(digital_id="d", fingerprint="f")
-    await both("place", live="t/a", operation="o1", because="create", create=create, candidates=[worker])
+    await both("place", live="t/a", operation="o1", cause="create", create=create, candidates=[worker])
     store = real.store
     numbers = {"appended": at, "released": at, "acked": at, "pull_no": at, "saved_seq": at, "dropped_interrupt": at}
     await store.link.call("HSET", store.keys.of("live", "t/a"), *(w for pair in numbers.items() for w in pair))
@@ -94,8 +94,8 @@ async def long_life(real: StoreSubject, at: int) -> None:
     await both("look", live="t/a")
     await real.wait(LIMITS.ack_wait_ms)
     recover = await both("look", live="t/a")
-    assert recover.why == "stalled"
-    await both("place", live="t/a", operation="o2", because="recover", expected=1, candidates=[worker])
+    assert recover.need == "stalled"
+    await both("place", live="t/a", operation="o2", cause="recover", expected=1, candidates=[worker])
     assert memory.state.lives["t/a"].suspect == (at + 2, 1)
     await both("append_input", live="t/a", kind="interrupt", payload=b"", producer="p", n=at + 2)
     await both("end_live", live="t/a")

@@ -101,7 +101,7 @@ def test_what_cannot_be_read_is_named_with_its_line_and_what_is_allowed(text: st
         ("check live M", ["expected something", "but got  none"]),
         ("check live L none", ["expected none", "but got  epoch=1 issued=1"]),
         ("check agenda L in=2s", ["expected in=2000ms", "but got  in=15000ms"]),
-        ("check room gpu A", ["expected A", "but got  none"]),
+        ("check free gpu A", ["expected A", "but got  none"]),
     ],
 )
 async def test_a_line_that_fails_says_what_came_and_how_things_stand(line: str, complaint: list[str]) -> None:
@@ -155,7 +155,7 @@ register A' replaces=A => REGISTERED A#1
 report A => REPORTED unchanged
 pull L A#1@1 =>  STALE A#1@1
 pull L A#1@1 => STALE A#1@2
-place L from 1 on A because recover => COMMITTED A#3@2 load=7
+place L from 1 on A cause recover => COMMITTED A#3@2 load=7
 pull L A@2 => PULLING 3 after 0
 append L text "about A#3" => APPENDED 1
 release L A@2 => NOTHING
@@ -172,7 +172,7 @@ register A' replaces=A => REGISTERED A#3
 report A => REPORTED
 pull L A#1@1 =>  STALE A#1@1
 pull L A#1@1 => STALE A#1@1
-place L from 1 on A because recover => COMMITTED A#3@2 load=1
+place L from 1 on A cause recover => COMMITTED A#3@2 load=1
 pull L A@2 => PULLING 1 after 0
 append L text "about A#3" => APPENDED 1
 release L A@2 => ITEMS 1..1 "about A#3"

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from dhsched.links import messages as wire
+from dhsched.links import messages
 from dhsched.links.outbox import OUTBOX_BYTES_FULL
 from dhsched.local.pids import frozen
 from dhsched.ownership.items import mark_of
@@ -165,7 +165,7 @@ async def forgotten_scripts_and_a_stale_puller(run: Run) -> None:
     await run.until_consumed(live)
     old = (await run.at(live))["epoch"]
     moved = await run.move(live, b)
-    pulls = [wire.Pull(f"default/{live}", old, n) for n in range(run.rng.randint(10, 50))]
+    pulls = [messages.Pull(f"default/{live}", old, n) for n in range(run.rng.randint(10, 50))]
     infer, token = run.rng.choice(run.rig.infer), await run.rig.token(a.id)
     async with told_all_the_time(run, FLUSH_SCRIPTS), puller(run.rig.http, infer, token, *pulls) as said:
         for i in range(run.rng.randint(10, 40)):
@@ -173,7 +173,7 @@ async def forgotten_scripts_and_a_stale_puller(run: Run) -> None:
             await run.pause(0.03)
         await run.until_consumed(live, epoch=moved)
         heard = {type(said.get_nowait()) for _ in range(said.qsize())}
-        assert heard == {wire.Welcome, wire.Stale}, heard
+        assert heard == {messages.Welcome, messages.Stale}, heard
     await run.settle()
 
 
@@ -190,12 +190,12 @@ async def a_slow_reader(run: Run) -> None:
     try:
         async with rig.http.ws_connect(f"{rig.infer[infer]}/v1/pull") as socket:
             token = rig.tokens.issue(Boot(slow.worker, run.name, f"slow-{run.name}", "slow", 1_000))
-            await socket.send_bytes(wire.encode([wire.Hello(token)]))
+            await socket.send_bytes(messages.encode([messages.Hello(token)]))
             lives = []
             for _ in range(count):
                 live = await run.create(digital_id="slow")
                 epoch = (await run.at(live))["epoch"]
-                await socket.send_bytes(wire.encode([wire.Pull(f"default/{live}", epoch, 0)]))
+                await socket.send_bytes(messages.encode([messages.Pull(f"default/{live}", epoch, 0)]))
                 lives.append(live)
             await until_held(run, infer, count)
             connection = socket._response.connection
@@ -290,7 +290,7 @@ async def until_held(run: Run, infer: int, count: int) -> None:
     for _ in range(300):
         async with run.rig.http.get(f"{run.rig.infer[infer]}/metrics") as response:
             lines = (await response.text()).splitlines()
-        held = next(float(line.split()[-1]) for line in lines if line.startswith("dhsched_pulls_held"))
+        held = next(float(line.split()[-1]) for line in lines if line.startswith("dhsched_pulls_granted"))
         if held >= count:
             return
         await asyncio.sleep(0.1)
@@ -302,12 +302,12 @@ async def read_in_order(socket: Any, wanted: dict[str, int]) -> None:
     got: dict[str, int] = defaultdict(int)
     async with asyncio.timeout(60):
         while any(got[live] < count for live, count in wanted.items()):
-            acks: list[wire.Message] = []
-            for said in wire.read_infer_says(await socket.receive_bytes()):
-                if isinstance(said, wire.Items):
+            acks: list[messages.Message] = []
+            for said in messages.read_infer_says(await socket.receive_bytes()):
+                if isinstance(said, messages.Items):
                     live = said.live.removeprefix("default/")
                     assert said.first == got[live] + 1, (said.live, said.first, got[live])
                     got[live] += len(said.items)
-                    acks.append(wire.Ack(said.live, said.epoch, got[live], None, mark_of(said.items[-1])))
+                    acks.append(messages.Ack(said.live, said.epoch, got[live], None, mark_of(said.items[-1])))
             if acks:
-                await socket.send_bytes(wire.encode(acks))
+                await socket.send_bytes(messages.encode(acks))

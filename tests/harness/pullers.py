@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 
-from dhsched.links import messages as wire
+from dhsched.links import messages
 from dhsched.store.link.address import Address
 
 KILL_PUBSUB = b"CLIENT KILL TYPE pubsub SKIPME yes\r\n"
@@ -18,18 +18,18 @@ FLUSH_SCRIPTS = b"SCRIPT FLUSH\r\n"
 
 @asynccontextmanager
 async def puller(
-    http: aiohttp.ClientSession, infer: str, hello: str, *messages: wire.Message
+    http: aiohttp.ClientSession, infer: str, hello: str, *said: messages.Message
 ) -> AsyncIterator[asyncio.Queue[Any]]:
     """A bare connection to /v1/pull; what it hears comes into a queue."""
     heard: asyncio.Queue[Any] = asyncio.Queue()
     async with http.ws_connect(f"{infer}/v1/pull") as socket:
-        await socket.send_bytes(wire.encode([wire.Hello(hello), *messages]))
+        await socket.send_bytes(messages.encode([messages.Hello(hello), *said]))
 
         async def listen() -> None:
             async for message in socket:
                 if message.type is aiohttp.WSMsgType.BINARY:
-                    for said in wire.read_infer_says(message.data):
-                        heard.put_nowait(said)
+                    for reply in messages.read_infer_says(message.data):
+                        heard.put_nowait(reply)
 
         listening = asyncio.create_task(listen())
         try:

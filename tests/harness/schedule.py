@@ -217,7 +217,7 @@ class Cell:
             await self.boot(name)
         for live in LIVES:
             create = Create(digital_id="d", fingerprint="f", config=b"{}")
-            await self.store.place(live=live, operation=self.operation(), because="create", create=create, pools=["p"])
+            await self.store.place(live=live, operation=self.operation(), cause="create", create=create, pools=["p"])
 
     async def start_controller(self, name: str) -> None:
         pulls = Pulls(self.store, credit=self.r.choice([1, 2, 8]), controller=name)
@@ -284,10 +284,10 @@ class Cell:
         live = self.r.choice(LIVES)
         await self.place(live, "reassign", self.r.choice(self.workers).worker)
 
-    async def place(self, live: str, because: Any, target: str) -> Any:
+    async def place(self, live: str, cause: Any, target: str) -> Any:
         epoch = int(await self.store.link.call("HGET", self.store.keys.of("live", live), "epoch"))
         return await self.store.place(
-            live=live, operation=self.operation(), because=because, expected=epoch, candidates=[target], pools=["p"]
+            live=live, operation=self.operation(), cause=cause, expected=epoch, candidates=[target], pools=["p"]
         )
 
     async def kill(self) -> None:

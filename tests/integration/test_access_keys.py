@@ -196,7 +196,7 @@ async def test_a_worker_without_a_key_stays_outside(
 
 
 def test_listening_elsewhere_needs_keys_or_a_word() -> None:
-    with pytest.raises(BadSetting, match="dhsched token create"):
+    with pytest.raises(BadSetting, match="dhsched key create"):
         DispatchSettings(host="0.0.0.0", access="open")
     with pytest.raises(BadSetting, match="every address"):
         DispatchSettings(host="", access="open")

@@ -41,7 +41,7 @@ async def test_keys_and_tls_from_the_command_line(certificate: Path, tmp_path: P
             assert result.exit_code == 0, (words, result.output, result.exception)
             return result.stdout
 
-        admin = await dhsched("token", "create", "--role", "admin", "--store", server.address.url())
+        admin = await dhsched("key", "create", "--role", "admin", "--store", server.address.url())
         roles = [
             await start("run", role, "--config", str(config), "--port", "0", "--log-level", "error")
             for role in ("dispatch", "infer")
@@ -54,11 +54,11 @@ async def test_keys_and_tls_from_the_command_line(certificate: Path, tmp_path: P
             with pytest.raises(DhschedError, match=r"no key .* DHSCHED_KEY .*UNAUTHORIZED"):
                 await dhsched("live", "ls")
             environment["DHSCHED_KEY"] = admin.strip()
-            made = json.loads(await dhsched("token", "create", "--role", "app", "--tenant", "acme", "--json"))
-            worker_key = await dhsched("token", "create", "--role", "worker", "--names", "gpu-*", "--pool", "gpu")
+            made = json.loads(await dhsched("key", "create", "--role", "app", "--tenant", "acme", "--json"))
+            worker_key = await dhsched("key", "create", "--role", "worker", "--names", "gpu-*", "--pool", "gpu")
             (tmp_path / "worker-key").write_text(worker_key)
-            assert made["record"]["key_id"] in await dhsched("token", "ls")
-            assert len(json.loads(await dhsched("token", "ls", "--store", server.address.url(), "--json"))["keys"]) == 3
+            assert made["record"]["key_id"] in await dhsched("key", "ls")
+            assert len(json.loads(await dhsched("key", "ls", "--store", server.address.url(), "--json"))["keys"]) == 3
             await dhsched("pool", "put", "gpu")
             await dhsched("digital-id", "put", "anna", "--pool", "gpu")
             given = ("--config", str(config), "--dispatch", dispatch, "--name", "gpu-1", "--log-level", "error")
@@ -70,10 +70,10 @@ async def test_keys_and_tls_from_the_command_line(certificate: Path, tmp_path: P
             with pytest.raises(DhschedError, match="NOT_FOUND"):
                 await dhsched("live", "get", "L")
             assert json.loads(await dhsched("live", "get", "L", "--json", DHSCHED_TENANT="acme"))["acked"] <= 1
-            minted = json.loads(await dhsched("token", "mint", "--ttl", "60", "--role", "metrics", "--json"))
+            minted = json.loads(await dhsched("key", "mint", "--ttl", "60", "--role", "metrics", "--json"))
             assert await scraped(dispatch, ca, minted["token"])
-            assert json.loads(await dhsched("token", "rotate", "--json"))["kid"] == "2"
-            await dhsched("token", "revoke", made["record"]["key_id"])
+            assert json.loads(await dhsched("key", "rotate", "--json"))["kid"] == "2"
+            await dhsched("key", "revoke", made["record"]["key_id"])
             with pytest.raises(DhschedError, match="check that the key is whole and has not been revoked"):
                 await dhsched("live", "ls", **as_app)
         finally:

@@ -64,7 +64,7 @@ async def create(replica: DispatchContext, live: str, worker: str) -> None:
     made = await replica.store.place(
         live=f"default/{live}",
         operation=f"op-{live}",
-        because="create",
+        cause="create",
         create=Create(digital_id="anna", fingerprint="f"),
         candidates=[worker],
     )
@@ -108,7 +108,7 @@ async def test_a_name_that_is_lost_too_often_is_cordoned_also_under_its_next_boo
         assert len(await said(replicas, "worker_lost")) == beat
         await one.store.report(worker=a, boot="boot-gpu-w-0")
     [(_, worker, numbers)] = await said(replicas, "worker_cordoned")
-    assert worker == a and numbers["why"] == "3 times lost, more than 2"
+    assert worker == a and numbers["reason"] == "3 times lost, more than 2"
     assert numbers["undo"] == f"dhsched worker uncordon {a}" and numbers["count"] == 3
     again = await one.store.register_worker(name="w0", boot="later", pool="gpu", capacity=4, replaces=a)
     await one.fleet.refresh(full=True)
@@ -148,7 +148,7 @@ async def test_runtimes_of_many_lives_that_end_cordon_their_worker_but_one_live_
         await one.store.depart(worker=workers[0], live=f"default/L{n}", number=1)
     await asyncio.gather(*(Recovery(each, Silences()).round() for each in replicas))
     [(_, worker, numbers)] = await said(replicas, "worker_cordoned")
-    assert worker == workers[0] and "lives whose runtime ended on it, more than 2" in numbers["why"]
+    assert worker == workers[0] and "lives whose runtime ended on it, more than 2" in numbers["reason"]
     assert (await one.records.workers.beats())[workers[0]].mode == "cordoned"
 
 
@@ -172,14 +172,14 @@ async def test_a_runtime_that_does_not_stop_cordons_its_worker(replicas: list[Di
     a, b = await register(one.store, 2, capacity=4)
     await refresh(replicas)
     await create(one, "L", a)
-    await one.store.place(live="default/L", operation="op", because="reassign", expected=1, candidates=[b])
+    await one.store.place(live="default/L", operation="op", cause="reassign", expected=1, candidates=[b])
     loops = [Reconciliation(each, Recovery(each, Silences())) for each in replicas]
     await asyncio.gather(*(each.round() for each in loops))
     assert await said(replicas, "worker_cordoned") == []
     await asyncio.sleep(1.1)
     await asyncio.gather(*(each.round() for each in loops))
     [(_, worker, numbers)] = await said(replicas, "worker_cordoned")
-    assert worker == a and numbers["departing"] == 1 and "default/L@1" in numbers["why"]
+    assert worker == a and numbers["departing"] == 1 and "default/L@1" in numbers["reason"]
     found = await one.records.workers.get(a)
     assert found is not None and found[1] == {"default/L@1": "departing"}, "time frees no slot"
 

@@ -32,7 +32,7 @@ async def two_workers(f: Recovering, p: FleetProcesses, *arguments: str) -> tupl
     await f.until("/v1/workers", lambda found: ready(found) == 2, "the Workers")
     placed = await f.create("a")
     name = placed["worker"].partition("#")[0]
-    await f.until("/v1/lives/a", lambda found: found["active"], "the claim")
+    await f.until("/v1/lives/a", lambda found: found["claimed"], "the claim")
     return both.pop(name), both.popitem()[1]
 
 

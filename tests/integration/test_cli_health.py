@@ -132,8 +132,8 @@ def test_rates_are_sums_over_the_series_that_count() -> None:
     page = """# HELP dhsched_places_total Placements
 dhsched_places_total{because="create",outcome="Committed"} 7.0
 dhsched_places_total{because="create",outcome="Full"} 5.0
-dhsched_refusals_total{why="FULL"} 2.0
-dhsched_refusals_total{why="a \\"b\\" {c}"} 3.0
+dhsched_refusals_total{reason="FULL"} 2.0
+dhsched_refusals_total{reason="a \\"b\\" {c}"} 3.0
 """
     found = rates_of(page)
     assert (found["creates/s"], found["refusals/s"], found["recoveries/s"]) == (7, 5, 0)

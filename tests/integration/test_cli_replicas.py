@@ -81,7 +81,7 @@ def passing_on(port: int) -> Answer:
 
 
 VERBS = (
-    *("live ls", "live get L", "live history L", "live why L", "why L", "dead-letters L", "live move L"),
+    *("live ls", "live get L", "live history L", "live why L", "why L", "dead-letters L", "live reassign L"),
     *("worker ls", "pool ls", "pool get gpu", "pool put other", "pool rm other", "digital-id ls", "recoveries"),
     *("events", "top --once", "live end L"),
 )
@@ -118,7 +118,7 @@ async def test_when_none_answers_one_sentence_names_them_all() -> None:
     ["127.0.0.1:7400", "http://a,ftp://b", "http://127.0.0.1:x", "http://[::1", "http://a:99999", "http://", " , "],
 )
 @pytest.mark.parametrize(
-    "verb", ["live ls --url", "events --follow --url", "doctor --url", "token mint --url", "live push L x --infer"]
+    "verb", ["live ls --url", "events --follow --url", "doctor --url", "key mint --url", "live push L x --infer"]
 )
 async def test_a_malformed_address_is_one_sentence(verb: str, url: str) -> None:
     failed = (await dhsched(*verb.split(), url, env={"DHSCHED_KEY": "k"})).exception
@@ -166,7 +166,7 @@ async def test_what_must_not_be_done_twice_is_not_repeated() -> None:
         answering(passing_on(api.client.port or 0)) as dying,
     ):
         url = f"http://127.0.0.1:{api.client.port}"
-        create = ("token", "create", "--role", "app", "--url")
+        create = ("key", "create", "--role", "app", "--url")
         done(await dhsched(*create, f"{DEAD},{url}"))
         assert len((await api("GET", "/v1/keys"))[1]["keys"]) == 1
         failed = (await dhsched(*create, f"{dying},{url}")).exception

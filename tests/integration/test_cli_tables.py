@@ -191,7 +191,7 @@ async def test_lives_without_a_worker_and_keys_too() -> None:
         store = at.api.context.store
         record = await store.link.call("HGET", store.keys.of("worker", at.worker), "beat")
         await store.expire_worker(worker=at.worker, beat=int(record))
-        verbs = {("recoveries",): LIVE, ("token", "ls"): key.id, ("live", "history", LIVE): at.worker}
+        verbs = {("recoveries",): LIVE, ("key", "ls"): key.id, ("live", "history", LIVE): at.worker}
         for look in (at.piped, at.on_terminal):
             for printed, (words, name) in zip(await look(*verbs), verbs.items(), strict=True):
                 unbroken(printed, words, name)

@@ -98,7 +98,7 @@ async def test_a_live_from_create_to_end(tmp_path: Path) -> None:
         assert (await client.push(made.live_id, "one", boundary=True)).seq == 1
         await until(lambda: record.texts(made.live_id) == ["one"], "the item")
         await until(lambda: "claimed" in events, "the claim among the events")
-        moved = await client.move(made.live_id)
+        moved = await client.reassign(made.live_id)
         assert moved.worker != made.worker and moved.epoch > made.epoch
         assert (await client.interrupt(made.live_id, "stop")).seq == 2
         assert (await client.configure(made.live_id, {"voice": "b"})).seq == 3

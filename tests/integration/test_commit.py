@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dhsched.types import Because
+from dhsched.types import Cause
 from dhsched.worker.session import Session
 from tests.harness.fleet import Consumed, Fleet, Record, fleet, until_so
 from tests.integration.test_drain import drain, ids, where
@@ -53,7 +53,7 @@ async def force(f: Fleet, a: str, b: str) -> None:
 
 
 Act = Callable[[Fleet, str, str], Awaitable[None]]
-CAUSES: list[tuple[str, Because, Act]] = [
+CAUSES: list[tuple[str, Cause, Act]] = [
     ("create", "create", create),
     ("reassign", "reassign", reassign),
     ("reassign with a target", "reassign", reassign_to_target),
@@ -64,7 +64,7 @@ CAUSES: list[tuple[str, Because, Act]] = [
 
 
 @pytest.mark.parametrize(("cause", "act"), [each[1:] for each in CAUSES], ids=[each[0] for each in CAUSES])
-async def test_every_cause_is_counted_followed_and_explained(tmp_path: Path, cause: Because, act: Act) -> None:
+async def test_every_cause_is_counted_followed_and_explained(tmp_path: Path, cause: Cause, act: Act) -> None:
     async with fleet(tmp_path, with_loops=True, replica=QUICK) as f:
         a, b = await two_workers(f)
         await act(f, a, b)
@@ -92,8 +92,8 @@ async def test_a_refusal_is_counted_and_explained_whoever_asked(tmp_path: Path) 
         for n, given in enumerate(({"target": b}, {}), start=1):
             status, problem = await f.reassign(LIVE, **given)
             assert (status, problem["code"]) == (503, "FULL"), problem
-            assert sample(f, "dhsched_places_total", because="reassign", outcome="Full") == n
-            assert sample(f, "dhsched_refusals_total", why="FULL") == n
+            assert sample(f, "dhsched_places_total", cause="reassign", outcome="Full") == n
+            assert sample(f, "dhsched_refusals_total", reason="FULL") == n
             why = await f.get(f"/v1/lives/{LIVE}/why")
             assert (why["explained"], why["outcome"]) == ("then", "Full")
             assert [each["worker"] for each in why["explanation"]["refusals"]] == [b]
@@ -118,19 +118,19 @@ async def view_of(f: Fleet) -> set[str]:
     return {worker.worker for worker in f.replicas[0].fleet.view.workers.values() if not worker.barred}
 
 
-async def is_told(f: Fleet, cause: Because, live: str = LIVE) -> None:
+async def is_told(f: Fleet, cause: Cause, live: str = LIVE) -> None:
     """The generation is in metrics, `why`, history and the phases of handoffs."""
-    at = await until_so(lambda: where(f, live), lambda at: at["cause"] == cause and at["active"], f"{cause}, claimed")
+    at = await until_so(lambda: where(f, live), lambda at: at["cause"] == cause and at["claimed"], f"{cause}, claimed")
     await f.push(live, "and on", boundary=True)
-    assert sample(f, "dhsched_places_total", because=cause, outcome="Committed") == 1
+    assert sample(f, "dhsched_places_total", cause=cause, outcome="Committed") == 1
     why = await f.get(f"/v1/lives/{live}/why")
     assert (why["explained"], why["outcome"]) == ("then", "Committed"), why
-    assert why["explanation"]["chosen"]["worker"] == at["worker"] and why["explanation"]["chosen"]["why"]
+    assert why["explanation"]["chosen"]["worker"] == at["worker"] and why["explanation"]["chosen"]["reason"]
     row = (await f.get(f"/v1/lives/{live}/history"))["generations"][0]
     assert (row["cause"], row["worker"], row["epoch"]) == (cause, at["worker"], at["epoch"])
 
     async def phases() -> list[float]:
         name = "dhsched_handoff_seconds_count"
-        return [sample(f, name, because=cause, phase=phase) for phase in ("claim", "first_ack")]
+        return [sample(f, name, cause=cause, phase=phase) for phase in ("claim", "first_ack")]
 
     await until_so(phases, lambda counts: min(counts) >= 1, f"both phases of {cause}")

@@ -28,7 +28,7 @@ async def worker_with_a_live(f: Recovering, p: FleetProcesses, *arguments: str) 
 
 async def generations(f: Recovering, epoch: int) -> list[Any]:
     """The live's history once it is in this epoch, the current generation first."""
-    await f.until("/v1/lives/a", lambda found: found["epoch"] >= epoch and found["active"], f"epoch {epoch}")
+    await f.until("/v1/lives/a", lambda found: found["epoch"] >= epoch and found["claimed"], f"epoch {epoch}")
     found: list[Any] = (await f.get("/v1/lives/a/history"))["generations"]
     return found
 

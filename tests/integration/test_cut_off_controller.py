@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from dhsched.dispatch.app import Replica, open_context
-from dhsched.links import messages as wire
+from dhsched.links import messages
 from dhsched.local.ports import free_port
 from dhsched.room.app import open_room
 from dhsched.room.settings import RoomSettings
@@ -106,13 +106,13 @@ class Line:
     """A controller's socket, of which the test is the other end."""
 
     def __init__(self) -> None:
-        self.said: list[wire.PullSays] = []
+        self.said: list[messages.PullSays] = []
         self._incoming: asyncio.Queue[aiohttp.WSMessage] = asyncio.Queue()
 
     async def send_bytes(self, data: bytes, /) -> None:
-        self.said.extend(wire.read_pull_says(data))
+        self.said.extend(messages.read_pull_says(data))
 
-    def tell(self, *messages: wire.InferSays) -> None:
+    def tell(self, *messages: messages.InferSays) -> None:
         data = msgspec.msgpack.encode(list(messages))
         self._incoming.put_nowait(aiohttp.WSMessage(aiohttp.WSMsgType.BINARY, data, None))
 
@@ -122,10 +122,10 @@ class Line:
 
     @property
     def opens(self) -> int:
-        return sum(isinstance(each, wire.Open) for each in self.said)
+        return sum(isinstance(each, messages.Open) for each in self.said)
 
 
-UNAVAILABLE = wire.Problem("STORE_UNAVAILABLE", "no store")
+UNAVAILABLE = messages.Problem("STORE_UNAVAILABLE", "no store")
 
 
 @pytest.mark.parametrize("answered", [True, False])
@@ -143,7 +143,7 @@ async def test_a_controller_is_left_only_while_reports_are_answered(
     client = PullClient(dial, lambda session: None, lambda: 10.0 if answered else 0.0)
     client.use(lines)
     for line in lines.values():
-        line.tell(wire.Welcome("c"))
+        line.tell(messages.Welcome("c"))
     await until(lambda: client.connected == 2, "two connections")
     session = Session("default/a", Generation("w#1", 1), client)
     opening = asyncio.create_task(client.open(session))
@@ -152,7 +152,7 @@ async def test_a_controller_is_left_only_while_reports_are_answered(
     other = next(line for line in lines.values() if line is not asked)
     asked.tell(UNAVAILABLE)
     await asyncio.sleep(0.02)
-    asked.tell(wire.Problem("STORE_UNAVAILABLE", "no store", "default/a", 1))
+    asked.tell(messages.Problem("STORE_UNAVAILABLE", "no store", "default/a", 1))
     await until(lambda: sum(line.opens for line in lines.values()) == 2, "the second question")
     assert other.opens == int(answered)
     opening.cancel()

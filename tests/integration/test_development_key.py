@@ -182,7 +182,7 @@ async def test_a_script_joins_up_by_itself(at_home: Path) -> None:
     try:
         await until(lambda: any("live why" in line for line in up.printed), "a deployment", START_S)
         where = {line.split()[0]: line.split()[-1] for line in up.printed if " pid " in line}
-        mine, printed = await script(at_home, RUNTIME, DHSCHED_DISPATCH=where["dispatch-1"])
+        mine, printed = await script(at_home, RUNTIME, DHSCHED_URL=where["dispatch-1"])
         async with Client(where["dispatch-1"], where["infer-1"]) as client:
 
             async def workers() -> list[str]:
@@ -196,7 +196,7 @@ async def test_a_script_joins_up_by_itself(at_home: Path) -> None:
             made = await client.create("anna", live_id="L", wait_s=30)
             if not made.worker.startswith("mine#"):
                 target = next(each for each in await workers() if each.startswith("mine#"))
-                await client.move("L", to=target)
+                await client.reassign("L", to=target)
             await client.push("L", "hello")
         await until(lambda: "spoken hello\n" in printed, "the words", START_S)
     finally:
@@ -228,7 +228,7 @@ async def test_a_worker_that_is_not_let_in_says_why_and_ends(
                 text, _ = await ring.create(**{"role": "worker", **given})
                 environment = {"DHSCHED_WORKER_KEY": text}
         replica = await run("dispatch", "--store", server.address.url())
-        mine, printed = await script(at_home, RUNTIME, DHSCHED_DISPATCH=replica.url, **environment)
+        mine, printed = await script(at_home, RUNTIME, DHSCHED_URL=replica.url, **environment)
         try:
             assert await asyncio.wait_for(mine.wait(), START_S) == 1
             await until(lambda: printed and said in printed[-1], f"{said!r}; printed: {printed}", 5)

@@ -56,7 +56,8 @@ async def test_a_cordoned_worker_keeps_its_lives_and_gets_no_more(api: Api) -> N
 
 
 async def test_slots_of_workers_that_take_nothing_are_not_free(api: Api) -> None:
-    """A lost, cordoned or draining Worker has room on paper only: a Pool that shows it as free is scaled too late."""
+    """A lost, cordoned or draining Worker has a free slot on paper only: a Pool that shows it as free is scaled too
+    late."""
     await api.configure()
     [lost, cordoned, draining, ready] = await api.workers(4, capacity=5)
     for n in range(8):

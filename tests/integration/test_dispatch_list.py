@@ -26,7 +26,7 @@ async def fill(store: RedisStore, names: list[str], workers: list[str]) -> None:
         await store.place(
             live=f"default/{name}",
             operation=f"op-{name}",
-            because="create",
+            cause="create",
             create=create,
             candidates=[workers[number % len(workers)]],
         )

@@ -82,7 +82,7 @@ async def test_full_says_what_was_tried_and_explains_itself(api: Api) -> None:
     assert status == 201 and made["explanation"]["candidates"][0]["worker"] == made["worker"]
     status, problem = await api.create("B", "?explain=1")
     assert (status, problem["code"], problem["pools"]) == (503, "FULL", {"gpu": {"load": 1, "capacity": 1}})
-    assert problem["refusals"][0]["why"] == "FULL" and problem["explanation"]["refusals"][0]["why"] == "FULL"
+    assert problem["refusals"][0]["reason"] == "FULL" and problem["explanation"]["refusals"][0]["reason"] == "FULL"
     status, why = await api("GET", "/v1/lives/B/why")
     assert (status, why["outcome"], why["generation"], why["explained"]) == (200, "Full", None, "then")
     status, why = await api("GET", "/v1/lives/A/why")

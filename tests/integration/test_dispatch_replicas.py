@@ -180,9 +180,7 @@ async def test_a_loop_killed_at_every_point_is_carried_on_by_another_replica(htt
         await other.records.config.put(DIGITAL_IDS, "anna", DigitalIdConfig(pools=[PoolTier(pool="loop")]))
         for n in range(3):
             create = Create(digital_id="anna", fingerprint="f")
-            await store.place(
-                live=f"default/L{n}", operation=f"op-{n}", because="create", create=create, candidates=[a]
-            )
+            await store.place(live=f"default/L{n}", operation=f"op-{n}", cause="create", create=create, candidates=[a])
         async with replicas(server.address, f"doomed={point}", DHSCHED_DISPATCH_RECOVER_S="0.05") as [doomed]:
             await store.expire_worker(worker=a, beat=1)
             await until_down(http, doomed)

@@ -193,7 +193,7 @@ async def test_at_the_deadline_everything_goes_even_the_immovable_and_past_the_s
         await drain(f, a)
         at = await until_reasons(f, a, {"IMMOVABLE": 18})
         assert at["blocked"] == 18 and at["moved"] == 0
-        assert "no deadline" in at["details"][0]["why"]
+        assert "no deadline" in at["details"][0]["reason"]
         await drain(f, a, deadline_s=0.2)
         at = await until_done(f, a)
         assert at["moved"] == 18 and at["deadline_in_s"] == 0
@@ -213,7 +213,7 @@ async def test_two_workers_that_drain_towards_each_other_say_so_and_a_cancelled_
         await drain(f, b)
         for worker, other in ((a, b), (b, a)):
             at = await until_reasons(f, worker, {"ALL_DRAINING": 1})
-            assert at["blocked"] == 1 and other in at["details"][0]["why"], at
+            assert at["blocked"] == 1 and other in at["details"][0]["reason"], at
         async with f.http.delete(f"{f.dispatch[0]}/v1/workers/{quoted(b)}/drain") as response:
             assert (await response.json())["mode"] == "ready"
         await until_done(f, a)

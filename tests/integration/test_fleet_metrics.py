@@ -66,10 +66,10 @@ async def test_the_phases_of_a_handoff_are_measured(tmp_path: Path) -> None:
 
         async def measured() -> bool:
             await one_round()
-            return value(api, "dhsched_handoff_seconds_count", because="create", phase="first_ack") == 1
+            return value(api, "dhsched_handoff_seconds_count", cause="create", phase="first_ack") == 1
 
         for _ in range(100):
             if await measured():
                 break
         assert await measured()
-        assert value(api, "dhsched_handoff_seconds_count", because="create", phase="claim") == 1
+        assert value(api, "dhsched_handoff_seconds_count", cause="create", phase="claim") == 1

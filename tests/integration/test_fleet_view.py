@@ -34,7 +34,7 @@ class Bench:
         outcome = await self.store.place(
             live=f"default/{live}",
             operation=f"op-{live}",
-            because="create",
+            cause="create",
             create=Create(digital_id="anna", fingerprint="f"),
             candidates=[worker],
             pools=pools,
@@ -75,7 +75,7 @@ async def test_a_page_never_splits_a_revision(bench: Bench) -> None:
     [a, b, *_] = await register(bench.store, 6, capacity=4)
     await bench.place("L", a)
     before = (await bench.records.fleet.snapshot()).rev
-    await bench.store.place(live="default/L", operation="op-2", because="reassign", expected=1, candidates=[b])
+    await bench.store.place(live="default/L", operation="op-2", cause="reassign", expected=1, candidates=[b])
     for page in (1, 2, 3):
         rows = (await bench.records.fleet.snapshot(before, page=page)).workers
         assert {(row.worker, row.load) for row in rows} == {(a, 1), (b, 1)}

@@ -15,7 +15,7 @@ from aiohttp import WSMsgType
 from dhsched.dispatch.worker_link import PATH as LINK
 from dhsched.infer.pull import PATH as PULL
 from dhsched.infer.stream import read_pushes
-from dhsched.links import messages as wire
+from dhsched.links import messages
 from dhsched.web import Problem
 from tests.harness.fleet import Fleet, Record, fleet, until
 from tests.integration.test_room import idle, theatre
@@ -62,7 +62,7 @@ async def test_a_frame_of_empty_items_is_refused_and_stores_nothing(tmp_path: Pa
         if items < 1_000_000:  # The other one is not even read to its end, so it may be cut off while it is sent.
             assert socket.close_code == aiohttp.WSCloseCode.MESSAGE_TOO_BIG
             (problem,) = [answer["problem"] for message in heard for answer in message.json()]
-            assert problem["code"] == "TOO_LARGE" and problem["items_max"] == wire.PUSHES_MAX
+            assert problem["code"] == "TOO_LARGE" and problem["items_max"] == messages.PUSHES_MAX
         async with f.http.get(f"{f.infer[0]}/metrics") as metrics:
             assert "dhsched_pushes_total{" not in await metrics.text()
 
@@ -71,7 +71,7 @@ def test_a_frame_with_too_many_items_is_refused_before_they_are_built() -> None:
     frame = "[" + "{}," * 300_000 + "{}]"
     tracemalloc.start()
     try:
-        with pytest.raises(Problem, match=f"{wire.PUSHES_MAX}"):
+        with pytest.raises(Problem, match=f"{messages.PUSHES_MAX}"):
             read_pushes(frame)
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
@@ -88,7 +88,7 @@ def test_braces_in_a_text_are_not_items() -> None:
 @pytest.mark.parametrize("end", ["", "\\"])
 async def test_a_frame_whose_text_never_ends_is_refused_like_any_other(tmp_path: Path, end: str) -> None:
     """Each escaped quote could begin a text. To look from each of them to the frame's end would take an hour."""
-    frame = "{" * (wire.PUSHES_MAX + 1) + '"' + '\\"' * 500_000 + end
+    frame = "{" * (messages.PUSHES_MAX + 1) + '"' + '\\"' * 500_000 + end
     async with fleet(tmp_path) as f, f.http.ws_connect(f"{f.infer[0]}/v1/stream") as socket:
         await socket.send_str(frame)
         heard = await said_on(socket)
@@ -108,10 +108,10 @@ async def test_a_long_frame_is_stored_in_order_and_answered(tmp_path: Path) -> N
         assert [(each["n"], each["seq"]) for each in answers] == [(n, n) for n in range(1, 901)]
 
 
-async def registered(f: Fleet, socket: aiohttp.ClientWebSocketResponse, capacity: int = 4) -> wire.Registered:
-    await socket.send_bytes(wire.encode([wire.Register("w1", "boot", "gpu", capacity)]))
-    (said,) = wire.read_from_dispatch((await socket.receive(10)).data)
-    assert isinstance(said, wire.Registered)
+async def registered(f: Fleet, socket: aiohttp.ClientWebSocketResponse, capacity: int = 4) -> messages.Registered:
+    await socket.send_bytes(messages.encode([messages.Register("w1", "boot", "gpu", capacity)]))
+    (said,) = messages.read_from_dispatch((await socket.receive(10)).data)
+    assert isinstance(said, messages.Registered)
     return said
 
 
@@ -119,10 +119,10 @@ async def registered(f: Fleet, socket: aiohttp.ClientWebSocketResponse, capacity
 async def test_a_report_of_more_slots_than_the_worker_has_is_refused(tmp_path: Path, field: str) -> None:
     async with fleet(tmp_path) as f, f.http.ws_connect(f.dispatch[0] + LINK) as socket:
         said = await registered(f, socket, capacity=4)
-        report = wire.Report(0, 0, **{field: [f"default/l{n}@1" for n in range(1_000)]})
-        await socket.send_bytes(wire.encode([report]))
-        heard = [one for message in await said_on(socket) for one in wire.read_from_dispatch(message.data)]
-        assert [(one.code, "1000" in one.detail) for one in heard if isinstance(one, wire.Problem)] == [
+        report = messages.Report(0, 0, **{field: [f"default/l{n}@1" for n in range(1_000)]})
+        await socket.send_bytes(messages.encode([report]))
+        heard = [one for message in await said_on(socket) for one in messages.read_from_dispatch(message.data)]
+        assert [(one.code, "1000" in one.detail) for one in heard if isinstance(one, messages.Problem)] == [
             ("BAD_REQUEST", True)
         ]
         beat = await f.replicas[0].records.link.call(
@@ -134,10 +134,10 @@ async def test_a_report_of_more_slots_than_the_worker_has_is_refused(tmp_path: P
 async def test_one_link_registers_one_boot(tmp_path: Path) -> None:
     async with fleet(tmp_path) as f, f.http.ws_connect(f.dispatch[0] + LINK) as socket:
         said = await registered(f, socket)
-        many = [wire.Register(f"w{n}", f"boot{n}", "gpu", 4) for n in range(2, 1_000)]
-        await socket.send_bytes(wire.encode(many))
-        heard = [one for message in await said_on(socket) for one in wire.read_from_dispatch(message.data)]
-        assert [type(one) for one in heard] == [wire.Problem]
+        many = [messages.Register(f"w{n}", f"boot{n}", "gpu", 4) for n in range(2, 1_000)]
+        await socket.send_bytes(messages.encode(many))
+        heard = [one for message in await said_on(socket) for one in messages.read_from_dispatch(message.data)]
+        assert [type(one) for one in heard] == [messages.Problem]
         assert [each["worker"] for each in (await f.get("/v1/workers"))["workers"]] == [said.worker]
 
 
@@ -150,29 +150,29 @@ async def test_others_have_their_turn_while_a_frame_of_opens_is_served(tmp_path:
 
         async def flood(socket: aiohttp.ClientWebSocketResponse) -> None:
             nonlocal answered
-            await socket.send_bytes(wire.encode([wire.Open(f"default/l{n}", 1) for n in range(count)]))
+            await socket.send_bytes(messages.encode([messages.Open(f"default/l{n}", 1) for n in range(count)]))
             while answered < count:
-                heard = wire.read_infer_says((await socket.receive(60)).data)
-                answered += sum(isinstance(one, wire.Stale) for one in heard)
+                heard = messages.read_infer_says((await socket.receive(60)).data)
+                answered += sum(isinstance(one, messages.Stale) for one in heard)
 
         async with (
             f.http.ws_connect(f.infer[0] + PULL) as first,
             f.http.ws_connect(f.infer[0] + PULL) as second,
         ):
             for socket in (first, second):
-                await socket.send_bytes(wire.encode([wire.Hello(said.token)]))
+                await socket.send_bytes(messages.encode([messages.Hello(said.token)]))
                 await socket.receive(10)
             flooding = asyncio.create_task(flood(first))
             await until(lambda: answered > 0, "the first answers", 60)
-            await second.send_bytes(wire.encode([wire.Open("default/other", 1)]))
-            (other,) = wire.read_infer_says((await second.receive(60)).data)
-            assert isinstance(other, wire.Stale) and other.live == "default/other"
+            await second.send_bytes(messages.encode([messages.Open("default/other", 1)]))
+            (other,) = messages.read_infer_says((await second.receive(60)).data)
+            assert isinstance(other, messages.Stale) and other.live == "default/other"
             assert answered < count // 2, "the other Worker waited for all of them"
             await flooding
 
 
 async def test_a_frame_has_fewer_messages_than_a_sender_could_ever_put_into_it(tmp_path: Path) -> None:
     async with fleet(tmp_path) as f, f.http.ws_connect(f.infer[0] + PULL) as socket:
-        await socket.send_bytes(wire.encode([wire.Leave("default/a", 1)] * (wire.MESSAGES_MAX + 1)))
-        heard = [one for message in await said_on(socket) for one in wire.read_infer_says(message.data)]
-        assert [one.code for one in heard if isinstance(one, wire.Problem)] == ["BAD_REQUEST"]
+        await socket.send_bytes(messages.encode([messages.Leave("default/a", 1)] * (messages.MESSAGES_MAX + 1)))
+        heard = [one for message in await said_on(socket) for one in messages.read_infer_says(message.data)]
+        assert [one.code for one in heard if isinstance(one, messages.Problem)] == ["BAD_REQUEST"]

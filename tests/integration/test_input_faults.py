@@ -10,8 +10,7 @@ import pytest
 from aiohttp import web
 
 from dhsched.infer import pull
-from dhsched.links import messages as wire
-from dhsched.links import outbox
+from dhsched.links import messages, outbox
 from dhsched.links.outbox import OUTBOX_BYTES_FULL
 from dhsched.local.pids import frozen
 from dhsched.tokens import Boot
@@ -113,16 +112,16 @@ async def test_a_worker_can_only_speak_for_itself(tmp_path: Path) -> None:
         placed = await f.create("a")
         other = await f.controllers[0].context.store.register_worker(name="x", boot="b9", pool="gpu", capacity=1)
         async with puller(f.http, f.infer[0], "forged.token.here") as said:
-            assert isinstance(await said.get(), wire.Problem)
-        pull = wire.Pull("default/a", placed["epoch"], 0)
+            assert isinstance(await said.get(), messages.Problem)
+        pull = messages.Pull("default/a", placed["epoch"], 0)
         async with puller(f.http, f.infer[0], token(f, other.worker, "b9"), pull) as said:
-            assert isinstance(await said.get(), wire.Welcome)
-            assert isinstance(await said.get(), wire.Stale)
+            assert isinstance(await said.get(), messages.Welcome)
+            assert isinstance(await said.get(), messages.Stale)
         async with puller(
-            f.http, f.infer[0], token(f, other.worker, "b9"), wire.Open("default/a", placed["epoch"])
+            f.http, f.infer[0], token(f, other.worker, "b9"), messages.Open("default/a", placed["epoch"])
         ) as said:
             await said.get()
-            assert isinstance(await said.get(), wire.Stale)
+            assert isinstance(await said.get(), messages.Stale)
         await f.push("a", "still its owner's")
         await until(lambda: len(record.consumed) == 1, "the item")
 
@@ -157,7 +156,7 @@ async def test_a_stale_puller_gets_nothing_while_scripts_are_flushed(tmp_path: P
         worker = await worker_of(f, first["worker"])
         _, moved = await f.reassign("a")
         flushing = asyncio.create_task(tell_server(f.address, FLUSH_SCRIPTS, 0.05))
-        stale = [wire.Pull("default/a", first["epoch"], n) for n in range(50)]
+        stale = [messages.Pull("default/a", first["epoch"], n) for n in range(50)]
         try:
             async with puller(f.http, f.infer[0], token(f, first["worker"], worker["boot"]), *stale) as said:
                 for i in range(50):
@@ -166,7 +165,7 @@ async def test_a_stale_puller_gets_nothing_while_scripts_are_flushed(tmp_path: P
                 heard = [said.get_nowait() for _ in range(said.qsize())]
         finally:
             flushing.cancel()
-        assert {type(each) for each in heard} == {wire.Welcome, wire.Stale}
+        assert {type(each) for each in heard} == {messages.Welcome, messages.Stale}
         assert {one.epoch for one in record.consumed} == {moved["epoch"]}
 
 
@@ -181,11 +180,11 @@ async def test_a_slow_reader_holds_back_only_itself(tmp_path: Path, monkeypatch:
         slow = await store.register_worker(name="slow", boot="b1", pool="gpu", capacity=200)
         await store.report(worker=slow.worker, boot="b1")
         connection = await f.http.ws_connect(f"{f.infer[0]}/v1/pull")
-        await connection.send_bytes(wire.encode([wire.Hello(token(f, slow.worker, "b1"))]))
+        await connection.send_bytes(messages.encode([messages.Hello(token(f, slow.worker, "b1"))]))
         lives = [f"s{i}" for i in range(100)]
         for live in lives:
             placed = await f.create(live)
-            await connection.send_bytes(wire.encode([wire.Pull(f"default/{live}", placed["epoch"], 0)]))
+            await connection.send_bytes(messages.encode([messages.Pull(f"default/{live}", placed["epoch"], 0)]))
         await until(lambda: len(pulls) == 100, "100 pulls")
         await f.start_worker(record, "w1")
         transport = connection.get_extra_info("socket") and connection._response.connection

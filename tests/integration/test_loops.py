@@ -1,4 +1,4 @@
-"""The loops of a replica on a real store: lost Workers, recovery, waiting for room, a store that went back."""
+"""The loops of a replica on a real store: lost Workers, recovery, waiting for a free slot, a store that went back."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def create(replica: DispatchContext, live: str, worker: str) -> None:
     made = await replica.store.place(
         live=f"default/{live}",
         operation=f"op-{live}",
-        because="create",
+        cause="create",
         create=Create(digital_id="anna", fingerprint="f"),
         candidates=[worker],
     )

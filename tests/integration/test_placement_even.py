@@ -119,7 +119,7 @@ async def test_new_workers_at_their_start_budget_hide_nobody(policy: str) -> Non
         for worker in await register(store, old, capacity=capacity, name="old"):
             for n in range(load):
                 live = f"default/{worker.partition('#')[0]}-{n}"
-                made = await store.place(live=live, operation="c", because="create", create=create, candidates=[worker])
+                made = await store.place(live=live, operation="c", cause="create", create=create, candidates=[worker])
                 assert isinstance(made, o.Committed)
                 await store.pull(live=live, worker=worker, epoch=made.generation.epoch, after=0, controller="c")
         await register(store, new, capacity=capacity, name="new")

@@ -17,7 +17,7 @@ import pytest
 from aiohttp import web
 
 from dhsched.dispatch import worker_link
-from dhsched.links import messages as wire
+from dhsched.links import messages
 from dhsched.web import Service, deadlines, make_app, serve, server
 from dhsched.web.minting import MINT
 from tests.harness.fleet import Record, ended, fleet, until
@@ -202,8 +202,8 @@ async def test_a_head_in_pieces_and_a_body_behind_it_are_served() -> None:
 async def test_a_worker_link_that_says_nothing_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_link, "HELLO_S", 0.3)
     async with fleet(tmp_path) as f, f.http.ws_connect(f.dispatch[0] + worker_link.PATH) as socket:
-        (said,) = wire.read_from_dispatch((await socket.receive(10)).data)
-        assert isinstance(said, wire.Problem) and said.code == "UNAUTHORIZED"
+        (said,) = messages.read_from_dispatch((await socket.receive(10)).data)
+        assert isinstance(said, messages.Problem) and said.code == "UNAUTHORIZED"
         assert (await socket.receive(10)).type is aiohttp.WSMsgType.CLOSE
 
 

@@ -20,13 +20,13 @@ async def stalled(store: RedisStore) -> str:
     assert isinstance(made, o.Registered)
     await store.report(worker=made.worker, boot="b", link="d1")
     create = Create(digital_id="demo", fingerprint="f")
-    await store.place(live=LIVE, operation="op", because="create", create=create, candidates=[made.worker])
+    await store.place(live=LIVE, operation="op", cause="create", create=create, candidates=[made.worker])
     await store.pull(live=LIVE, worker=made.worker, epoch=1, after=0, controller="c1")
     await store.append_input(live=LIVE, kind="text", payload=b"x", request="r1")
     await store.release_input(live=LIVE, worker=made.worker, epoch=1, pull_no=1, after=0, credit=8)
     while not isinstance(outcome := await store.look(live=LIVE), o.Recover):
         assert isinstance(outcome, o.Wake | o.Later), outcome
-    assert outcome.why == "stalled"
+    assert outcome.need == "stalled"
     return made.worker
 
 
@@ -36,7 +36,7 @@ async def test_a_stalled_live_shows_as_stalled_until_it_acks(kind: str) -> None:
         worker = await stalled(store)
         rows = {row.worker: row for row in (await store.records.fleet.snapshot()).workers}
         [shown] = await store.records.recovering.among([LIVE], workers=rows, floor=0)
-        assert (shown.live, shown.why, shown.worker) == (LIVE, "stalled", worker)
+        assert (shown.live, shown.need, shown.worker) == (LIVE, "stalled", worker)
         assert 0 < shown.since_ms <= await store.records.server.now_ms()
         seen = await store.records.lives.progress(LIVE)
         assert seen is not None and seen.stalled

@@ -100,12 +100,12 @@ async def test_half_the_fleet_killed_the_rest_waits_visibly_and_a_new_worker_tak
         shown = await f.until(  # The page and the counts are two reads.
             "/v1/recoveries",
             lambda found: len(waiting(found)) == without and found["waiting"] == {"gpu": without},
-            "those without room",
+            "those without a free slot",
         )
         assert shown["next"] is None
         for each in waiting(shown):
             assert each["live_id"] in lost and each["source"] == lost[each["live_id"]]["worker"]
-            assert each["why"] == "lost" and each["since_ms"] > 0 and each["tries"] > 0
+            assert each["need"] == "lost" and each["since_ms"] > 0 and each["tries"] > 0
             assert each["next_look_at_ms"] >= each["waiting_since_ms"] >= each["since_ms"]
         places = sorted(each["waiting_for"][0]["place"] for each in waiting(shown))
         assert places == [*range(1, without + 1)]
@@ -125,14 +125,14 @@ async def test_half_the_fleet_killed_the_rest_waits_visibly_and_a_new_worker_tak
         assert told["live_recovered"] == room
         late = next(x["live_id"] for x in waiting(shown))
         rows = (await verb(f, "live", "history", late))["generations"]
-        assert [(row["cause"], row["why"]) for row in rows] == [("recover", "lost"), ("create", "")]
+        assert [(row["cause"], row["need"]) for row in rows] == [("recover", "lost"), ("create", "")]
         assert rows[0]["source"] == rows[1]["worker"] == lost[late]["worker"]
         assert rows[0]["detect_ms"] >= 1_000 and rows[0]["place_ms"] >= rows[0]["wait_ms"] > 0
         assert rows[1]["claim_ms"] >= 0 and rows[1]["wait_ms"] is None
 
 
 def all_active(found: Any) -> bool:
-    return all(live["active"] for live in found["lives"])
+    return all(live["claimed"] for live in found["lives"])
 
 
 def ready(found: Any) -> int:
@@ -180,7 +180,7 @@ async def utterances(f: Recovering, *, speaks_s: float) -> None:
     assert (await f.get("/v1/lives/long"))["epoch"] == 1, "who asks for time is given it"
     held = await f.get("/v1/lives/held")
     assert (held["epoch"], held["pending"], held["move"]["target"]) == (1, 1, target), "a held live is not stalled"
-    assert [(e["live_id"], e["numbers"]["why"]) for e in await f.events("live_recovered")] == [("stuck", "stalled")]
+    assert [(e["live_id"], e["numbers"]["need"]) for e in await f.events("live_recovered")] == [("stuck", "stalled")]
 
 
 @pytest.mark.release
@@ -219,7 +219,7 @@ async def test_poison_is_dropped_after_three_generations_and_shown(tmp_path: Pat
         assert found["dropped"]["poison"] == 1 and found["epoch"] == 4
         [event] = await f.events("poison_dropped")
         assert (event["live_id"], event["numbers"]["items"]) == ("a", 1)
-        assert [e["numbers"]["why"] for e in await f.events("live_recovered")] == ["vacant"] * 3
+        assert [e["numbers"]["need"] for e in await f.events("live_recovered")] == ["vacant"] * 3
         [letter] = (await verb(f, "dead-letters", "a"))["items"]
         assert letter["text"] == "poison"
         record.before_ack = None

@@ -59,7 +59,7 @@ async def claimed_live(store: RedisStore) -> str:
     registered = await store.register_worker(name="w", boot="boot-w", pool="gpu", capacity=4)
     await store.report(worker=registered.worker, boot="boot-w")
     create = Create(digital_id="anna", fingerprint="f")
-    await store.place(live=LIVE, operation="c", because="create", create=create, candidates=[registered.worker])
+    await store.place(live=LIVE, operation="c", cause="create", create=create, candidates=[registered.worker])
     await store.pull(live=LIVE, worker=registered.worker, epoch=1, after=0, controller="c1")
     return registered.worker
 
@@ -196,7 +196,7 @@ async def test_nothing_is_torn_when_a_slot_is_moved_under_load(kind: str, tmp_pa
         )
         for live in LIVES:
             found = await f.get(f"/v1/lives/{live}")
-            assert found["state"] == "open" and found["active"], found
+            assert found["state"] == "open" and found["claimed"], found
         await f.replicas[0].events.written()
         events = (await f.get("/v1/events?limit=1000"))["events"]
         assert {event["kind"] for event in events} == {"worker_registered"}, "nobody was called lost"

@@ -72,7 +72,7 @@ async def standing(folder: Path, *, workers: int, lives: int, ttl_s: float) -> A
         for n in range(lives):
             await f.create(f"L{n}")
         await until_so(
-            f.lives, lambda found: all(live["active"] for live in found.values()), "every live to be claimed"
+            f.lives, lambda found: all(live["claimed"] for live in found.values()), "every live to be claimed"
         )
         yield f
 

@@ -42,13 +42,13 @@ async def worker(store: RedisStore, name: str, capacity: int = 1) -> str:
 
 async def create(store: RedisStore, live: str, *candidates: str) -> o.PlaceOutcome:
     return await store.place(
-        live=live, operation=f"create-{live[2:]}", because="create", create=ANNA, candidates=candidates
+        live=live, operation=f"create-{live[2:]}", cause="create", create=ANNA, candidates=candidates
     )
 
 
 async def move(store: RedisStore, live: str, expected: int, target: str) -> o.PlaceOutcome:
     operation = f"move-{live[2:]}-{expected}"
-    return await store.place(live=live, operation=operation, because="reassign", expected=expected, candidates=[target])
+    return await store.place(live=live, operation=operation, cause="reassign", expected=expected, candidates=[target])
 
 
 async def state_of(store: RedisStore) -> State:
@@ -246,8 +246,8 @@ async def test_a_full_store_takes_no_more_and_lets_everything_go(kind: str) -> N
         assert isinstance(await store.pull(live="t/late", worker=a, epoch=1, after=0, controller="c"), o.Pulling)
         assert await store.depart(worker=a, live="t/crashes", number=1) == o.Departed("starting")
         looked = await store.look(live="t/crashes")
-        assert isinstance(looked, o.Recover) and looked.why == "vacant"
-        placed = await store.place(live="t/crashes", operation="rescue", because="recover", expected=1, candidates=[b])
+        assert isinstance(looked, o.Recover) and looked.need == "vacant"
+        placed = await store.place(live="t/crashes", operation="rescue", cause="recover", expected=1, candidates=[b])
         assert isinstance(placed, o.Committed) and placed.generation == Generation(b, 2)
         await refused(create(store, "t/new", b))
         released = await store.release_input(**me, pull_no=1, after=0, credit=items // 2)

@@ -93,7 +93,7 @@ async def test_slot_changes_wake_whoever_holds_the_workers_link(server: Address)
         assert await ear.since() == ["dispatch:d1 A#1"]
         await store.reserve(live=LIVE, expected=1, candidates=["B#2"])
         assert await ear.since() == ["dispatch:d2 B#2"]
-        await store.place(live=LIVE, operation="move", because="reassign", expected=1, candidates=["B#2"])
+        await store.place(live=LIVE, operation="move", cause="reassign", expected=1, candidates=["B#2"])
         assert sorted(await ear.since()) == ["dispatch:d1 A#1", "dispatch:d2 B#2"]
         await store.depart(worker="A#1", live=LIVE, number=1)
         assert await ear.since() == ["dispatch:d1 A#1"]
@@ -139,7 +139,7 @@ async def test_who_appends_and_holds_the_pull_gets_no_hint(server: Address) -> N
 
 async def place(store: RedisStore) -> None:
     made = Create(digital_id="d", fingerprint="f")
-    await store.place(live=LIVE, operation="create", because="create", create=made, candidates=["A#1"])
+    await store.place(live=LIVE, operation="create", cause="create", create=made, candidates=["A#1"])
 
 
 async def append(store: RedisStore, n: int) -> None:

@@ -53,7 +53,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "place": {
         "live": "t/a",
         "operation": "o",
-        "because": "reassign",
+        "cause": "reassign",
         "expected": 1,
         "candidates": ["A#1"],
         "pools": ["p"],
@@ -94,7 +94,7 @@ BAD: dict[str, list[Any]] = {
         NOT_NUMBERS,
     ),
     "verb": ["", "stop", None, "CORDON"],
-    "because": ["", "fun", None],
+    "cause": ["", "fun", None],
     "kind": ["", "noise", None],
     "payload": ["x", None, bytes(TEXT_BYTES_MAX + 1)],
     "mark": ["00000000", None, b"0", b"0" * 9],
@@ -112,7 +112,7 @@ async def store(server: Address) -> AsyncIterator[RedisStore]:
         await store.register_worker(name="A", boot="b", pool="p", capacity=4)
         await store.report(worker="A#1", boot="b")
         made = await store.place(
-            live="t/a", operation="create", because="create", create=Create(**A_CREATE), candidates=["A#1"]
+            live="t/a", operation="create", cause="create", create=Create(**A_CREATE), candidates=["A#1"]
         )
         assert isinstance(made, o.Committed)
         yield store
@@ -145,7 +145,7 @@ def bad_calls() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def create(**changes: Any) -> dict[str, Any]:
     made = Create(**{**A_CREATE, **changes})
-    return {"live": "t/b", "operation": "o", "because": "create", "create": made, "candidates": ["A#1"]}
+    return {"live": "t/b", "operation": "o", "cause": "create", "create": made, "candidates": ["A#1"]}
 
 
 async def test_what_is_no_id_is_refused_before_anything_is_sent(store: RedisStore) -> None:
@@ -185,7 +185,7 @@ async def test_bytes_of_any_content_come_back_as_they_went_in(store: RedisStore)
     for n, blob in enumerate(ANY_BYTES):
         live = f"t/bytes-{n}"
         made = Create(digital_id="d", fingerprint="f", metadata=blob, config=blob)
-        await store.place(live=live, operation="c", because="create", create=made, candidates=["A#1"])
+        await store.place(live=live, operation="c", cause="create", create=made, candidates=["A#1"])
         me: dict[str, Any] = {"live": live, "worker": "A#1", "epoch": 1}
         pulled = await store.pull(**me, after=0, controller="c")
         assert pulled == o.Pulling(1, 0, "d", "", metadata=blob, config=blob, saved=b"")

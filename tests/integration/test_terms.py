@@ -16,7 +16,7 @@ from dhsched.dispatch.loops import running
 from dhsched.dispatch.recovery.reconcile import Reconciliation
 from dhsched.dispatch.recovery.recover import Recovery
 from dhsched.dispatch.recovery.silences import Silences
-from dhsched.links import messages as wire
+from dhsched.links import messages
 from dhsched.store.link.address import Address
 from dhsched.tokens import Boot
 from tests.harness.fleet import Record, fleet, until
@@ -68,7 +68,7 @@ async def test_a_loss_restarts_every_runtime_once_and_at_once(tmp_path: Path) ->
         assert len(record.opened) == 2 * len(LIVES), "once"
         terms = [event for event in (await f.get("/v1/events?limit=1000"))["events"] if event["kind"] == "new_term"]
         assert [event["numbers"]["term"] for event in terms] == [2]
-        assert "store" in terms[0]["numbers"]["why"], terms
+        assert "store" in terms[0]["numbers"]["reason"], terms
 
 
 async def test_what_a_replica_saw_in_one_term_begins_none_in_the_next(server: Address) -> None:
@@ -111,8 +111,8 @@ async def test_after_a_new_term_every_live_is_looked_at_at_once(server: Address)
 async def linked(client: TestClient[Any, Any], name: str, **options: Any) -> AsyncIterator[Linked]:
     async with client.ws_connect("/v1/workers/link", **options) as socket:
         made = Linked(socket)
-        await socket.send_bytes(wire.encode([wire.Register(name, f"boot-{name}", "gpu", 4, "", "")]))
-        await made.hear(wire.Registered)
+        await socket.send_bytes(messages.encode([messages.Register(name, f"boot-{name}", "gpu", 4, "", "")]))
+        await made.hear(messages.Registered)
         yield made
 
 
@@ -126,13 +126,13 @@ class Linked:
         while True:
             message = await self._socket.receive(timeout=20)
             assert message.type is aiohttp.WSMsgType.BINARY, message
-            for each in wire.read_from_dispatch(message.data):
+            for each in messages.read_from_dispatch(message.data):
                 if isinstance(each, kinds):
                     return each
 
     async def report(self, term: int, rev: int = 0) -> Any:
-        await self._socket.send_bytes(wire.encode([wire.Report(term, rev)]))
-        return await self.hear(wire.Reported, wire.Problem)
+        await self._socket.send_bytes(messages.encode([messages.Report(term, rev)]))
+        return await self.hear(messages.Reported, messages.Problem)
 
 
 async def test_two_names_of_one_key_are_one_voice(server: Address) -> None:
@@ -145,7 +145,7 @@ async def test_two_names_of_one_key_are_one_voice(server: Address) -> None:
             linked(client, "bad-1", headers=forger) as one,
             linked(client, "bad-2", headers=forger) as two,
         ):
-            assert isinstance(await good.report(0), wire.Reported)
+            assert isinstance(await good.report(0), messages.Reported)
             await context.fleet.refresh()
             for n in range(20):
                 assert (await one.report(MADE_UP + n)).code == "ROLLED_BACK"
@@ -167,7 +167,7 @@ async def test_workers_words_begin_one_term_and_then_none_for_a_while(server: Ad
                 await api.context.fleet.refresh()
         found = await said(api, "new_term")
         assert len(found) == 1, found
-        assert "w1#1" in found[0]["numbers"]["why"] and "w2#2" in found[0]["numbers"]["why"]
+        assert "w1#1" in found[0]["numbers"]["reason"] and "w2#2" in found[0]["numbers"]["reason"]
         assert await term_of(api.context) == found[0]["numbers"]["term"]
 
 
@@ -182,14 +182,14 @@ async def test_a_pull_of_a_number_that_was_never_issued_is_stale_and_restarts_no
         store = f.controllers[0].context.store
         forger = await store.register_worker(name="x", boot="b9", pool="other", capacity=1)
         token = f.controllers[0].pull_text.tokens.issue(Boot(forger.worker, "b9", "x", "other", 1))
-        made_up = [wire.Pull("default/a", MADE_UP + n, 0) for n in range(MADE_UP_PULLS)]
+        made_up = [messages.Pull("default/a", MADE_UP + n, 0) for n in range(MADE_UP_PULLS)]
         async with puller(f.http, f.infer[0], token, *made_up) as heard:
-            assert isinstance(await heard.get(), wire.Welcome)
+            assert isinstance(await heard.get(), messages.Welcome)
             answers = [await heard.get() for _ in made_up]
-        assert {type(each) for each in answers} == {wire.Stale}
+        assert {type(each) for each in answers} == {messages.Stale}
         assert await term_of(f.replicas[0]) == 1
         async with f.http.get(f"{f.infer[0]}/metrics") as response:
-            assert f"dhsched_pulls_never_issued {MADE_UP_PULLS}.0" in await response.text()
+            assert f"dhsched_pulls_never_issued_total {MADE_UP_PULLS}.0" in await response.text()
         for live in LIVES:
             await f.push(live, "after")
         await until(lambda: all(record.texts(live) == ["after"] for live in LIVES), "an item of each")

@@ -53,13 +53,13 @@ async def test_who_waits_and_cannot_be_placed_any_more_leaves_the_line(tmp_path:
         await f.start_worker(record, "well", capacity=1)
         await f.until("/v1/workers", lambda found: ready(found) == 2, "the second Worker")
         assert (await create_other(f, "first"))[0] == 201
-        await f.until("/v1/lives", lambda found: all(x["active"] for x in found["lives"]), "both claims")
+        await f.until("/v1/lives", lambda found: all(x["claimed"] for x in found["lives"]), "both claims")
         await doomed.kill()
         await f.until("/v1/recoveries", waiting, "the orphan in the line")
 
         await make_unplaceable(f, how)
         shown = only(await f.until("/v1/recoveries", lambda found: not waiting(found), "the orphan out of the line"))
-        assert shown["live_id"] == "orphan" and shown["why"] == "lost" and "demo" in shown["unplaceable"], shown
+        assert shown["live_id"] == "orphan" and shown["need"] == "lost" and "demo" in shown["unplaceable"], shown
         assert [(each["live_id"], each["unplaceable"]) for each in await verb(f, "recoveries")] == [
             ("orphan", shown["unplaceable"])
         ]
@@ -69,7 +69,7 @@ async def test_who_waits_and_cannot_be_placed_any_more_leaves_the_line(tmp_path:
         tries = only(await f.get("/v1/recoveries"))["tries"]
         await f.until("/v1/recoveries", lambda found: only(found)["tries"] > tries + 1, "two tries more")
         told = await f.events("live_unplaceable")
-        assert [(each["live_id"], each["numbers"]["why"]) for each in told] == [("orphan", shown["unplaceable"])]
+        assert [(each["live_id"], each["numbers"]["reason"]) for each in told] == [("orphan", shown["unplaceable"])]
 
         await put(f, "demo")
         await f.until("/v1/recoveries", lambda found: only(found)["unplaceable"] == "", "what is right again")

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import pytest
 import structlog
 
-from dhsched.links import messages as wire
+from dhsched.links import messages
 from dhsched.tokens import Boot
 from tests.harness.fleet import PATIENCE_S, Fleet, Record, fleet, until
 from tests.integration.test_room import theatre
@@ -108,7 +108,7 @@ async def test_a_worker_vanishes_in_the_middle_of_a_frame(tmp_path: Path, caplog
             for n in range(ROUNDS):
                 async with bare(f.infer[0]) as peer:
                     await peer.upgrade("/v1/pull")
-                    said = wire.encode([wire.Hello(token), wire.Pull("default/a", placed["epoch"], 0)])
+                    said = messages.encode([messages.Hello(token), messages.Pull("default/a", placed["epoch"], 0)])
                     peer.frame(BINARY, said)
                     for _ in range(20):  # Each is to be answered, by which time nobody is there.
                         peer.frame(PING, b"are you there")
@@ -166,10 +166,13 @@ async def test_a_worker_vanishes_from_its_replica(tmp_path: Path, caplog: pytest
             for n in range(ROUNDS):
                 async with bare(f.dispatch[0]) as peer:
                     await peer.upgrade("/v1/workers/link")
-                    peer.frame(BINARY, wire.encode([wire.Register("w", "boot", "gpu", 1, "", ""), wire.Report(0, 0)]))
+                    peer.frame(
+                        BINARY,
+                        messages.encode([messages.Register("w", "boot", "gpu", 1, "", ""), messages.Report(0, 0)]),
+                    )
                     for _ in range(20):
                         peer.frame(PING, b"")
-                    peer.frame(BINARY, wire.encode([wire.Report(0, 0)]), cut=n)
+                    peer.frame(BINARY, messages.encode([messages.Report(0, 0)]), cut=n)
                     if n % 2:
                         await peer.reader.read(64)
                     await peer.writer.drain()

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from dhsched.errors import ChildFailed
-from dhsched.links import messages as wire
+from dhsched.links import messages
 from dhsched.ownership.items import mark_of
 from dhsched.tokens import Boot
 from dhsched.types import Generation
@@ -31,12 +31,12 @@ class Puller:
         self.marks: list[bytes] = []
         self._heard: list[Any] = []
 
-    def ack(self, n: int, saved: bytes | None = None) -> wire.Ack:
+    def ack(self, n: int, saved: bytes | None = None) -> messages.Ack:
         """What a well-behaved Worker would say of item n, where it has it."""
-        return wire.Ack(LIVE, EPOCH, n, saved, self.marks[n - 1] if n <= len(self.marks) else b"")
+        return messages.Ack(LIVE, EPOCH, n, saved, self.marks[n - 1] if n <= len(self.marks) else b"")
 
-    async def say(self, *messages: wire.Message) -> None:
-        await self.socket.send_bytes(wire.encode([*messages]))
+    async def say(self, *said: messages.Message) -> None:
+        await self.socket.send_bytes(messages.encode([*said]))
 
     async def hear(self, kind: type) -> Any:
         """The next message of this kind; others are passed over."""
@@ -48,7 +48,7 @@ class Puller:
                         return said
                 message = await self.socket.receive()
                 assert message.type is aiohttp.WSMsgType.BINARY, message
-                self._heard += wire.read_infer_says(message.data)
+                self._heard += messages.read_infer_says(message.data)
 
 
 async def pulling(f: Fleet, socket: aiohttp.ClientWebSocketResponse) -> Puller:
@@ -62,8 +62,8 @@ async def pulling(f: Fleet, socket: aiohttp.ClientWebSocketResponse) -> Puller:
         assert (await f.push("a", f"t{n}"))[0] == 200
     puller = Puller(socket)
     token = f.controllers[0].pull_text.tokens.issue(Boot(worker, "b1", "raw", "gpu", 1))
-    await puller.say(wire.Hello(token), wire.Pull(LIVE, EPOCH, 0))
-    items = await puller.hear(wire.Items)
+    await puller.say(messages.Hello(token), messages.Pull(LIVE, EPOCH, 0))
+    items = await puller.hear(messages.Items)
     assert (items.first, len(items.items)) == (1, 3)
     puller.marks = [mark_of(item) for item in items.items]
     return puller
@@ -78,7 +78,7 @@ async def test_a_wrong_ack_is_answered_and_the_next_right_one_counts(tmp_path: P
             await puller.say(wrong, right)
         else:
             await puller.say(wrong)
-        problem = await puller.hear(wire.Problem)
+        problem = await puller.hear(messages.Problem)
         assert problem.code == "AHEAD" and (problem.live, problem.epoch) == (LIVE, EPOCH)
         assert "acked 99" in problem.detail and "up to 3" in problem.detail, problem
         if not together:
@@ -87,7 +87,7 @@ async def test_a_wrong_ack_is_answered_and_the_next_right_one_counts(tmp_path: P
         store = f.controllers[0].context.store
         assert await store.link.call("HGET", store.keys.of("data", LIVE), "saved") == b"right"
         await f.push("a", "t3")
-        items = await puller.hear(wire.Items)
+        items = await puller.hear(messages.Items)
         assert items.first == 4
         puller.marks.append(mark_of(items.items[0]))
         await puller.say(puller.ack(4))
@@ -101,7 +101,7 @@ async def test_an_ack_that_the_store_refuses_is_forgotten_as_well(tmp_path: Path
         store = f.controllers[0].context.store
         await store.link.call("HSET", store.keys.of("live", LIVE), "released", 1)
         await puller.say(puller.ack(3))
-        problem = await puller.hear(wire.Problem)
+        problem = await puller.hear(messages.Problem)
         assert problem.code == "AHEAD" and "acked 3" in problem.detail and "up to 1" in problem.detail
         await puller.say(puller.ack(1))
         await until_acked(f, "a", 1)
@@ -114,8 +114,8 @@ async def test_an_ack_with_a_state_or_a_mark_of_the_wrong_size_ends_the_connecti
     async with fleet(tmp_path) as f, f.http.ws_connect(f"{f.infer[0]}/v1/pull") as socket:
         puller = await pulling(f, socket)
         right = puller.ack(1, saved)
-        await puller.say(wire.Ack(LIVE, EPOCH, 1, saved, right.mark if mark is None else mark))
-        problem = await puller.hear(wire.Problem)
+        await puller.say(messages.Ack(LIVE, EPOCH, 1, saved, right.mark if mark is None else mark))
+        problem = await puller.hear(messages.Problem)
         assert problem.code == "BAD_REQUEST" and ("4097 bytes" if saved else "mark") in problem.detail
         record = await f.controllers[0].context.records.lives.get(LIVE)
         assert record is not None and (record.acked, record.saved) == (0, b""), "nothing of it was taken"

@@ -39,7 +39,7 @@ GRAMMAR = {
     "reap": "WORKER",
     "expire": "WORKER [beat=NUMBER]",
     "depart": "WORKER TAG [reason=STRING]",
-    "place": "LIVE [from NUMBER] [on WORKERS...] [in WORD...] [because WORD] [at_boundary] [force] [op=WORD]"
+    "place": "LIVE [from NUMBER] [on WORKERS...] [in WORD...] [cause WORD] [at_boundary] [op=WORD]"
     " [digital_id=WORD] [fingerprint=WORD] [room=WORD] [metadata=STRING] [config=STRING] [priority=NUMBER] [immovable]",
     "reserve": "LIVE from NUMBER on WORKERS...",
     "hold": "LIVE NUMBER",
@@ -56,7 +56,7 @@ GRAMMAR = {
     "remember": "",
     "forget": "",
     "check": "slots WORKER TAG=STATE... | live LIVE NAME=VALUE... | worker WORKER NAME=VALUE... | cell NAME=VALUE..."
-    " | room POOL WORKER... | waiting POOL LIVE... | agenda LIVE [in=DURATION] [class=NUMBER]; `none` if nothing",
+    " | free POOL WORKER... | waiting POOL LIVE... | agenda LIVE [in=DURATION] [class=NUMBER]; `none` if nothing",
 }
 FULL_NAMES = {
     "register_worker": "register",
@@ -77,7 +77,7 @@ CHECKS = {
     "live": (2, False),
     "worker": (2, False),
     "cell": (1, True),
-    "room": (2, True),
+    "free": (2, True),
     "waiting": (2, True),
     "agenda": (2, False),
 }

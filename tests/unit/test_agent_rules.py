@@ -344,20 +344,20 @@ class Loop:
         workers = rng.sample([each.worker for each in self.devices], 3)
         place = {"live": live, "operation": f"op-{self.count}", "candidates": workers}
         if record is None:
-            self.step("place", **place, because="create", create=Create("anna", "f"))
+            self.step("place", **place, cause="create", create=Create("anna", "f"))
             return
         match rng.choice(("look", "look", "look", "reassign", "reserve", "commit", "cancel", "end")):
             case "look":
                 outcome = self.step("look", live=live)
                 if isinstance(outcome, outcomes.Recover):
-                    self.step("place", **place, because="recover", expected=outcome.epoch)
+                    self.step("place", **place, cause="recover", expected=outcome.epoch)
             case "reassign":
-                self.step("place", **place, because="reassign", expected=record.epoch)
+                self.step("place", **place, cause="reassign", expected=record.epoch)
             case "reserve":
                 self.step("reserve", live=live, expected=record.epoch, candidates=workers)
             case "commit" if record.move:
                 target = {**place, "candidates": [record.move.target]}
-                self.step("place", **target, because="rebalance", expected=record.epoch)
+                self.step("place", **target, cause="rebalance", expected=record.epoch)
             case "cancel" if record.move:
                 self.step("cancel", live=live, number=record.move.number)
             case "end" if rng.random() < 0.3:

@@ -1,4 +1,5 @@
-"""Small parts of dispatch by themselves: the line for room, calls whose outcome is unknown, voices of Workers."""
+"""Small parts of dispatch by themselves: the queue for a free slot, calls whose outcome is unknown, voices of
+Workers."""
 
 import asyncio
 

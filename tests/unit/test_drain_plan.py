@@ -37,7 +37,7 @@ def moving(name: str, *, hold: str = "", **fields: Any) -> LiveOnWorker:
 def planned(
     *rows: LiveOnWorker, request: DrainRequest = PATIENT, now_ms: int = 20_000, held_s: float = 0.0, **blocked: str
 ) -> Plan:
-    notes = DrainNotes(blocked={f"t/{name}": Blocked("NO_ROOM", why) for name, why in blocked.items()})
+    notes = DrainNotes(blocked={f"t/{name}": Blocked("NO_FREE_SLOT", why) for name, why in blocked.items()})
     for row in rows:
         notes.held_since[row.live, row.number] = 100.0 - held_s
     return plan(rows, request, RULES, now_ms=now_ms, notes=notes, now_s=100.0)
@@ -94,11 +94,13 @@ def test_the_immovable_stay_until_the_deadline_and_then_everything_goes() -> Non
 def test_a_live_that_found_no_place_is_blocked_says_why_and_is_tried_again() -> None:
     made = planned(live("x"), x="all are full")
     assert made.actions == (Reserve(live("x")),)
-    assert [(each.state, each.code, each.why) for each in made.standings] == [("blocked", "NO_ROOM", "all are full")]
+    assert [(each.state, each.code, each.reason) for each in made.standings] == [
+        ("blocked", "NO_FREE_SLOT", "all are full")
+    ]
 
 
 def test_notes_are_kept_only_of_what_is_still_there() -> None:
-    notes = DrainNotes(blocked={"t/x": Blocked("NO_ROOM", ""), "t/gone": Blocked("NO_ROOM", "")})
+    notes = DrainNotes(blocked={"t/x": Blocked("NO_FREE_SLOT", ""), "t/gone": Blocked("NO_FREE_SLOT", "")})
     held = moving("x", hold="7")
     notes.look([held, live("y")], now_s=5.0)
     notes.look([held], now_s=9.0)

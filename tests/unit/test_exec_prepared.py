@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dhsched.types import Generation
 from dhsched.worker.exec import exec_runtime
-from dhsched.worker.session import Item, Made, Session
+from dhsched.worker.session import Item, LiveInfo, Session
 
 CHILD = """
 import json, sys
@@ -42,7 +42,7 @@ async def test_a_prepared_child_is_told_what_was_saved_since(tmp_path: Path) -> 
     port, prepared = Port(), asyncio.Event()
     session = Session("t/a", Generation("w#1", 3), port)
     session.on_prepared = prepared.set
-    session.made_of(Made(saved=b"1"))
+    session.made_of(LiveInfo(saved=b"1"))
     with exec_runtime(f"{sys.executable} {script}") as runtime:
         running = asyncio.ensure_future(runtime(session))
         try:

@@ -24,7 +24,7 @@ from dhsched.infer.granted_pull import (
     GrantedPull,
     Serving,
 )
-from dhsched.links import messages as wire
+from dhsched.links import messages
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import UNMARKED
 from dhsched.store.steps.redis import Ack, Release
@@ -55,8 +55,8 @@ def items(first: int, count: int) -> o.Items:
     return o.Items(first, tuple(b"t" + f"{first + n:08}".encode() + b"x" for n in range(count)))
 
 
-def sent(found: o.Items) -> wire.Items:
-    return wire.Items("t/a", 3, 7, found.first, [*found.items])
+def sent(found: o.Items) -> messages.Items:
+    return messages.Items("t/a", 3, 7, found.first, [*found.items])
 
 
 @pytest.mark.parametrize(
@@ -241,17 +241,19 @@ def test_a_pull_that_is_gone_still_carries_its_acks_to_their_end() -> None:
 def test_an_ack_of_what_was_not_released_is_answered_and_not_sent() -> None:
     pull = pull_in(IDLE, after=9)
     do, problem = pull.ack(10, b"10", b"ten")
-    assert do is NOTHING and isinstance(problem, wire.Problem)
+    assert do is NOTHING and isinstance(problem, messages.Problem)
     assert (problem.code, problem.live, problem.epoch) == ("AHEAD", "t/a", 3)
     assert "acked 10, but only items up to 9" in problem.detail
     assert pull.ack(9, b"9", None) == ACK_STEP and pull.ack_sent() == ack(9, b"9")
     do, problem = pull.ack_answered(ack(9, b"9"), o.Ahead(4))
-    assert do is NOTHING and isinstance(problem, wire.Problem) and "acked 9, but only items up to 4" in problem.detail
+    assert (
+        do is NOTHING and isinstance(problem, messages.Problem) and "acked 9, but only items up to 4" in problem.detail
+    )
 
 
 # -- the end
 
-ENDED, STALE = wire.Ended("t/a", 3), wire.Stale("t/a", 3)
+ENDED, STALE = messages.Ended("t/a", 3), messages.Stale("t/a", 3)
 
 
 @pytest.mark.parametrize(

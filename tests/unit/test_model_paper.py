@@ -29,7 +29,7 @@ class Moment(NamedTuple):
         return state, outcome
 
     def place(self, live: str, expected: int, **given: Any) -> tuple[State, Outcome]:
-        given = {"operation": "a new one", "because": "reassign", "candidates": sorted(self.state.workers)} | given
+        given = {"operation": "a new one", "cause": "reassign", "candidates": sorted(self.state.workers)} | given
         return self.step("place", live=live, expected=expected, **given)
 
 
@@ -95,8 +95,8 @@ def test_runtime_existence_does_not_satisfy_the_release_condition() -> None:
 
 def test_an_operation_that_still_expects_an_old_epoch_returns_stale_without_modifying_the_new_generation() -> None:
     for moment, live, record in lives():
-        for because in ("reassign", "recover", "drain", "rebalance"):
-            after, outcome = moment.place(live, record.epoch - 1, because=because)
+        for cause in ("reassign", "recover", "drain", "rebalance"):
+            after, outcome = moment.place(live, record.epoch - 1, cause=cause)
             assert outcome == outcomes.Stale(record.generation)
             assert after == moment.state
 
@@ -111,7 +111,7 @@ def test_the_same_update_clears_active() -> None:
 
 
 def test_dispatch_does_not_wait_for_the_previous_worker_before_committing_the_next_generation() -> None:
-    """With a Worker that has room, any live that is not ended can be placed, whatever its source does."""
+    """With a Worker that has a free slot, any live that is not ended can be placed, whatever its source does."""
     for moment, live, record in lives():
         if record.state == "ended":
             continue
@@ -121,7 +121,7 @@ def test_dispatch_does_not_wait_for_the_previous_worker_before_committing_the_ne
 
 
 def with_new_worker(moment: Moment) -> tuple[Moment, str]:
-    """The same moment with one more Worker, which has room, and its id."""
+    """The same moment with one more Worker, which has a free slot, and its id."""
     state, registered = moment.step("register_worker", name="Q", boot="q", pool="gpu", capacity=9)
     assert isinstance(registered, outcomes.Registered)
     state, _ = Moment(state, moment.now).step("report", worker=registered.worker, boot="q")
@@ -211,7 +211,7 @@ def test_a_retry_of_a_completed_operation_returns_the_generation_already_committ
 def test_a_create_of_an_id_that_is_taken_moves_nothing() -> None:
     for moment, live, record in lives():
         for fingerprint in ("f", "g"):
-            given = {"operation": "o", "because": "create", "candidates": sorted(moment.state.workers)}
+            given = {"operation": "o", "cause": "create", "candidates": sorted(moment.state.workers)}
             create = Create("anna", fingerprint)
             after, outcome = moment.step("place", live=live, create=create, **given)
             assert after == moment.state
@@ -283,7 +283,7 @@ def test_committed_and_reserved_never_exceed_capacity_and_later_attempts_return_
         for index, (worker, record) in enumerate(moment.state.workers.items()):
             placed = 0
             for n in range(4):
-                given = {"operation": f"fill-{n}", "because": "create", "create": Create("anna", "f")}
+                given = {"operation": f"fill-{n}", "cause": "create", "create": Create("anna", "f")}
                 state, outcome = Moment(state, moment.now).step(
                     "place", live=f"v/{index}-{n}", candidates=[worker], **given
                 )
@@ -301,9 +301,9 @@ def test_committed_and_reserved_never_exceed_capacity_and_later_attempts_return_
 def test_a_delayed_recovery_item_is_discarded_without_modifying_ownership() -> None:
     """Recovery proceeds only when epoch(s) = e (equation 17), and only while its reason stands."""
     for moment, live, record in lives():
-        after, outcome = moment.place(live, record.epoch, because="recover")
+        after, outcome = moment.place(live, record.epoch, cause="recover")
         if isinstance(outcome, outcomes.Committed):
-            again, stale = Moment(after, moment.now).place(live, record.epoch, because="recover", operation="late")
+            again, stale = Moment(after, moment.now).place(live, record.epoch, cause="recover", operation="late")
             assert stale == outcomes.Stale(outcome.generation)
             assert again == after
         else:
@@ -331,7 +331,7 @@ def test_the_replacement_reads_pending_input_from_shared_state() -> None:
     assert read > 20
 
 
-# -- 4.6 Liveness, under weak fairness and with a Worker that has room
+# -- 4.6 Liveness, under weak fairness and with a Worker that has a free slot
 
 
 def test_an_unowned_live_eventually_reaches_a_committed_generation_and_no_work_is_left_behind() -> None:
@@ -355,7 +355,7 @@ def settle(moment: Moment, good: str) -> State:
         for live in sorted(state.lives):
             state, outcome = STEPS["look"](state, now, LIMITS, live=live)
             if isinstance(outcome, outcomes.Recover):
-                given = {"operation": f"settle-{now}", "because": "recover", "candidates": [good]}
+                given = {"operation": f"settle-{now}", "cause": "recover", "candidates": [good]}
                 state, _ = STEPS["place"](state, now, LIMITS, live=live, expected=outcome.epoch, **given)
             state = serve(state, now, live, good)
     return state

@@ -248,25 +248,25 @@ GOES = {
 @pytest.mark.parametrize("lost", LOST)
 @pytest.mark.parametrize(("verb", "mode"), [(verb, mode) for verb in GOES for mode in MODE])
 async def test_worker_mode(verb: str, mode: str, lost: str) -> None:
-    """An operator's word changes the mode and nothing else; a placeable Worker is in room, no other."""
+    """An operator's word changes the mode and nothing else; a placeable Worker is in `free`, no other."""
     then = GOES[verb][mode]
-    room = "A" if (then, lost) == ("ready", "seen") else "none"
+    free = "A" if (then, lost) == ("ready", "seen") else "none"
     flag = "yes" if lost == "lost" else "no"
     await holds(
         MODE[mode],
         LOST[lost],
         f"{verb} A => WORKER_SET {then}",
         f"check worker A mode={then} lost={flag} gone=no beat=2",
-        f"check room gpu {room}",
+        f"check free gpu {free}",
     )
 
 
 @pytest.mark.parametrize("lost", LOST)
 @pytest.mark.parametrize("mode", MODE)
 async def test_worker_report_revives_and_leaves_the_mode(mode: str, lost: str) -> None:
-    room = "A" if mode == "ready" else "none"
+    free = "A" if mode == "ready" else "none"
     report = f"report A => REPORTED beat=3 mode={mode}"
-    await holds(MODE[mode], LOST[lost], report, f"check worker A mode={mode} lost=no", f"check room gpu {room}")
+    await holds(MODE[mode], LOST[lost], report, f"check worker A mode={mode} lost=no", f"check free gpu {free}")
 
 
 @pytest.mark.parametrize("mode", MODE)
@@ -279,7 +279,7 @@ async def test_worker_expire(mode: str) -> None:
         "expire A beat=2 => EXPIRED 0",
         "expire A beat=2 => NOTHING",
         f"check worker A mode={mode} lost=yes beat=2",
-        "check room gpu none",
+        "check free gpu none",
     )
 
 
@@ -296,9 +296,9 @@ async def test_worker_gone_is_final(mode: str, end: str) -> None:
         "report A#1 => GONE",
         "expire A#1 => NOTHING",
         *(f"{verb} A#1 => NOT_FOUND" for verb in (*GOES, "exit", "reap")),
-        "check room gpu none",
+        "check free gpu none",
         "worker B",
-        "place L from 1 on B because recover => COMMITTED B@2",
+        "place L from 1 on B cause recover => COMMITTED B@2",
         "check worker A#1 none",
     )
 
@@ -369,9 +369,9 @@ CURSOR_ROWS = [
     ("ack, late state", f'{GIVEN}\nack L A@1 2 state "2" => ACKED 2', 'ack L A@1 1 state "1" => ACKED 2', 'saved="2"'),
     ("ack, ahead", GIVEN, "ack L A@1 3 => AHEAD 2", "acked=0"),
     ("place recover, released", f"{GIVEN}\nexpire A => EXPIRED 1",
-     "place L from 1 on B because recover => COMMITTED B@2", "released=0 acked=0 dropped=0 suspect=1:1"),
+     "place L from 1 on B cause recover => COMMITTED B@2", "released=0 acked=0 dropped=0 suspect=1:1"),
     ("place recover, all acked", f"{GIVEN}\nack L A@1 2 => ACKED 2\nexpire A => EXPIRED 1",
-     "place L from 1 on B because recover => COMMITTED B@2", "released=2 acked=2 suspect=none"),
+     "place L from 1 on B cause recover => COMMITTED B@2", "released=2 acked=2 suspect=none"),
     ("place, any other", GIVEN, "place L from 1 on B => COMMITTED B@2", "released=0 acked=0 dropped=0 suspect=none"),
     ("end", GIVEN, "end L => FINISHED ended", "appended=3 released=3 acked=3 dropped=3 dropped_end=3 pending=0"),
     ("end, all acked", f"{GIVEN}\nack L A@1 2 => ACKED 2", "end L => FINISHED ended", "acked=3 dropped_end=1"),

@@ -170,7 +170,7 @@ class Walk:
         """What a sensible caller does next; chance alone never gets to the third death over one item."""
         match outcome:
             case Recover(epoch=epoch, worker=worker):
-                place = {"operation": f"op-{self.steps}", "because": "recover", "expected": epoch}
+                place = {"operation": f"op-{self.steps}", "cause": "recover", "expected": epoch}
                 return "place", {"live": given["live"], **place, "candidates": [*self.workers(2), worker]}
             case Committed(generation=made):
                 pull = {"worker": made.worker, "epoch": made.epoch, "after": 0, "controller": "c1"}
@@ -311,12 +311,12 @@ class Walk:
             record, common["live"] = None, live
         if (record is None and self.rng.random() < 0.97) or self.rng.random() < 0.05:
             create = Create("anna", self.often("f", lambda: "g"), config=b"c", priority=LIVES.index(live))
-            return {**common, "because": "create", "create": create, "candidates": self.workers(3)}
-        because = self.rng.choice(("recover", "recover", "recover", "reassign", "drain", "rebalance"))
+            return {**common, "cause": "create", "create": create, "candidates": self.workers(3)}
+        cause = self.rng.choice(("recover", "recover", "recover", "reassign", "drain", "rebalance"))
         target = [record.move.target] if record and record.move and self.rng.random() < 0.5 else []
         return {
             **common,
-            "because": because,
+            "cause": cause,
             "expected": self.often(record.epoch if record else 1, lambda: self.a_number(record), 0.93),
             "candidates": target + self.workers(2),
             "at_boundary": self.rng.random() < (0.7 if target else 0.2),

@@ -35,15 +35,15 @@ def mutant_guard_ignores_the_epoch(patch: pytest.MonkeyPatch) -> None:
 
 
 def mutant_place_ignores_what_it_expected(patch: pytest.MonkeyPatch) -> None:
-    def check(s: Draft, live: str, operation: str, because: Any, expected: int, at_boundary: bool) -> object:
-        return real_check(s, live, operation, because, s.lives[live].epoch, at_boundary)
+    def check(s: Draft, live: str, operation: str, cause: Any, expected: int, at_boundary: bool) -> object:
+        return real_check(s, live, operation, cause, s.lives[live].epoch, at_boundary)
 
     real_check = users_of("check")[0].check
     everywhere(patch, "check", check)
 
 
 def mutant_capacity_is_only_a_hint(patch: pytest.MonkeyPatch) -> None:
-    everywhere(patch, "refuses", lambda s, worker, record, because: None if worker in s.workers else "UNKNOWN")
+    everywhere(patch, "refuses", lambda s, worker, record, cause: None if worker in s.workers else "UNKNOWN")
 
 
 def mutant_crash_keeps_active(patch: pytest.MonkeyPatch) -> None:
@@ -56,7 +56,7 @@ def mutant_cancel_forgets_the_slot(patch: pytest.MonkeyPatch) -> None:
 
 
 def mutant_room_is_not_kept(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Draft, "write_room", lambda self, worker: None)
+    patch.setattr(Draft, "write_free", lambda self, worker: None)
 
 
 def mutant_agenda_is_not_kept(patch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""A view that is stale or plainly wrong costs attempts: it never overfills a Worker nor turns free room into FULL."""
+"""A view that is stale or plainly wrong costs attempts: it never overfills a Worker nor turns a free slot into FULL."""
 
 from random import Random
 
@@ -19,7 +19,7 @@ from dhsched.placement import (
 
 
 class Authority:
-    """Slots as the store keeps them: the first candidate with room, else the emptiest of the named Pools."""
+    """Slots as the store keeps them: the first candidate with a free slot, else the emptiest of the named Pools."""
 
     def __init__(self, slots: dict[str, tuple[str, int]]) -> None:
         self.slots = slots  # Worker -> (Pool, capacity)

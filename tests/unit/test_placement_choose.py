@@ -118,7 +118,7 @@ def check_asked_order(choice: Choice, request: PlacementRequest, rooms: dict[str
 
 @given(fleets, st.lists(workers, max_size=20), requests, st.integers())
 @settings(max_examples=200, deadline=None)
-def test_bottom_tier_tries_pools_in_order_and_full_workers_after_all_with_room(
+def test_bottom_tier_tries_pools_in_order_and_full_workers_after_all_with_free_slot(
     fleet: list[WorkerRow], commits: list[str], request: PlacementRequest, seed: int
 ) -> None:
     policy = POLICIES["bottom-tier"]
@@ -149,8 +149,8 @@ def test_weighted_deltas_rank_and_never_exclude(loads: list[int], commits: list[
     choice = choose(view, request, rng=Random(seed), now=0, policy=POLICIES["bottom-tier"])
     assert isinstance(choice, Choice)
     assert len(choice.candidates) == len(loads)
-    with_room = {f"w{i}" for i, load in taken.items() if load < 10}
-    assert set(choice.candidates[: len(with_room)]) == with_room
+    with_free_slot = {f"w{i}" for i, load in taken.items() if load < 10}
+    assert set(choice.candidates[: len(with_free_slot)]) == with_free_slot
 
 
 def single_pool(*fleet: WorkerRow, policy: str = "bottom-tier") -> FleetView:

@@ -44,9 +44,9 @@ def test_pools_workers_scores_age_and_refusals() -> None:
     assert (told.digital_id, told.policy, told.rev, told.view_rev, told.weight) == ("anna", "emptiest", 7, 7, 4.0)
     assert told.snapshot_age_s is not None and abs(told.snapshot_age_s - 0.4) < 1e-9
     gpu, spare = told.pools
-    assert (gpu.pool, gpu.tier, gpu.waterline, gpu.workers, gpu.with_room) == ("gpu", 0, 17 / 20, 2, 1)
+    assert (gpu.pool, gpu.tier, gpu.waterline, gpu.workers, gpu.with_free_slot) == ("gpu", 0, 17 / 20, 2, 1)
     assert (gpu.bottom_tier, gpu.excluded_counts) == (1, {"believed full": 1, "draining": 1})
-    assert [(worker.worker, worker.why) for worker in gpu.excluded] == [("b", "believed full"), ("c", "draining")]
+    assert [(worker.worker, worker.reason) for worker in gpu.excluded] == [("b", "believed full"), ("c", "draining")]
     assert (spare.pool, spare.tier) == ("spare", 1)
     assert told.pools_excluded == {"us": "lacks required labels: region=eu"}
     a, b, d = told.candidates
@@ -81,7 +81,7 @@ def test_the_winner_comes_with_the_numbers_that_decided() -> None:
     assert told.chosen is not None
     assert (told.chosen.worker, told.chosen.pool, told.chosen.rank, told.chosen.of) == ("d", "spare", 3, 3)
     assert (told.chosen.load_before, told.chosen.load_after, told.chosen.capacity) == (0, 1, 10)
-    assert told.chosen.why == "the lowest load share of 3 candidates, 1 of which refused"
+    assert told.chosen.reason == "the lowest load share of 3 candidates, 1 of which refused"
     assert [each.result for each in told.candidates] == ["refused: FULL at 10/10", "higher load share: 10/10", "chosen"]
 
 
@@ -89,12 +89,12 @@ def test_a_winner_that_is_not_the_lowest_is_told_by_its_rank() -> None:
     """The view may be wrong about the others: what it believed is said, not what must have been."""
     view, choice = make()
     chosen = explain(choice, won=Won("b", load=10)).chosen
-    assert chosen is not None and chosen.why == "number 2 of 3 candidates in the order of emptiest"
+    assert chosen is not None and chosen.reason == "number 2 of 3 candidates in the order of emptiest"
     back = explain(choice, won=Won("b", load=10, took_slot=False)).chosen
     assert back is not None and (back.load_before, back.load_after) == (10, 10)
     found = explain(choice, view=view, won=Won("c", load=4)).chosen
     assert found is not None and (found.rank, found.capacity, found.load_before) == (None, 10, 3)
-    assert found.why == "none of 3 candidates could take it; the store found room in Pool gpu"
+    assert found.reason == "none of 3 candidates could take it; the store found a free slot in Pool gpu"
     unknown = explain(choice, won=Won("new", load=1)).chosen
     assert unknown is not None and unknown.capacity is None and unknown.pool is None
 
@@ -106,5 +106,5 @@ def test_a_tie_is_a_tie() -> None:
     assert isinstance(choice, Choice)
     told = explain(choice, won=Won(choice.candidates[0], load=2))
     assert told.chosen is not None
-    assert told.chosen.why == "the lowest load share of 3 candidates; 2 others were as low"
+    assert told.chosen.reason == "the lowest load share of 3 candidates; 2 others were as low"
     assert [each.result for each in told.candidates] == ["chosen", *2 * ["same load share: 1/4"]]

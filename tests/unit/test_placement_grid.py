@@ -89,7 +89,7 @@ def test_unequal_large_workers_are_filled_alike() -> None:
 @pytest.mark.parametrize("every", [FRESH, *OLD])
 @pytest.mark.parametrize(("workers", "labelled"), [(8, 3), (32, 9), (128, 40)])
 def test_the_workers_that_share_the_best_label_are_even(workers: int, labelled: int, every: int) -> None:
-    """They are taken as long as they have room; then the others, and nothing fails."""
+    """They are taken as long as they have a free slot; then the others, and nothing fails."""
     best = [n % (workers // labelled) == 0 and n // (workers // labelled) < labelled for n in range(workers)]
     labels = ["ssd a100" if each else "ssd" if n % 2 else "" for n, each in enumerate(best)]
     capacity, assigned = 8, [n for n, each in enumerate(best) if each]
@@ -100,7 +100,7 @@ def test_the_workers_that_share_the_best_label_are_even(workers: int, labelled: 
         assert result.failed_creates == 0
         assert max(theirs) - min(theirs) <= (1 if every == FRESH else 2)
         if every == FRESH:
-            assert sum(theirs) == min(creates, labelled * capacity), "the label is kept while there is room"
+            assert sum(theirs) == min(creates, labelled * capacity), "the label is kept while there is a free slot"
 
 
 @pytest.mark.long

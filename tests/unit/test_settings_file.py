@@ -55,7 +55,7 @@ def test_a_worker_comes_from_a_file_too(file: Path) -> None:
     assert (settings.pool, settings.capacity, settings.lock_folder) == ("gpu", 9, Path("/var/lock/dhsched"))
     assert settings.dispatch == ("http://a:7400", "http://b:7400")
     assert effective(
-        WorkerSettings, {"config": str(file)}, {"DHSCHED_DISPATCH": "http://x, http://y"}
+        WorkerSettings, {"config": str(file)}, {"DHSCHED_URL": "http://x, http://y"}
     ).settings.dispatch == (
         "http://x",
         "http://y",
@@ -92,7 +92,7 @@ def test_a_file_that_is_not_there_and_a_variable_that_is_none(tmp_path: Path) ->
         effective(DispatchSettings, {"config": str(tmp_path / "none.toml")}, {})
     with pytest.raises(BadSetting, match=r"DHSCHED_DISPATCH_PROT is set.*did you mean DHSCHED_DISPATCH_PORT\?"):
         effective(DispatchSettings, {}, {"DHSCHED_DISPATCH_PROT": "1"})
-    assert effective(DispatchSettings, {}, {"DHSCHED_INFER_PORT": "1", "DHSCHED_DISPATCH": "http://x"}).settings
+    assert effective(DispatchSettings, {}, {"DHSCHED_INFER_PORT": "1", "DHSCHED_URL": "http://x"}).settings
 
 
 def test_the_verb_shows_values_sources_and_no_secret(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

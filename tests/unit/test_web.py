@@ -11,7 +11,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from dhsched.errors import StoreRefused, StoreUnavailable
 from dhsched.types import Id
-from dhsched.web import Asked, Endpoint, HeaderParameter, Problem, Reply, Service, document, make_app, problem_from
+from dhsched.web import Endpoint, HeaderParameter, Problem, Reply, Request, Service, document, make_app, problem_from
 from dhsched.web.problems import PROBLEMS
 
 JSON = {"Content-Type": "application/json"}
@@ -32,16 +32,16 @@ class ThingQuery(msgspec.Struct, forbid_unknown_fields=True):
     limit: int = 10
 
 
-async def put(asked: Asked) -> Any:
+async def put(asked: Request) -> Any:
     if asked.body.size == 13:
         raise RuntimeError("a secret")
     if asked.body.size == 7:
-        raise Problem("FULL", "no room for seven", load=7)
+        raise Problem("FULL", "no free slot for seven", load=7)
     await asyncio.sleep(asked.body.size / 1000)
     return Reply(asked.body, status=201)
 
 
-async def get(asked: Asked) -> Thing:
+async def get(asked: Request) -> Thing:
     return Thing(asked.path.name, asked.query.limit)
 
 
@@ -146,7 +146,7 @@ async def test_a_problem_carries_its_numbers_and_when_to_come_back(client: TestC
     response = await client.post("/things", data=b'{"name": "a", "size": 7}', headers=JSON)
     found = await response.json(content_type=None)
     assert (response.status, response.headers["Retry-After"]) == (503, "5")
-    assert (found["code"], found["detail"], found["load"]) == ("FULL", "no room for seven", 7)
+    assert (found["code"], found["detail"], found["load"]) == ("FULL", "no free slot for seven", 7)
 
 
 async def test_a_bug_is_a_500_that_gives_nothing_away(client: TestClient[Any, Any]) -> None:

@@ -11,34 +11,34 @@ import pytest
 from dhsched.client.stream import frames_of
 from dhsched.errors import BadValue
 from dhsched.infer.stream import read_pushes
-from dhsched.links import messages as wire
+from dhsched.links import messages
 from dhsched.links.outbox import Outbox
 from dhsched.types import BUSY_MAX
 from dhsched.worker.dispatch_link import part_of
 
 FROM_INFER = [
-    wire.Welcome("c1"),
-    wire.Opened("t/a", 1, "d", "r", b"m", b"c", b"s"),
-    wire.Pulling("t/a", 1, 2, 3, b"c", b"s"),
-    wire.Items("t/a", 1, 2, 4, [b"tone", b"Ttwo"]),
-    wire.Stale("t/a", 1),
-    wire.Ended("t/a", 1),
-    wire.Goodbye(),
-    wire.Problem("AHEAD", "pull again", "t/a", 1),
+    messages.Welcome("c1"),
+    messages.Opened("t/a", 1, "d", "r", b"m", b"c", b"s"),
+    messages.Pulling("t/a", 1, 2, 3, b"c", b"s"),
+    messages.Items("t/a", 1, 2, 4, [b"tone", b"Ttwo"]),
+    messages.Stale("t/a", 1),
+    messages.Ended("t/a", 1),
+    messages.Goodbye(),
+    messages.Problem("AHEAD", "pull again", "t/a", 1),
 ]
 FROM_WORKER = [
-    wire.Register("w", "b", "p", 4, "x=1", "w#1"),
-    wire.Resume("token"),
-    wire.Report(1, 2, ["t/a@1"]),
-    wire.Depart("t/a", 1),
-    wire.Drain(),
-    wire.Exit(),
+    messages.Register("w", "b", "p", 4, "x=1", "w#1"),
+    messages.Resume("token"),
+    messages.Report(1, 2, ["t/a@1"]),
+    messages.Depart("t/a", 1),
+    messages.Drain(),
+    messages.Exit(),
 ]
 
 
 def test_every_message_survives_the_wire() -> None:
-    assert wire.read_infer_says(wire.encode(FROM_INFER)) == FROM_INFER
-    assert wire.read_from_worker(wire.encode(FROM_WORKER)) == FROM_WORKER
+    assert messages.read_infer_says(messages.encode(FROM_INFER)) == FROM_INFER
+    assert messages.read_from_worker(messages.encode(FROM_WORKER)) == FROM_WORKER
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_every_message_survives_the_wire() -> None:
     [
         b"",
         b"\xc1",
-        wire.encode([wire.Goodbye()]),  # Not a Worker's to say.
+        messages.encode([messages.Goodbye()]),  # Not a Worker's to say.
         msgspec.msgpack.encode([["report", -1, 0]]),
         msgspec.msgpack.encode([["report", 2**50 + 1, 0]]),
         msgspec.msgpack.encode([["depart", "x" * 130, 1]]),
@@ -59,12 +59,12 @@ def test_every_message_survives_the_wire() -> None:
 )
 def test_what_does_not_fit_is_refused(frame: bytes) -> None:
     with pytest.raises(BadValue):
-        wire.read_from_worker(frame)
+        messages.read_from_worker(frame)
 
 
 def test_a_frame_has_a_limit() -> None:
     with pytest.raises(BadValue, match="at most"):
-        wire.read_from_worker(b"x" * (wire.FRAME_BYTES_MAX + 1))
+        messages.read_from_worker(b"x" * (messages.FRAME_BYTES_MAX + 1))
 
 
 async def test_one_tick_is_one_frame_and_big_ones_are_split() -> None:
@@ -76,11 +76,11 @@ async def test_one_tick_is_one_frame_and_big_ones_are_split() -> None:
     outbox = Outbox(send)
     running = asyncio.create_task(outbox.run())
     for n in range(100):
-        outbox.put(wire.Stale("t/a", n))
+        outbox.put(messages.Stale("t/a", n))
     await asyncio.sleep(0.01)
     assert [len(frame) for frame in frames] == [100]
     for _ in range(4):
-        outbox.put(wire.Items("t/a", 1, 1, 1, [b"x"]), wire.FRAME_BYTES_FULL // 2)
+        outbox.put(messages.Items("t/a", 1, 1, 1, [b"x"]), messages.FRAME_BYTES_FULL // 2)
     outbox.finish()
     await running
     assert [len(frame) for frame in frames[1:]] == [2, 2] and outbox.waiting_bytes == 0
@@ -96,7 +96,7 @@ async def test_a_slow_peer_fills_only_its_own_outbox() -> None:
     outbox = Outbox(send, lambda: drained.append(outbox.full))
     running = asyncio.create_task(outbox.run())
     for _ in range(3):
-        outbox.put(wire.Items("t/a", 1, 1, 1, [b"x"]), 500_000)
+        outbox.put(messages.Items("t/a", 1, 1, 1, [b"x"]), 500_000)
         await asyncio.sleep(0)
     assert outbox.full and not drained
     gate.set()
@@ -111,7 +111,7 @@ def test_a_report_names_so_many_slots_and_the_others_next_time() -> None:
     assert {len(part) for part in named} == {BUSY_MAX} and set().union(*named) == set(tags)
     assert part_of(tags[:BUSY_MAX], 7) == tags[:BUSY_MAX]
     with pytest.raises(BadValue):
-        wire.read_from_worker(wire.encode([wire.Report(1, 1, tags)]))
+        messages.read_from_worker(messages.encode([messages.Report(1, 1, tags)]))
 
 
 async def test_a_long_frame_gives_everybody_else_a_turn() -> None:
@@ -124,9 +124,9 @@ async def test_a_long_frame_gives_everybody_else_a_turn() -> None:
             await asyncio.sleep(0)
 
     running = asyncio.create_task(others())
-    taken = [each async for each in wire.in_turns(range(10 * wire.TURN_MESSAGES))]
+    taken = [each async for each in messages.in_turns(range(10 * messages.TURN_MESSAGES))]
     running.cancel()
-    assert len(taken) == 10 * wire.TURN_MESSAGES and turns >= 9
+    assert len(taken) == 10 * messages.TURN_MESSAGES and turns >= 9
 
 
 def test_what_a_stream_sends_again_is_split_into_frames_that_are_taken() -> None:
@@ -135,5 +135,5 @@ def test_what_a_stream_sends_again_is_split_into_frames_that_are_taken() -> None
     for items in (small, large, []):
         frames = [*frames_of(items)]
         assert [each["n"] for frame in frames for each in msgspec.json.decode(frame)] == [*range(1, len(items) + 1)]
-        assert all(len(frame) <= wire.PUSH_FRAME_BYTES_MAX for frame in frames)
+        assert all(len(frame) <= messages.PUSH_FRAME_BYTES_MAX for frame in frames)
         assert [len(read_pushes(frame)) for frame in frames] == [len(msgspec.json.decode(frame)) for frame in frames]

@@ -55,7 +55,7 @@ async def make_development_key(ring: KeyRing) -> str:
         KeyFile().keep(text)
     except DhschedError as error:
         await ring.revoke(record.id)
-        log.warning("no development key is made, so verbs need DHSCHED_KEY", why=str(error))
+        log.warning("no development key is made, so verbs need DHSCHED_KEY", reason=str(error))
         return ""
     return text
 
@@ -87,4 +87,4 @@ def said_if_unwritable() -> Iterator[None]:
     try:
         yield
     except DhschedError as error:
-        log.warning("the key file is not up to date", why=str(error))
+        log.warning("the key file is not up to date", reason=str(error))

@@ -32,17 +32,17 @@ class Persona:
     background: str
 
 
-def persona_of(digital_id: str, *wishes: Mapping[str, object]) -> Persona:
-    """The DigitalID's persona with what each of `wishes` (the last one wins) asks for."""
+def persona_of(digital_id: str, *options: Mapping[str, object]) -> Persona:
+    """The DigitalID's persona with what each of `options` (the last one wins) asks for."""
     persona = _by_name(digital_id)
-    for wish in wishes:
-        for name, value in _asked(wish).items():
+    for option in options:
+        for name, value in _asked(option).items():
             known = CHOICES.get(name)
             if known is not None and isinstance(value, str) and value in known:
                 persona = replace(persona, **{name: value})
             else:
                 there_are = f"there are {', '.join(known)}" if known else f"known are {', '.join(CHOICES)}"
-                log.warning("avatar: not understood, passed over", asked=f"{name}={value!r}"[:100], why=there_are)
+                log.warning("avatar: not understood, passed over", asked=f"{name}={value!r}"[:100], reason=there_are)
     return persona
 
 
@@ -62,6 +62,6 @@ def _by_name(digital_id: str) -> Persona:
     return Persona(face, face, backgrounds[chance // len(faces) % len(backgrounds)])
 
 
-def _asked(wish: Mapping[str, object]) -> dict[str, object]:
-    found = wish.get(KEY)
+def _asked(option: Mapping[str, object]) -> dict[str, object]:
+    found = option.get(KEY)
     return found if isinstance(found, dict) else {}

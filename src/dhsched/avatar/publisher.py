@@ -186,8 +186,8 @@ class Publisher:
                     self._on_keyframe()
                     await self._serve(socket)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            why = str(error) or type(error).__name__
-            log.warning("no connection to the room", room=place.url, live=self._live, epoch=self._epoch, why=why)
+            reason = str(error) or type(error).__name__
+            log.warning("no connection to the room", room=place.url, live=self._live, epoch=self._epoch, reason=reason)
         finally:
             self.connected = False
             self._queue.flush()
@@ -223,7 +223,7 @@ class Publisher:
             try:
                 heard = msgspec.json.decode(message.data, type=Heard)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                log.warning("the room said what we cannot read", live=self._live, why=str(error))
+                log.warning("the room said what we cannot read", live=self._live, reason=str(error))
                 continue
             if heard.stale is not None:
                 self.stale = True

@@ -6,9 +6,9 @@ counted by the replica's link.
 Without HTTP: the placement step alone (choose, commit, learn), against the same step as the paper's separate commands
 with locks and compare-and-set, on the same link to the same server, in alternating rounds of which the median counts.
 `ratio_1` is one in flight, `ratio_256` 256 of them, both with two attempts, which the paper calls its common case: the
-first candidate has filled up since the snapshot, the second has room. `..._first_try` is with one attempt, which is
-what a fresh view mostly gives us; it is the smaller ratio, and the one to read for a fleet with room. `..._pipelined`
-is two attempts against a peer that sends together what it can (separate_commands.py).
+first candidate has filled up since the snapshot, the second has a free slot. `..._first_try` is with one attempt, which
+is what a fresh view mostly gives us; it is the smaller ratio, and the one to read for a fleet with a free slot.
+`..._pipelined` is two attempts against a peer that sends together what it can (separate_commands.py).
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ async def _calls(link: Link, place: Place, name: str) -> int:
 
 
 async def _fill(store: RedisStore, commands: SeparateCommands) -> list[str]:
-    """Workers without room, in both: what a candidate of an old snapshot may turn out to be."""
+    """Workers without a free slot, in both: what a candidate of an old snapshot may turn out to be."""
     full = []
     for number in range(FULL_WORKERS):
         boot = f"full-{number}"
@@ -180,7 +180,7 @@ async def _fill(store: RedisStore, commands: SeparateCommands) -> list[str]:
         await commands.register(made.worker, "gpu", 1)
         create = Create(digital_id="anna", fingerprint="f")
         await store.place(
-            live=f"default/{boot}", operation=boot, because="create", create=create, candidates=[made.worker]
+            live=f"default/{boot}", operation=boot, cause="create", create=create, candidates=[made.worker]
         )
         await commands.create(f"default/{boot}", boot, (made.worker,))
         full.append(made.worker)
@@ -201,7 +201,7 @@ def _one_step(store: RedisStore, fleet: Fleet, full: Sequence[str] = ()) -> Plac
         outcome = await store.place(
             live=f"default/{name}",
             operation=name,
-            because="create",
+            cause="create",
             create=create,
             candidates=candidates,
             pools=choice.pools,
@@ -243,9 +243,9 @@ async def _over_http(size: Size, say: Callable[[str], None], store_url: str) -> 
         port = int((await replica.until_ready()).rpartition(":")[2])
         await _creates(port, "warm", 200, 16)
         for connections in (16, 256):
-            before = figure(await get("127.0.0.1", port, "/metrics"), "dhsched_store_calls")
+            before = figure(await get("127.0.0.1", port, "/metrics"), "dhsched_store_calls_total")
             load = await _creates(port, f"http-{connections}", size.creates, connections)
-            calls = figure(await get("127.0.0.1", port, "/metrics"), "dhsched_store_calls") - before
+            calls = figure(await get("127.0.0.1", port, "/metrics"), "dhsched_store_calls_total") - before
             result |= {
                 f"creates_per_s_{connections}": round(load.per_s),
                 f"p50_ms_{connections}": round(load.percentile_ms(0.5), 2),

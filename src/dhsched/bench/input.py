@@ -291,7 +291,7 @@ async def place_all(store: RedisStore, lives: list[str]) -> None:
     for live in lives:
         create = Create(digital_id="bench", fingerprint="f")
         placed = await store.place(
-            live=f"default/{live}", operation=f"op-{live}", because="create", create=create, pools=["bench"]
+            live=f"default/{live}", operation=f"op-{live}", cause="create", create=create, pools=["bench"]
         )
         if not isinstance(placed, o.Committed):
             raise DhschedError(f"{live} was not placed: {placed}")

@@ -52,7 +52,7 @@ STEADY_S = 3.0  # Input flows this long before anything is done to it.
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much of what. Capacity leaves room for the lives of the two Workers that go, and a quarter more."""
+    """How much of what. Capacity leaves free slots for the lives of the two Workers that go, and a quarter more."""
 
     workers: int = 8
     lives: int = 4_000
@@ -285,7 +285,7 @@ class Cell:
 
     async def claimed_elsewhere(self, lives: Sequence[str], worker: str) -> list[tuple[str, int]]:
         """Those that another Worker has claimed, and when by the store's clock."""
-        rows = [row for row in await self.store.records.lives.rows(lives) if row.active and row.worker != worker]
+        rows = [row for row in await self.store.records.lives.rows(lives) if row.claimed and row.worker != worker]
         times = await self.store.records.lives.times([row.live for row in rows])
         return [(row.live, at.claimed_at) for row, at in zip(rows, times, strict=True) if at is not None]
 
@@ -323,7 +323,7 @@ class Cell:
         for live in self.lives:
             create = Create(digital_id=DIGITAL_ID, fingerprint="f")
             placed = await self.store.place(
-                live=live, operation=f"op-{live[8:]}", because="create", create=create, pools=[POOL]
+                live=live, operation=f"op-{live[8:]}", cause="create", create=create, pools=[POOL]
             )
             if not isinstance(placed, o.Committed):
                 raise DhschedError(f"{live} was not placed: {placed}")

@@ -60,7 +60,7 @@ class SeparateCommands:
         await self.link.call("ZADD", f"{PREFIX}room:{pool}", 0, worker)
 
     async def create(self, live: str, operation: str, candidates: tuple[str, ...]) -> str:
-        """Place a new live on the first candidate with room; its Worker."""
+        """Place a new live on the first candidate with a free slot; its Worker."""
         key, lock = f"{PREFIX}live:{live}", f"{PREFIX}lock:live:{live}"
         await self._lock(lock, operation)
         record, cell = await self._together(
@@ -76,7 +76,7 @@ class SeparateCommands:
                 break
         else:
             await self._unlock(lock, operation)
-            raise DhschedError(f"the benchmark found no room for {live}; this is a bug, report it")
+            raise DhschedError(f"the benchmark found no free slot for {live}; this is a bug, report it")
         committed = await self.link.run("paper_commit", [key], [0, epoch, worker, "anna", "f" * 32, operation])
         if committed[0] != b"COMMITTED":
             raise DhschedError(f"the benchmark's commit of {live} answered {committed!r}; this is a bug, report it")

@@ -89,7 +89,7 @@ class Bench:
         return made.worker
 
     async def round_trips(self) -> int:
-        """Round trips of one create whose first candidate has no room, so that it falls back to the Pool."""
+        """Round trips of one create whose first candidate has no free slot, so that it falls back to the Pool."""
         small = await self.worker("small", 1)
         await self.create("t/filler", small)
         before = self.store.link.calls
@@ -99,7 +99,7 @@ class Bench:
     async def create(self, live: str, worker: str) -> Placed:
         create = Create(digital_id="anna-v2", fingerprint="0123456789abcdef", room=live[2:], metadata=b"m" * 64)
         placed: Any = await self.store.place(
-            live=live, operation=f"op-{live[2:]}", because="create", create=create, candidates=[worker], pools=["gpu"]
+            live=live, operation=f"op-{live[2:]}", cause="create", create=create, candidates=[worker], pools=["gpu"]
         )
         return Placed(live, placed.generation.worker, placed.generation.epoch)
 
@@ -156,7 +156,7 @@ class Bench:
 
     async def move(self, p: Placed, worker: str) -> Placed:
         placed: Any = await self.store.place(
-            live=p.live, operation=f"mv-{p.live[2:]}", because="reassign", expected=p.epoch, candidates=[worker]
+            live=p.live, operation=f"mv-{p.live[2:]}", cause="reassign", expected=p.epoch, candidates=[worker]
         )
         return Placed(p.live, placed.generation.worker, placed.generation.epoch)
 

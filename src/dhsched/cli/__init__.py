@@ -18,6 +18,7 @@ from dhsched.cli import (
     digital_id,
     doctor,
     events,
+    key,
     live,
     live_input,
     pool,
@@ -25,7 +26,6 @@ from dhsched.cli import (
     recoveries,
     run,
     simulate,
-    token,
     top,
     up,
     worker,
@@ -44,7 +44,7 @@ app.add_typer(live.app, name="live")
 app.add_typer(worker.app, name="worker")
 app.add_typer(pool.app, name="pool")
 app.add_typer(digital_id.app, name="digital-id")
-app.add_typer(token.app, name="token")
+app.add_typer(key.app, name="key")
 processes.add_to(run.app)
 live_input.add_to(live.app)
 app.command("up")(up.up)

@@ -121,7 +121,7 @@ def sections() -> Iterator[str]:
             variable = environment_key(kind, each.name)
             cells = (f"`[{where}] {each.name}`", default_of(each), wanted_of(each, hints), f"`{variable}`")
             flag = f" Flag `--{flag_of(each)}`." if flag_of(each) != each.name.replace("_", "-") else ""
-            yield f"| {' | '.join(cells)} | {each.metadata['why']}{flag} |"
+            yield f"| {' | '.join(cells)} | {each.metadata['help']}{flag} |"
         yield ""
 
 

@@ -149,7 +149,7 @@ class Tour:
             self.process(first.worker).thaw()
         self.story.tell(f"SIGCONT: {first.worker} wakes up and still believes in epoch {first.epoch}")
         await self.ready(first.worker)
-        back = await self.client.move(LIVE, to=first.worker)
+        back = await self.client.reassign(LIVE, to=first.worker)
         self.story.tell(f"moved back to {back.worker} in epoch {back.epoch}: A, B, A")
         await self.say("Only the latest epoch hears this.")
         zombie = [h for h in self.story.heard if h.epoch == first.epoch and h.at > superseded and h.event == "text"]
@@ -171,7 +171,7 @@ class Tour:
         self.story.tell(f"{what}  [{time.monotonic() - began:.2f} s after]")
 
     async def moved(self, epoch: int) -> None:
-        await self._wait(lambda live: live.epoch > epoch and live.active, f"live {LIVE} to leave epoch {epoch}")
+        await self._wait(lambda live: live.epoch > epoch and live.claimed, f"live {LIVE} to leave epoch {epoch}")
 
     async def ready(self, worker: str) -> None:
         give_up = time.monotonic() + STEP_S

@@ -1,4 +1,4 @@
-"""`dhsched live ...`: create, find, move and end lives."""
+"""`dhsched live ...`: create, find, reassign and end lives."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from dhsched.cli.server import Refused
 from dhsched.cli.tables import clock, one_line, table, text, took
 from dhsched.errors import DhschedError
 
-app = typer.Typer(help="Lives: create, find, move, end.", no_args_is_help=True)
+app = typer.Typer(help="Lives: create, find, reassign, end.", no_args_is_help=True)
 
 LiveId = Annotated[str, typer.Argument(help="The live's id.")]
 ROOM_DEFAULT = "http://127.0.0.1:7402"
-COLUMNS = ("live_id", "digital_id", "state", "worker", "epoch", "active", "pending", "cause")
+COLUMNS = ("live_id", "digital_id", "state", "worker", "epoch", "claimed", "pending", "cause")
 LEAST = (
     "cause",
-    "active",
+    "claimed",
     "epoch",
     "digital_id",
     "pending",
@@ -37,7 +37,7 @@ def create(
     metadata: Annotated[str | None, typer.Option(help="A JSON object for the runtime.")] = None,
     config: Annotated[str | None, typer.Option(help="A JSON object: the runtime's configuration.")] = None,
     priority: Annotated[int | None, typer.Option(help="0 is looked after first, 3 last.")] = None,
-    wait: Annotated[float, typer.Option(help="Seconds to wait for room.")] = 0,
+    wait: Annotated[float, typer.Option(help="Seconds to wait for a free slot.")] = 0,
     explain: Annotated[bool, typer.Option(help="Say why it went where it went.")] = False,
     open_: Annotated[bool, typer.Option("--open", help="Print the address of its page, and open it.")] = False,
     room_url: Annotated[
@@ -85,15 +85,17 @@ def ls(
 
 
 @app.command()
-def move(
+def reassign(
     live_id: LiveId,
-    to: Annotated[str | None, typer.Option(help="This Worker or none; without it, wherever there is room.")] = None,
+    to: Annotated[
+        str | None, typer.Option(help="This Worker or none; without it, wherever there is a free slot.")
+    ] = None,
     avoid: Annotated[list[str] | None, typer.Option(help="A Worker to put last; may be repeated.")] = None,
     epoch: Annotated[int | None, typer.Option(help="Only from this epoch; by default, from the one it is in.")] = None,
     json: Json = False,
     url: Url = URL,
 ) -> None:
-    """Move a live to another Worker."""
+    """Reassign a live: give it to another Worker."""
     server = client(url)
     expected = server.call("GET", "lives", live_id)["epoch"] if epoch is None else epoch
     body: dict[str, Any] = {"expected_epoch": expected, "avoid": avoid or []}
@@ -124,7 +126,7 @@ def history(live_id: LiveId, json: Json = False, url: Url = URL) -> None:
         {**row, "committed": clock(row["committed_at_ms"]), **{each: took(row[f"{each}_ms"]) for each in phases}}
         for row in document["generations"]
     ]
-    show(document, json, ("epoch", "worker", "cause", "why", "committed", *phases), rows)
+    show(document, json, ("epoch", "worker", "cause", "need", "committed", *phases), rows)
     if not json:
         for row in rows:
             if row.get("reason"):
@@ -151,9 +153,9 @@ def why(live_id: LiveId, json: Json = False, url: Url = URL) -> None:
     named = {each["worker"] for each in told["candidates"]}
     for refusal in told["refusals"]:
         if refusal["worker"] not in named:
-            typer.echo(f"{refusal['worker']} refused: {refusal['why']} (load {refusal['load']})")
+            typer.echo(f"{refusal['worker']} refused: {refusal['reason']} (load {refusal['load']})")
     typer.echo("Pools:")
-    pools = ("pool", "tier", "priority", "waterline", "workers", "with_room")
+    pools = ("pool", "tier", "priority", "waterline", "workers", "with_free_slot")
     table(pools, [[text(pool[column]) for column in pools] for pool in told["pools"]])
 
 
@@ -188,7 +190,7 @@ def winner(document: dict[str, Any]) -> str:
         size = "?" if won["capacity"] is None else won["capacity"]
         pool = f" of Pool {won['pool']}" if won["pool"] else ""
         numbers = f"at {won['load_after']}/{size} ({won['load_before']}/{size} before)"
-        return f"chosen: {won['worker']}{pool} {numbers}: {won['why']}"
+        return f"chosen: {won['worker']}{pool} {numbers}: {won['reason']}"
     if row is None:
         return f"chosen: no Worker; {len(told['refusals'])} refused, and the store found no other in the eligible Pools"
     if not told["candidates"]:

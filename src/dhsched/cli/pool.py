@@ -104,4 +104,6 @@ def rm(
 
 def barred(pool: Mapping[str, Any]) -> str:
     """The Workers of a Pool that take nothing new, in words."""
-    return ", ".join(f"{some['workers']} {why} ({some['capacity']} slots)" for why, some in pool["barred"].items())
+    return ", ".join(
+        f"{some['workers']} {reason} ({some['capacity']} slots)" for reason, some in pool["barred"].items()
+    )

@@ -10,7 +10,7 @@ from dhsched.cli.remote import URL, Json, Url, all_pages, show
 from dhsched.cli.tables import moment
 
 COLUMNS = (
-    *("live_id", "why", "unplaceable", "source", "epoch", "since", "tries", "next_look"),
+    *("live_id", "need", "unplaceable", "source", "epoch", "since", "tries", "next_look"),
     *("waiting_since", "waiting_for"),
 )
 
@@ -20,7 +20,7 @@ def recoveries(
     json: Json = False,
     url: Url = URL,
 ) -> None:
-    """Lives that must be placed anew or wait for room: why, since when, and their place in line."""
+    """Lives that must be placed anew or wait for a free slot: why, since when, and their place in line."""
     rows = all_pages(url, "recoveries", "recoveries", {}, limit)
     show(rows, json, COLUMNS, [row(each) for each in rows])
 

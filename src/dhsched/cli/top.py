@@ -27,8 +27,8 @@ COUNTS = ("load", "capacity", "free", "workers", "placeable")
 PIPE_COLUMNS = 1_000  # Of a line that no terminal shows: so that nothing is folded.
 IDS = ("pool", "worker", "live")  # Columns that are never folded.
 RATES = {
-    "creates/s": ("dhsched_places_total", {"because": "create", "outcome": "Committed"}),
-    "recoveries/s": ("dhsched_places_total", {"because": "recover", "outcome": "Committed"}),
+    "creates/s": ("dhsched_places_total", {"cause": "create", "outcome": "Committed"}),
+    "recoveries/s": ("dhsched_places_total", {"cause": "recover", "outcome": "Committed"}),
     "refusals/s": ("dhsched_refusals_total", {}),
     "requests/s": ("dhsched_requests_total", {}),
     "Workers lost": ("dhsched_workers_lost_total", {}),
@@ -54,7 +54,7 @@ def top(
     json: Json = False,
     url: Url = URL,
 ) -> None:
-    """Pools, Workers, rates of this replica, and what waits for room. Ctrl-C ends it."""
+    """Pools, Workers, rates of this replica, and what waits for a free slot. Ctrl-C ends it."""
     server = client(url)  # The same for all looks: it goes back to the replica that answered, whose counters these are.
     first = look(server)
     if json:
@@ -177,7 +177,7 @@ def _workers(workers: list[dict[str, Any]]) -> Table:
 
 
 def _recoveries(rows: list[dict[str, Any]]) -> Table:
-    made = _table(f"{len(rows)}{'+' if len(rows) == 100 else ''} lives wait for a Worker", "live", "why", "tries")
+    made = _table(f"{len(rows)}{'+' if len(rows) == 100 else ''} lives wait for a Worker", "live", "need", "tries")
     for row in rows[:RECOVERIES_SHOWN]:
-        made.add_row(*(str(row.get(name, "-")) for name in ("live_id", "why", "tries")))
+        made.add_row(*(str(row.get(name, "-")) for name in ("live_id", "need", "tries")))
     return made

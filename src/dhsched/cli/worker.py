@@ -12,7 +12,7 @@ from dhsched.cli.server import Refused, Server
 
 app = typer.Typer(help="Workers: list, look at, cordon, drain.", no_args_is_help=True)
 LOOK_S = 0.5  # Between two looks at a drain that is waited for.
-SHOWN = ("live_id", "state", "code", "target", "why")
+SHOWN = ("live_id", "state", "code", "target", "reason")
 
 WorkerId = Annotated[str, typer.Argument(help="The WorkerID, like gpu-a#7.")]
 COLUMNS = ("worker", "pool", "status", "load", "capacity", "starting", "labels")
@@ -91,7 +91,7 @@ def show_drain(document: dict[str, Any], json: bool) -> None:
     if not json:
         show({name: value for name, value in document.items() if name != "details"}, False)
     if json or document["details"]:
-        show(document, json, SHOWN, document["details"], cut="why")
+        show(document, json, SHOWN, document["details"], cut="reason")
 
 
 def until_empty(server: Server, worker: str, document: dict[str, Any], *, quiet: bool) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from dhsched.client.credentials import Credentials, client_tls
 from dhsched.errors import KeyRefused, NotMinted, Refused, Unreachable
 
 AGAIN = frozenset({"STORE_UNAVAILABLE", "BUSY", "NOT_READY", "INTERNAL", "STARTING", "RATE_LIMITED", "TIMEOUT"})
-"""Refusals that pass by themselves. FULL is not one of them: `wait_s` of a create waits for room, in line."""
+"""Refusals that pass by themselves. FULL is not one of them: `wait_s` of a create waits for a free slot, in line."""
 UNTOUCHED = frozenset({"BUSY", "NOT_READY", "RATE_LIMITED", "TIMEOUT"})
 """Those of them that are given before anything is done."""
 BACKOFF_FIRST_S = 0.05

@@ -112,8 +112,8 @@ class Client:
         async for row in self._pages("lives", filters):
             yield msgspec.convert(row, LiveSummary)
 
-    async def move(self, live_id: str, *, to: str | None = None, avoid: Sequence[str] = ()) -> Placed:
-        """Move a live off its Worker: to `to` or nowhere else, or wherever there is room."""
+    async def reassign(self, live_id: str, *, to: str | None = None, avoid: Sequence[str] = ()) -> Placed:
+        """Reassign a live to another Worker: to `to` or nowhere else, or wherever there is a free slot."""
         expected = (await self.get(live_id)).epoch
         body = Reassign(expected, target=UNSET if to is None else to, avoid=list(avoid))
         headers = {"Idempotency-Key": secrets.token_hex(16)}

@@ -20,6 +20,6 @@ def choose_candidates(context: DispatchContext, request: PlacementRequest) -> Ch
             "NO_ELIGIBLE_POOL",
             f"{choice.reason}; give a Pool these labels, or list another Pool",
             digital_id=request.digital_id,
-            excluded={pool.pool: pool.why for pool in choice.excluded},
+            excluded={pool.pool: pool.reason for pool in choice.excluded},
         )
     return choice

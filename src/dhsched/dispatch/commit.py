@@ -19,9 +19,9 @@ from dhsched.dispatch.context import DispatchContext, Remembered, retry_unknown
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.steps.place import Create
 from dhsched.placement import CANDIDATES_LIMIT, Choice, Won
-from dhsched.types import Because, Equals
+from dhsched.types import Cause, Equals
 
-NoRoom = o.Full | o.Starting | o.Waiting
+NoFreeSlot = o.Full | o.Starting | o.Waiting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Intent:
     """
 
     live: str
-    cause: Because
+    cause: Cause
     point: str  # Names the fail points around the store call.
     operation: str
     choice: Choice | None
@@ -46,7 +46,8 @@ class Intent:
 
     @property
     def candidates(self) -> list[str | Equals]:
-        """Whom the store asks, in this order. A holder is among them: the store's own search looks only for room."""
+        """Whom the store asks, in this order. A holder is among them: the store's own search looks only for a free
+        slot."""
         if self.choice is None:
             return []
         left_out = [self.leave]
@@ -75,7 +76,7 @@ async def commit(context: DispatchContext, intent: Intent) -> Attempt:
         lambda: context.store.place(
             live=intent.live,
             operation=intent.operation,
-            because=intent.cause,
+            cause=intent.cause,
             expected=intent.expected,
             create=intent.create,
             candidates=candidates,
@@ -90,9 +91,9 @@ async def commit(context: DispatchContext, intent: Intent) -> Attempt:
     context.fleet.learn(outcome, sent_rev=sent_rev, took_slot=took_slot)
     won = won_by(outcome, took_slot)
     context.metrics.count_place(intent.cause, type(outcome).__name__)
-    if isinstance(outcome, o.Committed | NoRoom):
+    if isinstance(outcome, o.Committed | NoFreeSlot):
         for refusal in outcome.refusals:
-            context.metrics.refusals.labels(refusal.why).inc()
+            context.metrics.refusals.labels(refusal.reason).inc()
         remember(context, intent, outcome, won)
     if isinstance(outcome, o.Committed) and not outcome.again:
         context.handoffs.follow(intent.live, outcome.generation.epoch, intent.cause)
@@ -106,7 +107,7 @@ def won_by(outcome: o.PlaceOutcome, took_slot: bool) -> Won | None:
     return Won(outcome.generation.worker, outcome.load, took_slot)
 
 
-def remember(context: DispatchContext, intent: Intent, outcome: o.Committed | NoRoom, won: Won | None) -> None:
+def remember(context: DispatchContext, intent: Intent, outcome: o.Committed | NoFreeSlot, won: Won | None) -> None:
     """Keep the choice for `why`. One that was refused explains the generation in which the live stays."""
     if intent.choice is None or (isinstance(outcome, o.Committed) and outcome.again):
         return

@@ -26,7 +26,7 @@ from dhsched.settings import DispatchSettings
 from dhsched.store.records import Records
 from dhsched.store.steps.redis import RedisStore
 from dhsched.types import live_key
-from dhsched.web import Asked, Service
+from dhsched.web import Request, Service
 
 REMEMBERED_MAX = 4_096  # Choices kept for `why`.
 RETRY_S = 0.1  # Between two tries of a store call whose outcome is unknown.
@@ -79,11 +79,11 @@ class DispatchContext:
     def weight(self) -> float:
         return self.fleet.view.weight_milli() / 1000
 
-    def tenant(self, asked: Asked) -> str:
+    def tenant(self, asked: Request) -> str:
         """Whose lives a request is about."""
         return asked.caller.tenant
 
-    def live(self, asked: Asked, live_id: str) -> str:
+    def live(self, asked: Request, live_id: str) -> str:
         return live_key(self.tenant(asked), live_id)
 
     def loop_time(self) -> float:

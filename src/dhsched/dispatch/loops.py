@@ -45,7 +45,7 @@ async def _again_and_again(name: str, one: Round, period_s: float, rng: Random) 
         except StoreError as error:
             # Said once, not every round: the store's own absence is in the metrics already.
             if str(error) != trouble:
-                log.warning("a loop cannot reach the store", loop=name, why=str(error))
+                log.warning("a loop cannot reach the store", loop=name, reason=str(error))
             trouble = str(error)
         except Exception:
             # A loop that stops for good would be worse than any one error.

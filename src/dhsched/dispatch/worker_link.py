@@ -230,7 +230,7 @@ class WorkerLink:
                 self._links.silences.refused_at = self._context.loop_time()
             self.outbox.put(said_of(error))
         except DhschedError as error:
-            log.warning("ending a Worker's link", worker=self.boot.worker if self.boot else "", why=str(error))
+            log.warning("ending a Worker's link", worker=self.boot.worker if self.boot else "", reason=str(error))
             self.outbox.put(said_of(error))
             self.leave()
 
@@ -259,7 +259,7 @@ class WorkerLink:
             case Exit():
                 outcome = await self._context.store.set_worker(worker=self.boot.worker, verb="exit")
                 if isinstance(outcome, o.WorkerSet):
-                    self._context.events.say("worker_gone", worker=self.boot.worker, why="it said that it exits")
+                    self._context.events.say("worker_gone", worker=self.boot.worker, reason="it said that it exits")
                 self._end(Gone())
 
     async def _depart(self, boot: Boot, said: Depart) -> None:
@@ -294,7 +294,7 @@ class WorkerLink:
         if outcome.again:
             return
         if replaced:
-            self._context.events.say("worker_gone", worker=said.replaces, why=f"{boot.worker} replaced it")
+            self._context.events.say("worker_gone", worker=said.replaces, reason=f"{boot.worker} replaced it")
         self._context.events.say(
             "worker_registered",
             worker=boot.worker,

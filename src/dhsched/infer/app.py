@@ -57,7 +57,7 @@ class Infer:
                 await store.records.controllers.announce(controller)
                 self.context.memory_share = await self.context.records.server.memory_share()
             except StoreError as error:
-                log.warning("cannot announce this controller", why=str(error))
+                log.warning("cannot announce this controller", reason=str(error))
                 self.pull_text.unavailable(error)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), ANNOUNCE_S)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -26,6 +26,7 @@ from dhsched.store.records import Records
 from dhsched.store.steps.redis import Append, RedisStore
 from dhsched.types import live_key
 from dhsched.web import Problem, Service
+from dhsched.web.figures import Figure, Figures
 from dhsched.web.server import SECONDS_BUCKETS
 
 
@@ -47,7 +48,7 @@ class Metrics(Collector):
         self._seconds += seconds
 
     def collect(self) -> Iterator[Metric]:
-        pushes = CounterMetricFamily("dhsched_pushes", "Items pushed, by outcome.", labels=["outcome"])
+        pushes = CounterMetricFamily("dhsched_pushes_total", "Items pushed, by outcome.", labels=["outcome"])
         for kind, count in self._outcomes.items():
             pushes.add_metric([kind.__name__], count)
         yield pushes
@@ -59,14 +60,14 @@ class Metrics(Collector):
 
     def watch(self, pulls: Pulls) -> None:
         """Figures that are read when they are asked for. The refusals are the fence at work."""
-        for name, help_text, read in (
-            ("dhsched_pulls_held", "Pulls that this controller serves.", lambda: len(pulls)),
-            ("dhsched_items_released", "Items passed on to Workers.", lambda: pulls.released),
-            ("dhsched_stale_releases", "Releases that the fence refused.", lambda: pulls.stale_releases),
-            ("dhsched_stale_acks", "Acks that the fence refused.", lambda: pulls.stale_acks),
-            ("dhsched_pulls_never_issued", "Pulls with a number never issued.", lambda: pulls.never_issued),
-        ):
-            Gauge(name, help_text, registry=self._registry).set_function(read)
+        figures: tuple[Figure, ...] = (
+            ("dhsched_pulls_granted", "Pulls that this controller serves.", lambda: len(pulls)),
+            ("dhsched_items_released_total", "Items passed on to Workers.", lambda: pulls.released),
+            ("dhsched_stale_releases_total", "Releases that the fence refused.", lambda: pulls.stale_releases),
+            ("dhsched_stale_acks_total", "Acks that the fence refused.", lambda: pulls.stale_acks),
+            ("dhsched_pulls_never_issued_total", "Pulls with a number never issued.", lambda: pulls.never_issued),
+        )
+        self._registry.register(Figures(figures))
 
 
 @dataclass(slots=True, kw_only=True)

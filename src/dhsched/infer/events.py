@@ -28,13 +28,13 @@ KEEP_ALIVE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Observed:
     """What one look at a live's record saw. `past` are generations between the last look and this one."""
 
     epoch: int = 0
     worker: str = ""
     cause: str = ""
-    active: bool = False
+    claimed: bool = False
     state: str = "open"
     released: int = 0
     acked: int = 0
@@ -45,9 +45,9 @@ class Look:
     past: tuple[Row, ...] = ()
 
 
-def changes(before: Look, now: Look) -> Iterator[tuple[str, dict[str, Any]]]:
+def changes(before: Observed, now: Observed) -> Iterator[tuple[str, dict[str, Any]]]:
     """The events between two looks, in the order in which they can have happened."""
-    claimed_before = before.active
+    claimed_before = before.claimed
     if now.stalled and not before.stalled:
         yield "stalled", {"epoch": now.epoch, "worker": now.worker}
     if now.epoch != before.epoch:
@@ -57,7 +57,7 @@ def changes(before: Look, now: Look) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield "claimed", {"epoch": row.epoch, "worker": row.worker}
         yield "committed", {"epoch": now.epoch, "worker": now.worker, "cause": now.cause}
         claimed_before = False
-    if now.active and not claimed_before:
+    if now.claimed and not claimed_before:
         yield "claimed", {"epoch": now.epoch, "worker": now.worker}
     for cause in ("interrupt", "poison", "end"):
         dropped = getattr(now, f"dropped_{cause}") - getattr(before, f"dropped_{cause}")
@@ -78,7 +78,7 @@ def routes(context: InferContext) -> list[web.RouteDef]:
             live = context.live(caller_of(request), live_id)
             if context.streams >= context.settings.streams_max:
                 raise Problem("BUSY", f"{context.streams} streams and watchers are open, as many as are taken")
-            first = await look(context, live, Look())
+            first = await look(context, live, Observed())
             if first is None:
                 raise Problem("NOT_FOUND", f"there is no live {live_id}; create it first")
         except DhschedError as error:
@@ -94,12 +94,12 @@ def routes(context: InferContext) -> list[web.RouteDef]:
 
 
 async def watch(
-    context: InferContext, request: web.Request, live_id: str, live: str, first: Look
+    context: InferContext, request: web.Request, live_id: str, live: str, first: Observed
 ) -> web.StreamResponse:
     """Say what changes until the live has ended, or the watcher or this controller leaves."""
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
     loop = asyncio.get_running_loop()
-    before, now, said_at = Look(), first, loop.time()
+    before, now, said_at = Observed(), first, loop.time()
     try:
         await response.prepare(request)
         while True:
@@ -119,7 +119,7 @@ async def watch(
     return response
 
 
-async def next_look(context: InferContext, live: str, before: Look) -> Look:
+async def next_look(context: InferContext, live: str, before: Observed) -> Observed:
     """The next look; while the store cannot be read nothing is said. A live that was swept has ended."""
     try:
         return await look(context, live, before) or replace(before, state="ended")
@@ -127,7 +127,7 @@ async def next_look(context: InferContext, live: str, before: Look) -> Look:
         return before
 
 
-async def look(context: InferContext, live: str, before: Look) -> Look | None:
+async def look(context: InferContext, live: str, before: Observed) -> Observed | None:
     progress = await context.records.lives.progress(live)
     if progress is None:
         return None
@@ -136,7 +136,7 @@ async def look(context: InferContext, live: str, before: Look) -> Look | None:
         record = await context.records.lives.get(live)
         history = record.history if record is not None else ()
         past = tuple(row for row in history if before.epoch < row.epoch < progress.epoch)
-    return Look(**progress._asdict(), past=past)
+    return Observed(**progress._asdict(), past=past)
 
 
 def encoded(event: str, data: dict[str, Any]) -> bytes:

@@ -106,7 +106,7 @@ class Gather(Generic[Row, Request]):
         elif self._retry is None:
             self._answered(rows, requests, repeat(outcomes, len(rows)))
         else:
-            log.warning(f"cannot {self._name}", lives=len(rows), why=str(outcomes))
+            log.warning(f"cannot {self._name}", lives=len(rows), reason=str(outcomes))
             self._loop.call_later(RETRY_S, self._retry_all, rows, requests)
         if self._waiting:
             # Rows that waited for this call to come back: nobody else may be about to flush.

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Generic, TypeVar
 
 from dhsched.errors import StoreError
-from dhsched.links import messages as wire
+from dhsched.links import messages
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import mark_of
 from dhsched.store.steps.redis import Ack, Release
@@ -38,7 +38,7 @@ class Do(Enum):
 IDLE, BLOCKED, QUEUED, SENT, AGAIN, GONE = Serving
 NOTHING, RELEASE, ACK, DROP = Do
 
-Message = wire.Items | wire.Ended | wire.Stale | wire.Problem
+Message = messages.Items | messages.Ended | messages.Stale | messages.Problem
 Step = tuple[Do, Message | None]
 """What an event leads to: at most one thing to do, and at most one message to the Worker."""
 NO_STEP: Step = (NOTHING, None)
@@ -135,14 +135,14 @@ class GrantedPull(Generic[P]):
             # A first item alone may be one that the last generation died of: then the window was 1.
             self.at_window = self.after - self.acked >= credit or (self.first and count == 1)
             self.first = False
-            message = wire.Items(self.live, self.epoch, self.pull_no, outcome.first, [*items])
+            message = messages.Items(self.live, self.epoch, self.pull_no, outcome.first, [*items])
         elif isinstance(outcome, o.Nothing):
             # Nothing new, or a window that is full: as long as something is unacked, it may be the window.
             self.at_window = self.after > self.acked
         elif isinstance(outcome, o.Ended):
-            return self._over(wire.Ended(self.live, self.epoch))
+            return self._over(messages.Ended(self.live, self.epoch))
         elif outcome.current != Generation(self.worker, self.epoch):
-            return self._over(wire.Stale(self.live, self.epoch))
+            return self._over(messages.Stale(self.live, self.epoch))
         else:
             # The same generation with another pull: its Worker has gone to another socket, which serves it now.
             self.serving = GONE
@@ -206,21 +206,21 @@ class GrantedPull(Generic[P]):
         if isinstance(outcome, o.Ahead):
             return NOTHING, self._ahead(ack.n, outcome.released)
         if isinstance(outcome, o.Stale):
-            return self._over(wire.Stale(self.live, self.epoch))
-        return self._over(wire.Ended(self.live, self.epoch))
+            return self._over(messages.Stale(self.live, self.epoch))
+        return self._over(messages.Ended(self.live, self.epoch))
 
     def ack_failed(self, ack: Ack) -> Step:
         """Nobody knows whether the ack ran: ask for it again, unless a later one was asked for meanwhile."""
         saved = ack.saved if self.ack_saved is None else None
         return self.ack(ack.n, ack.mark, saved)
 
-    def _ahead(self, n: int, released: int) -> wire.Problem:
+    def _ahead(self, n: int, released: int) -> messages.Problem:
         """An ack of what was never released is answered, and has no effect."""
         detail = (
             f"{self.live} acked {n}, but only items up to {released} are released to generation {self.epoch} "
             f"({self.worker}); pull again"
         )
-        return wire.Problem("AHEAD", detail, self.live, self.epoch)
+        return messages.Problem("AHEAD", detail, self.live, self.epoch)
 
     # -- the end
 
@@ -228,6 +228,6 @@ class GrantedPull(Generic[P]):
         """The Worker left, its connection is gone, or a later pull of the live was granted."""
         self.serving = GONE
 
-    def _over(self, say: wire.Ended | wire.Stale) -> Step:
+    def _over(self, say: messages.Ended | messages.Stale) -> Step:
         self.serving = GONE
         return DROP, say

@@ -145,7 +145,7 @@ class PullPeer:
         except StoreError as error:
             self.outbox.put(problem_of(error))
         except DhschedError as error:
-            log.warning("ending a Worker's pulls", worker=self.worker, why=str(error))
+            log.warning("ending a Worker's pulls", worker=self.worker, reason=str(error))
             self.outbox.put(Problem("BAD_REQUEST", str(error)))
 
     def cancel(self) -> None:

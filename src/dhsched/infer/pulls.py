@@ -32,7 +32,7 @@ import structlog
 from dhsched.errors import StoreError, StoreOverloaded
 from dhsched.infer.gather import Gather
 from dhsched.infer.granted_pull import ACK, DROP, NO_STEP, RELEASE, GrantedPull, Step
-from dhsched.links import messages as wire
+from dhsched.links import messages
 from dhsched.links.outbox import Outbox
 from dhsched.ownership import outcomes as o
 from dhsched.store.steps.redis import Ack, Append, RedisStore, Release
@@ -124,7 +124,7 @@ class Pulls:
                 return
             self.drop(before)
             if before.epoch < pull.epoch:
-                before.peer.outbox.put(wire.Stale(before.live, before.epoch))
+                before.peer.outbox.put(messages.Stale(before.live, before.epoch))
         self._granted[pull.live] = pull
         self._act(pull, pull.due())
 
@@ -156,8 +156,8 @@ class Pulls:
         """Store an item that has been checked, in this tick's call; its live's pull, if it is here, follows. `done` is
         never called before this returns: whoever appends the next item from it would go one call deeper each time."""
         if self._appending >= APPENDS_MAX:
-            why = f"{self._appending} items are on their way to the store, as many as this controller lets wait"
-            refused = StoreOverloaded(f"{why}; slow down, or find out why the store is slow")
+            reason = f"{self._appending} items are on their way to the store, as many as this controller lets wait"
+            refused = StoreOverloaded(f"{reason}; slow down, or find out why the store is slow")
             self._loop.call_soon(done, refused)
             return
         self._appending += 1
@@ -225,7 +225,7 @@ class Pulls:
     def _act(self, pull: ServedPull, step: Step) -> None:
         """Do what an event led to."""
         do, message = step
-        if isinstance(message, wire.Items):
+        if isinstance(message, messages.Items):
             self.released += len(message.items)
             pull.peer.outbox.put(message, sum(map(len, message.items)))
         elif message is not None:

@@ -20,7 +20,7 @@ from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import unmarked
 from dhsched.store.steps.redis import Append
 from dhsched.types import Id
-from dhsched.web import Asked, Endpoint, HeaderParameter, Problem
+from dhsched.web import Endpoint, HeaderParameter, Problem, Request
 
 VIEWERS_SHARE = 4  # Of `pending_max`, one part in so many is open to viewers.
 VIEWER = "viewer:"  # Before a viewer's request id. No id has a colon, so no app's id is among them.
@@ -32,7 +32,7 @@ class LivePath(Strict):
 
 
 def endpoints(context: InferContext) -> Sequence[Endpoint]:
-    async def push_text(asked: Asked) -> m.Pushed:
+    async def push_text(asked: Request) -> m.Pushed:
         """Store one item."""
         began = time.perf_counter()
         body: m.PushText = asked.body

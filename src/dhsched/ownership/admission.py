@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dhsched.ownership.draft import Draft
 from dhsched.ownership.outcomes import Full, Refusal, Refused, Starting, Waiting
 from dhsched.ownership.state import Live
-from dhsched.types import Because, Candidates, Equals
+from dhsched.types import Candidates, Cause, Equals
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,64 +20,65 @@ class Admitted:
 
 
 def admit(
-    s: Draft, live: str, record: Live | None, because: Because, candidates: Candidates, pools: Sequence[str]
+    s: Draft, live: str, record: Live | None, cause: Cause, candidates: Candidates, pools: Sequence[str]
 ) -> Admitted | Full | Starting | Waiting:
-    """The first candidate that has room, of equals the emptiest; else the emptiest of each named Pool in turn."""
+    """The first candidate that has a free slot, of equals the emptiest; else the emptiest of each named Pool in
+    turn."""
     refusals: list[Refusal] = []
-    whys: set[Refused] = set()
+    reasons: set[Refused] = set()
     for candidate in candidates:
         winner, asked = None, candidate.workers if isinstance(candidate, Equals) else (candidate,)
-        if isinstance(candidate, Equals) and not goes_after(s, because, candidate.pool):
-            room = s.room.get(candidate.pool, {})
-            winner = emptiest({worker: room[worker] for worker in asked if worker in room}, reach(s, because))
+        if isinstance(candidate, Equals) and not goes_after(s, cause, candidate.pool):
+            free = s.free.get(candidate.pool, {})
+            winner = emptiest({worker: free[worker] for worker in asked if worker in free}, reach(s, cause))
             if winner is not None:
-                # Those without room are told of as well, so that a view which believes in them learns.
-                asked = tuple(worker for worker in asked if worker not in room)
+                # Those without a free slot are told of as well, so that a view which believes in them learns.
+                asked = tuple(worker for worker in asked if worker not in free)
         for worker in asked:
-            why = refuses(s, worker, record, because)
-            if why is None and winner is None:
+            reason = refuses(s, worker, record, cause)
+            if reason is None and winner is None:
                 return Admitted(worker, tuple(refusals))
-            if why is not None:
-                whys.add(why)
+            if reason is not None:
+                reasons.add(reason)
                 known = s.workers.get(worker)
-                refusals.append(Refusal(worker, why, known.load if known else 0, known.capacity if known else 0))
+                refusals.append(Refusal(worker, reason, known.load if known else 0, known.capacity if known else 0))
         if winner is not None:
             return Admitted(winner, tuple(refusals))
     for pool in pools:
         # Asked to leave, staying is not an answer; a live that lost its runtime may come back.
-        left = None if record is None or because == "recover" else record.selected
-        ordered = sorted(s.room.get(pool, {}).items(), key=lambda entry: (entry[1] < 0, entry[1], entry[0]))
-        room = {worker: score for worker, score in ordered if worker != left}
-        if room and goes_after(s, because, pool):
-            whys.add("WAITING")
-        elif room:
-            winner = emptiest(room, reach(s, because))
+        left = None if record is None or cause == "recover" else record.selected
+        ordered = sorted(s.free.get(pool, {}).items(), key=lambda entry: (entry[1] < 0, entry[1], entry[0]))
+        free = {worker: score for worker, score in ordered if worker != left}
+        if free and goes_after(s, cause, pool):
+            reasons.add("WAITING")
+        elif free:
+            winner = emptiest(free, reach(s, cause))
             if winner is not None:
                 return Admitted(winner, tuple(refusals))
-            whys.add("STARTING")
-    kind = Starting if "STARTING" in whys else Waiting if "WAITING" in whys else Full
+            reasons.add("STARTING")
+    kind = Starting if "STARTING" in reasons else Waiting if "WAITING" in reasons else Full
     return kind(tuple(refusals))
 
 
-def goes_after(s: Draft, because: Because, pool: str) -> bool:
-    """A create goes after the lives that wait for room in the Pool."""
-    return because == "create" and bool(s.waiting.get(pool))
+def goes_after(s: Draft, cause: Cause, pool: str) -> bool:
+    """A create goes after the lives that wait for a free slot in the Pool."""
+    return cause == "create" and bool(s.waiting.get(pool))
 
 
-def reach(s: Draft, because: Because) -> int:
+def reach(s: Draft, cause: Cause) -> int:
     """How many start budgets a Worker may have reached and still start this live: the higher budget allows one."""
     create, recover = s.limits.starts_create_max, s.limits.starts_recover_max
-    return int(recover > create if because == "recover" else create > recover)
+    return int(recover > create if cause == "recover" else create > recover)
 
 
-def emptiest(room: Mapping[str, float], reach: int) -> str | None:
-    """Of these entries of room:<pool>, the first with the lowest share among those within reach."""
+def emptiest(free: Mapping[str, float], reach: int) -> str | None:
+    """Of these entries of free:<pool>, the first with the lowest share among those within reach."""
     low, high = -min(reach, 1), max(reach, 1)
-    shares = {worker: score % 1 for worker, score in room.items() if low <= score < high}
+    shares = {worker: score % 1 for worker, score in free.items() if low <= score < high}
     return min(shares, key=shares.__getitem__) if shares else None
 
 
-def refuses(s: Draft, worker: str, record: Live | None, because: Because) -> Refused | None:
+def refuses(s: Draft, worker: str, record: Live | None, cause: Cause) -> Refused | None:
     """Why the Worker cannot take the live, or None."""
     w = s.workers.get(worker)
     if w is None:
@@ -85,12 +86,12 @@ def refuses(s: Draft, worker: str, record: Live | None, because: Because) -> Ref
     if not w.placeable:
         return unplaceable(w.gone, w.lost, w.mode)
     if record is not None and (record.selected == worker or (record.move and record.move.target == worker)):
-        return None  # It holds the live's slot, or its reservation: room is there already.
+        return None  # It holds the live's slot, or its reservation: its slot is there already.
     if w.load >= w.capacity:
         return "FULL"
-    if because == "create" and s.waiting.get(w.pool):
+    if cause == "create" and s.waiting.get(w.pool):
         return "WAITING"
-    budget = s.limits.starts_recover_max if because == "recover" else s.limits.starts_create_max
+    budget = s.limits.starts_recover_max if cause == "recover" else s.limits.starts_create_max
     return "STARTING" if w.starting >= budget else None
 
 

@@ -76,9 +76,9 @@ def reconcile(agent: Agent) -> list[Action]:
     for tag, phase in sorted(agent.runs.items()):
         if agent.table.get(tag) in (None, "departing", "vacant") and phase != "stopping":
             stop.append(Stop(tag))
-    # A slot that is given back frees room at once. While a runtime whose own slot is gone still holds the GPU, another
-    # slot stands for it, or the store would send lives to a Worker that is full. It costs those lives a wait, never
-    # capacity: with several slots a start can still come first (docs/protocol.md, known gaps).
+    # A slot that is given back frees a slot at once. While a runtime whose own slot is gone still holds the GPU,
+    # another slot stands for it, or the store would send lives to a Worker that is full. It costs those lives a wait,
+    # never capacity: with several slots a start can still come first (docs/protocol.md, known gaps).
     spare = len(agent.table) - len(agent.runs)
     for tag, slot in sorted(agent.table.items(), key=lambda entry: (entry[0] not in agent.finished, entry[0])):
         if tag in agent.runs:

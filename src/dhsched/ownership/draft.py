@@ -1,6 +1,6 @@
 """The next state of a cell, while a step makes it, and the writers that are the only way to change it.
 
-A slot and a move each have one writer. Load, starting, cutovers, room and rev are differences that the writers apply,
+A slot and a move each have one writer. Load, starting, cutovers, free and rev are differences that the writers apply,
 so that no step can forget one: recounted from the raw tables they are equal, always (invariants.py).
 `store/steps/lua/lib` is this file once more, in the store's own language.
 """
@@ -31,7 +31,7 @@ class Draft:
         self.workers = dict(state.workers)
         self.changed = dict(state.changed)
         self.slots = dict(state.slots)
-        self.room = dict(state.room)
+        self.free = dict(state.free)
         self.waiting = dict(state.waiting)
         self.agenda = dict(state.agenda)
         self.boots = dict(state.boots)
@@ -45,7 +45,7 @@ class Draft:
             workers=frozen(self.workers),
             changed=frozen(self.changed),
             slots=frozen({w: s for w, s in self.slots.items() if s}),
-            room=frozen({p: r for p, r in self.room.items() if r}),
+            free=frozen({p: r for p, r in self.free.items() if r}),
             waiting=frozen({p: w for p, w in self.waiting.items() if w}),
             agenda=frozen({c: a for c, a in self.agenda.items() if a}),
             boots=frozen(self.boots),
@@ -99,7 +99,7 @@ class Draft:
         if record.gone and load == 0:
             self.forget_worker(worker)
             return
-        self.write_room(worker)
+        self.write_free(worker)
         roomy = record.placeable and load < record.capacity
         if roomy and (load < before.load or starting < before.starting):
             self.wake_waiting(record.pool, 1)
@@ -108,17 +108,18 @@ class Draft:
         record = self.workers.pop(worker)
         self.slots.pop(worker, None)
         self.changed.pop(worker, None)
-        self._write(self.room, record.pool, worker, None)
+        self._write(self.free, record.pool, worker, None)
 
     def set_budgets(self, worker: str) -> None:
-        """Which start budgets room:<pool> goes by for this Worker."""
+        """Which start budgets free:<pool> goes by for this Worker."""
         create, recover = self.limits.starts_create_max, self.limits.starts_recover_max
         self.set_worker(worker, starts_create_max=create, starts_recover_max=recover)
 
-    def write_room(self, worker: str) -> None:
-        """Keep room:<pool> exact: the placeable Workers with room, by start budgets reached and load/capacity."""
+    def write_free(self, worker: str) -> None:
+        """Keep free:<pool> exact: the placeable Workers with a free slot, by start budgets reached and
+        load/capacity."""
         record = self.workers[worker]
-        self._write(self.room, record.pool, worker, record.room)
+        self._write(self.free, record.pool, worker, record.free_score)
 
     # -- moves: the one writer
 
@@ -166,7 +167,7 @@ class Draft:
         self._write(self.agenda, self.lives[live].priority, live, None)
 
     def join_waiting(self, live: str, pools: tuple[str, ...]) -> None:
-        """The live waits for room in these Pools and in no other; it keeps the place in line that it has."""
+        """The live waits for a free slot in these Pools and in no other; it keeps the place in line that it has."""
         record = self.lives[live]
         since = [score for pool in record.waits if (score := self.waiting.get(pool, {}).get(live)) is not None]
         score = since[0] if since else float(record.priority * WAITING_CLASS + self.now)
@@ -188,7 +189,7 @@ class Draft:
     def _pass_on(self, left: Iterable[str]) -> None:
         """A live waits in these Pools no more. Room that is there, and that it was woken for, is for the next one."""
         for pool in left:
-            if self.room.get(pool):
+            if self.free.get(pool):
                 self.wake_waiting(pool, 1)
 
     def wake_waiting(self, pool: str, count: int) -> None:

@@ -69,12 +69,12 @@ def cursors(state: State) -> Iterator[str]:
 def nothing_forgotten(state: State) -> Iterator[str]:
     s = Draft(state, 0, DEFAULT_LIMITS)
     for live, record in state.lives.items():
-        why = needs(s, live)
-        reason = (
+        need = needs(s, live)
+        due = (
             "is ended"
             if record.state == "ended"
-            else f"needs recovery ({why})"
-            if why not in (None, "floor")
+            else f"needs recovery ({need})"
+            if need not in (None, "floor")
             else "is unclaimed"
             if record.active is None
             else "has a move"
@@ -83,8 +83,8 @@ def nothing_forgotten(state: State) -> Iterator[str]:
             if record.pending
             else None
         )
-        if reason and live not in state.agenda.get(record.priority, {}) and why != "floor":
-            yield f"I7: {live} {reason} and is on no agenda"
+        if due and live not in state.agenda.get(record.priority, {}) and need != "floor":
+            yield f"I7: {live} {due} and is on no agenda"
     for live in sorted(state.listed ^ state.lives.keys()):
         yield f"I7: {live} {'is not listed' if live in state.lives else 'is listed and does not exist'}"
     for number, entries in state.agenda.items():
@@ -104,8 +104,8 @@ def counters(state: State) -> Iterator[str]:
                 f"{worker} counts load {record.load}, starting {record.starting}, cutovers {record.cutovers};"
                 f" recounted {len(table)}, {starting}, {cutovers}"
             )
-        if state.room.get(record.pool, {}).get(worker) != record.room:
-            yield f"room:{record.pool} is wrong about {worker}"
+        if state.free.get(record.pool, {}).get(worker) != record.free_score:
+            yield f"free:{record.pool} is wrong about {worker}"
     for worker in state.slots:
         if worker not in state.workers:
             yield f"slots of unknown Worker {worker}"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dhsched.ownership.draft import Draft
 from dhsched.ownership.limits import Limits
-from dhsched.ownership.outcomes import Why
+from dhsched.ownership.outcomes import Need
 from dhsched.ownership.state import Live
 
 
-def needs(s: Draft, live: str) -> Why | None:
+def needs(s: Draft, live: str) -> Need | None:
     """Why the live must be placed anew, or None."""
     record = s.lives[live]
     if record.state == "ended":
@@ -23,11 +23,11 @@ def needs(s: Draft, live: str) -> Why | None:
     )
 
 
-def needs_anew(*, below_floor: bool, gone: bool, lost: bool, vacant: bool, stalled: bool) -> Why | None:
+def needs_anew(*, below_floor: bool, gone: bool, lost: bool, vacant: bool, stalled: bool) -> Need | None:
     """Why a live that has not ended must be placed anew: the first of these that is so. Lua has it in lib/needs.lua."""
-    reasons: tuple[tuple[bool, Why], ...]
+    reasons: tuple[tuple[bool, Need], ...]
     reasons = ((below_floor, "floor"), (gone, "gone"), (lost, "lost"), (vacant, "vacant"), (stalled, "stalled"))
-    return next((why for holds, why in reasons if holds), None)
+    return next((need for holds, need in reasons if holds), None)
 
 
 def watched(record: Live, limits: Limits) -> int | None:

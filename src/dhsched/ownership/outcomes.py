@@ -110,7 +110,7 @@ class Refusal:
     """Why a candidate was passed over, with its true load: placement corrects its view from it."""
 
     worker: str
-    why: Refused
+    reason: Refused
     load: int
     capacity: int
 
@@ -139,21 +139,21 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Full:
-    """No Worker of the named Pools has room."""
+    """No Worker of the named Pools has a free slot."""
 
     refusals: tuple[Refusal, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Starting:
-    """There is room, but every Worker that has it is starting as many lives as it may."""
+    """There is a free slot, but every Worker that has it is starting as many lives as it may."""
 
     refusals: tuple[Refusal, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """There may be room, but lives that lost their Worker wait for it, and they go before creates."""
+    """There may be a free slot, but lives that lost their Worker wait for it, and they go before creates."""
 
     refusals: tuple[Refusal, ...]
 
@@ -272,7 +272,7 @@ class Finished:
     state: LiveState
 
 
-Why = Literal["vacant", "lost", "gone", "floor", "stalled"]
+Need = Literal["vacant", "lost", "gone", "floor", "stalled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +280,7 @@ class Recover:
     """The live needs a new generation; whoever is told has a lease to place it."""
 
     epoch: int
-    why: Why
+    need: Need
     worker: str
     digital_id: str
     priority: int

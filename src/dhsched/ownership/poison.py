@@ -11,12 +11,12 @@ from dhsched.ownership.draft import Draft
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.needs import needs
 from dhsched.ownership.state import Live
-from dhsched.types import Because
+from dhsched.types import Cause
 
 
-def blames(s: Draft, live: str, because: Because) -> bool:
+def blames(s: Draft, live: str, cause: Cause) -> bool:
     """A recovery counts against the input in hand, unless it is the store's fault."""
-    return because == "recover" and needs(s, live) != "floor" and not s.lives[live].forgot
+    return cause == "recover" and needs(s, live) != "floor" and not s.lives[live].forgot
 
 
 def deaths(record: Live) -> int:

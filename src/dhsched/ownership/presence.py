@@ -12,9 +12,9 @@ from dhsched.types import OWNED
 
 
 def enter_room(s: Draft, worker: str) -> None:
-    """The Worker became placeable: it has room, and those who wait for room are due."""
+    """The Worker became placeable: it has a free slot, and those who wait for a free slot are due."""
     s.touch(worker)
-    s.write_room(worker)
+    s.write_free(worker)
     record = s.workers[worker]
     s.wake_waiting(record.pool, min(record.capacity - record.load, s.limits.walk_max))
     wake_own(s, worker)
@@ -36,7 +36,7 @@ def make_gone(s: Draft, worker: str) -> None:
     record = s.set_worker(worker, gone=True)
     s.boots.pop(record.boot, None)
     s.touch(worker)
-    s.write_room(worker)
+    s.write_free(worker)
     if record.load == 0:
         s.forget_worker(worker)
         return

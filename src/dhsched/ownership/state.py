@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeVar
 
-from dhsched.types import Because, Generation, LiveState, Mode, SlotState, WorkerStatus
+from dhsched.types import Cause, Generation, LiveState, Mode, SlotState, WorkerStatus
 
 Hold = int | Literal["next"] | None
 K = TypeVar("K")
@@ -47,7 +47,7 @@ class Row:
 
     epoch: int
     worker: str
-    cause: Because
+    cause: Cause
     operation: str
     committed_at: int
     claimed_at: int = 0
@@ -148,8 +148,8 @@ class Worker:
     starts_recover_max: int = 0
 
     @property
-    def room(self) -> float | None:
-        """Its entry in room:<pool>: load/capacity, moved below 0 at one of its start budgets, above 1 at both.
+    def free_score(self) -> float | None:
+        """Its score in free:<pool>: load/capacity, moved below 0 at one of its start budgets, above 1 at both.
 
         So the first entry of all is the emptiest Worker, unless there are some at one budget.
         """
@@ -191,15 +191,15 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """One cell. `slots[W][L@number]`; `agenda[class][L]` is when to look; `room[pool][W]` is `Worker.room`; `listed` is
-    every live, which lists show and a new term walks."""
+    """One cell. `slots[W][L@number]`; `agenda[class][L]` is when to look; `free[pool][W]` is `Worker.free_score`;
+    `listed` is every live, which lists show and a new term walks."""
 
     cell: Cell = Cell()
     lives: Mapping[str, Live] = field(default_factory=lambda: frozen({}))
     workers: Mapping[str, Worker] = field(default_factory=lambda: frozen({}))
     changed: Mapping[str, int] = field(default_factory=lambda: frozen({}))
     slots: Mapping[str, Mapping[str, SlotState]] = field(default_factory=lambda: frozen({}))
-    room: Mapping[str, Mapping[str, float]] = field(default_factory=lambda: frozen({}))
+    free: Mapping[str, Mapping[str, float]] = field(default_factory=lambda: frozen({}))
     waiting: Mapping[str, Mapping[str, float]] = field(default_factory=lambda: frozen({}))
     agenda: Mapping[int, Mapping[str, int]] = field(default_factory=lambda: frozen({}))
     boots: Mapping[str, str] = field(default_factory=lambda: frozen({}))

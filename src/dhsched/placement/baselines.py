@@ -26,7 +26,7 @@ class StrictMin:
 
     def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
         chosen: list[WorkerView] = []
-        for pool in _with_room_first(pools):
+        for pool in _with_free_slot_first(pools):
             chosen += _lowest([pool], count - len(chosen))
             if len(chosen) == count:
                 break
@@ -59,7 +59,7 @@ class PowerOfTwo:
 
     def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
         chosen: list[WorkerView] = []
-        for pool in _with_room_first(pools):
+        for pool in _with_free_slot_first(pools):
             _add_pairs(chosen, [pool], count, _share, rng)
         return chosen
 
@@ -117,9 +117,9 @@ class OrleansACCode:
         return _add_pairs([], pools, count, _count_if_room, rng)
 
 
-def _with_room_first(pools: Sequence[RankedPool]) -> list[RankedPool]:
+def _with_free_slot_first(pools: Sequence[RankedPool]) -> list[RankedPool]:
     """The chosen Pool is the first that is not full throughout; otherwise the order stays."""
-    return sorted(pools, key=lambda pool: pool.with_room == 0)
+    return sorted(pools, key=lambda pool: pool.with_free_slot == 0)
 
 
 def _share(worker: WorkerView) -> float:

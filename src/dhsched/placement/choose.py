@@ -72,7 +72,7 @@ def _scores(workers: list[WorkerView]) -> tuple[WorkerScore, ...]:
 
 
 def _nobody(request: PlacementRequest, excluded: list[ExcludedPool]) -> NoEligiblePool:
-    reason = "; ".join(f"{pool} {why}" for pool, why in excluded) or "it lists no Pool"
+    reason = "; ".join(f"{pool} {reason}" for pool, reason in excluded) or "it lists no Pool"
     return NoEligiblePool(f"DigitalID {request.digital_id} has no eligible Pool: {reason}", tuple(excluded))
 
 

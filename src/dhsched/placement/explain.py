@@ -26,7 +26,7 @@ class Refusal(msgspec.Struct, frozen=True):
     """A candidate that the store turned down."""
 
     worker: str
-    why: str
+    reason: str
     load: int | None = None
 
 
@@ -48,7 +48,7 @@ class WorkerChosen(msgspec.Struct, frozen=True):
     capacity: int | None
     rank: int | None  # Among the candidates, from 1; None when the store found it in a Pool.
     of: int  # So many candidates.
-    why: str
+    reason: str
 
 
 class WorkerExplained(msgspec.Struct, frozen=True):
@@ -70,7 +70,7 @@ class WorkerExcluded(msgspec.Struct, frozen=True):
     """A Worker of an eligible Pool that no choice would name before all others."""
 
     worker: str
-    why: str
+    reason: str
 
 
 class PoolExplained(msgspec.Struct, frozen=True):
@@ -81,7 +81,7 @@ class PoolExplained(msgspec.Struct, frozen=True):
     priority: int
     waterline: float
     workers: int
-    with_room: int
+    with_free_slot: int
     bottom_tier: int | None = None  # Workers in the tier, and the excluded ones: only with the view at hand.
     excluded: tuple[WorkerExcluded, ...] = ()
     excluded_counts: dict[str, int] = {}
@@ -117,7 +117,8 @@ def explain(
         weight=why.weight_milli / MILLI,
         pools=tuple(
             _with_workers(
-                PoolExplained(pool.pool, pool.tier, pool.priority, pool.waterline, pool.workers, pool.with_room), view
+                PoolExplained(pool.pool, pool.tier, pool.priority, pool.waterline, pool.workers, pool.with_free_slot),
+                view,
             )
             for pool in why.pools
         ),
@@ -144,20 +145,20 @@ def _explain_winner(choice: Choice, won: Won, view: FleetView | None, refused: M
     before = won.load - won.took_slot
     candidates = f"{len(scores)} candidate{'' if len(scores) == 1 else 's'}"
     if choice.why.policy in UNCHOSEN:
-        why = UNCHOSEN[choice.why.policy]
+        reason = UNCHOSEN[choice.why.policy]
     elif rank is None or capacity is None:
         room = f"Pool {pool}" if pool else "an eligible Pool"
-        why = f"none of {candidates} could take it; the store found room in {room}"
+        reason = f"none of {candidates} could take it; the store found a free slot in {room}"
     else:
         others = [_share(score) for score in scores if score.worker not in (won.worker, *refused)]
         alike = sum(share == before / capacity for share in others)
         if all(share >= before / capacity for share in others):
-            why = f"the lowest load share of {candidates}" if len(scores) > 1 else "the only candidate"
-            why += f"; {alike} other{' was' if alike == 1 else 's were'} as low" if alike else ""
+            reason = f"the lowest load share of {candidates}" if len(scores) > 1 else "the only candidate"
+            reason += f"; {alike} other{' was' if alike == 1 else 's were'} as low" if alike else ""
         else:
-            why = f"number {rank} of {candidates} in the order of {choice.why.policy}"
-        why += f", {len(refused)} of which refused" if refused else ""
-    return WorkerChosen(won.worker, pool, before, won.load, capacity, rank, len(scores), why)
+            reason = f"number {rank} of {candidates} in the order of {choice.why.policy}"
+        reason += f", {len(refused)} of which refused" if refused else ""
+    return WorkerChosen(won.worker, pool, before, won.load, capacity, rank, len(scores), reason)
 
 
 def _share(score: WorkerScore) -> float:
@@ -167,7 +168,7 @@ def _share(score: WorkerScore) -> float:
 def _result(score: WorkerScore, chosen: WorkerChosen | None, refused: Mapping[str, Refusal]) -> str:
     if refusal := refused.get(score.worker):
         at = "" if refusal.load is None else f" at {refusal.load}/{score.capacity}"
-        return f"refused: {refusal.why}{at}"
+        return f"refused: {refusal.reason}{at}"
     if chosen is None:
         return ""
     if score.worker == chosen.worker:
@@ -212,13 +213,13 @@ def _with_workers(pool: PoolExplained, view: FleetView | None) -> PoolExplained:
     reasons = {worker.worker: worker.barred for worker in view.workers.values() if worker.pool == pool.pool}
     for worker in _full_workers(view.pools.get(pool.pool)):
         reasons[worker] = "believed full"
-    excluded = [WorkerExcluded(worker, why) for worker, why in sorted(reasons.items()) if why]
+    excluded = [WorkerExcluded(worker, reason) for worker, reason in sorted(reasons.items()) if reason]
     seen = view.pools.get(pool.pool)
     return msgspec.structs.replace(
         pool,
         bottom_tier=bottom_tier(seen).size if seen is not None and seen.has_room() else 0,
         excluded=tuple(excluded[:WORKERS_LISTED_MAX]),
-        excluded_counts=dict(Counter(worker.why for worker in excluded)),
+        excluded_counts=dict(Counter(worker.reason for worker in excluded)),
     )
 
 

@@ -69,7 +69,7 @@ class WorkerView:
 
 
 class PoolView:
-    """The placeable Workers of one Pool. Who changes the numbers of a Worker calls `settle` for it."""
+    """The placeable Workers of one Pool. Who changes the numbers of a Worker calls `reindex` for it."""
 
     __slots__ = (
         "_by_labels",
@@ -134,7 +134,7 @@ class PoolView:
         self.delta += worker.delta
         self.capacity += worker.capacity
         self._count_capacity(worker.capacity, 1)
-        self.settle(worker)
+        self.reindex(worker)
 
     def dismiss(self, worker: WorkerView) -> None:
         """Let go of a Worker that takes nothing new. Its numbers must still be those it was admitted with."""
@@ -150,7 +150,7 @@ class PoolView:
         self.capacity -= worker.capacity
         self._count_capacity(worker.capacity, -1)
 
-    def settle(self, worker: WorkerView) -> None:
+    def reindex(self, worker: WorkerView) -> None:
         """Put a Worker into the bucket that its numbers say."""
         if self.stale:
             return

@@ -1,10 +1,10 @@
 """The policies by name, all with one interface, so that the service and the simulator run the same code.
 
 - emptiest: the store takes the Worker that is truly the emptiest, of those that the request prefers.
-- bottom-tier: the bottom tier of the first Pools with room; own deltas weighted by the measured share.
+- bottom-tier: the bottom tier of the first Pools with a free slot; own deltas weighted by the measured share.
 - bottom-tier-paper: the same with +1, as the paper has it.
 - bottom-tier-replicas: the same with +R.
-- exact: names Pools only; the store takes the emptiest Worker of `room:<pool>`.
+- exact: names Pools only; the store takes the emptiest Worker of `free:<pool>`.
 - the others: what the paper compares with; see `baselines`.
 """
 
@@ -66,7 +66,7 @@ class Emptiest:
         prefers = request.prefers()
         chosen: list[WorkerView] = []
         for pool in pools:
-            if not prefers and pool.with_room > count - len(chosen):
+            if not prefers and pool.with_free_slot > count - len(chosen):
                 return chosen
             chosen += draw_widely(pool.view, count - len(chosen), request.preferred_labels, rng)
             if len(chosen) == count:
@@ -80,7 +80,7 @@ class Emptiest:
 
 @dataclass(frozen=True, slots=True)
 class BottomTier:
-    """Sample the bottom tier of the first Pool; where it has too few Workers with room, go on with the next."""
+    """Sample the bottom tier of the first Pool; where it has too few Workers with a free slot, go on with the next."""
 
     name: str = "bottom-tier"
     weighing: Weighing = Weighing.SHARE

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from dhsched.placement.index import PoolView
 
 CANDIDATES_LIMIT = 16  # `place` takes no more names than this.
-CANDIDATES_FEW = 3  # What a policy names whose first candidate with room wins: the paper's attempts.
+CANDIDATES_FEW = 3  # What a policy names whose first candidate with a free slot wins: the paper's attempts.
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class RankedPool(NamedTuple):
     waterline: float
     pool: str
     workers: int  # Placeable Workers,
-    with_room: int  # and those of them believed to have room.
+    with_free_slot: int  # and those of them believed to have a free slot.
     view: PoolView
 
 
@@ -93,7 +93,7 @@ class ExcludedPool(NamedTuple):
     """A Pool that the request named but may not use."""
 
     pool: str
-    why: str
+    reason: str
 
 
 def order_pools(

@@ -65,7 +65,7 @@ class Why(msgspec.Struct, frozen=True, gc=False):
 
 
 class Choice(msgspec.Struct, frozen=True, gc=False):
-    """Whom the store should ask in order, then all eligible Pools in order, in which it looks for room itself.
+    """Whom the store should ask in order, then all eligible Pools in order, in which it looks for a free slot itself.
 
     `ranks` are the candidates as the store is told of them: those that stand equal together.
     """

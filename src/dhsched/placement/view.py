@@ -116,7 +116,7 @@ class FleetView:
             self._forget_vanished({row.worker for row in snapshot.rows}, snapshot.rev)
         for worker in rebased:
             if worker.home is not None:
-                worker.home.settle(worker)
+                worker.home.reindex(worker)
         self._rebuild_stale()
         self.rev = snapshot.rev
         self.taken_at = now
@@ -194,7 +194,7 @@ class FleetView:
                 home.load += load - view.load
             view.load = load
             if home is not None and not home.stale:
-                home.settle(view)
+                home.reindex(view)
 
     def _rehome(self, view: WorkerView, pool: str, capacity: int, barred: str) -> None:
         if view.home is not None:
@@ -214,7 +214,7 @@ class FleetView:
         else:
             home.load += load - view.load
             view.load = load
-            home.settle(view)
+            home.reindex(view)
 
     def _meet(self, worker: str) -> WorkerView:
         """A Worker heard of for the first time. Until a row tells its Pool it is no candidate, but its tags count."""
@@ -240,10 +240,10 @@ class FleetView:
         self._owing[view.worker] = view
         if view.home is not None:
             view.home.delta += weight
-            view.home.settle(view)
+            view.home.reindex(view)
 
     def _drop_tags(self, rev: int) -> list[WorkerView]:
-        """Drop what a snapshot as of `rev` contains. Those touched are settled by the caller, after their rows."""
+        """Drop what a snapshot as of `rev` contains. Those touched are reindexed by the caller, after their rows."""
         touched = list(self._owing.values())
         for view in touched:
             self._drop_tags_of(view, rev)

@@ -60,7 +60,7 @@ def bottom_tier(pool: PoolView, start: int = 0) -> Tier:
 
 
 def draw(pool: PoolView, count: int, preferred: frozenset[str], rng: Random) -> list[WorkerView]:
-    """Up to `count` Workers believed to have room, in the order in which to try them.
+    """Up to `count` Workers believed to have a free slot, in the order in which to try them.
 
     A uniform sample of the bottom tier without replacement; when the tier is too small, the tier of the rest
     follows, and so on. Preferred labels come first within the tier: they never reach above it.
@@ -81,7 +81,7 @@ def draw(pool: PoolView, count: int, preferred: frozenset[str], rng: Random) -> 
 
 
 def draw_widely(pool: PoolView, count: int, preferred: frozenset[str], rng: Random) -> list[WorkerView]:
-    """Up to `count` Workers believed to have room, for the store to compare by their true loads.
+    """Up to `count` Workers believed to have a free slot, for the store to compare by their true loads.
 
     All of them if they are so few. Else a quarter are the lowest as this replica sees them, which is exact while the
     view is fresh, and the others come from anywhere, which no age of a view can spoil. Those with more of the preferred
@@ -94,14 +94,14 @@ def draw_widely(pool: PoolView, count: int, preferred: frozenset[str], rng: Rand
             if len(chosen) == count:
                 break
         return chosen
-    with_room = len(pool.members) - pool.full_count()
-    low = count if with_room <= count else ceil(count * LOWEST_SHARE)
+    with_free_slot = len(pool.members) - pool.full_count()
+    low = count if with_free_slot <= count else ceil(count * LOWEST_SHARE)
     for key in pool.keys:
         if key == FULL or len(chosen) == low:
             break
         bucket = pool.buckets[key]
         chosen += rng.sample(bucket, min(low - len(chosen), len(bucket)))
-    if with_room > count:
+    if with_free_slot > count:
         chosen += _anywhere(pool, count - low, chosen, rng)
     return chosen
 
@@ -179,7 +179,8 @@ def _by_matches(pool: PoolView, preferred: frozenset[str]) -> list[list[WorkerVi
 
 
 def _some_of(equals: list[WorkerView], count: int, rng: Random) -> list[WorkerView]:
-    """Up to `count` of these that are believed to have room: a quarter of them the lowest, the others from anywhere."""
+    """Up to `count` of these that are believed to have a free slot: a quarter of them the lowest, the others from
+    anywhere."""
     if len(equals) > EQUALS_READ_MAX:
         equals = rng.sample(equals, EQUALS_READ_MAX)
     roomy = [worker for worker in equals if worker.key != FULL]
@@ -191,7 +192,7 @@ def _some_of(equals: list[WorkerView], count: int, rng: Random) -> list[WorkerVi
 
 
 def _anywhere(pool: PoolView, count: int, chosen: list[WorkerView], rng: Random) -> list[WorkerView]:
-    """Members with room at random, none of `chosen`. Where most are full it may find fewer than `count`."""
+    """Members with a free slot at random, none of `chosen`. Where most are full it may find fewer than `count`."""
     members, found = pool.members, list[WorkerView]()
     if len(members) <= 4 * count:
         others = [worker for worker in members if worker.key != FULL and worker not in chosen]

@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from aiohttp import web
-from prometheus_client import Gauge
 
 from dhsched.client.http import open_session
 from dhsched.room import publish, viewing, whep
@@ -20,6 +19,7 @@ from dhsched.room.tracks import use_addresses
 from dhsched.room.upstream import Upstream
 from dhsched.types import check_id
 from dhsched.web import Service, listener_tls, make_app, make_door, serve
+from dhsched.web.figures import Figure, Figures
 
 
 @dataclass(slots=True)
@@ -65,15 +65,14 @@ async def open_room(settings: RoomSettings) -> AsyncIterator[Room]:
 
 def watch(service: Service, rooms: Rooms) -> None:
     """Figures that are read when they are asked for."""
-    figures: list[tuple[str, str, Callable[[], int]]] = [
+    figures: list[Figure] = [
         ("dhsched_room_lives", "Lives that this room knows.", lambda: len(rooms)),
         ("dhsched_room_on_air", "Lives that show something.", lambda: rooms.on_air),
         ("dhsched_room_viewers", "Viewers.", lambda: rooms.viewers),
         ("dhsched_room_publishers", "Publishers that are connected.", lambda: rooms.publishers),
         *rooms.counts.all(),
     ]
-    for name, help_text, read in figures:
-        Gauge(name, help_text, registry=service.registry).set_function(read)
+    service.registry.register(Figures(figures))
 
 
 async def run_room(settings: RoomSettings, stop: asyncio.Event, *, say: Callable[[str], None] | None = None) -> None:

@@ -48,7 +48,7 @@ class Superseded:
 class NeverIssued:
     """No such generation exists: a forged token, or one from a history that the store has lost."""
 
-    why: str
+    reason: str
 
 
 class Verdict(Enum):

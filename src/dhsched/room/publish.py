@@ -47,13 +47,15 @@ def routes(rooms: Rooms) -> list[web.RouteDef]:
             room = rooms.room(publishing.live)
             admitted = room.admit(publishing)
             if isinstance(admitted, NeverIssued):
-                raise Problem("FORBIDDEN", f"live {publishing.live}: {admitted.why}; pull to get a token of your own")
+                raise Problem(
+                    "FORBIDDEN", f"live {publishing.live}: {admitted.reason}; pull to get a token of your own"
+                )
             if publishing.state == "ended":
                 raise Problem("ENDED", f"live {publishing.live} has ended; stop publishing")
         except DhschedError as error:
             rooms.counts.refused += 1
             problem = problem_from(error) or Problem("INTERNAL", str(error))
-            log.warning("publisher refused", code=problem.code, why=problem.detail, peer=request.remote)
+            log.warning("publisher refused", code=problem.code, reason=problem.detail, peer=request.remote)
             return problem.response()
         packet_bytes_max = rooms.settings.packet_bytes_max
         socket = await upgrade(request, heartbeat_s=HEARTBEAT_S, frame_bytes_max=packet_bytes_max, close_s=CLOSE_S)
@@ -103,7 +105,7 @@ class PublisherConnection:
                 await self._listen()
         except BadValue as error:
             self._rooms.counts.malformed += 1
-            log.warning("publisher cut off", live=self._live, epoch=self.epoch, why=str(error))
+            log.warning("publisher cut off", live=self._live, epoch=self.epoch, reason=str(error))
             self._end(MALFORMED, str(error))
         finally:
             self._room.leave(self)
@@ -178,7 +180,7 @@ class PublisherConnection:
             return None
         still = self._room.admit(publishing)
         if isinstance(still, NeverIssued):
-            self._end(MALFORMED, still.why)
+            self._end(MALFORMED, still.reason)
             return None
         return still
 
@@ -198,17 +200,17 @@ class PublisherConnection:
     def ended(self) -> None:
         self._end(ENDED, "the live has ended", {"ended": True})
 
-    def _end(self, code: int, why: str, last_word: dict[str, Any] | None = None) -> None:
+    def _end(self, code: int, reason: str, last_word: dict[str, Any] | None = None) -> None:
         """Say why and close, once; `_receive` then ends as well."""
         if self._ending is None:
-            self._ending = asyncio.create_task(self._finish(code, why, last_word))
+            self._ending = asyncio.create_task(self._finish(code, reason, last_word))
 
-    async def _finish(self, code: int, why: str, last_word: dict[str, Any] | None) -> None:
+    async def _finish(self, code: int, reason: str, last_word: dict[str, Any] | None) -> None:
         if last_word is not None:
             await self._say(last_word)
-        reason = why.encode("ascii", "replace")[:REASON_BYTES_MAX]
+        told = reason.encode("ascii", "replace")[:REASON_BYTES_MAX]
         with contextlib.suppress(TimeoutError, ConnectionError):
-            await asyncio.wait_for(self._socket.close(code=code, message=reason), 2 * CLOSE_S)
+            await asyncio.wait_for(self._socket.close(code=code, message=told), 2 * CLOSE_S)
 
     async def _say(self, said: dict[str, Any]) -> None:
         with contextlib.suppress(TimeoutError, ConnectionError):

@@ -87,7 +87,7 @@ class Rooms:
             shown = [room for room in self._lives.values() if room.in_use or room.on_air]
             for failed in await asyncio.gather(*map(one, shown), return_exceptions=True):
                 if isinstance(failed, BaseException):
-                    log.error("cannot confirm a live", why=repr(failed))
+                    log.error("cannot confirm a live", reason=repr(failed))
 
     async def _confirm(self, room: LiveRoom) -> None:
         publishers = room.publishers

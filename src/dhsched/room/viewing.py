@@ -17,7 +17,7 @@ from dhsched.errors import DhschedError, Refused
 from dhsched.room.live_room import Shown, wall_ms
 from dhsched.room.rooms import Rooms
 from dhsched.types import Id, check_id
-from dhsched.web import Asked, Endpoint, Problem, Reply
+from dhsched.web import Endpoint, Problem, Reply, Request
 from dhsched.web.problems import MEDIA_TYPE
 from dhsched.web.server import refuse
 
@@ -51,7 +51,7 @@ class Owner(msgspec.Struct, frozen=True):
     state: str
     worker: str
     epoch: int
-    active: bool
+    claimed: bool
     cause: str
     pending: int
 
@@ -69,7 +69,7 @@ class StateOut(msgspec.Struct, frozen=True):
 
 
 def endpoints(rooms: Rooms) -> list[Endpoint]:
-    async def state(asked: Asked) -> StateOut:
+    async def state(asked: Request) -> StateOut:
         live_id = check_id(asked.path.live_id, "live_id")
         room = rooms.find(rooms.live(live_id))
         owner: Owner | None = None
@@ -88,7 +88,7 @@ def endpoints(rooms: Rooms) -> list[Endpoint]:
             timeline=[*room.shown] if room is not None else [],
         )
 
-    async def say(asked: Asked) -> Reply:
+    async def say(asked: Request) -> Reply:
         if not rooms.settings.viewers_may_type:
             raise Problem("FORBIDDEN", "this room takes no text from viewers; start it with --text")
         live_id = check_id(asked.path.live_id, "live_id")

@@ -136,9 +136,9 @@ class ViewerConnection:
         except Exception as error:
             # Whatever aiortc makes of it: an offer that cannot be answered is its sender's.
             await pc.close()
-            why = str(error) or type(error).__name__
+            reason = str(error) or type(error).__name__
             raise Problem(
-                "BAD_REQUEST", f"the offer cannot be answered: {why}; it needs VP8 or Opus to receive"
+                "BAD_REQUEST", f"the offer cannot be answered: {reason}; it needs VP8 or Opus to receive"
             ) from None
         self._room.watch(self._key, self)
         self._giving_up = asyncio.get_running_loop().call_later(connect_s, self._give_up)

@@ -82,7 +82,7 @@ def simulate(
             together.catch_up(replica)
         choice = choose(view, requests[digital_id], rng=chances[replica], now=float(number), policy=policy)
         assert not isinstance(choice, NoEligiblePool), choice.reason
-        # Where no candidate is named, looking for room in the store is no fallback but all there is.
+        # Where no candidate is named, looking for a free slot in the store is no fallback but all there is.
         placed = cell.place(choice.ranks, choice.pools if fallback or not choice.ranks else ())
         rejected += len(placed.refused)
         if policy.corrects:
@@ -198,7 +198,7 @@ class _Cell:
             heapify(heap)
 
     def place(self, candidates: Candidates, pools: tuple[str, ...]) -> _Placed:
-        """The first candidate with room, the emptiest of equals, else the emptiest Worker of the named Pools."""
+        """The first candidate with a free slot, the emptiest of equals, else the emptiest Worker of the named Pools."""
         refused: list[str] = []
         for candidate in candidates:
             asked = candidate.workers if isinstance(candidate, Equals) else (candidate,)

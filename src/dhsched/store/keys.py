@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from dhsched.types import check_id
 
-SCHEMA = 1
+SCHEMA = 2
 
 SINGLE = (
     "cell",
@@ -28,7 +28,7 @@ SINGLE = (
 """Keys of which a cell has one."""
 PER_LIVE = ("live", "data", "input", "recent", "dead", "history")
 PER_WORKER = ("worker", "slots")
-PER_POOL = ("room", "waiting", "rebalanced")
+PER_POOL = ("free", "waiting", "rebalanced")
 OTHER = ("agenda", "blame", "trouble")
 """By class and, twice, by Worker name."""
 NEVER = "never"

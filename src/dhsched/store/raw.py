@@ -12,7 +12,7 @@ from typing import Any, cast
 from dhsched.ownership.state import Cell, Cursors, Hold, Live, Move, Row, State, Worker, frozen
 from dhsched.store.keys import Keys
 from dhsched.store.link.link import Link
-from dhsched.types import Because, LiveState, Mode, SlotState
+from dhsched.types import Cause, LiveState, Mode, SlotState
 
 READ: dict[bytes, tuple[str | int, ...]] = {
     b"hash": ("HGETALL",),
@@ -65,7 +65,7 @@ def decode(raw: Mapping[str, Any]) -> State:
         workers=frozen({worker: decode_worker(hash_of(value)) for worker, value in get("worker").items()}),
         changed=frozen({w: int(rev) for w, rev in scores(get("workers").get("", [])).items()}),
         slots=frozen({w: frozen(slots_of(value)) for w, value in get("slots").items()}),
-        room=frozen({pool: frozen(scores(value)) for pool, value in get("room").items()}),
+        free=frozen({pool: frozen(scores(value)) for pool, value in get("free").items()}),
         waiting=frozen({pool: frozen(scores(value)) for pool, value in get("waiting").items()}),
         agenda=frozen({int(c): frozen({k: int(v) for k, v in scores(a).items()}) for c, a in get("agenda").items()}),
         boots=frozen({boot: worker.decode() for boot, worker in hash_of(get("boots").get("", {})).items()}),
@@ -180,7 +180,7 @@ def decode_row(row: list[bytes]) -> Row:
     return Row(
         int(epoch),
         worker.decode(),
-        cast(Because, cause.decode()),
+        cast(Cause, cause.decode()),
         operation.decode(),
         int(committed),
         int(claimed),

@@ -6,12 +6,12 @@ A role lists its endpoints and serves them:
     service = Service(role="dispatch", instance="d1", ready=ready)
     await serve(make_app(service, endpoints), host="127.0.0.1", port=7400)
 
-A handler is given an `Asked` with its path, query and body decoded, and returns a Struct (200) or a `Reply`. What it
+A handler is given a `Request` with its path, query and body decoded, and returns a Struct (200) or a `Reply`. What it
 refuses it raises as a `Problem`. Routes and `/openapi.json` come from the same list, so they cannot disagree.
 """
 
 from dhsched.web.deadlines import body_in_time
-from dhsched.web.endpoints import Asked, Endpoint, Flag, HeaderParameter, NoBody, Reply, is_set
+from dhsched.web.endpoints import Endpoint, Flag, HeaderParameter, NoBody, Reply, Request, is_set
 from dhsched.web.gates import listener_tls, open_gate
 from dhsched.web.minting import MINT
 from dhsched.web.openapi import document
@@ -23,13 +23,13 @@ from dhsched.web.sockets import upgrade
 __all__ = [
     "MINT",
     "PROBLEMS",
-    "Asked",
     "Endpoint",
     "Flag",
     "HeaderParameter",
     "NoBody",
     "Problem",
     "Reply",
+    "Request",
     "Service",
     "body_in_time",
     "caller_of",

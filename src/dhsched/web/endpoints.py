@@ -47,7 +47,7 @@ class Reply:
 
 
 @dataclass(slots=True)
-class Asked:
+class Request:
     """One request, decoded: `path`, `query` and `body` are of the types that its endpoint names."""
 
     request: web.Request
@@ -63,7 +63,7 @@ class Asked:
         return self.request.headers.get(name, "")
 
 
-Handler = Callable[[Asked], Awaitable[Any]]
+Handler = Callable[[Request], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class Decode:
         self._empty_body = endpoint.body if endpoint.body is not None and endpoint.body_optional else None
         self._no_query = None if required_fields(endpoint.query) else endpoint.query()
 
-    async def __call__(self, request: web.Request, request_id: str, service: Service, caller: Caller = OPEN) -> Asked:
+    async def __call__(self, request: web.Request, request_id: str, service: Service, caller: Caller = OPEN) -> Request:
         if request.body_exists and request.content_type != JSON:
             raise not_json(request.content_type)
         path = None if self._path is None else parameters(self._path, request.match_info, "the path")
@@ -138,7 +138,7 @@ class Decode:
             if name in request.headers:
                 parameters_header(name, kind, request.headers[name])
         body = None if self._body is None else await self._decode_body(request, self._body, service.body_s)
-        return Asked(request, path, query, body, request_id, service, caller)
+        return Request(request, path, query, body, request_id, service, caller)
 
     async def _decode_body(self, request: web.Request, decoder: msgspec.json.Decoder[Any], body_s: float) -> Any:
         # Refused by its announced size before it is read; a body without one is cut off while it is read.

@@ -51,7 +51,7 @@ async def open_gate(settings: Listening, ring: KeyRing) -> AsyncIterator[Gate | 
         return (await tokens.read(token)).boot.worker
 
     if not any(key.role == "admin" for key in ring.api_keys.values()):
-        log.warning("there is no admin key yet: make one with `dhsched token create --role admin --store URL`")
+        log.warning("there is no admin key yet: make one with `dhsched key create --role admin --store URL`")
     gate = Gate(ring, rate_per_s=settings.key_rate_per_s, read_boot=read_boot)
     minding = asyncio.create_task(ring.mind(), name="key ring")
     try:

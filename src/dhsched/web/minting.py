@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from dhsched.access.minting import MINT_PATH, MintedToken, MintToken
-from dhsched.web.endpoints import Asked, Endpoint
+from dhsched.web.endpoints import Endpoint, Request
 
 
-async def mint(asked: Asked) -> MintedToken:
+async def mint(asked: Request) -> MintedToken:
     body: MintToken = asked.body
     gate = asked.service.gate
     if gate is None:

@@ -103,7 +103,10 @@ class Measures:
     def __init__(self, service: Service) -> None:
         registry = service.registry
         self.requests = Counter(
-            "dhsched_requests", "Requests answered, by endpoint and status.", ["endpoint", "status"], registry=registry
+            "dhsched_requests_total",
+            "Requests answered, by endpoint and status.",
+            ["endpoint", "status"],
+            registry=registry,
         )
         self.seconds = Histogram(
             "dhsched_request_seconds",
@@ -279,7 +282,7 @@ def _own_routes(service: Service, endpoints: Sequence[Endpoint]) -> dict[str, di
         missing = ["it is stopping"] if service.stopping else await service.ready()
         if missing:
             if service.gate is not None:
-                log.warning("not ready", why=missing)
+                log.warning("not ready", reason=missing)
                 return Problem("NOT_READY", "this replica is not ready; its log says why").response()
             problem = Problem("NOT_READY", f"replica {service.instance} is not ready: {'; '.join(missing)}")
             return problem.response(service.request_id(request))

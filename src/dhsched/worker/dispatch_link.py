@@ -109,7 +109,7 @@ class DispatchLink:
         self._heard_at = asyncio.get_running_loop().time()
         self._answered_since: float | None = None
         self._refused_since: float | None = None
-        self._why = ""
+        self._refusal = ""
 
     # -- for the agent
 
@@ -194,7 +194,7 @@ class DispatchLink:
             self._refused(str(error))
             return False
         except (*NO_ANSWER, DhschedError) as error:
-            log.warning("no link to Dispatch", replica=url, why=words(error))
+            log.warning("no link to Dispatch", replica=url, reason=words(error))
             return False
         outbox = self._outbox = Outbox(socket.send_bytes)
         self._asked_at, self._again = None, False
@@ -211,9 +211,9 @@ class DispatchLink:
                         return served
         except (aiohttp.ClientError, OSError) as error:
             # A process that was frozen wakes to a ping on a connection that is gone: the answer has nowhere to go.
-            log.warning("the link to Dispatch broke", replica=url, why=str(error) or type(error).__name__)
+            log.warning("the link to Dispatch broke", replica=url, reason=str(error) or type(error).__name__)
         except BadValue as error:
-            log.error("Dispatch said what we cannot read", replica=url, why=str(error))
+            log.error("Dispatch said what we cannot read", replica=url, reason=str(error))
         finally:
             self._outbox = None
             sending.cancel()
@@ -236,16 +236,16 @@ class DispatchLink:
         elif status == 401:
             self._refused(
                 f"{url} asks for an API key, and this Worker has none: set DHSCHED_WORKER_KEY or --key-file to one of "
-                "role worker (`dhsched token create --role worker` makes it). What `dhsched up` or `dhsched run` of "
+                "role worker (`dhsched key create --role worker` makes it). What `dhsched up` or `dhsched run` of "
                 f"the same user started on this machine would be found in {KeyFile().path}"
             )
         else:
             self._refused(f"{url} answered 403: perhaps it must be told the name that we call it by (allowed_origins)")
 
-    def _refused(self, why: str) -> None:
+    def _refused(self, reason: str) -> None:
         """Dispatch will not have us."""
-        log.error("Dispatch refused this Worker", why=why)
-        self._why = why
+        log.error("Dispatch refused this Worker", reason=reason)
+        self._refusal = reason
         if self._refused_since is None:
             self._refused_since = asyncio.get_running_loop().time()
 
@@ -255,7 +255,7 @@ class DispatchLink:
             self._refused_since = None
         since, now = self._refused_since, asyncio.get_running_loop().time()
         if since is not None and now - since >= REFUSED_MAX_S:
-            raise KeyRefused(f"Dispatch refuses this Worker: {self._why}")
+            raise KeyRefused(f"Dispatch refuses this Worker: {self._refusal}")
 
     def _greet(self, outbox: Outbox) -> None:
         boot = self._boot
@@ -317,7 +317,7 @@ class DispatchLink:
         if said.code in NEVER and not self._boot.worker:
             self._refused(said.detail)
             return False
-        log.warning("Dispatch refused", code=said.code, why=said.detail)
+        log.warning("Dispatch refused", code=said.code, reason=said.detail)
         if said.code == UNAUTHORIZED:
             # Our token is worth nothing any more: neither is this boot.
             self._boot.gone.set()

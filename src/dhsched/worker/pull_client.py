@@ -45,7 +45,7 @@ from dhsched.links.messages import (
 )
 from dhsched.links.outbox import Outbox
 from dhsched.ownership import items
-from dhsched.worker.session import Item, Made, Publish, Session
+from dhsched.worker.session import Item, LiveInfo, Publish, Session
 
 log = structlog.get_logger(__name__)
 
@@ -102,7 +102,7 @@ class Stream:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.connection: Connection | None = None
-        self.opening: asyncio.Future[Made] | None = None
+        self.opening: asyncio.Future[LiveInfo] | None = None
         self.wants_pull = False
         self.pull_no = 0
         self.ack_n = 0
@@ -178,7 +178,7 @@ class PullClient:
 
     # -- for sessions and the agent
 
-    async def open(self, session: Session) -> Made:
+    async def open(self, session: Session) -> LiveInfo:
         """What the live is made of; claims nothing. Raises Over when it is not this Worker's any more."""
         stream = Stream(session)
         self._streams[stream.key] = stream
@@ -286,10 +286,10 @@ class PullClient:
                     sending.cancel()
                     await asyncio.gather(sending, return_exceptions=True)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            log.warning("no connection to controller", controller=url, why=str(error) or type(error).__name__)
+            log.warning("no connection to controller", controller=url, reason=str(error) or type(error).__name__)
             return False
         except BadValue as error:
-            log.error("controller said what we cannot read", controller=url, why=str(error))
+            log.error("controller said what we cannot read", controller=url, reason=str(error))
             return False
         return served
 
@@ -313,7 +313,9 @@ class PullClient:
             case Opened():
                 stream = self._streams.get((said.live, said.epoch))
                 if stream is not None and stream.opening is not None and not stream.opening.done():
-                    stream.opening.set_result(Made(said.digital_id, said.room, said.metadata, said.config, said.saved))
+                    stream.opening.set_result(
+                        LiveInfo(said.digital_id, said.room, said.metadata, said.config, said.saved)
+                    )
             case Stale() | Ended():
                 self._over(said.live, said.epoch)
             case Welcome():
@@ -362,7 +364,7 @@ class PullClient:
         self._on_over(stream.session)
 
     def _problem(self, connection: Connection, said: Problem) -> None:
-        log.warning("controller refused", controller=connection.url, code=said.code, why=said.detail, live=said.live)
+        log.warning("controller refused", controller=connection.url, code=said.code, reason=said.detail, live=said.live)
         if said.code == UNAVAILABLE and self._leave_unavailable(connection):
             return
         stream = self._streams.get((said.live, said.epoch)) if said.live else None

@@ -55,7 +55,7 @@ class Port(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class LiveInfo:
     """What a live is made of."""
 
     digital_id: str = ""
@@ -230,7 +230,7 @@ class Session:
 
     # -- for the agent and the connection
 
-    def made_of(self, made: Made) -> None:
+    def made_of(self, made: LiveInfo) -> None:
         """What the live is made of, before the runtime begins."""
         self.digital_id, self.room, self.metadata = made.digital_id, made.room, object_of(made.metadata)
         self.config, self._state = object_of(made.config), made.saved

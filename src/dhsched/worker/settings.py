@@ -12,7 +12,7 @@ from dhsched.settings import TLS_CA, bounded, check, free, one_of, required, sho
 from dhsched.types import check_id
 from dhsched.worker.agent import TEARDOWN_S
 
-DISPATCH = "DHSCHED_DISPATCH"
+DISPATCH = "DHSCHED_URL"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class WorkerSettings:
         addresses.DISPATCH, "URLs of Dispatch replicas, separated by commas.", environment=DISPATCH
     )
     key: str = field(
-        default="", repr=False, metadata={"why": "The API key that it registers with, of role worker.", "secret": True}
+        default="", repr=False, metadata={"help": "The API key that it registers with, of role worker.", "secret": True}
     )
     key_file: str = free("", "A file with that key in it, instead.")
     tls_ca: str = TLS_CA

@@ -197,7 +197,7 @@ class Watchdog:
             )
         except (OSError, http.client.HTTPException, ValueError) as error:
             status = 0
-            log.warning("no replica was told that the loop is blocked", replica=url, why=str(error))
+            log.warning("no replica was told that the loop is blocked", replica=url, reason=str(error))
         settled = 200 <= status < 300 or status in UNAUTHORIZED
         self._failed = 0 if settled else self._failed + 1
         return settled

@@ -10,7 +10,7 @@ Value = str | int | float | bool | list[str]
 
 
 class LineOut(msgspec.Struct, frozen=True):
-    """A place in the line for room in a Pool; 1 is next."""
+    """A place in the queue for a free slot in a Pool; 1 is next."""
 
     pool: str
     place: int
@@ -20,7 +20,7 @@ class LineOut(msgspec.Struct, frozen=True):
 class RecoveryOut(msgspec.Struct, frozen=True):
     """A live that must be placed anew. Times are the store's, in milliseconds, 0 where unknown.
 
-    `why` is lost, gone, vacant (its runtime ended), stalled, floor (the store lost history), or `well again` when it
+    `need` is lost, gone, vacant (its runtime ended), stalled, floor (the store lost history), or `well again` when it
     only waits to be looked at once more. `source` is the Worker that it is to leave. `unplaceable` says why no Worker
     may take it as things are configured: until that is changed it waits in no line. It is empty where some may.
     """
@@ -31,7 +31,7 @@ class RecoveryOut(msgspec.Struct, frozen=True):
     priority: int
     source: str
     epoch: int
-    why: str
+    need: str
     since_ms: int
     tries: int
     next_look_at_ms: int

@@ -85,7 +85,8 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class LiveSummary(msgspec.Struct, frozen=True):
-    """A live in a list. `active` says that its Worker has taken it up; times are the store's, in milliseconds."""
+    """A live in a list. `claimed` says that its Worker has claimed the current generation; times are the store's, in
+    milliseconds."""
 
     live_id: str
     digital_id: str
@@ -93,7 +94,7 @@ class LiveSummary(msgspec.Struct, frozen=True):
     state: str
     worker: str
     epoch: int
-    active: bool
+    claimed: bool
     priority: int
     pending: int
     cause: str
@@ -135,7 +136,7 @@ class Live(msgspec.Struct, frozen=True):
     state: str
     worker: str
     epoch: int
-    active: bool
+    claimed: bool
     priority: int
     immovable: bool
     metadata: dict[str, Any]
@@ -163,16 +164,16 @@ class HistoryRow(msgspec.Struct, frozen=True):
     """One generation. Times are the store's in milliseconds, 0 where it never happened.
 
     `source` is the Worker before. Phases are null where they did not happen or are not known any more: `detect_ms` the
-    source's silence until it was called lost, `place_ms` from there to the commit, `wait_ms` of that in line for room,
-    `claim_ms` from the commit to the claim, `first_ack_ms` from the claim to the first ack. `reason` is what the Worker
-    said of how its runtime ended; empty where it goes on, was told to stop, or went with its Worker.
+    source's silence until it was called lost, `place_ms` from there to the commit, `wait_ms` of that in the queue for a
+    free slot, `claim_ms` from the commit to the claim, `first_ack_ms` from the claim to the first ack. `reason` is what
+    the Worker said of how its runtime ended; empty where it goes on, was told to stop, or went with its Worker.
     """
 
     epoch: int
     worker: str
     source: str
     cause: str
-    why: str
+    need: str
     operation: str
     committed_at_ms: int
     claimed_at_ms: int

@@ -84,7 +84,8 @@ class NamedPool(msgspec.Struct, frozen=True):
     """A Pool with its name, and what this replica knows of its Workers.
 
     `load`, `capacity` and `free` are slots of the `placeable` Workers alone, as in the metrics: room on a Worker that
-    takes nothing new is no room. Those are counted apart in `barred`, by why: lost, cordoned, draining, new, gone.
+    takes nothing new has no free slot. Those are counted apart in `barred`, by reason: lost, cordoned, draining, new,
+    gone.
     """
 
     name: str

@@ -93,14 +93,14 @@ class DrainWorker(Strict):
 
 
 class DrainingLive(msgspec.Struct, frozen=True):
-    """One live that is still on the Worker. `code` is stable, `why` is a sentence."""
+    """One live that is still on the Worker. `code` is stable, `reason` is a sentence."""
 
     live_id: str
     tenant: str
     epoch: int
     state: Annotated[str, one_of("moving", "waiting", "queued", "blocked")]
     code: str
-    why: str
+    reason: str
     target: str
 
 

@@ -16,7 +16,7 @@ from dhsched.ownership import outcomes as o
 from dhsched.store.records.workers import is_yes
 from dhsched.tokens import Tokens
 from dhsched.types import clean_reason
-from dhsched.web import Asked, Endpoint, HeaderParameter, Problem
+from dhsched.web import Endpoint, HeaderParameter, Problem, Request
 
 BEAT_MIN_S = 0.2  # Between two beats of one Worker at this replica.
 EVENT_MIN_S = 10.0  # Between two events about one Worker that this replica says.
@@ -47,7 +47,7 @@ class BlockedWorkers:
             )
         ]
 
-    async def say(self, asked: Asked) -> m.BlockedOut:
+    async def say(self, asked: Request) -> m.BlockedOut:
         try:
             boot = (await Tokens(self.context.ring).read(bearer(asked.header("Authorization")))).boot
         except BadToken as error:

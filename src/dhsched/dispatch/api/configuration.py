@@ -20,7 +20,7 @@ from dhsched.dispatch.config import DIGITAL_IDS, POOLS
 from dhsched.dispatch.context import DispatchContext, retry_unknown
 from dhsched.placement.index import WorkerView
 from dhsched.types import check_id
-from dhsched.web import Asked, Endpoint, Problem, Reply, is_set
+from dhsched.web import Endpoint, Problem, Reply, Request, is_set
 
 USE_STEP = 1_000  # Lives looked at in one go for whether a DigitalID is in use.
 
@@ -92,12 +92,12 @@ class Configuration:
 
     # -- Pools
 
-    async def list_pools(self, asked: Asked) -> PoolList:
+    async def list_pools(self, asked: Request) -> PoolList:
         await self.context.fleet.refresh()
         names = {*self.context.fleet.pools, *(each.pool for each in self.context.fleet.view.workers.values())}
         return PoolList([self._pool(name) for name in sorted(names) if name])
 
-    async def get_pool(self, asked: Asked) -> NamedPool:
+    async def get_pool(self, asked: Request) -> NamedPool:
         name = check_id(asked.path.pool, "pool")
         await self.context.fleet.refresh()
         pool = self._pool(name)
@@ -105,12 +105,12 @@ class Configuration:
             raise no_pool(name)
         return pool
 
-    async def put_pool(self, asked: Asked) -> Reply:
+    async def put_pool(self, asked: Request) -> Reply:
         name = check_id(asked.path.pool, "pool")
         known = await self._configure(POOLS, name, asked.body)
         return Reply(self._pool(name), status=200 if known else 201)
 
-    async def delete_pool(self, asked: Asked) -> Reply:
+    async def delete_pool(self, asked: Request) -> Reply:
         name = check_id(asked.path.pool, "pool")
         await self.context.fleet.refresh()
         if name not in self.context.fleet.pools:
@@ -155,15 +155,15 @@ class Configuration:
 
     # -- DigitalIDs
 
-    async def list_digital_ids(self, asked: Asked) -> DigitalIdList:
+    async def list_digital_ids(self, asked: Request) -> DigitalIdList:
         await self.context.fleet.read_config()
         found = self.context.fleet.digital_ids
         return DigitalIdList([NamedDigitalId(name, config) for name, config in sorted(found.items())])
 
-    async def get_digital_id(self, asked: Asked) -> NamedDigitalId:
+    async def get_digital_id(self, asked: Request) -> NamedDigitalId:
         return await self._digital_id(asked)
 
-    async def put_digital_id(self, asked: Asked) -> Reply:
+    async def put_digital_id(self, asked: Request) -> Reply:
         name, body = check_id(asked.path.digital_id, "digital_id"), asked.body
         await self.context.fleet.refresh()
         names = [entry.pool for entry in body.pools]
@@ -182,7 +182,7 @@ class Configuration:
         known = await self._configure(DIGITAL_IDS, name, body)
         return Reply(NamedDigitalId(name, self.context.fleet.digital_ids.get(name, body)), status=200 if known else 201)
 
-    async def delete_digital_id(self, asked: Asked) -> Reply:
+    async def delete_digital_id(self, asked: Request) -> Reply:
         name = (await self._digital_id(asked)).name
         if not is_set(asked.query.force):
             live = await self._live_of(name)
@@ -197,7 +197,7 @@ class Configuration:
         await self._configure(DIGITAL_IDS, name, None)
         return Reply(status=204)
 
-    async def _digital_id(self, asked: Asked) -> NamedDigitalId:
+    async def _digital_id(self, asked: Request) -> NamedDigitalId:
         name = check_id(asked.path.digital_id, "digital_id")
         await self.context.fleet.read_config()
         config: DigitalIdConfig | None = self.context.fleet.digital_ids.get(name)

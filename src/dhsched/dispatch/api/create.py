@@ -9,28 +9,30 @@ import asyncio
 from typing import Any
 
 from dhsched.dispatch.choose import choose_candidates
-from dhsched.dispatch.commit import Attempt, Intent, NoRoom, commit
+from dhsched.dispatch.commit import Attempt, Intent, NoFreeSlot, commit
 from dhsched.dispatch.context import DispatchContext
 from dhsched.ownership.steps.place import Create
 from dhsched.placement import PlacementRequest
-from dhsched.web import Asked, Problem
+from dhsched.web import Problem, Request
 
 
-async def place_new_for(asked: Asked, context: DispatchContext, *, request: PlacementRequest, **given: Any) -> Attempt:
+async def place_new_for(
+    asked: Request, context: DispatchContext, *, request: PlacementRequest, **given: Any
+) -> Attempt:
     """`place_new`, whose refusals name Pools to an admin only."""
     try:
         return await place_new(context, asked, request=request, **given)
     except Problem as problem:
         if problem.code != "NO_ELIGIBLE_POOL" or asked.caller.admin:
             raise
-        why = f"no Pool may serve DigitalID {request.digital_id}; tell whoever runs this deployment"
-        raise Problem(problem.code, why, digital_id=request.digital_id) from None
+        detail = f"no Pool may serve DigitalID {request.digital_id}; tell whoever runs this deployment"
+        raise Problem(problem.code, detail, digital_id=request.digital_id) from None
 
 
 async def place_new(
-    context: DispatchContext, asked: Asked, *, live: str, create: Create, request: PlacementRequest, wait_s: float
+    context: DispatchContext, asked: Request, *, live: str, create: Create, request: PlacementRequest, wait_s: float
 ) -> Attempt:
-    """Give a new live its first generation, waiting for room up to `wait_s`."""
+    """Give a new live its first generation, waiting for a free slot up to `wait_s`."""
     refuse_when_store_is_full(context)
     operation = context.operation()
 
@@ -42,19 +44,19 @@ async def place_new(
         )
 
     made = await attempt()
-    if not isinstance(made.outcome, NoRoom) or wait_s <= 0 or context.create_queue.full:
+    if not isinstance(made.outcome, NoFreeSlot) or wait_s <= 0 or context.create_queue.full:
         return made
     loop = asyncio.get_running_loop()
     give_up = loop.time() + min(wait_s, context.settings.wait_max_s)
     with context.service.parked(), context.create_queue.place() as turn:
-        while isinstance(made.outcome, NoRoom):
+        while isinstance(made.outcome, NoFreeSlot):
             left_s = give_up - loop.time()
             # A caller that hung up must not be given a live that it will never hear of.
             if left_s <= 0 or context.service.stopping or hung_up(asked):
                 break
             turn.clear()
             try:
-                async with asyncio.timeout(min(left_s, context.settings.wait_look_s)):
+                async with asyncio.timeout(min(left_s, context.settings.wait_retry_s)):
                     await turn.wait()
             except TimeoutError:
                 pass
@@ -74,6 +76,6 @@ def refuse_when_store_is_full(context: DispatchContext) -> None:
         )
 
 
-def hung_up(asked: Asked) -> bool:
+def hung_up(asked: Request) -> bool:
     transport = asked.request.transport
     return transport is None or transport.is_closing()

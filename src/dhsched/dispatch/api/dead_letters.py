@@ -11,7 +11,7 @@ from dhsched.dispatch.context import DispatchContext, retry_unknown
 from dhsched.ownership import items
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.state import Live
-from dhsched.web import Asked, Endpoint, Problem, Reply
+from dhsched.web import Endpoint, Problem, Reply, Request
 
 
 class DeadLetters:
@@ -57,17 +57,17 @@ class DeadLetters:
             ),
         ]
 
-    async def letters(self, asked: Asked) -> m.DeadLetters:
+    async def letters(self, asked: Request) -> m.DeadLetters:
         live_id = asked.path.live_id
         record = await find_live(self.context, asked, live_id)
         return m.DeadLetters(live_id, [dead_letter(stored) for stored in record.dead])
 
-    async def drop(self, asked: Asked) -> Reply:
+    async def drop(self, asked: Request) -> Reply:
         _, stored = await self._find(asked)
         await self._forget(asked, stored)
         return Reply(status=204)
 
-    async def push_again(self, asked: Asked) -> m.PushedAgain:
+    async def push_again(self, asked: Request) -> m.PushedAgain:
         """First appended, then forgotten: a crash between the two loses nothing.
 
         Nor does a retry repeat anything: its request id is the letter and the count of poison so far, which is another
@@ -104,7 +104,7 @@ class DeadLetters:
         await self._forget(asked, stored)
         return m.PushedAgain(live_id, number)
 
-    async def _find(self, asked: Asked) -> tuple[Live, bytes]:
+    async def _find(self, asked: Request) -> tuple[Live, bytes]:
         record = await find_live(self.context, asked, asked.path.live_id)
         for stored in record.dead:
             if letter_id(stored) == asked.path.letter:
@@ -115,7 +115,7 @@ class DeadLetters:
             live_id=asked.path.live_id,
         )
 
-    async def _forget(self, asked: Asked, stored: bytes) -> None:
+    async def _forget(self, asked: Request, stored: bytes) -> None:
         live = self.context.live(asked, asked.path.live_id)
         await retry_unknown(
             "drop_dead", lambda: self.context.records.lives.drop_dead_letter(live, stored), until=self.context.until()

@@ -14,7 +14,7 @@ from dhsched.dispatch.moves.drain import ask_for_drain, cancel_drain, default_re
 from dhsched.dispatch.moves.plan import DrainNotes, Standing
 from dhsched.ownership import outcomes as o
 from dhsched.types import check_worker
-from dhsched.web import Asked, Endpoint
+from dhsched.web import Endpoint, Request
 
 SHOWN_MAX = 1_000  # Lives of one answer.
 BOUNDARY_WAIT_MAX_S = 100.0
@@ -67,7 +67,7 @@ class Drains:
             ),
         ]
 
-    async def drain(self, asked: Asked) -> m.Drain:
+    async def drain(self, asked: Request) -> m.Drain:
         worker, body = check_worker(asked.path.worker), asked.body
         await self._exists(worker)
         outcome = await ask_for_drain(
@@ -82,10 +82,10 @@ class Drains:
         await self.context.fleet.refresh()  # So that this replica's loop need not wait for its view.
         return await self._progress(worker)
 
-    async def get(self, asked: Asked) -> m.Drain:
+    async def get(self, asked: Request) -> m.Drain:
         return await self._progress(check_worker(asked.path.worker))
 
-    async def undrain(self, asked: Asked) -> m.WorkerMode:
+    async def undrain(self, asked: Request) -> m.WorkerMode:
         worker = check_worker(asked.path.worker)
         outcome = await cancel_drain(self.context, worker)
         if not isinstance(outcome, o.WorkerSet):
@@ -147,6 +147,6 @@ def detail(standing: Standing) -> m.DrainingLive:
         epoch=standing.row.epoch,
         state=standing.state,
         code=standing.code,
-        why=standing.why,
+        reason=standing.reason,
         target=standing.row.target,
     )

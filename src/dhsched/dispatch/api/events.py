@@ -21,7 +21,7 @@ from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.context import DispatchContext
 from dhsched.errors import StoreError
 from dhsched.store.records.events import Logged
-from dhsched.web import Asked, Endpoint, HeaderParameter, Problem
+from dhsched.web import Endpoint, HeaderParameter, Problem, Request
 from dhsched.web.server import tell
 
 FOLLOWERS_MAX = 64  # Streams open at once on one replica.
@@ -64,7 +64,7 @@ class EventFeed:
             )
         ]
 
-    async def get(self, asked: Asked) -> Any:
+    async def get(self, asked: Request) -> Any:
         query: EventsQuery = asked.query
         after = query.after if isinstance(query.after, str) else asked.header("Last-Event-ID")
         if "text/event-stream" in asked.header("Accept"):
@@ -78,7 +78,7 @@ class EventFeed:
             return await records.events.after(after, limit)
         return await records.events.last(limit)
 
-    async def _follow(self, asked: Asked, after: str, limit: int) -> web.StreamResponse:
+    async def _follow(self, asked: Request, after: str, limit: int) -> web.StreamResponse:
         if self.followers >= FOLLOWERS_MAX:
             raise Problem(
                 "BUSY",
@@ -96,7 +96,7 @@ class EventFeed:
         finally:
             self.followers -= 1
 
-    async def _tell(self, asked: Asked, response: web.StreamResponse, found: list[Logged], after: str) -> None:
+    async def _tell(self, asked: Request, response: web.StreamResponse, found: list[Logged], after: str) -> None:
         loop = asyncio.get_running_loop()
         try:
             await response.prepare(asked.request)

@@ -11,7 +11,7 @@ from dhsched.client.models import keys as m
 from dhsched.client.models.base import Strict
 from dhsched.dispatch.context import DispatchContext
 from dhsched.types import check_id
-from dhsched.web import Asked, Endpoint, Problem, Reply
+from dhsched.web import Endpoint, Problem, Reply, Request
 
 KeyId = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{12}$")]
 
@@ -75,13 +75,13 @@ class KeyEndpoints:
             ),
         ]
 
-    async def list(self, asked: Asked) -> m.KeyList:
+    async def list(self, asked: Request) -> m.KeyList:
         ring = self.context.ring
         await ring.read()
         found = sorted(ring.api_keys.values(), key=lambda key: (key.created_at_ms, key.id))
         return m.KeyList([key_out(key) for key in found])
 
-    async def create(self, asked: Asked) -> Reply:
+    async def create(self, asked: Request) -> Reply:
         body: m.CreateKey = asked.body
         text, record = await self.context.ring.create(
             role=body.role,
@@ -94,7 +94,7 @@ class KeyEndpoints:
         )
         return Reply(m.KeyMade(text, key_out(record)), status=201)
 
-    async def revoke(self, asked: Asked) -> Reply:
+    async def revoke(self, asked: Request) -> Reply:
         ring, key_id = self.context.ring, asked.path.key_id
         await ring.read()
         admins = [key.id for key in ring.api_keys.values() if key.role == "admin"]
@@ -106,7 +106,7 @@ class KeyEndpoints:
             raise Problem("NOT_FOUND", f"key {key_id} does not exist; list those that do", key_id=key_id)
         return Reply(status=204)
 
-    async def rotate(self, asked: Asked) -> m.Rotated:
+    async def rotate(self, asked: Request) -> m.Rotated:
         kind = asked.path.kind
         kid, dropped = await self.context.ring.rotate(kind, drop_old=asked.body.drop_old)
         return m.Rotated(kind, kid, dropped)

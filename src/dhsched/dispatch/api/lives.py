@@ -16,7 +16,7 @@ from dhsched.client.models.base import UNSET
 from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.api.create import place_new_for
 from dhsched.dispatch.api.refusals import explanation_of, no_room
-from dhsched.dispatch.commit import NoRoom
+from dhsched.dispatch.commit import NoFreeSlot
 from dhsched.dispatch.context import DispatchContext, retry_unknown
 from dhsched.dispatch.telemetry.history import history_of
 from dhsched.errors import Forbidden
@@ -26,7 +26,7 @@ from dhsched.ownership.steps.place import Create
 from dhsched.placement import PlacementRequest
 from dhsched.store.records.lives import LiveRow
 from dhsched.types import check_id, check_nesting, check_worker
-from dhsched.web import Asked, Endpoint, HeaderParameter, Problem, Reply, is_set
+from dhsched.web import Endpoint, HeaderParameter, Problem, Reply, Request, is_set
 
 Key = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{1,255}$", description="Any printable ASCII without spaces.")]
 IDEMPOTENCY_KEY = HeaderParameter(
@@ -106,7 +106,7 @@ class Lives:
             ),
         ]
 
-    async def create(self, asked: Asked) -> Any:
+    async def create(self, asked: Request) -> Any:
         """Idempotent by live_id, or by Idempotency-Key when the server makes the id."""
         began = time.perf_counter()
         body: m.CreateLive = asked.body
@@ -132,12 +132,12 @@ class Lives:
                 )
             case o.Ended():
                 raise ended(live_id)
-            case outcome if isinstance(outcome, NoRoom):
+            case outcome if isinstance(outcome, NoFreeSlot):
                 raise no_room(self.context, live_id, attempt, admin=asked.caller.admin, explained=explained)
             case outcome:
                 raise AssertionError(f"place(create) answered {outcome}")
 
-    def _live_id(self, asked: Asked, body: m.CreateLive) -> str:
+    def _live_id(self, asked: Request, body: m.CreateLive) -> str:
         if isinstance(body.live_id, str):
             return check_id(body.live_id, "live_id")
         key = asked.header("Idempotency-Key")
@@ -145,11 +145,11 @@ class Lives:
             return "lv-" + digest(self.context.tenant(asked), key)
         return "lv-" + secrets.token_hex(8)
 
-    async def get(self, asked: Asked) -> m.Live:
+    async def get(self, asked: Request) -> m.Live:
         live_id = asked.path.live_id
         return live_out(live_id, await find_live(self.context, asked, live_id))
 
-    async def list(self, asked: Asked) -> m.LiveList:
+    async def list(self, asked: Request) -> m.LiveList:
         """A page of what the filters leave, by name. It looks at so many lives at most, and says where to go on."""
         query: p.ListQuery = asked.query
         tenant = asked.caller.tenant
@@ -187,7 +187,7 @@ class Lives:
             return worker is not None and worker.pool == query.pool
         return True
 
-    async def end(self, asked: Asked) -> m.Ended:
+    async def end(self, asked: Request) -> m.Ended:
         live_id = asked.path.live_id
         live = self.context.live(asked, live_id)
         after_pending = asked.body.after_pending
@@ -200,13 +200,13 @@ class Lives:
             raise not_found(live_id)
         return m.Ended(live_id, outcome.state)
 
-    async def history(self, asked: Asked) -> m.History:
+    async def history(self, asked: Request) -> m.History:
         live_id = asked.path.live_id
         record = await find_live(self.context, asked, live_id)
         return m.History(live_id, await history_of(self.context, self.context.live(asked, live_id), record))
 
 
-async def find_live(context: DispatchContext, asked: Asked, live_id: str) -> Live:
+async def find_live(context: DispatchContext, asked: Request, live_id: str) -> Live:
     record = await context.records.lives.get(context.live(asked, live_id))
     if record is None:
         raise not_found(live_id)
@@ -292,7 +292,7 @@ def summary(row: LiveRow) -> m.LiveSummary:
         state=row.state,
         worker=row.worker,
         epoch=row.epoch,
-        active=row.active,
+        claimed=row.claimed,
         priority=row.priority,
         pending=row.pending,
         cause=row.cause,
@@ -321,7 +321,7 @@ def live_out(live_id: str, live: Live) -> m.Live:
         state=live.state,
         worker=live.selected,
         epoch=live.epoch,
-        active=live.active is not None,
+        claimed=live.active is not None,
         priority=live.priority,
         immovable=live.immovable,
         metadata=unread(live.metadata),

@@ -20,7 +20,7 @@ Limit = Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)]
 
 
 class CreateQuery(Strict):
-    """`wait_s` waits for room instead of answering FULL; `explain` adds why the live went where it went."""
+    """`wait_s` waits for a free slot instead of answering FULL; `explain` adds why the live went where it went."""
 
     wait_s: Annotated[float, msgspec.Meta(ge=0, le=600)] = 0
     explain: Flag = "0"

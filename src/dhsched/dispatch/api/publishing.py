@@ -11,7 +11,7 @@ from dhsched.client.models import lives as m
 from dhsched.dispatch.context import DispatchContext
 from dhsched.errors import BadToken
 from dhsched.tokens import Tokens
-from dhsched.web import Asked, Endpoint, Problem
+from dhsched.web import Endpoint, Problem, Request
 
 
 class PublishTokens:
@@ -35,7 +35,7 @@ class PublishTokens:
             )
         ]
 
-    async def show(self, asked: Asked) -> m.PublishingOut:
+    async def show(self, asked: Request) -> m.PublishingOut:
         try:
             publishing = await Tokens(self.context.ring).read_publish(asked.body.token)
         except BadToken as error:

@@ -11,12 +11,12 @@ from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.api.lives import IDEMPOTENCY_KEY, digest, ended, find_digital_id, find_live, not_found, placed
 from dhsched.dispatch.api.refusals import explanation_of, no_room
 from dhsched.dispatch.choose import choose_candidates
-from dhsched.dispatch.commit import Attempt, Intent, NoRoom, commit
+from dhsched.dispatch.commit import Attempt, Intent, NoFreeSlot, commit
 from dhsched.dispatch.context import DispatchContext
 from dhsched.ownership import outcomes as o
 from dhsched.placement import Choice, PlacementRequest, name_worker
 from dhsched.types import check_worker
-from dhsched.web import Asked, Endpoint, Problem, is_set
+from dhsched.web import Endpoint, Problem, Request, is_set
 
 
 class Reassign:
@@ -46,7 +46,7 @@ class Reassign:
             )
         ]
 
-    async def reassign(self, asked: Asked) -> m.Placed:
+    async def reassign(self, asked: Request) -> m.Placed:
         """The live must be in the expected epoch, so that two operators, or a retry, cannot move it twice."""
         body: m.Reassign = asked.body
         live_id, context = asked.path.live_id, self.context
@@ -71,7 +71,7 @@ class Reassign:
             holder=source if target == source else "",
         )
         attempt = await commit(context, intent)
-        if target and isinstance(attempt.outcome, NoRoom):
+        if target and isinstance(attempt.outcome, NoFreeSlot):
             raise refused_by(target, attempt.outcome.refusals[0])
         return self._answer(live_id, attempt, explained=is_set(asked.query.explain))
 
@@ -92,7 +92,7 @@ class Reassign:
             )
         return name_worker(self.context.fleet.view, request, target, now=self.context.loop_time(), how="named")
 
-    def _operation(self, asked: Asked, live_id: str) -> str:
+    def _operation(self, asked: Request, live_id: str) -> str:
         key = asked.header("Idempotency-Key")
         if not key:
             return self.context.operation()
@@ -114,7 +114,7 @@ class Reassign:
                 raise ended(live_id)
             case o.NotFound():
                 raise not_found(live_id)
-            case outcome if isinstance(outcome, NoRoom):
+            case outcome if isinstance(outcome, NoFreeSlot):
                 raise no_room(self.context, live_id, attempt, admin=True, explained=explained)
             case outcome:
                 raise AssertionError(f"place(reassign) answered {outcome}")
@@ -122,16 +122,21 @@ class Reassign:
 
 def refused_by(target: str, refusal: o.Refusal) -> Problem:
     """Why the target did not take the live."""
-    numbers: dict[str, Any] = {"worker": target, "why": refusal.why, "load": refusal.load, "capacity": refusal.capacity}
-    match refusal.why:
+    numbers: dict[str, Any] = {
+        "worker": target,
+        "reason": refusal.reason,
+        "load": refusal.load,
+        "capacity": refusal.capacity,
+    }
+    match refusal.reason:
         case "FULL" | "STARTING" | "WAITING":
-            what = "is full" if refusal.why == "FULL" else "is starting as many lives as it may"
+            what = "is full" if refusal.reason == "FULL" else "is starting as many lives as it may"
             detail = f"Worker {target} {what} ({refusal.load}/{refusal.capacity}); name another target, or none"
-            return Problem(refusal.why, detail, **numbers)
+            return Problem(refusal.reason, detail, **numbers)
         case "DRAINING":
             return Problem("DRAINING", f"Worker {target} is draining; name another target, or none", **numbers)
         case "UNKNOWN" | "GONE":
             return Problem("NOT_FOUND", f"Worker {target} is gone; name another target, or none", **numbers)
-        case why:
-            state = {"CORDONED": "cordoned", "LOST": "lost", "NEW": "new and has not reported yet"}[why]
+        case reason:
+            state = {"CORDONED": "cordoned", "LOST": "lost", "NEW": "new and has not reported yet"}[reason]
             return Problem("UNPLACEABLE", f"Worker {target} is {state}; name another target, or none", **numbers)

@@ -8,7 +8,7 @@ from dhsched.dispatch.api.configuration import no_pool
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.moves.rebalance import SHOWN_MAX, consider
 from dhsched.types import check_id
-from dhsched.web import Asked, Endpoint
+from dhsched.web import Endpoint, Request
 
 
 class RebalanceView:
@@ -32,7 +32,7 @@ class RebalanceView:
             )
         ]
 
-    async def get(self, asked: Asked) -> m.RebalanceOut:
+    async def get(self, asked: Request) -> m.RebalanceOut:
         pool, context = check_id(asked.path.pool, "pool"), self.context
         await context.fleet.refresh()
         config = context.fleet.pools.get(pool)

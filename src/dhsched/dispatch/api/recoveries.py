@@ -12,7 +12,7 @@ from dhsched.client.models.base import UNSET, Optional, Strict
 from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.context import DispatchContext
 from dhsched.store.records.recovering import Recovering
-from dhsched.web import Asked, Endpoint
+from dhsched.web import Endpoint, Request
 
 SCAN_MAX = 5_000  # Lives that one page looks at; the cursor goes on from there.
 SCAN_STEP = 500
@@ -40,14 +40,14 @@ class Recoveries:
                 method="GET",
                 path="/v1/recoveries",
                 handler=self.list,
-                summary="Lives that must be placed anew, or wait for room, a page at a time.",
+                summary="Lives that must be placed anew, or wait for a free slot, a page at a time.",
                 tag="recoveries",
                 query=RecoveriesQuery,
                 replies={200: m.RecoveryList},
             )
         ]
 
-    async def list(self, asked: Asked) -> m.RecoveryList:
+    async def list(self, asked: Request) -> m.RecoveryList:
         query: RecoveriesQuery = asked.query
         records = self.context.records
         after = "" if query.after is UNSET else query.after
@@ -83,7 +83,7 @@ def recovery_out(row: Recovering, unplaceable: str) -> m.RecoveryOut:
         priority=row.priority,
         source=row.worker,
         epoch=row.epoch,
-        why=row.why,
+        need=row.need,
         since_ms=row.since_ms,
         tries=row.tries,
         next_look_at_ms=row.next_look_ms,

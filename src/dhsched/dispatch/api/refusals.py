@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dhsched.dispatch.commit import Attempt, NoRoom
+from dhsched.dispatch.commit import Attempt, NoFreeSlot
 from dhsched.dispatch.context import DispatchContext
 from dhsched.ownership import outcomes as o
 from dhsched.placement import Choice, Explanation, Refusal, Won, explain
@@ -22,22 +22,22 @@ SHORTLY = {
 def explanation_of(context: DispatchContext, attempt: Attempt) -> Explanation:
     """Why an attempt ended as it did. It must have had a choice."""
     assert attempt.intent.choice is not None
-    refusals = attempt.outcome.refusals if isinstance(attempt.outcome, o.Committed | NoRoom) else ()
+    refusals = attempt.outcome.refusals if isinstance(attempt.outcome, o.Committed | NoFreeSlot) else ()
     return explain_choice(context, attempt.intent.choice, refusals, attempt.won)
 
 
 def explain_choice(
     context: DispatchContext, choice: Choice, refusals: tuple[o.Refusal, ...] = (), won: Won | None = None
 ) -> Explanation:
-    told = [Refusal(refusal.worker, refusal.why, refusal.load) for refusal in refusals]
+    told = [Refusal(refusal.worker, refusal.reason, refusal.load) for refusal in refusals]
     return explain(choice, view=context.fleet.view, refusals=told, won=won)
 
 
 def no_room(context: DispatchContext, live_id: str, attempt: Attempt, *, admin: bool, explained: bool) -> Problem:
-    """The problem for a create or a reassign that found no room: for an admin with the numbers and what to do; for
+    """The problem for a create or a reassign that found no free slot: for an admin with the numbers and what to do; for
     others without, because Pools are shared, and how full they are is what other tenants do."""
     outcome, choice = attempt.outcome, attempt.intent.choice
-    assert isinstance(outcome, NoRoom) and choice is not None
+    assert isinstance(outcome, NoFreeSlot) and choice is not None
     if not admin:
         digital_id, what = choice.why.request.digital_id, SHORTLY[type(outcome)]
         detail = f"no capacity for live {live_id} of DigitalID {digital_id} now: {what}"
@@ -52,26 +52,26 @@ def no_room(context: DispatchContext, live_id: str, attempt: Attempt, *, admin: 
         case o.Full():
             leave = attempt.intent.leave
             who = f"every Worker but {leave}" if leave else "every Worker"
-            why = "is full" if any(pool.capacity for pool in pools.values()) else "has gone or never came"
+            reason = "is full" if any(pool.capacity for pool in pools.values()) else "has gone or never came"
             detail = (
-                f"no capacity for live {live_id}: {who} that may serve DigitalID {digital_id} {why}; {tried}; "
+                f"no capacity for live {live_id}: {who} that may serve DigitalID {digital_id} {reason}; {tried}; "
                 f"add Workers to Pool {listed}, make {digital_id} eligible for another Pool, or create with wait_s"
             )
         case o.Starting():
             detail = (
-                f"live {live_id} must wait: the Workers of Pool {listed} that have room are starting as many lives as "
-                f"they may; {tried}; try again in a moment, or create with wait_s"
+                f"live {live_id} must wait: the Workers of Pool {listed} that have a free slot are starting as many "
+                f"lives as they may; {tried}; try again in a moment, or create with wait_s"
             )
         case o.Waiting():
             detail = (
-                f"live {live_id} must wait: lives that lost their Worker wait for room in Pool {listed} and go first; "
-                f"{tried}; add Workers to it"
+                f"live {live_id} must wait: lives that lost their Worker wait for a free slot in Pool {listed} and go "
+                f"first; {tried}; add Workers to it"
             )
     numbers: dict[str, Any] = {
         "live_id": live_id,
         "digital_id": digital_id,
         "refusals": [
-            {"worker": r.worker, "why": r.why, "load": r.load, "capacity": r.capacity} for r in outcome.refusals
+            {"worker": r.worker, "reason": r.reason, "load": r.load, "capacity": r.capacity} for r in outcome.refusals
         ],
         "pools": {name: {"load": pool.load, "capacity": pool.capacity} for name, pool in pools.items()},
     }

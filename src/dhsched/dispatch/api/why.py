@@ -9,7 +9,7 @@ from dhsched.dispatch.api.refusals import explain_choice
 from dhsched.dispatch.choose import choose_candidates
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.telemetry.history import phases
-from dhsched.web import Asked, Endpoint
+from dhsched.web import Endpoint, Request
 
 
 class Why:
@@ -33,7 +33,7 @@ class Why:
             ),
         ]
 
-    async def why(self, asked: Asked) -> m.WhyOut:
+    async def why(self, asked: Request) -> m.WhyOut:
         """As it was decided, if this replica decided and remembers; else as it would be decided now."""
         live_id, context = asked.path.live_id, self.context
         live = context.live(asked, live_id)

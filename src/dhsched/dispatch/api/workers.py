@@ -12,7 +12,7 @@ from dhsched.dispatch.recovery.blame import forgive
 from dhsched.ownership import outcomes as o
 from dhsched.store.records.fleet import WorkerState
 from dhsched.types import check_worker, split_tag
-from dhsched.web import Asked, Endpoint, NoBody, Problem
+from dhsched.web import Endpoint, NoBody, Problem, Request
 
 
 class Workers:
@@ -65,7 +65,7 @@ class Workers:
             ),
         ]
 
-    async def list(self, asked: Asked) -> m.WorkerList:
+    async def list(self, asked: Request) -> m.WorkerList:
         """Read from the store, not from the view: an operator wants what is, and asks seldom."""
         query: p.WorkersQuery = asked.query
         after = "" if query.after is UNSET else check_worker(query.after)
@@ -78,7 +78,7 @@ class Workers:
         page = wanted[: query.limit]
         return m.WorkerList(page, page[-1].worker if len(wanted) > len(page) else None)
 
-    async def get(self, asked: Asked) -> m.WorkerOut:
+    async def get(self, asked: Request) -> m.WorkerOut:
         worker = check_worker(asked.path.worker)
         found = await self.context.records.workers.get(worker)
         if found is None:
@@ -101,13 +101,13 @@ class Workers:
             slots=slots,
         )
 
-    async def cordon(self, asked: Asked) -> m.WorkerMode:
+    async def cordon(self, asked: Request) -> m.WorkerMode:
         return await self._set(asked, "cordon", "cordoned")
 
-    async def uncordon(self, asked: Asked) -> m.WorkerMode:
+    async def uncordon(self, asked: Request) -> m.WorkerMode:
         return await self._set(asked, "uncordon", "ready")
 
-    async def _set(self, asked: Asked, verb: Literal["cordon", "uncordon"], wanted: str) -> m.WorkerMode:
+    async def _set(self, asked: Request, verb: Literal["cordon", "uncordon"], wanted: str) -> m.WorkerMode:
         worker = check_worker(asked.path.worker)
         found = await self.context.records.workers.get(worker)
         was = found[0].mode if found is not None else ""
@@ -122,7 +122,7 @@ class Workers:
             by = f"request {asked.request_id}"
             if verb == "cordon":
                 self.context.events.say(
-                    "worker_cordoned", worker=worker, cordoned_by=by, why="an operator asked for it"
+                    "worker_cordoned", worker=worker, cordoned_by=by, reason="an operator asked for it"
                 )
             else:
                 self.context.events.say("worker_uncordoned", worker=worker, uncordoned_by=by)

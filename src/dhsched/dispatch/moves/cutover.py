@@ -27,7 +27,7 @@ from dhsched.ownership import outcomes as o
 from dhsched.placement import CANDIDATES_LIMIT, Choice, PlacementRequest, name_worker
 from dhsched.store.records.lives import LiveOnWorker
 from dhsched.store.steps.api import check_number
-from dhsched.types import Because, check_live, split_tag
+from dhsched.types import Cause, check_live, split_tag
 from dhsched.web import Problem
 
 log = structlog.get_logger(__name__)
@@ -49,7 +49,7 @@ class MoveInProgress:
     give_up: float
     source: str = ""
     epoch: int = 0
-    because: Because = "drain"
+    cause: Cause = "drain"
     digital_id: str = ""
     reserved_at_ms: int = 0
     checked_at: float = float("-inf")
@@ -159,18 +159,18 @@ class Cutovers:
             if found is None or (found[1].target, found[1].number) != (move.target, move.number):
                 return False
             source, row = found
-            because = await self._wanted_by(source)
-            move.wanted = because is not None
-            if because is None:
+            cause = await self._wanted_by(source)
+            move.wanted = cause is not None
+            if cause is None:
                 return False
-            move.source, move.epoch, move.because, move.digital_id = source, row.epoch, because, row.digital_id
+            move.source, move.epoch, move.cause, move.digital_id = source, row.epoch, cause, row.digital_id
             move.reserved_at_ms = row.expires_at_ms - store.limits.move_expires_ms
         outcome = await retry_unknown(
             "hold", lambda: store.hold(live=move.live, number=move.number), until=self._context.until()
         )
         return isinstance(outcome, o.Held)
 
-    async def _wanted_by(self, source: str) -> Because | None:
+    async def _wanted_by(self, source: str) -> Cause | None:
         """Why lives are to leave the source; None where nobody wants it any more: such a move is left to expire."""
         store, fleet = self._context.store, self._context.fleet
         if await store.records.workers.mode(source) == "draining":
@@ -187,7 +187,7 @@ class Cutovers:
     ) -> o.PlaceOutcome:
         intent = Intent(
             live=move.live,
-            cause=move.because,
+            cause=move.cause,
             point=point,
             operation=move.operation,
             choice=choice,
@@ -209,12 +209,12 @@ class Cutovers:
 
     # -- for the loops
 
-    async def cut_over(self, row: LiveOnWorker, source: str, because: Because) -> o.PlaceOutcome:
+    async def cut_over(self, row: LiveOnWorker, source: str, cause: Cause) -> o.PlaceOutcome:
         """Go on with a move that is held, whoever held it: commit if the live rests."""
-        return await self._place(self._of(row, source, because))
+        return await self._place(self._of(row, source, cause))
 
     async def force(self, row: LiveOnWorker, source: str) -> o.PlaceOutcome | Blocked:
-        """Commit the live elsewhere now, wherever its input stands: on its target, or on whoever has room.
+        """Commit the live elsewhere now, wherever its input stands: on its target, or on whoever has a free slot.
 
         A place that was reserved is not counted against the target's start budget, so it is reserved first even when
         there is no time to prepare anything.
@@ -234,7 +234,7 @@ class Cutovers:
             choice = found[1]
         return await self._commit(move, choice, point="force", how="forced")
 
-    def _of(self, row: LiveOnWorker, source: str, because: Because, operation: str = "") -> MoveInProgress:
+    def _of(self, row: LiveOnWorker, source: str, cause: Cause, operation: str = "") -> MoveInProgress:
         reserved_at_ms = row.expires_at_ms - self._context.store.limits.move_expires_ms if row.target else 0
         return MoveInProgress(
             live=row.live,
@@ -244,7 +244,7 @@ class Cutovers:
             give_up=0.0,
             source=source,
             epoch=row.epoch,
-            because=because,
+            cause=cause,
             digital_id=row.digital_id,
             reserved_at_ms=reserved_at_ms,
         )
@@ -253,7 +253,7 @@ class Cutovers:
         """A live has moved: count it, say it, and let the next one of its source begin."""
         context = self._context
         if not done.again:
-            if move.because == "drain":
+            if move.cause == "drain":
                 context.metrics.drain_moves.labels(how).inc()
             else:
                 context.metrics.rebalance_moves.inc()
@@ -261,12 +261,12 @@ class Cutovers:
                 context.events.say("forced_move", live=move.live, source=move.source, epoch=done.generation.epoch)
             took_s = max(0, context.store.now_ms - move.reserved_at_ms) / 1000 if move.reserved_at_ms else 0.0
             if move.reserved_at_ms:
-                context.metrics.move_seconds.labels(move.because).observe(took_s)
+                context.metrics.move_seconds.labels(move.cause).observe(took_s)
             say = log.warning if how == "forced" else log.info
             say(
                 "live moved",
                 live=move.live,
-                because=move.because,
+                cause=move.cause,
                 how=how,
                 source=move.source,
                 generation=str(done.generation),
@@ -294,7 +294,7 @@ def no_room(context: DispatchContext, request: PlacementRequest, source: str) ->
         kinds[kind] = kinds.get(kind, 0) + 1
     told = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "there is none"
     return Blocked(
-        "NO_ROOM",
-        f"no room for DigitalID {request.digital_id}: of the {len(others)} other Workers of Pool {listed}: {told}; add "
-        "Workers, or make it eligible for another Pool",
+        "NO_FREE_SLOT",
+        f"no free slot for DigitalID {request.digital_id}: of the {len(others)} other Workers of Pool {listed}: {told};"
+        " add Workers, or make it eligible for another Pool",
     )

@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 SOURCES_MAX = 64  # Draining Workers looked after in one round.
 FORCED_AT_ONCE = 32  # Lives cut over at the same time past a deadline.
 BY_WORKER = "the Worker itself"
-FORGET_S = 30.0  # Between two looks for wishes of Workers that are gone.
+FORGET_S = 30.0  # Between two searches for drain requests of Workers that are gone.
 
 
 class Draining:
@@ -94,7 +94,7 @@ class Draining:
         stuck = [standing for standing in made.standings if standing.state == "blocked"]
         if len(stuck) == len(made.standings) and await records.drains.first_to_say(source, "blocked"):
             self._context.events.say(
-                "drain_blocked", worker=source, lives=len(stuck), code=stuck[0].code, why=stuck[0].why
+                "drain_blocked", worker=source, lives=len(stuck), code=stuck[0].code, reason=stuck[0].reason
             )
 
     async def _reserve(self, source: str, rows: Sequence[LiveOnWorker]) -> None:
@@ -116,7 +116,9 @@ class Draining:
             if isinstance(outcome, Blocked):
                 refused[row.digital_id] = outcome
                 if row.live not in notes.blocked:
-                    log.warning("a live cannot leave a draining Worker", live=row.live, source=source, why=outcome.why)
+                    log.warning(
+                        "a live cannot leave a draining Worker", live=row.live, source=source, reason=outcome.reason
+                    )
                 # The others of its DigitalID would hear the same.
                 for other in (row, *notes.queue.get(source, [])):
                     if other.digital_id == row.digital_id:
@@ -145,8 +147,8 @@ class Draining:
             if isinstance(outcome, Blocked):
                 self._notes.blocked[row.live] = outcome
             elif isinstance(outcome, o.Starting):
-                why = "the Workers that have room are starting as many lives as they may; it is tried again at once"
-                self._notes.blocked[row.live] = Blocked("STARTING", why)
+                reason = "Workers with a free slot are starting as many lives as they may; it is tried again at once"
+                self._notes.blocked[row.live] = Blocked("STARTING", reason)
 
         await asyncio.gather(*(one(row) for row in rows))
 

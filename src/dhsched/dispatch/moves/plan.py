@@ -27,7 +27,7 @@ Code = Literal[
     "CUTOVERS",
     "NEXT",
     "DEADLINE",
-    "NO_ROOM",
+    "NO_FREE_SLOT",
     "ALL_DRAINING",
     "STARTING",
     "NO_POOL",
@@ -55,7 +55,7 @@ class CutOver:
 
 @dataclass(frozen=True, slots=True)
 class Force:
-    """Commit the live on its target now, wherever its input stands; without a target, wherever there is room."""
+    """Commit the live on its target now, wherever its input stands; without a target, wherever there is a free slot."""
 
     row: LiveOnWorker
 
@@ -70,7 +70,7 @@ class Standing:
     row: LiveOnWorker
     state: State
     code: Code
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Blocked:
     """Why a live found no place when this replica last tried."""
 
     code: Code
-    why: str
+    reason: str
 
 
 @dataclass(slots=True)
@@ -112,7 +112,7 @@ class DrainNotes:
         """Forget all but these lives and moves."""
         kept = [*rows]
         lives, moves = {row.live for row in kept}, {(row.live, row.number) for row in kept}
-        self.blocked = {live: why for live, why in self.blocked.items() if live in lives}
+        self.blocked = {live: reason for live, reason in self.blocked.items() if live in lives}
         self.held_since = {move: at for move, at in self.held_since.items() if move in moves}
 
 
@@ -173,13 +173,13 @@ def under_way_with(
     since_s = max(0, now_ms - (row.expires_at_ms - rules.move_expires_ms)) / 1000
     late = now_ms >= row.expires_at_ms - min(EXPIRY_MARGIN_MS, rules.move_expires_ms // 4)
     if not row.hold:
-        why = f"Worker {row.target} prepares it, for {since_s:.0f} s now"
-        return (Force(row) if late else None), Standing(row, "moving", "PREPARING", why)
-    why = (
+        reason = f"Worker {row.target} prepares it, for {since_s:.0f} s now"
+        return (Force(row) if late else None), Standing(row, "moving", "PREPARING", reason)
+    reason = (
         f"not at a boundary since {held_for_s:.0f} s, Worker {row.target} is prepared; it is cut over anyway after "
         f"{request.boundary_wait_s:g} s"
     )
-    standing = Standing(row, "waiting", "BOUNDARY", why)
+    standing = Standing(row, "waiting", "BOUNDARY", reason)
     if held_for_s >= request.boundary_wait_s or late:
         return Force(row), standing
     return (CutOver(row) if held_for_s >= CARRY_ON_S else None), standing
@@ -187,8 +187,8 @@ def under_way_with(
 
 def queued(row: LiveOnWorker, blocked: Blocked | None, under_way: int, rules: Rules) -> Standing:
     if blocked is not None:
-        return Standing(row, "blocked", blocked.code, blocked.why)
+        return Standing(row, "blocked", blocked.code, blocked.reason)
     if under_way >= rules.cutovers_max:
-        why = f"{under_way} of {rules.cutovers_max} cutovers of this Worker are under way; it is among the next"
-        return Standing(row, "queued", "CUTOVERS", why)
+        reason = f"{under_way} of {rules.cutovers_max} cutovers of this Worker are under way; it is among the next"
+        return Standing(row, "queued", "CUTOVERS", reason)
     return Standing(row, "queued", "NEXT", "a place is about to be reserved for it")

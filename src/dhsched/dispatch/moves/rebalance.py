@@ -71,7 +71,7 @@ class Rebalancing:
             until=self._context.until(),
         )
         if isinstance(outcome, o.Reserved) and not outcome.again:
-            log.info("live is to move", live=row.live, source=advice.source, target=outcome.target, because="rebalance")
+            log.info("live is to move", live=row.live, source=advice.source, target=outcome.target, cause="rebalance")
 
 
 async def consider(

@@ -30,7 +30,7 @@ async def blame(context: DispatchContext, worker: str, trouble: Trouble, what: s
         new, members = await _note(context, worker, f"{trouble} {what}")
         await _cordon_if_blamed(context, worker, members)
     except StoreError as error:
-        log.warning("could not blame a Worker", worker=worker, trouble=trouble, what=what, why=str(error))
+        log.warning("could not blame a Worker", worker=worker, trouble=trouble, what=what, reason=str(error))
         return False
     return not new
 
@@ -41,7 +41,7 @@ async def blame_of_name(context: DispatchContext, worker: str) -> None:
         _, members = await _note(context, worker, "")
         await _cordon_if_blamed(context, worker, members)
     except StoreError as error:
-        log.warning("could not look up a Worker's troubles", worker=worker, why=str(error))
+        log.warning("could not look up a Worker's troubles", worker=worker, reason=str(error))
 
 
 async def forgive(context: DispatchContext, worker: str) -> None:
@@ -49,10 +49,10 @@ async def forgive(context: DispatchContext, worker: str) -> None:
     try:
         await context.records.workers.forget_troubles(name_of(worker))
     except StoreError as error:
-        log.warning("could not forget a Worker's troubles", worker=worker, why=str(error))
+        log.warning("could not forget a Worker's troubles", worker=worker, reason=str(error))
 
 
-async def cordon(context: DispatchContext, worker: str, why: str, numbers: Mapping[str, Value]) -> None:
+async def cordon(context: DispatchContext, worker: str, reason: str, numbers: Mapping[str, Value]) -> None:
     """Cordon it, and say so once although several replicas may find the same at the same time."""
     outcome = await context.store.set_worker(worker=worker, verb="cordon")
     if not isinstance(outcome, o.WorkerSet) or outcome.mode != "cordoned":
@@ -60,7 +60,7 @@ async def cordon(context: DispatchContext, worker: str, why: str, numbers: Mappi
     new, _ = await _note(context, worker, f"cordon {worker}")
     if new:
         undo = f"{HOW_TO_UNDO} {worker}"
-        said: dict[str, Value] = {"cordoned_by": "dhsched", "why": why, "undo": undo, **numbers}
+        said: dict[str, Value] = {"cordoned_by": "dhsched", "reason": reason, "undo": undo, **numbers}
         context.events.say("worker_cordoned", worker=worker, live="", **said)
 
 
@@ -85,12 +85,12 @@ async def _cordon_if_blamed(context: DispatchContext, worker: str, members: list
         "window_s": settings.blame_window_s,
     }
     if may_cordon(barred, worker, limits.cordon_share):
-        await cordon(context, worker, why_of(found), numbers)
+        await cordon(context, worker, reason_of(found), numbers)
         return
     new, _ = await _note(context, worker, f"blamed {worker}")
     if new:
-        out = sum(1 for why in barred.values() if why)
-        numbers |= {"why": why_of(found), "out": out, "workers": len(barred)}
+        out = sum(1 for reason in barred.values() if reason)
+        numbers |= {"reason": reason_of(found), "out": out, "workers": len(barred)}
         context.events.say("worker_blamed", worker=worker, live="", **numbers)
 
 
@@ -99,7 +99,7 @@ async def _note(context: DispatchContext, worker: str, member: str) -> tuple[boo
     return await context.records.workers.trouble(name_of(worker), member, window_ms)
 
 
-def why_of(found: Blamed) -> str:
+def reason_of(found: Blamed) -> str:
     what = {"loss": "times lost", "stall": "lives stalled on it", "crash": "lives whose runtime ended on it"}
     return f"{found.count} {what[found.trouble]}, more than {found.limit}"
 

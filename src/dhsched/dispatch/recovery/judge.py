@@ -52,6 +52,6 @@ def judge_blame(members: Iterable[str], limits: BlameLimits) -> Blamed | None:
 
 def may_cordon(barred: Mapping[str, str], worker: str, share: float) -> bool:
     """Whether the Pool can do without this Worker. `barred` says of each of its Workers why it takes nothing new."""
-    others = [why for each, why in barred.items() if each != worker]
-    out = sum(1 for why in others if why)
+    others = [reason for each, reason in barred.items() if each != worker]
+    out = sum(1 for reason in others if reason)
     return out < len(others) and out + 1 <= max(1, int(len(barred) * share))

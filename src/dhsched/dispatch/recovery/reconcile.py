@@ -99,8 +99,10 @@ class Reconciliation:
             old = sorted(tag for tag, since in seen.items() if now - since >= context.settings.departing_max_s)
             if old and not known[worker].barred:
                 limit_s = context.settings.departing_max_s
-                why = f"{len(old)} runtimes were told to stop and have not for {limit_s:g} s, for one that of {old[0]}"
-                await cordon(context, worker, why, {"departing": len(old), "departing_max_s": limit_s})
+                reason = (
+                    f"{len(old)} runtimes were told to stop and have not for {limit_s:g} s, for one that of {old[0]}"
+                )
+                await cordon(context, worker, reason, {"departing": len(old), "departing_max_s": limit_s})
 
     async def _walk(self, term: int) -> None:
         """Look at every live once: after a new term all are below the floor, and none is on the agenda for it."""

@@ -62,12 +62,12 @@ class Recovery:
         """Move one live off a Worker that cannot help, or back onto it where only its runtime is gone."""
         context = self._context
         before = await context.records.lives.before_recovery(live, work.worker)
-        why = await context.fleet.unplaceable(work.digital_id)
+        reason = await context.fleet.unplaceable(work.digital_id)
         request = await context.fleet.request(work.digital_id)
-        if why or request is None:
-            return await self._unplaceable(live, work, before, why)
-        here_first = work.why in HERE_FIRST
-        trouble = BLAMES.get(work.why)
+        if reason or request is None:
+            return await self._unplaceable(live, work, before, reason)
+        here_first = work.need in HERE_FIRST
+        trouble = BLAMES.get(work.need)
         if trouble is not None and work.tries == 1:
             # A live that ended here before within the window is tried elsewhere: it may be the machine.
             again = await blame(context, work.worker, trouble, live)
@@ -89,7 +89,7 @@ class Recovery:
                 self._say_recovered(live, work, generation, intent.operation, before)
             case o.Full() | o.Starting() if not before.waited_in:
                 pools = list(choice.pools)
-                context.events.say("live_waiting", live=live, worker=work.worker, why=work.why, pools=pools)
+                context.events.say("live_waiting", live=live, worker=work.worker, need=work.need, pools=pools)
             case _:
                 pass  # Somebody else was faster, or the reason is gone: the agenda has what is left to do.
         if before.suspect and isinstance(outcome, o.Committed | o.Ended):
@@ -107,13 +107,13 @@ class Recovery:
             holder=work.worker,
         )
 
-    async def _unplaceable(self, live: str, work: o.Recover, before: BeforeRecovery, why: str) -> o.PlaceOutcome:
+    async def _unplaceable(self, live: str, work: o.Recover, before: BeforeRecovery, reason: str) -> o.PlaceOutcome:
         """No Worker may take it, as things are configured. It stays on the agenda, but in no line, where it would keep
         others out: nobody is named, and the store takes it out of those it was in."""
         context = self._context
         outcome = (await commit(context, self._intent(live, work, None))).outcome
         if isinstance(outcome, o.Full) and (work.tries == 1 or before.waited_in):
-            context.events.say("live_unplaceable", live=live, worker=work.worker, why=why)
+            context.events.say("live_unplaceable", live=live, worker=work.worker, reason=reason)
         if before.suspect and isinstance(outcome, o.Ended):
             await self._say_poison(live, work, before)
         return outcome
@@ -124,13 +124,13 @@ class Recovery:
         self, live: str, work: o.Recover, generation: Generation, operation: str, before: BeforeRecovery
     ) -> None:
         numbers: dict[str, Value] = {
-            "why": work.why,
+            "need": work.need,
             "source": work.worker,
             "epoch": generation.epoch,
             "operation": operation,
             "tries": work.tries,
         }
-        if before.lost_at_ms and work.why == "lost":
+        if before.lost_at_ms and work.need == "lost":
             numbers["lost_at_ms"] = before.lost_at_ms
         if not before.waited_in:
             self._context.events.say("live_recovered", live=live, worker=generation.worker, **numbers)

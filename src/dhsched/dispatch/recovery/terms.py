@@ -112,9 +112,9 @@ class Terms:
 
     async def _begin(self, lost: Lost, *, worker: str = "") -> None:
         outcome = await self._store.new_term(term=lost.term, seen_term=lost.seen_term)
-        log.error("the store has lost history", outcome=outcome, why=lost.why)
+        log.error("the store has lost history", outcome=outcome, reason=lost.reason)
         if isinstance(outcome, o.NewTerm):
-            self._events.say("new_term", worker=worker, term=outcome.term, floor=outcome.floor, why=lost.why)
+            self._events.say("new_term", worker=worker, term=outcome.term, floor=outcome.floor, reason=lost.reason)
 
 
 def voices(heard: Iterable[Voice]) -> int:

@@ -61,9 +61,11 @@ class Events:
         self._by = by
         self._unwritten: set[asyncio.Future[Any]] = set()
         self.said = Counter(
-            "dhsched_events", "Fleet events said by this replica, by kind.", ["kind"], registry=registry
+            "dhsched_events_total", "Fleet events said by this replica, by kind.", ["kind"], registry=registry
         )
-        self.dropped = Counter("dhsched_events_dropped", "Fleet events that could not be written.", registry=registry)
+        self.dropped = Counter(
+            "dhsched_events_dropped_total", "Fleet events that could not be written.", registry=registry
+        )
 
     def say(self, kind: Kind, *, worker: str = "", live: str = "", **numbers: Value) -> None:
         """Write one event, without waiting for it."""
@@ -90,6 +92,8 @@ class Events:
         elif (error := done.exception()) is not None:
             self._drop(event, str(error))
 
-    def _drop(self, event: Event, why: str) -> None:
+    def _drop(self, event: Event, reason: str) -> None:
         self.dropped.inc()
-        log.warning("an event could not be written", kind=event.kind, worker=event.worker, live=event.live, why=why)
+        log.warning(
+            "an event could not be written", kind=event.kind, worker=event.worker, live=event.live, reason=reason
+        )

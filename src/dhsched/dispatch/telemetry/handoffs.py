@@ -26,7 +26,7 @@ class Following:
 
     live: str
     epoch: int
-    because: str
+    cause: str
     looks: int = 0
     claimed: bool = False
 
@@ -40,14 +40,14 @@ class Handoffs:
         self._seconds = Histogram(
             "dhsched_handoff_seconds",
             "Phases of generations: commit to claim, claim to the first ack.",
-            ["because", "phase"],
+            ["cause", "phase"],
             buckets=BUCKETS,
             registry=registry,
         )
 
-    def follow(self, live: str, epoch: int, because: str) -> None:
+    def follow(self, live: str, epoch: int, cause: str) -> None:
         if len(self._followed) < FOLLOWED_MAX:
-            self._followed.append(Following(live, epoch, because))
+            self._followed.append(Following(live, epoch, cause))
 
     async def round(self) -> None:
         """Look once at everything that is followed."""
@@ -64,11 +64,11 @@ class Handoffs:
             return False
         if found.claimed_at and not each.claimed:
             each.claimed = True
-            self._observe(each.because, CLAIM, found.claimed_at - found.committed_at)
+            self._observe(each.cause, CLAIM, found.claimed_at - found.committed_at)
         if found.first_ack_at:
-            self._observe(each.because, FIRST_ACK, found.first_ack_at - found.claimed_at)
+            self._observe(each.cause, FIRST_ACK, found.first_ack_at - found.claimed_at)
             return False
         return each.looks < LOOKS_MAX
 
-    def _observe(self, because: str, phase: str, ms: int) -> None:
-        self._seconds.labels(because, phase).observe(max(0, ms) / 1000)
+    def _observe(self, cause: str, phase: str, ms: int) -> None:
+        self._seconds.labels(cause, phase).observe(max(0, ms) / 1000)

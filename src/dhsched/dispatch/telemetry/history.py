@@ -1,8 +1,8 @@
 """The history of a live: a row per generation, with its cause and how long each phase took.
 
 The store keeps commit, claim and first ack of each generation. What came before the commit of a recovered one, that
-is how long nobody noticed and how long it waited for room, is in the fleet's event log for as long as that reaches
-back; it is looked up there around the time of the commit.
+is how long nobody noticed and how long it waited for a free slot, is in the fleet's event log for as long as that
+reaches back; it is looked up there around the time of the commit.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def phases(row: Row, source: str, event: Event | None = None, detect_ms: int | N
         worker=row.worker,
         source=source,
         cause=row.cause,
-        why=str(numbers.get("why", "")),
+        need=str(numbers.get("need", "")),
         operation=row.operation,
         committed_at_ms=row.committed_at,
         claimed_at_ms=row.claimed_at,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from dhsched.web.figures import Figure, Figures
 from dhsched.web.server import SECONDS_BUCKETS
 
 if TYPE_CHECKING:
@@ -26,58 +27,67 @@ class Metrics:
             registry=registry,
         )
         self.places = Counter(
-            "dhsched_places", "Placements asked for, by cause and outcome.", ["because", "outcome"], registry=registry
+            "dhsched_places_total",
+            "Placements asked for, by cause and outcome.",
+            ["cause", "outcome"],
+            registry=registry,
         )
         self.looks = Counter(
-            "dhsched_looks", "Looks at lives that were due, by outcome.", ["outcome"], registry=registry
+            "dhsched_looks_total", "Looks at lives that were due, by outcome.", ["outcome"], registry=registry
         )
-        self.drift = Counter("dhsched_drift", "Workers whose load was not what their slots say.", registry=registry)
+        self.drift = Counter(
+            "dhsched_drift_total", "Workers whose load was not what their slots say.", registry=registry
+        )
         self.overshoots = Counter(
-            "dhsched_overshoots", "Slots found beyond a capacity: must stay 0.", registry=registry
+            "dhsched_overshoots_total", "Slots found beyond a capacity: must stay 0.", registry=registry
         )
         self.dual_owners = Counter(
-            "dhsched_dual_owners",
+            "dhsched_dual_owners_total",
             "Slots found owned by a generation that is not current: must stay 0.",
             registry=registry,
         )
-        self.lost = Counter("dhsched_workers_lost", "Workers that this replica called lost.", registry=registry)
+        self.lost = Counter("dhsched_workers_lost_total", "Workers that this replica called lost.", registry=registry)
         self.braked = Gauge(
             "dhsched_workers_braked", "Workers that are silent while the brake is on.", registry=registry
         )
-        self.refusals = Counter("dhsched_refusals", "Candidates that were passed over.", ["why"], registry=registry)
+        self.refusals = Counter(
+            "dhsched_refusals_total", "Candidates that were passed over.", ["reason"], registry=registry
+        )
         self.drain_moves = Counter(
-            "dhsched_drain_moves",
+            "dhsched_drain_moves_total",
             "Lives moved off draining Workers: planned, at a boundary, or forced.",
             ["how"],
             registry=registry,
         )
-        self.rebalance_moves = Counter("dhsched_rebalance_moves", "Lives moved to even out a Pool.", registry=registry)
+        self.rebalance_moves = Counter(
+            "dhsched_rebalance_moves_total", "Lives moved to even out a Pool.", registry=registry
+        )
         self.move_seconds = Histogram(
             "dhsched_move_seconds",
             "Planned moves, from the reservation to the commit.",
-            ["because"],
+            ["cause"],
             buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120),
             registry=registry,
         )
         self._registry = registry
         self._places: dict[tuple[str, str], Counter] = {}
 
-    def count_place(self, because: str, outcome: str) -> None:
+    def count_place(self, cause: str, outcome: str) -> None:
         """One more of these. Finding a series costs more than counting in it, and every create counts."""
-        series = self._places.get((because, outcome))
+        series = self._places.get((cause, outcome))
         if series is None:
-            series = self._places[because, outcome] = self.places.labels(because, outcome)
+            series = self._places[cause, outcome] = self.places.labels(cause, outcome)
         series.inc()
 
     def watch(self, context: DispatchContext) -> None:
         """Figures that are read when they are asked for."""
-        for name, help_text, read in (
+        figures: tuple[Figure, ...] = (
             ("dhsched_view_age_seconds", "Age of the fleet view.", lambda: context.fleet.age_s),
             ("dhsched_view_workers", "Workers in the fleet view.", lambda: len(context.fleet.view.workers)),
             ("dhsched_view_weight", "What one own placement counts for.", lambda: context.weight()),
-            ("dhsched_creates_waiting", "Creates that wait for room.", lambda: len(context.create_queue)),
-            ("dhsched_store_calls", "Calls sent on the link for steps.", lambda: context.store.link.calls),
-            ("dhsched_store_reconnects", "Times that link was lost.", lambda: context.store.link.reconnects),
+            ("dhsched_creates_waiting", "Creates that wait for a free slot.", lambda: len(context.create_queue)),
+            ("dhsched_store_calls_total", "Calls sent on the link for steps.", lambda: context.store.link.calls),
+            ("dhsched_store_reconnects_total", "Times that link was lost.", lambda: context.store.link.reconnects),
             ("dhsched_store_memory_share", "Used share of the store's memory.", lambda: context.fleet.memory_share),
-        ):
-            Gauge(name, help_text, registry=self._registry).set_function(read)
+        )
+        self._registry.register(Figures(figures))

@@ -1,1 +1,1 @@
-"""What a replica believes of the fleet, and who waits for room in it."""
+"""What a replica believes of the fleet, and who waits for a free slot in it."""

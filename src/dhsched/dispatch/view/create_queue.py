@@ -1,4 +1,4 @@
-"""Creates that wait for room, first come first served within this replica.
+"""Creates that wait for a free slot, first come first served within this replica.
 
 Nothing is promised by standing here: the store admits. A refresh of the view that shows free slots wakes as many as
 there are slots, from the front; and everybody looks for itself now and then, because a view may be wrong. Whoever looks
@@ -40,6 +40,6 @@ class CreateQueue:
             del self._waiting[number]
 
     def wake(self, slots: int) -> None:
-        """There may be room for this many."""
+        """There may be a free slot for this many."""
         for turn in list(self._waiting.values())[: max(0, slots)]:
             turn.set()

@@ -54,7 +54,7 @@ class Lost:
 
     term: int
     seen_term: int
-    why: str
+    reason: str
 
 
 class Fleet:
@@ -105,7 +105,7 @@ class Fleet:
                 trouble = ""
             except StoreError as error:
                 if str(error) != trouble:
-                    log.warning("cannot refresh the view", why=str(error))
+                    log.warning("cannot refresh the view", reason=str(error))
                 trouble = str(error)
             except Exception:
                 # A view that stops refreshing for good would be worse than any one error.
@@ -156,7 +156,7 @@ class Fleet:
         if not self.policy.corrects or not isinstance(outcome, (o.Committed, o.Full, o.Starting, o.Waiting)):
             return
         for refusal in outcome.refusals:
-            barred = BARRED_BY.get(refusal.why)
+            barred = BARRED_BY.get(refusal.reason)
             load = None if barred == "unknown" else refusal.load
             self.view.correct(refusal.worker, rev=rev, load=load, barred=barred)
 
@@ -174,8 +174,8 @@ class Fleet:
                 if (rows.term, rows.rev) < (self._term, self.view.rev):
                     # It went back: this replica has seen the proof.
                     was, now_has = f"term {self._term} rev {self.view.rev}", f"term {rows.term} rev {rows.rev}"
-                    why = f"this replica read {was} of the store, which has {now_has} now"
-                    self.lost = Lost(rows.term, max(self._term, rows.term), why)
+                    reason = f"this replica read {was} of the store, which has {now_has} now"
+                    self.lost = Lost(rows.term, max(self._term, rows.term), reason)
                 self._renew()
                 full, rows = True, await self._records.fleet.snapshot(None)
             self._term = rows.term

@@ -20,7 +20,7 @@ def expire_worker(state: State, now: int, limits: Limits, *, worker: str, beat: 
     s.clear_moves_to(worker)
     s.set_worker(worker, lost=True, lost_at=now)
     s.touch(worker)
-    s.write_room(worker)
+    s.write_free(worker)
     lives = [live for live, _, slot in s.table(worker) if slot in OWNED]
     for live in lives:
         s.look_by(live, now)

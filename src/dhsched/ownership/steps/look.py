@@ -11,7 +11,7 @@ from dataclasses import replace
 from dhsched.ownership.draft import Draft
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.needs import backoff_ms, needs, watched
-from dhsched.ownership.outcomes import Idle, Later, LookOutcome, Nothing, Recover, Swept, Wake, Why
+from dhsched.ownership.outcomes import Idle, Later, LookOutcome, Need, Nothing, Recover, Swept, Wake
 from dhsched.ownership.state import State
 
 
@@ -32,9 +32,9 @@ def look(state: State, now: int, limits: Limits, *, live: str) -> tuple[State, L
         return look_ended(s, live)
     if record.move is not None and now >= record.move.expires:
         s.clear_move(live)
-    why = needs(s, live)
-    if why is not None:
-        return recover(s, live, why)
+    need = needs(s, live)
+    if need is not None:
+        return recover(s, live, need)
     s.leave_waiting(live)
     s.set_live(live, tries=0)
     return look_for_stall(s, live)
@@ -78,10 +78,10 @@ def look_for_stall(s: Draft, live: str) -> tuple[State, LookOutcome]:
     return recover(s, live, "stalled")
 
 
-def recover(s: Draft, live: str, why: Why) -> tuple[State, LookOutcome]:
+def recover(s: Draft, live: str, need: Need) -> tuple[State, LookOutcome]:
     """The lease on the work: until it runs out nobody else is told, and it doubles each time."""
     record = s.lives[live]
     s.set_live(live, tries=record.tries + 1)
     at = s.now + backoff_ms(record.tries, s.limits)
     s.look_at(live, min(at, record.move.expires) if record.move else at)
-    return s.done(), Recover(record.epoch, why, record.selected, record.digital_id, record.priority, record.tries + 1)
+    return s.done(), Recover(record.epoch, need, record.selected, record.digital_id, record.priority, record.tries + 1)

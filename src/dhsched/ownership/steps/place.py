@@ -1,6 +1,6 @@
 """place: commit a live's next generation. It is the only way to one.
 
-Create, reassign, recover, drain and rebalance differ in `because` alone (docs/protocol.md, tables a and b).
+Create, reassign, recover, drain and rebalance differ in `cause` alone (docs/protocol.md, tables a and b).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dhsched.ownership.needs import needs
 from dhsched.ownership.outcomes import Committed, Conflict, Ended, Moot, NotFound, NotYet, PlaceOutcome, Stale
 from dhsched.ownership.poison import blame_head, blames, closes_with, died_of, drop_poison, fall_back, poisoned
 from dhsched.ownership.state import Live, Row, State
-from dhsched.types import Because, Candidates, Generation
+from dhsched.types import Candidates, Cause, Generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def place(
     *,
     live: str,
     operation: str,
-    because: Because,
+    cause: Cause,
     expected: int = 0,
     create: Create | None = None,
     candidates: Candidates = (),
@@ -55,18 +55,18 @@ def place(
     else:
         if record is None:
             return state, NotFound()
-        refused = check(s, live, operation, because, expected, at_boundary)
+        refused = check(s, live, operation, cause, expected, at_boundary)
         if refused is not None:
             return s.done(), refused
-        if blames(s, live, because) and poisoned(record, limits) and closes_with(record):
+        if blames(s, live, cause) and poisoned(record, limits) and closes_with(record):
             drop_poison(s, live, died_of(s, live))
             finish(s, live)
             return s.done(), Ended()
-    found = admit(s, live, record, because, candidates, pools)
+    found = admit(s, live, record, cause, candidates, pools)
     if not isinstance(found, Admitted):
-        if because == "recover" and pools:
+        if cause == "recover" and pools:
             s.join_waiting(live, tuple(pools))
-        elif because == "recover" and not candidates:
+        elif cause == "recover" and not candidates:
             s.leave_waiting(live)  # Nobody may take it as things are configured: it must not keep others out.
         return s.done(), found
     winner = found.worker
@@ -74,7 +74,7 @@ def place(
     if create is not None:
         commit_create(s, live, create, winner, operation)
     else:
-        commit(s, live, winner, operation, because)
+        commit(s, live, winner, operation, cause)
     generation = s.lives[live].generation
     s.cell = replace(s.cell, placed=s.cell.placed + 1)
     return s.done(), Committed(generation, s.cell.rev, s.workers[winner].load, refusals=found.refusals)
@@ -89,9 +89,7 @@ def recreate(record: Live, create: Create) -> PlaceOutcome:
     return Committed(record.generation, rev=0, load=0, again=True)
 
 
-def check(
-    s: Draft, live: str, operation: str, because: Because, expected: int, at_boundary: bool
-) -> PlaceOutcome | None:
+def check(s: Draft, live: str, operation: str, cause: Cause, expected: int, at_boundary: bool) -> PlaceOutcome | None:
     """Why this place must not go on, or None. Its order is the table's."""
     record = s.lives[live]
     for row in (record.current, *record.history):
@@ -103,10 +101,10 @@ def check(
         return Stale(record.generation)
     if record.state == "ended":
         return Ended()
-    if because == "recover" and needs(s, live) is None:
+    if cause == "recover" and needs(s, live) is None:
         s.leave_waiting(live)
         return Moot()
-    if because == "drain" and s.workers[record.selected].mode != "draining":
+    if cause == "drain" and s.workers[record.selected].mode != "draining":
         return Moot()
     rested = record.held and record.acked == record.released
     if at_boundary and not rested:
@@ -138,11 +136,11 @@ def commit_create(s: Draft, live: str, create: Create, winner: str, operation: s
     s.look_at(live, s.now + s.limits.claim_wait_ms)
 
 
-def commit(s: Draft, live: str, winner: str, operation: str, because: Because) -> None:
+def commit(s: Draft, live: str, winner: str, operation: str, cause: Cause) -> None:
     """The epoch advances, selected is set, active is cleared and the old slot departs: one step."""
     record = s.lives[live]
     source, epoch, move = record.selected, record.epoch, record.move
-    at_fault = blames(s, live, because)
+    at_fault = blames(s, live, cause)
     reason = died_of(s, live)
     lost = f"{source}@{epoch}" if needs(s, live) == "lost" else ""
     reserved = move is not None and move.target == winner
@@ -182,7 +180,7 @@ def commit(s: Draft, live: str, winner: str, operation: str, because: Because) -
         tries=0,
         starts=starts,
         forgot=False,
-        current=Row(number, winner, because, operation, s.now),
+        current=Row(number, winner, cause, operation, s.now),
         history=(*record.history, record.current)[-s.limits.history_max :],
     )
     s.look_at(live, s.now + s.limits.claim_wait_ms)

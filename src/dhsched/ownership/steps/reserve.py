@@ -30,32 +30,32 @@ def reserve(
     refusals: list[Refusal] = []
     for worker in emptiest_first(s, record, candidates):
         w = s.workers.get(worker)
-        why: Refused | None = None
+        reason: Refused | None = None
         if w is None:
-            why = "UNKNOWN"
+            reason = "UNKNOWN"
         elif not w.placeable:
-            why = unplaceable(w.gone, w.lost, w.mode)
+            reason = unplaceable(w.gone, w.lost, w.mode)
         elif worker == record.selected or w.load >= w.capacity:
-            why = "FULL"
-        if why is None:
+            reason = "FULL"
+        if reason is None:
             number = next_number(s, record.issued)
             s.write_slot(worker, live, number, "reserved")
             s.set_live(live, issued=number)
             s.set_move(live, Move(worker, number, now + limits.move_expires_ms))
             s.look_by(live, now + limits.move_expires_ms)
             return s.done(), Reserved(worker, number, again=False)
-        refusals.append(Refusal(worker, why, w.load if w else 0, w.capacity if w else 0))
+        refusals.append(Refusal(worker, reason, w.load if w else 0, w.capacity if w else 0))
     return state, Full(tuple(refusals))
 
 
 def emptiest_first(s: Draft, record: Live, candidates: Candidates) -> list[str]:
-    """The candidates one by one: the emptiest of equals that has room stands before the others."""
+    """The candidates one by one: the emptiest of equals that has a free slot stands before the others."""
     ordered: list[str] = []
     for candidate in candidates:
         if isinstance(candidate, Equals):
-            room = s.room.get(candidate.pool, {})
+            free = s.free.get(candidate.pool, {})
             # A reservation starts nothing, so budgets do not matter.
-            best = emptiest({w: room[w] for w in candidate.workers if w in room and w != record.selected}, reach=2)
+            best = emptiest({w: free[w] for w in candidate.workers if w in free and w != record.selected}, reach=2)
             ordered += [best] if best is not None else []
             ordered += [worker for worker in candidate.workers if worker != best]
         else:

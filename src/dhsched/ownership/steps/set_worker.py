@@ -23,7 +23,7 @@ TRANSITIONS: dict[tuple[str, str], Mode] = {
 
 
 def set_worker(state: State, now: int, limits: Limits, *, worker: str, verb: Verb) -> tuple[State, SetOutcome]:
-    """An operator's or the Worker's own wish. Saying it twice is saying it once."""
+    """An operator's or the Worker's own request. Repeating it changes nothing."""
     s = Draft(state, now, limits)
     record = s.workers.get(worker)
     if record is None or record.gone:
@@ -45,7 +45,7 @@ def set_worker(state: State, now: int, limits: Limits, *, worker: str, verb: Ver
         enter_room(s, worker)
     else:
         s.touch(worker)
-        s.write_room(worker)
+        s.write_free(worker)
         s.clear_moves_to(worker)
     return s.done(), WorkerSet(record.mode, gone=False)
 

@@ -74,7 +74,7 @@ setInterval(() => {
   const owner = viewer.state && viewer.state.owner;
   if ($("connection").dataset.state !== "connected") veil("Connecting to the room");
   else if (!owner) veil("Waiting for a picture");
-  else if (!owner.active) veil(`Epoch ${owner.epoch} is starting on ${owner.worker}`);
+  else if (!owner.claimed) veil(`Epoch ${owner.epoch} is starting on ${owner.worker}`);
   else veil(lastFrame ? "The picture stands still; the next Worker takes over by itself" : "Waiting for the first picture");
 }, 250);
 
@@ -98,7 +98,7 @@ function show(state) {
   $("worker").textContent = owner ? owner.worker || "nobody yet" : "Dispatch does not answer";
   $("epoch").textContent = owner ? owner.epoch : "-";
   $("cause").textContent = owner ? owner.cause : "-";
-  $("state").textContent = owner ? (owner.state !== "open" ? owner.state : owner.active ? "running" : "starting") : "-";
+  $("state").textContent = owner ? (owner.state !== "open" ? owner.state : owner.claimed ? "running" : "starting") : "-";
   $("pending").textContent = owner ? owner.pending : "-";
   $("viewers").textContent = state.viewers;
   for (const id of ["text", "send", "interrupt"]) $(id).disabled = !state.may_say;

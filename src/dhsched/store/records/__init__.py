@@ -10,7 +10,7 @@ see a step fall between them; its docstring says what that can do.
 | part | what it knows |
 |---|---|
 | lives | records, lists and names of lives; their dead letters |
-| recovering | lives that need a new generation or wait for room |
+| recovering | lives that need a new generation or wait for a free slot |
 | workers | records, slot tables and beats of Workers; troubles of their names |
 | fleet | the snapshot that the fleet view is made from; lines, turns, the mark of the brake |
 | drains | requests to drain, and which of their events were written |

@@ -23,7 +23,7 @@ class LiveRow(NamedTuple):
     state: str
     worker: str
     epoch: int
-    active: bool
+    claimed: bool
     priority: int
     room: str
     pending: int
@@ -86,7 +86,7 @@ class Progress(NamedTuple):
     epoch: int
     worker: str
     cause: str
-    active: bool
+    claimed: bool
     state: str
     released: int
     acked: int
@@ -231,7 +231,7 @@ class LiveRecords(Part):
             epoch=int(epoch),
             worker=worker,
             cause=cause,
-            active=bool(active),
+            claimed=bool(active),
             state=state,
             released=int(released or 0),
             acked=int(acked or 0),
@@ -256,7 +256,7 @@ def live_row(live: str, f: Sequence[bytes | None]) -> LiveRow:
         state=state,
         worker=worker,
         epoch=int(epoch),
-        active=bool(active),
+        claimed=bool(active),
         priority=int(priority or 0),
         room=room,
         pending=int(appended or 0) - int(acked or 0),

@@ -1,4 +1,5 @@
-"""Lives that need a new generation or wait for room, as the store has them: for people, nothing is decided by it.
+"""Lives that need a new generation or wait for a free slot, as the store has them: for people, nothing is decided by
+it.
 
 The fields are read one after the other; a live that is placed meanwhile may show once more.
 """
@@ -38,7 +39,7 @@ class Recovering:
     priority: int
     worker: str
     epoch: int
-    why: str
+    need: str
     since_ms: int
     tries: int
     next_look_ms: int
@@ -74,7 +75,7 @@ class RecoveringRecords(Part):
             *(self._call("ZRANK", "waiting", pool, live) for pool in pools),
             *(self._call("ZCARD", "waiting", pool) for pool in pools),
         )
-        why = needs_anew(
+        need = needs_anew(
             below_floor=epoch <= floor,
             gone=worker is None or worker.gone,
             lost=worker is not None and worker.lost,
@@ -82,7 +83,7 @@ class RecoveringRecords(Part):
             stalled=is_stalled(f["epoch"], f["acked"], f["stalled"]),
         )
         waiting = [waiting_since_ms(float(score)) for score in scores if score is not None]
-        if not why and not waiting:
+        if not need and not waiting:
             return None
         noted = f["note"].split()
         since_ms = {"lost": int(lost_at or 0), "stalled": int(noted[2]) if len(noted) == 3 else 0}
@@ -92,8 +93,8 @@ class RecoveringRecords(Part):
             priority=int(f["priority"] or 0),
             worker=f["selected"],
             epoch=epoch,
-            why=why or "well again",
-            since_ms=since_ms.get(why or "", 0),
+            need=need or "well again",
+            since_ms=since_ms.get(need or "", 0),
             tries=int(f["tries"] or 0),
             next_look_ms=int(float(next_look or 0)),
             waiting_since_ms=min(waiting, default=0),

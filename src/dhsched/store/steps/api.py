@@ -26,8 +26,8 @@ from dhsched.types import (
     NUMBER_MAX,
     PRIORITIES,
     REASON_BYTES_MAX,
-    Because,
     Candidates,
+    Cause,
     Equals,
     Kind,
     check_id,
@@ -104,7 +104,7 @@ class Store(ABC):
         *,
         live: str,
         operation: str,
-        because: Because,
+        cause: Cause,
         expected: int = 0,
         create: Create | None = None,
         candidates: Candidates = (),
@@ -112,10 +112,10 @@ class Store(ABC):
         at_boundary: bool = False,
     ) -> o.PlaceOutcome:
         check_live(live), check_id(operation, "operation"), check_number(expected, "expected epoch")
-        check_word(because, "because", ("create", "reassign", "recover", "drain", "rebalance"))
-        if (create is not None) != (because == "create"):
+        check_word(cause, "cause", ("create", "reassign", "recover", "drain", "rebalance"))
+        if (create is not None) != (cause == "create"):
             raise BadValue(
-                f"place of {live} because {because!r}: what the live is made of goes with create, and only there"
+                f"place of {live} because {cause!r}: what the live is made of goes with create, and only there"
             )
         if create is not None:
             check_create(create)

@@ -22,7 +22,9 @@ def generation(worker: Any, epoch: int) -> Generation | None:
 
 def refusals(fields: Fields) -> tuple[o.Refusal, ...]:
     rows = (fields[i : i + 4] for i in range(0, len(fields), 4))
-    return tuple(o.Refusal(text(w), cast(o.Refused, text(why)), load, capacity) for w, why, load, capacity in rows)
+    return tuple(
+        o.Refusal(text(w), cast(o.Refused, text(reason)), load, capacity) for w, reason, load, capacity in rows
+    )
 
 
 def reported(f: Fields) -> o.Reported:
@@ -44,7 +46,7 @@ def pulling(f: Fields) -> o.Pulling:
 
 
 def recover(f: Fields) -> o.Recover:
-    return o.Recover(f[0], cast(o.Why, text(f[1])), text(f[2]), text(f[3]), f[4], f[5])
+    return o.Recover(f[0], cast(o.Need, text(f[1])), text(f[2]), text(f[3]), f[4], f[5])
 
 
 OUTCOMES: dict[bytes, Callable[[Fields], Any]] = {

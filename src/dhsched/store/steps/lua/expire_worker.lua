@@ -19,7 +19,7 @@ clear_moves_to(worker_id)
 w.lost = true
 call('HSET', prefix .. 'worker:' .. worker_id, 'lost', '1', 'lost_at', now)
 touch(worker_id)
-write_room(worker_id, w)
+write_free(worker_id, w)
 local lives = 0
 for _, slot in ipairs(slot_table(worker_id)) do
   if OWNED[slot.state] then

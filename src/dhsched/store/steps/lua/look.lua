@@ -5,7 +5,7 @@
 -- KEYS     cell
 -- ARGV     live, claim_wait_ms, ack_wait_ms, lease_ms, backoff_max_ms, ended_ttl_ms
 -- RETURNS  SWEPT
---          RECOVER epoch why worker digital_id priority tries
+--          RECOVER epoch need worker digital_id priority tries
 --          WAKE
 --          IDLE
 --          LATER at
@@ -50,16 +50,16 @@ local function soonest(when)
   return expires and math.min(when, expires) or when
 end
 
-local function recover(why)
+local function recover(need)
   local tries = number(r.tries or 0)
   call('HSET', key, 'tries', tries + 1)
   look_at(class, live, soonest(now + backoff_ms(tries, lease_ms, backoff_max_ms)))
-  return { 'RECOVER', now, number(r.epoch), why, r.selected, r.digital_id, number(class), tries + 1 }
+  return { 'RECOVER', now, number(r.epoch), need, r.selected, r.digital_id, number(class), tries + 1 }
 end
 
-local why = needs(live, r)
-if why then
-  return recover(why)
+local need = needs(live, r)
+if need then
+  return recover(need)
 end
 leave_waiting(live, r)
 call('HDEL', key, 'tries')

@@ -1,17 +1,17 @@
--- place: commit a live's next generation, on the first candidate with room, the emptiest of equals, else in the named
+-- place: commit a live's next generation, on the first candidate with a free slot, the emptiest of equals, else in the named
 -- Pools (paper, algorithms 1 and 3). The only way to a new generation.
 --
 -- USES     clock now agenda waiting worker slot live needs finish
 -- RARELY   candidates: asked, emptiest
 -- KEYS     cell
--- ARGV     live, operation, because, expected, digital_id, fingerprint, room, metadata, config, priority, immovable,
+-- ARGV     live, operation, cause, expected, digital_id, fingerprint, room, metadata, config, priority, immovable,
 --          candidates, pools, at_boundary, claim_wait_ms, starts_create_max, starts_recover_max, history_max, poison_max,
 --          dead_max, ended_ttl_ms
--- RETURNS  COMMITTED worker epoch rev load again later_worker later_epoch, then worker why load capacity of each refusal
+-- RETURNS  COMMITTED worker epoch rev load again later_worker later_epoch, then worker reason load capacity of each refusal
 --          STALE worker epoch pull_no
 --          MOOT, NOT_YET, CONFLICT, ENDED, NOT_FOUND
---          FULL, STARTING, WAITING: worker why load capacity of each refusal
-local live, operation, because, expected, digital_id, fingerprint, room, metadata, config, priority, immovable,
+--          FULL, STARTING, WAITING: worker reason load capacity of each refusal
+local live, operation, cause, expected, digital_id, fingerprint, room, metadata, config, priority, immovable,
   candidates, pools, at_boundary, claim_wait_ms, starts_create_max, starts_recover_max, history_max, poison_max,
   dead_max, ended_ttl_ms = unpack(ARGV)
 
@@ -19,7 +19,7 @@ local key = prefix .. 'live:' .. live
 local r = read_live(live)
 
 -- Create on an id that is taken: the same call once more is answered with its generation.
-if because == 'create' and r then
+if cause == 'create' and r then
   if r.state == 'ended' then
     return { 'ENDED', now }
   elseif r.fingerprint ~= fingerprint then
@@ -33,7 +33,7 @@ local released, acked = 0, 0
 if r then
   released, acked = number(r.released or 0), number(r.acked or 0)
 end
-local why, deaths = nil, 0
+local need, deaths = nil, 0
 local reason = r and call('HGET', prefix .. 'data:' .. live, 'reason')
 if r and r.suspect then
   local head, n = string.match(r.suspect, '(%d+) (%d+)')
@@ -41,14 +41,14 @@ if r and r.suspect then
 end
 -- A recovery counts against the input in hand, unless it is the store's fault.
 local function blames()
-  return because == 'recover' and why ~= 'floor' and not r.forgot
+  return cause == 'recover' and need ~= 'floor' and not r.forgot
 end
 local function poisoned()
   return released > acked and deaths + 1 >= number(poison_max)
 end
 
 local function bury(item)
-  local died_of = reason or why
+  local died_of = reason or need
   call('RPUSH', prefix .. 'dead:' .. live, 'D' .. #died_of .. ':' .. died_of .. item)
   call('LTRIM', prefix .. 'dead:' .. live, -dead_max, -1)
 end
@@ -63,7 +63,7 @@ local function drop_poison()
 end
 
 local history
-if because ~= 'create' then
+if cause ~= 'create' then
   if not r then
     return { 'NOT_FOUND', now }
   end
@@ -81,11 +81,11 @@ if because ~= 'create' then
   elseif r.state == 'ended' then
     return { 'ENDED', now }
   end
-  why = because == 'recover' and needs(live, r)
-  if because == 'recover' and not why then
+  need = cause == 'recover' and needs(live, r)
+  if cause == 'recover' and not need then
     leave_waiting(live, r)
     return { 'MOOT', now }
-  elseif because == 'drain' and worker(r.selected).mode ~= 'draining' then
+  elseif cause == 'drain' and worker(r.selected).mode ~= 'draining' then
     return { 'MOOT', now }
   elseif at_boundary == '1' and not (held(r) and acked == released) then
     return { 'NOT_YET', now }
@@ -100,14 +100,14 @@ end
 -- Admission. What is true here is true at the commit: the whole step is one.
 local creates, recovers = number(starts_create_max), number(starts_recover_max)
 local budget, other = creates, recovers
-if because == 'recover' then
+if cause == 'recover' then
   budget, other = recovers, creates
 end
 -- How many start budgets a Worker may have reached and still start this live: the higher budget allows one.
 local reach = budget > other and 1 or 0
--- A create goes after the lives that wait for room in the Pool.
+-- A create goes after the lives that wait for a free slot in the Pool.
 local function goes_after(pool)
-  return because == 'create' and call('EXISTS', prefix .. 'waiting:' .. pool) == 1
+  return cause == 'create' and call('EXISTS', prefix .. 'waiting:' .. pool) == 1
 end
 local function refuses(id)
   local w = worker(id)
@@ -124,7 +124,7 @@ local function refuses(id)
   elseif w.beat == 0 then
     return 'NEW'
   elseif r and (r.selected == id or r.move_target == id) then
-    return nil -- It holds the live's slot, or its reservation: room is there already.
+    return nil -- It holds the live's slot, or its reservation: its slot is there already.
   elseif w.load >= w.capacity then
     return 'FULL'
   elseif goes_after(w.pool) then
@@ -135,7 +135,7 @@ local function refuses(id)
 end
 
 local winner
-local whys, refusals = {}, {}
+local refused, refusals = {}, {}
 local asked, emptiest
 if candidates ~= '' then
   asked, emptiest = rarely()
@@ -147,13 +147,13 @@ for candidate in string.gmatch(candidates, '%S+') do
     best, scores = emptiest(pool, ids, reach)
   end
   for i, id in ipairs(ids) do
-    -- Beside a winner those without room are told of, so that a view which believes in them learns.
+    -- Beside a winner those without a free slot are told of, so that a view which believes in them learns.
     if not best or not scores[i] then
-      local why = refuses(id)
-      if why then
-        whys[why] = true
+      local cannot = refuses(id)
+      if cannot then
+        refused[cannot] = true
         local w, n = worker(id), #refusals
-        refusals[n + 1], refusals[n + 2] = id, why
+        refusals[n + 1], refusals[n + 2] = id, cannot
         refusals[n + 3], refusals[n + 4] = w and w.load or 0, w and w.capacity or 0
       elseif not best then
         best = id
@@ -168,9 +168,9 @@ for candidate in string.gmatch(candidates, '%S+') do
 end
 if not winner then
   -- Asked to leave, staying is not an answer; a live that lost its runtime may come back.
-  local left = because ~= 'recover' and r and r.selected
+  local left = cause ~= 'recover' and r and r.selected
   for pool in string.gmatch(pools, '%S+') do
-    local key, later = prefix .. 'room:' .. pool, goes_after(pool)
+    local key, later = prefix .. 'free:' .. pool, goes_after(pool)
     local first = not later and call('ZRANGE', key, 0, 0, 'WITHSCORES') or {}
     local lowest = number(first[2] or '')
     if lowest and lowest >= 0 and lowest < 1 and first[1] ~= left then
@@ -188,7 +188,7 @@ if not winner then
     if winner then
       break
     elseif call('ZCARD', key) > (left and call('ZSCORE', key, left) and 1 or 0) then
-      whys[later and 'WAITING' or 'STARTING'] = true
+      refused[later and 'WAITING' or 'STARTING'] = true
     end
   end
 end
@@ -203,12 +203,12 @@ local function reply(...)
 end
 
 if not winner then
-  if because == 'recover' and pools ~= '' then
+  if cause == 'recover' and pools ~= '' then
     join_waiting(live, r, pools)
-  elseif because == 'recover' and candidates == '' then
+  elseif cause == 'recover' and candidates == '' then
     leave_waiting(live, r) -- Nobody may take it as things are configured: it must not keep others out.
   end
-  return reply(whys.STARTING and 'STARTING' or whys.WAITING and 'WAITING' or 'FULL', now)
+  return reply(refused.STARTING and 'STARTING' or refused.WAITING and 'WAITING' or 'FULL', now)
 end
 
 -- Commit.
@@ -222,7 +222,7 @@ if w.creates ~= creates or w.recovers ~= recovers then
   call('HSET', prefix .. 'worker:' .. winner, 'starts_create_max', creates, 'starts_recover_max', recovers)
 end
 
-if because == 'create' then
+if cause == 'create' then
   -- What every item of input needs comes first, and stays there: the record is searched from its start.
   call('HSET', key, 'epoch', epoch, 'selected', winner, 'active', '', 'pull_no', 0, 'state', 'open', 'appended', 0,
     'released', 0, 'acked', 0, 'acked_mark', '', 'move_hold', '', 'suspect', '', 'at_boundary', '', 'controller', '', 'priority', priority,
@@ -265,7 +265,7 @@ else
       drop_poison()
     else
       -- A Worker that is only silent takes its count back when it reports again.
-      local lost = why == 'lost' and source .. '@' .. was or ''
+      local lost = need == 'lost' and source .. '@' .. was or ''
       call('HSET', key, 'suspect', whole(acked + 1) .. ' ' .. whole(deaths + 1), 'blamed', lost)
     end
   end
@@ -299,7 +299,7 @@ else
   end
   priority = r.priority
 end
-call('HSET', key, 'epoch', epoch, 'issued', issued, 'selected', winner, 'cause', because, 'operation', operation,
+call('HSET', key, 'epoch', epoch, 'issued', issued, 'selected', winner, 'cause', cause, 'operation', operation,
   'committed_at', now)
 look_at(priority, live, now + claim_wait_ms)
 call('HINCRBY', KEYS[1], 'placed', 1)

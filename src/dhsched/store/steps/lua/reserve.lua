@@ -6,7 +6,7 @@
 -- RETURNS  RESERVED target number again
 --          STALE worker epoch pull_no
 --          BUSY cutovers    the source has as many moves under way as it may
---          FULL worker why load capacity of each candidate
+--          FULL worker reason load capacity of each candidate
 --          ENDED, NOT_FOUND
 local live, expected, candidates, cutovers_max, move_expires_ms = unpack(ARGV)
 
@@ -25,7 +25,7 @@ if cutovers >= number(cutovers_max) then
   return { 'BUSY', now, cutovers }
 end
 
--- One by one: the emptiest of equals that has room stands before the others. A reservation starts nothing, so budgets
+-- One by one: the emptiest of equals that has a free slot stands before the others. A reservation starts nothing, so budgets
 -- do not matter.
 local ordered = {}
 for candidate in string.gmatch(candidates, '%S+') do
@@ -48,16 +48,16 @@ end
 local reply = { 'FULL', now }
 for _, id in ipairs(ordered) do
   local w = worker(id)
-  local why
+  local reason
   if not w then
-    why = 'UNKNOWN'
+    reason = 'UNKNOWN'
   elseif not placeable(w) then
-    why = w.gone and 'GONE' or w.lost and 'LOST' or w.mode == 'cordoned' and 'CORDONED'
+    reason = w.gone and 'GONE' or w.lost and 'LOST' or w.mode == 'cordoned' and 'CORDONED'
       or w.mode == 'draining' and 'DRAINING' or 'NEW'
   elseif id == r.selected or w.load >= w.capacity then
-    why = 'FULL'
+    reason = 'FULL'
   end
-  if not why then
+  if not reason then
     local cell = call('HMGET', KEYS[1], 'epoch_base', 'epoch_floor')
     local num = math.max(number(r.issued), number(cell[1] or 0), number(cell[2] or 0)) + 1
     write_slot(id, live, num, 'reserved')
@@ -67,6 +67,6 @@ for _, id in ipairs(ordered) do
     return { 'RESERVED', now, id, num, 0 }
   end
   local n = #reply
-  reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = id, why, w and w.load or 0, w and w.capacity or 0
+  reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = id, reason, w and w.load or 0, w and w.capacity or 0
 end
 return reply

@@ -1,4 +1,4 @@
--- set_worker: an operator's or the Worker's own wish: cordon, uncordon, drain, undrain, exit, reap.
+-- set_worker: an operator's or the Worker's own request: cordon, uncordon, drain, undrain, exit, reap.
 --
 -- USES     clock now agenda waiting worker slot wake_own live vacate gone
 -- KEYS     cell
@@ -53,7 +53,7 @@ if placeable(w) then
   enter_room(worker_id, w, walk_max)
 else
   touch(worker_id)
-  write_room(worker_id, w)
+  write_free(worker_id, w)
   clear_moves_to(worker_id)
 end
 return { 'WORKER_SET', now, mode, 0 }

@@ -10,10 +10,10 @@ local function asked(candidate)
   return ids, #ids > 1 and table.remove(ids, 1)
 end
 
--- Of these Workers of a Pool, the emptiest that has room and has reached at most `reach` of its start budgets; the
--- first of those that are equally empty. Also the entries of all in room:<pool>, false where there is none.
+-- Of these Workers of a Pool, the emptiest that has a free slot and has reached at most `reach` of its start budgets; the
+-- first of those that are equally empty. Also the entries of all in free:<pool>, false where there is none.
 local function emptiest(pool, ids, reach)
-  local scores = call('ZMSCORE', prefix .. 'room:' .. pool, unpack(ids))
+  local scores = call('ZMSCORE', prefix .. 'free:' .. pool, unpack(ids))
   local low, high = reach > 0 and -1 or 0, math.max(reach, 1)
   local best, lowest
   for i, id in ipairs(ids) do

@@ -9,7 +9,7 @@ local function make_gone(id)
   call('HSET', prefix .. 'worker:' .. id, 'gone', '1')
   call('HDEL', prefix .. 'boots', w.boot)
   touch(id)
-  write_room(id, w)
+  write_free(id, w)
   if w.load == 0 then
     forget_worker(id, w)
     return

@@ -1,4 +1,4 @@
--- slot: the one writer of slots. Load, starting, room and rev are differences that it applies.
+-- slot: the one writer of slots. Load, starting, free and rev are differences that it applies.
 local function write_slot(id, live, num, state, was)
   local w = worker(id)
   if w.gone and state == 'departing' then
@@ -27,7 +27,7 @@ local function write_slot(id, live, num, state, was)
     return
   end
   if w.load ~= load or standing(w) ~= was_at then
-    write_room(id, w)
+    write_free(id, w)
   end
   if placeable(w) and w.load < w.capacity and (w.load < load or w.starting < starting) then
     wake_waiting(w.pool, 1)

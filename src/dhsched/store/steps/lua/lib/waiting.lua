@@ -1,4 +1,4 @@
--- waiting: lives whose recovery found no room, by class and time. A score is class * 2^42 + time in ms.
+-- waiting: lives whose recovery found no free slot, by class and time. A score is class * 2^42 + time in ms.
 local WAITING_CLASS = 4398046511104
 
 -- Room came free in the Pool: the first ones waiting for it are due now, and their backoff is over.
@@ -13,9 +13,9 @@ local function wake_waiting(pool, count)
   end
 end
 
--- A live waits in this Pool no more: room that is there, and that it was woken for, is for the next one.
+-- The live leaves this Pool's queue. If the Pool has a free slot, wake the next live: this one may have been woken for it.
 local function pass_on(pool)
-  if call('EXISTS', prefix .. 'room:' .. pool) == 1 then
+  if call('EXISTS', prefix .. 'free:' .. pool) == 1 then
     wake_waiting(pool, 1)
   end
 end
@@ -33,7 +33,7 @@ local function leave_waiting(live, r)
   r.waits = nil
 end
 
--- The live waits for room in these Pools and in no other; it keeps the place in line that it has.
+-- The live waits for a free slot in these Pools and in no other; it keeps the place in line that it has.
 local function join_waiting(live, r, pools)
   local score
   local before = r.waits or ''

@@ -10,10 +10,10 @@ local function wake_own(id)
   end
 end
 
--- The Worker became placeable: it has room, and those who wait for room are due.
+-- The Worker became placeable: it has a free slot, and those who wait for a free slot are due.
 local function enter_room(id, w, walk_max)
   touch(id)
-  write_room(id, w)
+  write_free(id, w)
   wake_waiting(w.pool, math.min(w.capacity - w.load, walk_max))
   wake_own(id)
 end

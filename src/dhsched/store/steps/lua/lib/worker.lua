@@ -1,4 +1,4 @@
--- worker: a Worker's record, read once per step; its revision; its place in room:<pool>.
+-- worker: a Worker's record, read once per step; its revision; its place in free:<pool>.
 local workers = {}
 local rev
 
@@ -45,19 +45,19 @@ local function standing(w)
   return creates and recovers and 1 or (creates or recovers) and -1 or 0
 end
 
--- Keep room:<pool> exact: the placeable Workers with room, by standing plus load/capacity, which is below 1. So the
+-- Keep free:<pool> exact: the placeable Workers with a free slot, by standing plus load/capacity, which is below 1. So the
 -- first entry of all is the emptiest Worker, unless there are some at one budget.
-local function write_room(id, w)
+local function write_free(id, w)
   if placeable(w) and w.load < w.capacity then
-    call('ZADD', prefix .. 'room:' .. w.pool, standing(w) + w.load / w.capacity, id)
+    call('ZADD', prefix .. 'free:' .. w.pool, standing(w) + w.load / w.capacity, id)
   else
-    call('ZREM', prefix .. 'room:' .. w.pool, id)
+    call('ZREM', prefix .. 'free:' .. w.pool, id)
   end
 end
 
 local function forget_worker(id, w)
   call('DEL', prefix .. 'worker:' .. id, prefix .. 'slots:' .. id)
   call('ZREM', prefix .. 'workers', id)
-  call('ZREM', prefix .. 'room:' .. w.pool, id)
+  call('ZREM', prefix .. 'free:' .. w.pool, id)
   workers[id] = false
 end

@@ -1,4 +1,4 @@
-"""`dhsched token ...`: API keys, the tokens that they mint, and the secrets that sign these.
+"""`dhsched key ...`: API keys, the tokens that they mint, and the secrets that sign these.
 
 With --store (or DHSCHED_STORE) a verb goes to the store itself, which is how the first admin key is made: who can reach
 the store can do anything anyway. Without it, it goes to a Dispatch replica with the key that is found (DHSCHED_KEY).
@@ -70,7 +70,7 @@ def ls(json: Json = False, url: Url = URL, store: Store = None, cell: Cell = "ma
 
 @app.command()
 def revoke(
-    key_id: Annotated[str, typer.Argument(help="The key's id, as `dhsched token ls` shows it.")],
+    key_id: Annotated[str, typer.Argument(help="The key's id, as `dhsched key ls` shows it.")],
     url: Url = URL,
     store: Store = None,
     cell: Cell = "main",
@@ -79,7 +79,7 @@ def revoke(
     if not store:
         client(url).call("DELETE", "keys", key_id)
     elif not at_store(store, cell, lambda ring: ring.revoke(key_id)):
-        raise DhschedError(f"key {key_id} does not exist; `dhsched token ls` lists those that do")
+        raise DhschedError(f"key {key_id} does not exist; `dhsched key ls` lists those that do")
 
 
 @app.command()
@@ -91,7 +91,7 @@ def mint(
     json: Json = False,
     url: Url = URL,
 ) -> None:
-    """Print a short-lived token, for curl -H "Authorization: Bearer $(dhsched token mint)"."""
+    """Print a short-lived token, for curl -H "Authorization: Bearer $(dhsched key mint)"."""
     key = next((key for each in addresses("Dispatch", url) if (key := find_key(each))), "")
     if not key:
         raise BadValue(f"there is no API key for {url}; set DHSCHED_KEY or DHSCHED_KEY_FILE")
