@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from dhsched import cli
-from dhsched.cli.top import Look, rates_of, shown
+from dhsched.cli.top import Sample, rates_of, shown
 from dhsched.local.ports import free_port
 from tests.harness.fleet import until
 from tests.harness.processes import start
@@ -130,17 +130,17 @@ async def test_top_and_pool_ls_do_not_count_a_lost_worker_as_free() -> None:
 
 def test_rates_are_sums_over_the_series_that_count() -> None:
     page = """# HELP dhsched_places_total Placements
-dhsched_places_total{because="create",outcome="Committed"} 7.0
-dhsched_places_total{because="create",outcome="Full"} 5.0
+dhsched_places_total{cause="create",outcome="Committed"} 7.0
+dhsched_places_total{cause="create",outcome="Full"} 5.0
 dhsched_refusals_total{reason="FULL"} 2.0
 dhsched_refusals_total{reason="a \\"b\\" {c}"} 3.0
 """
     found = rates_of(page)
     assert (found["creates/s"], found["refusals/s"], found["recoveries/s"]) == (7, 5, 0)
-    earlier = Look(0.0, [], [], [], {**found, "creates/s": 1.0, "refusals/s": 9.0})
+    earlier = Sample(0.0, [], [], [], {**found, "creates/s": 1.0, "refusals/s": 9.0})
     from rich.console import Console
 
     console = Console(width=160)
     with console.capture() as captured:
-        console.print(shown(Look(2.0, [], [], [], found), earlier))
+        console.print(shown(Sample(2.0, [], [], [], found), earlier))
     assert "creates/s 3.0" in captured.get() and "refusals/s 0.0" in captured.get()

@@ -152,9 +152,9 @@ async def test_a_create_whose_answer_was_lost_makes_one_live() -> None:
         made = json.loads(done(await dhsched("live", "create", "anna", "--url", f"{dying},{url}", "--json")))
         lives = (await api("GET", "/v1/lives"))[1]["lives"]
         assert [row["live_id"] for row in lives] == [made["live_id"]]
-        moved = json.loads(done(await dhsched("live", "move", made["live_id"], "--url", f"{url}", "--json")))
+        moved = json.loads(done(await dhsched("live", "reassign", made["live_id"], "--url", f"{url}", "--json")))
         epoch = str(moved["epoch"])
-        words = ("live", "move", made["live_id"], "--epoch", epoch, "--url", f"{dying},{url}", "--json")
+        words = ("live", "reassign", made["live_id"], "--epoch", epoch, "--url", f"{dying},{url}", "--json")
         assert json.loads(done(await dhsched(*words)))["epoch"] == moved["epoch"] + 1
 
 

@@ -52,9 +52,9 @@ async def test_every_verb() -> None:
         shown = (await document("live", "get", "shown"))["worker"]
         await dhsched("live", "end", "shown")
         await api.context.store.depart(worker=shown, live="default/shown", number=1)  # There is no agent to say so.
-        moved = await document("live", "move", "L")
+        moved = await document("live", "reassign", "L")
         assert moved["epoch"] == 2 and moved["worker"] != made["worker"]
-        assert (await document("live", "move", "L", "--to", moved["worker"]))["epoch"] == 3
+        assert (await document("live", "reassign", "L", "--to", moved["worker"]))["epoch"] == 3
         assert [row["live_id"] for row in await document("live", "ls", "--worker", moved["worker"])] == ["L"]
         assert len((await document("live", "history", "L"))["generations"]) == 3
         assert (await document("worker", "cordon", a))["mode"] == "cordoned"

@@ -135,21 +135,21 @@ async def test_lives_that_never_had_input_move_without_waiting_for_any_timer(tmp
         lives = [f"l{n}" for n in range(6)]
         at_once["fast"] = True
         a, _ = await source_and_target(f, silent, lives[:3])
-        await until_so(lambda: all_active(f, lives[:3]), bool, "their claims")
+        await until_so(lambda: all_claimed(f, lives[:3]), bool, "their claims")
         at_once["fast"] = False
         for live in lives[3:]:
             await f.create(live)  # Half of them, or all, are on b: what is on a is still starting.
         await drain(f, a, boundary_wait_s=100)
         await until_done(f, a)
-        await until_so(lambda: all_active(f, lives), bool, "every claim")
+        await until_so(lambda: all_claimed(f, lives), bool, "every claim")
         assert {(await where(f, live))["worker"].partition("#")[0] for live in lives} == {"b"}
         assert moves(f, "planned") >= 3 and moves(f, "forced") == 0
         assert looks(f, "Wake") == 0, "no timer had to help"
         await settled(f)
 
 
-async def all_active(f: Fleet, lives: list[str]) -> bool:
-    return all([(await where(f, live))["active"] for live in lives])
+async def all_claimed(f: Fleet, lives: list[str]) -> bool:
+    return all([(await where(f, live))["claimed"] for live in lives])
 
 
 def looks(f: Fleet, outcome: str) -> float:

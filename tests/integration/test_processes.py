@@ -81,7 +81,7 @@ async def walk(up: Process, http: aiohttp.ClientSession) -> None:
     os.kill(int(where[moved["worker"].partition("#")[0]][2]), signal.SIGKILL)
     await post(f"{infer}/v1/lives/hello/text", text="three")
     await until_consumed(up, "hello", "three")
-    by_hand = await start("live", "move", "hello", "--url", where["dispatch-2"][-1])
+    by_hand = await start("live", "reassign", "hello", "--url", where["dispatch-2"][-1])
     assert await by_hand.ended() == 0
     await post(f"{infer}/v1/lives/hello/text", text="four")
     await until_consumed(up, "hello", "four")

@@ -86,7 +86,7 @@ async def test_half_the_fleet_killed_the_rest_waits_visibly_and_a_new_worker_tak
         await f.until("/v1/workers", lambda found: ready(found) == 4, "4 Workers")
         for n in range(14):
             await f.create(f"L{n}")
-        filled = (await f.until("/v1/lives", all_active, "14 claims"))["lives"]
+        filled = (await f.until("/v1/lives", all_claimed, "14 claims"))["lives"]
         room = 2
         over = [next(x["live_id"] for x in filled if x["worker"].startswith(name)) for name in ("w0#", "w1#")]
         for live in over:
@@ -131,7 +131,7 @@ async def test_half_the_fleet_killed_the_rest_waits_visibly_and_a_new_worker_tak
         assert rows[1]["claim_ms"] >= 0 and rows[1]["wait_ms"] is None
 
 
-def all_active(found: Any) -> bool:
+def all_claimed(found: Any) -> bool:
     return all(live["claimed"] for live in found["lives"])
 
 
@@ -157,7 +157,7 @@ async def utterances(f: Recovering, *, speaks_s: float) -> None:
         await f.start_worker(record, f"w{n}", capacity=8)
     await f.until("/v1/workers", lambda found: ready(found) == 2, "2 Workers")
     placed = {live: await f.create(live) for live in ("long", "stuck", "held")}
-    await f.until("/v1/lives", all_active, "their claims")
+    await f.until("/v1/lives", all_claimed, "their claims")
     store = f.contexts[0].store
     workers = [each["worker"] for each in (await f.get("/v1/workers"))["workers"]]
     target = next(worker for worker in workers if worker != placed["held"]["worker"])
@@ -234,7 +234,7 @@ async def test_a_frozen_worker_that_thaws_is_revived_and_what_has_not_moved_goes
         worker = await p.worker("w0")
         await f.until("/v1/workers", lambda found: ready(found) == 1, "the Worker")
         placed = await f.create("a")
-        await f.until("/v1/lives", all_active, "its claim")
+        await f.until("/v1/lives", all_claimed, "its claim")
         worker.freeze()
         await f.until("/v1/recoveries", lambda found: len(waiting(found)) == 1, "a live that waits")
         worker.thaw()

@@ -273,7 +273,7 @@ async def fill(store: RedisStore, live: str) -> int:
 # -- the data is another version's -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("schema", ["2", "0", "", "1.5", "one"])
+@pytest.mark.parametrize("schema", ["1", "3", "0", "", "1.5", "one"])
 async def test_data_of_another_schema_is_refused_and_left_alone(kind: str, schema: str) -> None:
     async with running_server(kind) as server, await Link.open(server.address, {}) as link:
         async with await RedisStore.open(server.address) as store:

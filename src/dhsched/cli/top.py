@@ -38,7 +38,7 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 @dataclass(slots=True)
-class Look:
+class Sample:
     """What one look found, and when by our own clock."""
 
     at: float
@@ -84,8 +84,8 @@ def top(
             return
 
 
-def look(server: Server) -> Look:
-    return Look(
+def look(server: Server) -> Sample:
+    return Sample(
         at=time.monotonic(),
         pools=server.call("GET", "pools")["pools"],
         workers=server.call("GET", "workers", query={"limit": 1_000})["workers"],
@@ -108,7 +108,7 @@ def rates_of(exposition: str) -> dict[str, float]:
     return sums
 
 
-def shown(now: Look, before: Look | None, trouble: str = "") -> Group:
+def shown(now: Sample, before: Sample | None, trouble: str = "") -> Group:
     from rich.console import Group
     from rich.text import Text
 
@@ -118,7 +118,7 @@ def shown(now: Look, before: Look | None, trouble: str = "") -> Group:
     return Group(lines, Text(), _pools(now.pools), Text(), _workers(now.workers), Text(), _recoveries(now.recoveries))
 
 
-def _rates(now: Look, before: Look | None) -> str:
+def _rates(now: Sample, before: Sample | None) -> str:
     parts = []
     for name, total in now.counters.items():
         if not name.endswith("/s"):
