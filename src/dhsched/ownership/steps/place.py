@@ -1,6 +1,6 @@
 """place: commit a live's next generation. It is the only way to one.
 
-Create, reassign, recover, drain and rebalance differ in `because` alone (docs/protocol.md, tables a and b).
+Create, reassign, recover, drain and rebalance differ in `because` alone (docs/internals/protocol.md, tables a and b).
 """
 
 from __future__ import annotations
