@@ -10,6 +10,8 @@ DOCS = ROOT / "docs"
 LINK = re.compile(r"\]\(([^)#\s]+)")
 PATH = re.compile(r"(?<![\w/])docs/[\w/-]+\.md")
 """Docstrings, comments, messages and headers name a page by its path from the root."""
+EXPLAINED = re.compile(r"\bsessions?\b[^.]{0,4}\b(?:is )?called (?:a )?\W?lives?\W? here")
+GENERATED = "configuration.md"
 
 
 def test_every_page_is_in_the_index() -> None:
@@ -28,3 +30,23 @@ def test_every_page_that_is_named_is_there() -> None:
         if not (ROOT / page).exists()
     ]
     assert wrong == []
+
+
+def test_every_page_says_what_a_live_is() -> None:
+    """A reader may come to any page first. Records of decisions are for readers of the protocol."""
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "ARCHITECTURE.md", *DOCS.rglob("*.md")]
+    without = [
+        str(page.relative_to(ROOT))
+        for page in pages
+        if page.parent.name != "decisions"
+        and page.name != GENERATED
+        and not EXPLAINED.search(re.sub(r"\s+", " ", page.read_text()))
+    ]
+    assert without == [], "say `session (called a live here)` the first time"
+
+
+def test_the_glossary_gives_each_word_one_meaning() -> None:
+    words = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", document("docs/reference/glossary.md"), re.MULTILINE)[2:]
+    assert len(words) > 40
+    assert [word for word, _ in words] == sorted({word for word, _ in words}, key=str.lower)
+    assert [word for word, meaning in words if "also:" in meaning or "," in word] == []
