@@ -62,7 +62,7 @@ test-long: setup  ## what takes minutes: longer runs, more seeds
 
 MINUTES ?= 10
 SEED ?=
-chaos: setup  ## a deployment under seeded faults (MINUTES=10, SEED= repeats a run; docs/chaos.md)
+chaos: setup  ## a deployment under seeded faults (MINUTES=10, SEED= repeats a run; docs/internals/chaos.md)
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) --quiet
 
 spec: setup  ## TLC over spec/*.tla and its mutants; re-derives the state counts the tests assert (needs Java 11+)

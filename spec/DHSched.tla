@@ -547,7 +547,7 @@ Next ==
 Spec == Init /\ [][Next]_vars
 
 ----------------------------------------------------------------------------
-(* What must always hold: docs/protocol.md *)
+(* What must always hold: docs/internals/protocol.md *)
 
 Alive(s, l) == s.lives[l].st = "open"
 

@@ -1,6 +1,6 @@
 """Ten minutes with a move every twenty seconds: neither what a viewer waits for nor what the room holds grows.
 
-Prints what it measured, as one JSON object; docs/room.md has such figures.
+Prints what it measured, as one JSON object; docs/guides/room.md has such figures.
 """
 
 from __future__ import annotations

@@ -218,7 +218,7 @@ class Deployment:
     # -- the store
 
     def _new_store(self, port: int) -> Embedded:
-        # `always`: what was answered is on disk, so a store that is killed has lost nothing (docs/faults.md).
+        # `always`: what was answered is on disk, so a store that is killed has lost nothing (docs/guides/faults.md).
         return Embedded(self.folder / "store", appendfsync="always", port=port)
 
     async def restart_store(self, *, kill: bool, down_s: float) -> None:

@@ -1,6 +1,6 @@
 """Applications and operators: creates, pushes, interrupts, configurations, ends; moves, drains, cordons.
 
-An application is patient: it repeats a call under the same id until it knows what came of it, as docs/faults.md asks.
+As docs/guides/faults.md asks, an application repeats a call under the same id until it knows what came of it.
 So what it was told is exact: `accepted` is stored, `refused` is not, and `unknown` stays only where a live ended under
 a call that was not answered.
 """

@@ -1,4 +1,4 @@
-"""A chat app as docs/client.md shows it: a stream for every turn, for as many turns as there are."""
+"""A chat app as docs/guides/client.md shows it: a stream for every turn, for as many turns as there are."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ async def script(at: Path, text: str, **environment: str) -> tuple[asyncio.subpr
 
 @pytest.mark.release
 async def test_a_script_joins_up_by_itself(at_home: Path) -> None:
-    """As docs/write-a-runtime.md shows it, beside `dhsched up` in another terminal."""
+    """As docs/guides/write-a-runtime.md shows it, beside `dhsched up` in another terminal."""
     up = await start("up", "--any-port", "--runtime", "null", "--workers", "1")
     mine: asyncio.subprocess.Process | None = None
     try:

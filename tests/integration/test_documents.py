@@ -1,4 +1,4 @@
-"""The commands of README.md and docs/quickstart.md are run as they are printed, on other ports."""
+"""The commands of README.md and docs/start/quickstart.md are run as they are printed, on other ports."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def test_the_quickstart(shell: Mapping[str, str], tmp_path: Path) -> None:
     started: list[Process] = []
     waiting: list[asyncio.Task[str]] = []
     try:
-        for block in blocks("docs/quickstart.md"):
+        for block in blocks("docs/start/quickstart.md"):
             for line in commands(block):
                 command = re.sub("|".join(ports), lambda found: ports[found[0]], line)
                 if command.startswith("export DHSCHED_STORE"):

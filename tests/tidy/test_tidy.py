@@ -226,36 +226,37 @@ def test_every_key_is_known_and_documented() -> None:
     assert len(KINDS) == len({*KINDS})
     built = {kind for source in SOURCES.values() for kind in re.findall(r"prefix \.\. '([a-z_]+):?'", source)}
     assert built - {*KINDS} == set(), "keys that Lua builds and store/keys.py does not list"
-    section = document("docs/state.md").split("## Keys")[1].split("\n## ")[0]
+    section = document("docs/reference/state.md").split("## Keys")[1].split("\n## ")[0]
     first_cells = " ".join(re.findall(r"^\| (`[^|]+) \|", section, re.MULTILINE))
-    assert sorted(re.findall(r"`([a-z_]+)(?::<\w+>)?`", first_cells)) == sorted(KINDS), "docs/state.md lists other keys"
+    assert sorted(re.findall(r"`([a-z_]+)(?::<\w+>)?`", first_cells)) == sorted(KINDS), "state.md lists other keys"
 
 
 def test_every_field_is_documented() -> None:
     """Fields of hashes, wherever a script names them."""
     used = {field for source in SOURCES.values() for field in lua.hash_fields(source)}
-    named = {*re.findall(r"`([a-z_]+)`", document("docs/state.md"))}
+    named = {*re.findall(r"`([a-z_]+)`", document("docs/reference/state.md"))}
     assert len(used) > 40
-    assert used - named == set(), "fields that docs/state.md does not list"
+    assert used - named == set(), "fields that docs/reference/state.md does not list"
 
 
 def test_every_limit_is_documented_and_used() -> None:
-    page = document("docs/protocol.md")
+    page = document("docs/internals/protocol.md")
     python = "\n".join(path.read_text() for path in modules() if path.name != "limits.py")
     for limit in fields(Limits):
-        assert f"| `{limit.name}` | {limit.default:,} |" in page, f"docs/protocol.md lacks {limit.name}, or its default"
+        assert f"| `{limit.name}` | {limit.default:,} |" in page, f"protocol.md lacks {limit.name}, or its default"
         assert re.search(rf"limits\.{limit.name}\b", python), f"nothing uses {limit.name}"
 
 
 def test_every_setting_of_the_link_is_documented() -> None:
-    page = document("docs/faults.md")
+    page = document("docs/guides/faults.md")
     for setting in fields(LinkSettings):
         default = f"{setting.default:,}" if isinstance(setting.default, int) else setting.default
-        assert f"| `{setting.name}` | {default} |" in page, f"docs/faults.md lacks {setting.name}, or its default"
+        assert f"| `{setting.name}` | {default} |" in page, f"faults.md lacks {setting.name}, or its default"
 
 
 def test_the_page_of_settings_is_what_the_command_prints() -> None:
-    assert document("docs/configuration.md") == config.page(), "run `dhsched config --markdown > docs/configuration.md`"
+    page = "docs/reference/configuration.md"
+    assert document(page) == config.page(), f"run `dhsched config --markdown > {page}`"
 
 
 # -- documents
@@ -264,7 +265,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
 def step_rows() -> dict[str, list[str]]:
-    rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", document("docs/protocol.md"), re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", document("docs/internals/protocol.md"), re.MULTILINE)
     return {name: cells.split(" | ") for name, cells in rows if cells.endswith(".lua`")}
 
 
@@ -285,10 +286,10 @@ def tla_operators(source: str) -> set[str]:
 
 
 def test_every_outcome_is_explained() -> None:
-    page = document("docs/protocol.md")
+    page = document("docs/internals/protocol.md")
     for name in STEPS:
         section = re.search(rf"^### {name}\n(.*?)(?=^##)", page, re.MULTILINE | re.DOTALL)
-        assert section, f"docs/protocol.md has no section {name}"
+        assert section, f"docs/internals/protocol.md has no section {name}"
         explained = {*re.findall(r"`([A-Z][A-Z_]+)`", "".join(re.findall(r"^\| .*? \|", section[1], re.MULTILINE)))}
         assert explained == {outcome_word(kind) for kind in answers(name)}, name
         assert "*Half-way*" in section[1] and "*Retry*" in section[1], name
@@ -365,7 +366,7 @@ def test_the_changelog_knows_this_version() -> None:
 # -- every file
 
 TEXT = {".py", ".lua", ".txt", ".md", ".toml", ".tla", ".cfg", ".lock", ".yml", ".yaml", ".html", ".js", ""}
-PLACES = ("src", "tests", "docs", "spec", "evaluation", "requirements", ".ci")
+PLACES = ("src", "tests", "docs", "spec", "evaluation", "requirements", "deploy", ".ci")
 MACHINE = re.compile(r"(?<![\w.~}>-])/(?:home|Users|root|work|workspace|mnt|builds?)/[\w.]")
 
 

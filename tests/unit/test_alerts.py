@@ -27,15 +27,15 @@ def test_every_rule_says_what_to_do() -> None:
 
 def test_every_metric_in_a_rule_exists_and_is_documented() -> None:
     source = "\n".join(path.read_text() for path in sorted((ROOT / "src").rglob("*.py")))
-    documented = (ROOT / "docs" / "metrics.md").read_text()
+    documented = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     for rule in rules():
         for name in METRIC.findall(str(rule["expr"])):
             assert f'"{DERIVED.sub("", name)}"' in source, f"{rule['alert']}: nothing makes {name}"
-        assert str(rule["alert"]) in documented, f"docs/metrics.md: say what {rule['alert']} means"
+        assert str(rule["alert"]) in documented, f"docs/reference/metrics.md: say what {rule['alert']} means"
 
 
 def test_every_metric_is_documented() -> None:
-    documented = (ROOT / "docs" / "metrics.md").read_text()
+    documented = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     made = {
         name
         for path in sorted((ROOT / "src" / "dhsched").rglob("*.py"))

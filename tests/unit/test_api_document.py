@@ -1,4 +1,4 @@
-"""docs/api.md says what is served: every operation and every problem, no more."""
+"""docs/reference/api.md says what is served: every operation and every problem, no more."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any, cast
 from dhsched.dispatch.app import Replica
 from dhsched.web import PROBLEMS, document
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs" / "reference"
 SERVED = Replica(cast(Any, None)).endpoints()
 
 

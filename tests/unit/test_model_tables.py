@@ -1,4 +1,4 @@
-"""The transition tables of docs/protocol.md, cell by cell, in the language of tests/scenarios.
+"""The transition tables of docs/internals/protocol.md, cell by cell, in the language of tests/scenarios.
 
 Each row below is a cell: how things stand, the step, and how they stand after it. What a table says by leaving it out
 ("not listed = unchanged") is a row as well.

@@ -1,4 +1,4 @@
-"""docs/operating.md says what is: every kind of event, and settings with their defaults."""
+"""docs/guides/operating.md says what is: every kind of event, and settings with their defaults."""
 
 import re
 from dataclasses import fields
@@ -9,7 +9,7 @@ from dhsched.ownership.limits import Limits
 from dhsched.settings import DispatchSettings
 from dhsched.worker.settings import WorkerSettings
 
-PAGE = (Path(__file__).parents[2] / "docs" / "operating.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "operating.md").read_text()
 DEFAULTS = {each.name: each.default for kind in (WorkerSettings, DispatchSettings, Limits) for each in fields(kind)}
 
 

@@ -1,4 +1,7 @@
-"""What a runtime sees: order, acks folded into one cursor, interrupts, state, the end (docs/write-a-runtime.md)."""
+"""What a runtime sees: order, acks folded into one cursor, interrupts, state, the end.
+
+See docs/guides/write-a-runtime.md.
+"""
 
 from __future__ import annotations
 

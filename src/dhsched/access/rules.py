@@ -1,6 +1,7 @@
 """Which scope lets a caller at which endpoint. One row per endpoint, by its name; `admin` may use every one.
 
-An endpoint without a row is for admins only, and a test that wants its row fails. docs/access.md has the same table.
+An endpoint without a row is for admins only, and a test that wants its row fails. docs/guides/access.md has the same
+table.
 """
 
 from __future__ import annotations

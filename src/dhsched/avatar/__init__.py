@@ -1,1 +1,1 @@
-"""The avatar: a runtime that speaks, with a face (docs/avatar.md). It needs the extra `dhsched[avatar]`."""
+"""The avatar: a runtime that speaks, with a face (docs/guides/avatar.md). It needs the extra `dhsched[avatar]`."""

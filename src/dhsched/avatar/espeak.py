@@ -2,7 +2,7 @@
 
 espeak-ng keeps its state in globals, so there is one engine per process and a lock around it. It calls back with sound
 and events while it speaks. It is licensed under the GPL, version 3, which is why all of this is an optional extra
-(docs/avatar.md).
+(docs/guides/avatar.md).
 """
 
 from __future__ import annotations

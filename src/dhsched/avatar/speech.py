@@ -1,8 +1,8 @@
 """Voices: text in, sound with the times of its phonemes out.
 
 A voice is anything with `say`. It may take as long as the text is, so it is called in a thread of its own: the event
-loop has reports to send (docs/write-a-runtime.md). One thread serves the whole process, because the engine behind the
-voices is one per process; texts are short (sentences.py), so nobody waits long.
+loop has reports to send (docs/guides/write-a-runtime.md). One thread serves the whole process, because the engine
+behind the voices is one per process; texts are short (sentences.py), so nobody waits long.
 """
 
 from __future__ import annotations

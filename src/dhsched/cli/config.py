@@ -1,4 +1,4 @@
-"""`dhsched config`: every setting, what it is now and where that came from; and docs/configuration.md."""
+"""`dhsched config`: every setting, what it is now and where that came from; and docs/reference/configuration.md."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def kinds() -> dict[str, type]:
 def config(
     role: Annotated[str | None, typer.Argument(help="Only this role: dispatch, infer, worker, room.")] = None,
     config: Config = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print docs/configuration.md instead.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the page of settings.")] = False,
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Settings as a process started here without flags would have them, and where each came from."""

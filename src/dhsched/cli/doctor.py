@@ -182,7 +182,7 @@ async def _store_answers(link: Any, shown: str) -> AsyncIterator[Finding]:
             "store durability",
             "warning",
             "no append-only file: a restart forgets every live",
-            "set appendonly yes (docs/faults.md says what each appendfsync can lose)",
+            "set appendonly yes (docs/guides/faults.md says what each appendfsync can lose)",
         )
     async for finding in _store_memory(link, info):
         yield finding

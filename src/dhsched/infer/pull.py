@@ -217,7 +217,8 @@ class PullPeer:
                 self.outbox.put(Stale(said.live, said.epoch))
             case o.RolledBack():
                 # The store never issued this number: it has lost history, or the Worker made it up. One word proves
-                # nothing, and no term begins here (docs/protocol.md); what was lost shows in reports, to Dispatch.
+                # nothing, and no term begins here (docs/internals/protocol.md); what was lost
+                # shows in reports, to Dispatch.
                 self._pull_text.pulls.never_issued += 1
                 log.warning("a pull with a number that was never issued", live=said.live, worker=self.worker)
                 self.outbox.put(Stale(said.live, said.epoch))

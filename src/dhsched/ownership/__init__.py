@@ -1,1 +1,1 @@
-"""The ownership protocol, pure: no store, no clock, no randomness. docs/protocol.md is its prose."""
+"""The ownership protocol, pure: no store, no clock, no randomness. docs/internals/protocol.md is its prose."""

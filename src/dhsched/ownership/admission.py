@@ -1,4 +1,7 @@
-"""Admission: which Worker takes a live now, by the true loads, and why others do not (docs/protocol.md, place, 4)."""
+"""Admission: which Worker takes a live now, by the true loads, and why others do not.
+
+docs/internals/protocol.md, place, 4.
+"""
 
 from __future__ import annotations
 

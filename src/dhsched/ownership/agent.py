@@ -1,4 +1,4 @@
-"""The rules of a Worker's agent, pure: they are part of the safety argument (docs/protocol.md, table a).
+"""The rules of a Worker's agent, pure: they are part of the safety argument (docs/internals/protocol.md, table a).
 
 The agent is given its whole slot table and compares it with what it runs. It never runs more runtimes than its
 capacity, counting those that are still stopping, and it never starts a generation twice in one boot: a crash or a
@@ -78,7 +78,7 @@ def reconcile(agent: Agent) -> list[Action]:
             stop.append(Stop(tag))
     # A slot that is given back frees a slot at once. While a runtime whose own slot is gone still holds the GPU,
     # another slot stands for it, or the store would send lives to a Worker that is full. It costs those lives a wait,
-    # never capacity: with several slots a start can still come first (docs/protocol.md, known gaps).
+    # never capacity: with several slots a start can still come first (docs/internals/protocol.md, known gaps).
     spare = len(agent.table) - len(agent.runs)
     for tag, slot in sorted(agent.table.items(), key=lambda entry: (entry[0] not in agent.finished, entry[0])):
         if tag in agent.runs:

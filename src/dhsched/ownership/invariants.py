@@ -1,4 +1,4 @@
-"""I0-I7 as predicates (docs/protocol.md). Each returns the violations it sees, as sentences; none is the good answer.
+"""I0-I7 of docs/internals/protocol.md as predicates. Each returns the violations it sees, as sentences; none is good.
 
 `of_state` looks at one state, `of_step` at a step, `of_agents` at what runs, `Releases` at a recorded trace.
 """

@@ -1,4 +1,4 @@
-"""What a step can answer. Losing a race is normal, so every answer is a value; docs/protocol.md has the table.
+"""What a step can answer: values, because losing a race is normal. docs/internals/protocol.md has the table.
 
 The class name in capitals is the word the Lua step replies: `NotYet` is NOT_YET.
 """

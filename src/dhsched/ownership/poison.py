@@ -1,7 +1,7 @@
-"""Who is to blame when a generation dies: the item at the head, or the configuration (docs/protocol.md, table d).
+"""Who is to blame when a generation dies: the item at the head, or the configuration.
 
-Both are counted at the commit of the next generation, by a recovery only, and only where the store itself is not at
-fault. What is given up is kept among the dead letters.
+docs/internals/protocol.md, table d. Both are counted at the commit of the next generation, by a recovery only, and only
+where the store itself is not at fault. What is given up is kept among the dead letters.
 """
 
 from __future__ import annotations

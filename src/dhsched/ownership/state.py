@@ -1,4 +1,4 @@
-"""The whole state of one cell as immutable values: what docs/state.md lists as keys, written as dataclasses.
+"""The whole state of one cell as immutable values: what docs/reference/state.md lists as keys, written as dataclasses.
 
 `State` is what the steps take and return. Its maps are never changed in place; `Draft` (draft.py) makes the next one.
 """

@@ -1,1 +1,4 @@
-"""The room: viewers stay in it while Workers come and go; what a superseded Worker makes is dropped (docs/room.md)."""
+"""The room: viewers stay in it while Workers come and go; what a superseded Worker makes is dropped.
+
+See docs/guides/room.md.
+"""

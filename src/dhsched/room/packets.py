@@ -1,4 +1,4 @@
-"""What a publisher says, decoded and checked. Pure; docs/room.md has the format.
+"""What a publisher says, decoded and checked. Pure; docs/guides/room.md has the format.
 
 Nothing is believed: a packet that does not fit ends its publisher's connection with a sentence, because what follows
 it cannot be trusted either. The keyframe flag is compared with the frame itself: a take-over rests on it.

@@ -1,4 +1,4 @@
-"""Every key of a cell. docs/state.md says what each holds; a tidy test keeps the two lists equal.
+"""Every key of a cell. docs/reference/state.md says what each holds; a tidy test keeps the two lists equal.
 
 All keys of a cell share one hash tag, so they are one slot of a cluster and one script can touch any of them. Ids have
 no brace and no colon (types.py), so no id can name another key.

@@ -69,7 +69,7 @@ PROBLEMS: dict[str, Kind] = {
     "WAITING": Kind(503, "Lives that lost their Worker go first", 2),
     "STORE_FULL": Kind(507, "The store is out of memory", 5),
 }
-"""Every code, in the order of its status. A client may rely on these; docs/api.md lists them from here."""
+"""Every code, in the order of its status. A client may rely on these; docs/reference/api.md lists them from here."""
 
 
 class Problem(DhschedError):

@@ -1,4 +1,4 @@
-"""The Worker's SDK: write one coroutine per live, and run it (docs/write-a-runtime.md).
+"""The Worker's SDK: write one coroutine per live, and run it (docs/guides/write-a-runtime.md).
 
 from dhsched.worker import Session, run
 

@@ -14,7 +14,7 @@ USUAL = (
     *("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONPATH", "PYTHONUNBUFFERED", "VIRTUAL_ENV", "SSL_CERT_*"),
     *("CUDA_*", "NVIDIA_*", "NCCL_*", "ROCR_*", "HIP_*", "HSA_*"),
 )
-"""Patterns of names that every child is given. docs/write-a-runtime.md lists them."""
+"""Patterns of names that every child is given. docs/guides/write-a-runtime.md lists them."""
 OURS = "DHSCHED_"
 
 

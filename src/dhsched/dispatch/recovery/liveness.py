@@ -1,4 +1,4 @@
-"""Liveness: a Worker whose beat stands still is called lost (docs/protocol.md, table c; paper, 7.5).
+"""Liveness: a Worker whose beat stands still is called lost (docs/internals/protocol.md, table c; paper, 7.5).
 
 Every report of a Worker moves its beat. A replica that has read the same beat for `worker_ttl_s` of its own monotonic
 clock, through reads without a gap, says so to the store, which refuses if the beat has moved since. No clock of the

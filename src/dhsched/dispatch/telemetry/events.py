@@ -45,7 +45,7 @@ Kind = Literal[
     "new_term",
     "drift",
 ]
-"""docs/operating.md says what each means and which numbers it carries; a test keeps the two lists equal."""
+"""docs/guides/operating.md says what each means and which numbers it carries; a test keeps the two lists equal."""
 KINDS: tuple[str, ...] = get_args(Kind)
 
 UNWRITTEN_MAX = 1_000  # Events on their way to the store; past it they are dropped.

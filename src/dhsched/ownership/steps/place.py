@@ -1,6 +1,6 @@
 """place: commit a live's next generation. It is the only way to one.
 
-Create, reassign, recover, drain and rebalance differ in `cause` alone (docs/protocol.md, tables a and b).
+Create, reassign, recover, drain and rebalance differ in `cause` alone (docs/internals/protocol.md, tables a and b).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What happened to the fleet: one bounded stream per cell, for people (docs/state.md, `events`).
+"""What happened to the fleet: one bounded stream per cell, for people (docs/reference/state.md, `events`).
 
 Nothing is decided by it. An entry's id is the store's time in milliseconds and a number, so it is at once when the
 event was written and the cursor from which a reader goes on.

@@ -2,8 +2,9 @@
 
 A server at its `maxmemory` either refuses what would need more (noeviction), or deletes keys by its policy: any key
 (`allkeys-*`), or only keys that expire (`volatile-*`). Of ours, lives, slots and input never expire; the few keys that
-do are counts and marks (docs/state.md), so only `allkeys-*` is dangerous. It is refused whether a limit is set or not:
-a limit can be set at any time, and then the first thing that the server deletes may be the record of a live.
+do are counts and marks (docs/reference/state.md), so only `allkeys-*` is dangerous. It is refused whether a limit is
+set or not: a limit can be set at any time, and then the first thing that the server deletes may be the record of a
+live.
 """
 
 from __future__ import annotations

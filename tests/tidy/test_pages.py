@@ -1,0 +1,52 @@
+"""The pages of docs/: each can be found, and each that is named is there. These tests read files and run nothing."""
+
+from __future__ import annotations
+
+import re
+
+from tests.tidy.test_tidy import ROOT, document, texts
+
+DOCS = ROOT / "docs"
+LINK = re.compile(r"\]\(([^)#\s]+)")
+PATH = re.compile(r"(?<![\w/])docs/[\w/-]+\.md")
+"""Docstrings, comments, messages and headers name a page by its path from the root."""
+EXPLAINED = re.compile(r"\bsessions?\b[^.]{0,4}\b(?:is )?called (?:a )?\W?lives?\W? here")
+GENERATED = "configuration.md"
+
+
+def test_every_page_is_in_the_index() -> None:
+    """Records of decisions have an index of their own, which is in this one."""
+    linked = {(DOCS / target).resolve() for target in LINK.findall(document("docs/README.md"))}
+    pages = {page.resolve() for page in DOCS.rglob("*.md") if not re.match(r"\d", page.name)}
+    missing = sorted(str(page.relative_to(ROOT)) for page in pages - linked - {DOCS / "README.md"})
+    assert missing == [], "docs/README.md does not link to these"
+
+
+def test_every_page_that_is_named_is_there() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)} names {page}"
+        for path in texts()
+        for page in sorted({*PATH.findall(path.read_text(errors="replace"))})
+        if not (ROOT / page).exists()
+    ]
+    assert wrong == []
+
+
+def test_every_page_says_what_a_live_is() -> None:
+    """A reader may come to any page first. Records of decisions are for readers of the protocol."""
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "ARCHITECTURE.md", *DOCS.rglob("*.md")]
+    without = [
+        str(page.relative_to(ROOT))
+        for page in pages
+        if page.parent.name != "decisions"
+        and page.name != GENERATED
+        and not EXPLAINED.search(re.sub(r"\s+", " ", page.read_text()))
+    ]
+    assert without == [], "say `session (called a live here)` the first time"
+
+
+def test_the_glossary_gives_each_word_one_meaning() -> None:
+    words = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", document("docs/reference/glossary.md"), re.MULTILINE)[2:]
+    assert len(words) > 40
+    assert [word for word, _ in words] == sorted({word for word, _ in words}, key=str.lower)
+    assert [word for word, meaning in words if "also:" in meaning or "," in word] == []
