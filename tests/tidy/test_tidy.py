@@ -377,7 +377,8 @@ def texts() -> Iterator[Path]:
     )
     for place in PLACES:
         for path in sorted((ROOT / place).rglob("*")):
-            if path.is_file() and path.suffix in TEXT and "__pycache__" not in path.parts:
+            made = "__pycache__" in path.parts or ".egg-info" in str(path)
+            if path.is_file() and path.suffix in TEXT and not made:
                 yield path
 
 

@@ -1,6 +1,6 @@
 """Drain, carried out in every replica: read the records of a draining Worker's lives, plan, act (paper, 6.3 and 7.6).
 
-What to do is decided in drain.py; how a live is moved is in cutover.py. Nothing is remembered that matters: a replica
+What to do is decided in plan.py; how a live is moved is in cutover.py. Nothing is remembered that matters: a replica
 that dies at any instruction leaves a move in the live's record, and another one goes on from there.
 """
 

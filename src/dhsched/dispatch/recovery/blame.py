@@ -1,4 +1,4 @@
-"""Blaming: note a Worker's troubles in the store, and cordon it when there are too many (the decision is in blame.py).
+"""Blaming: note a Worker's troubles in the store, and cordon it when there are too many (the decision is in judge.py).
 
 A trouble is noted by the replica whose store call found it, so each counts once. Noting is never in the way: while it
 cannot be written, the Worker is not blamed, and recovery goes on. What an operator uncordons starts with a clean sheet.

@@ -9,7 +9,7 @@ costs one future and no task, no timer and no system call of its own.
 - **Unknown, never failed.** A call that was sent and not answered may have run: `unknown=True`. A call that was never
   sent has not: it waits for the next connection until its own deadline, then `unknown=False`.
 - **Sent again** is only what the server says it did not run: NOSCRIPT (it forgot our scripts), MOVED (another node
-  owns our slot), and refusals because our slot is being moved (`moving.py`). After NOSCRIPT, calls that nobody awaits
+  owns our slot), and refusals because our slot is being moved (`refused.py`). After NOSCRIPT, calls that nobody awaits
   in between may change their order; after the others they keep it, and go before everything unsent.
 - **A silent server** is left when the head of line is overdue by `dead_after_s`: the reply may be lost in a half-open
   connection, and all later ones with it.
