@@ -67,14 +67,14 @@ class RecordingStore(RedisStore):
         """Wait for what is still on its way: whoever asked may have been killed, the store answers all the same."""
         await asyncio.gather(*self._under_way)
 
-    async def step(self, name: str, arguments: Mapping[str, Any]) -> Any:
-        return await self._to_its_end(self._record_step(name, arguments))
+    async def step(self, step: str, /, **arguments: Any) -> Any:
+        return await self._to_its_end(self._record_step(step, arguments))
 
-    def each_soon(
-        self, script: Script, argv: list[Argument], rows: Sequence[Sequence[Argument]]
-    ) -> asyncio.Future[Any]:
-        fixed = dict(zip(script.argv, argv, strict=True))
-        answer = super().each_soon(script, argv, rows)
+    def each_soon(self, script: Script, argv: list[Argument]) -> asyncio.Future[Any]:
+        count, width = len(script.argv), len(script.each)
+        fixed = dict(zip(script.argv, argv[:count], strict=True))
+        rows = [argv[at : at + width] for at in range(count, len(argv), width)]
+        answer = super().each_soon(script, argv)
         self._under_way.add(answer)
         answer.add_done_callback(partial(self._record_each, script, fixed, rows))
         return asyncio.shield(answer)
@@ -86,7 +86,7 @@ class RecordingStore(RedisStore):
         return await asyncio.shield(task)
 
     async def _record_step(self, name: str, arguments: Mapping[str, Any]) -> Any:
-        outcome = await super().step(name, arguments)
+        outcome = await super().step(name, **arguments)
         if not self._scripts[name].each:
             self.steps.append(Step((self.now_ms, 0), name, dict(arguments), outcome))
         return outcome

@@ -26,8 +26,7 @@ from dhsched.errors import BadId, BadValue
 from dhsched.ownership import outcomes as o
 from dhsched.placement import CANDIDATES_LIMIT, Choice, PlacementRequest, name_worker
 from dhsched.store.records.lives import LiveOnWorker
-from dhsched.store.steps.api import check_number
-from dhsched.types import Because, check_live, split_tag
+from dhsched.types import Because, check_live, check_number, split_tag
 from dhsched.web import Problem
 
 log = structlog.get_logger(__name__)

@@ -9,7 +9,7 @@ costs one future and no task, no timer and no system call of its own.
 - **Unknown, never failed.** A call that was sent and not answered may have run: `unknown=True`. A call that was never
   sent has not: it waits for the next connection until its own deadline, then `unknown=False`.
 - **Sent again** is only what the server says it did not run: NOSCRIPT (it forgot our scripts), MOVED (another node
-  owns our slot), and refusals because our slot is being moved (`moving.py`). After NOSCRIPT, calls that nobody awaits
+  owns our slot), and refusals because our slot is being moved (`refused.py`). After NOSCRIPT, calls that nobody awaits
   in between may change their order; after the others they keep it, and go before everything unsent.
 - **A silent server** is left when the head of line is overdue by `dead_after_s`: the reply may be lost in a half-open
   connection, and all later ones with it.
@@ -207,9 +207,8 @@ class Link:
         unsent, wire = self._unsent, self._wire
         # Without a connection, with one that has had enough, or while our slot is being moved: whatever ends that
         # state flushes again.
-        while (
-            unsent and not self._refused.waiting and wire is not None and not (wire.gone or wire.paused or wire.leaving)
-        ):
+        moving = self._refused.pause_s > 0
+        while unsent and not moving and wire is not None and not (wire.gone or wire.paused or wire.leaving):
             batch: list[Call] = []
             left_bytes = self.settings.write_buffer_bytes
             # Past that the connection may have had enough, and what is not sent can still be given up.
@@ -343,7 +342,7 @@ class Link:
         self.calls -= 1
         self._enqueue(call)
 
-    # -- calls that did not run (moving.py)
+    # -- calls that did not run (refused.py)
 
     def _keep(self, call: Call, refusal: StoreRefused) -> None:
         self._unsent_bytes += len(call.packed)

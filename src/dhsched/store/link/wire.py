@@ -12,6 +12,7 @@ A Wire lives as long as its connection. It knows nothing of deadlines, retries o
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -20,6 +21,9 @@ import hiredis
 from dhsched.errors import StoreRefused, StoreUnavailable
 
 Arg = bytes | str | int | float
+
+# A command as it is sent. Its stub knows tuples of one only.
+pack = cast(Callable[[tuple[Arg, ...]], bytes], hiredis.pack_command)
 
 # RESP3 has a false, so "not enough data yet" needs a value that no reply can have.
 NOTHING = object()
@@ -44,19 +48,17 @@ ADVICE = {
 }
 
 
+@dataclass(slots=True, eq=False)
 class Call:
     """One command and whoever waits for its reply. `script` may be loaded and sent again when the server forgot it."""
 
-    __slots__ = ("deadline", "future", "name", "packed", "refusal", "script", "tries")
-
-    def __init__(self, future: asyncio.Future[Any], packed: bytes, name: Arg, deadline: float, script: bool) -> None:
-        self.future = future
-        self.packed = packed
-        self.name = name
-        self.deadline = deadline
-        self.script = script
-        self.tries = 0
-        self.refusal = ""  # Why it did not run when it was last sent, where it is to be sent again.
+    future: asyncio.Future[Any]
+    packed: bytes
+    name: Arg
+    deadline: float
+    script: bool
+    tries: int = 0
+    refusal: str = ""  # Why it did not run when it was last sent, where it is to be sent again.
 
     def __str__(self) -> str:
         return self.name.decode(errors="replace") if isinstance(self.name, bytes) else str(self.name)
@@ -75,11 +77,6 @@ class Subscribing(Call):
         super().__init__(future, pack((kind, channel)), kind, deadline, script=False)
         self.kind = kind.lower().encode()
         self.channel = channel
-
-
-def pack(args: Sequence[Arg]) -> bytes:
-    packed: bytes = hiredis.pack_command(tuple(args))  # type: ignore[arg-type]  # its stub knows 1-tuples only
-    return packed
 
 
 def refused(store: str, reply: str) -> StoreRefused:

@@ -102,3 +102,8 @@ def outcome(word: bytes, fields: Fields) -> Any:
             " dhsched on a store"
         ) from None
     return make(fields)
+
+
+def outcomes(reply: Sequence[Any]) -> list[Any]:
+    """The outcome of each row of a shared call, behind the store's time."""
+    return [outcome(one[0], one[1:]) for one in reply[1:]]
