@@ -26,7 +26,7 @@ from dhsched.ownership.steps.place import Create
 from dhsched.placement import PlacementRequest
 from dhsched.store.records.lives import LiveRow
 from dhsched.types import check_id, check_nesting, check_worker
-from dhsched.web import Asked, Endpoint, HeaderParameter, Problem, Reply, is_set
+from dhsched.web import YES, Asked, Endpoint, HeaderParameter, Problem, Reply
 
 Key = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{1,255}$", description="Any printable ASCII without spaces.")]
 IDEMPOTENCY_KEY = HeaderParameter(
@@ -112,7 +112,7 @@ class Lives:
         body: m.CreateLive = asked.body
         live_id = self._live_id(asked, body)
         live = self.context.live(asked, live_id)
-        explained = is_set(asked.query.explain)
+        explained = asked.query.explain in YES
         if explained and not asked.caller.admin:
             raise Forbidden("an explanation names Workers and Pools, which only an admin's token may see")
         request = await find_digital_id(self.context, body.digital_id)

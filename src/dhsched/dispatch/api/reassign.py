@@ -16,7 +16,7 @@ from dhsched.dispatch.context import DispatchContext
 from dhsched.ownership import outcomes as o
 from dhsched.placement import Choice, PlacementRequest, name_worker
 from dhsched.types import check_worker
-from dhsched.web import Asked, Endpoint, Problem, is_set
+from dhsched.web import YES, Asked, Endpoint, Problem
 
 
 class Reassign:
@@ -73,7 +73,7 @@ class Reassign:
         attempt = await commit(context, intent)
         if target and isinstance(attempt.outcome, NoRoom):
             raise refused_by(target, attempt.outcome.refusals[0])
-        return self._answer(live_id, attempt, explained=is_set(asked.query.explain))
+        return self._answer(live_id, attempt, explained=asked.query.explain in YES)
 
     async def _choose_target(self, target: str, request: PlacementRequest) -> Choice:
         """The target alone, if the live may be there: "move to B" never becomes "moved to C"."""
