@@ -18,7 +18,7 @@ CALLS = ("create", "reassign", "end", "set_worker", "configure", "push_again", "
 """The store calls of dispatch that change something because of a request."""
 LOOP_CALLS = ("recover",)
 """Those that the recovery loop makes by itself."""
-DRAIN_CALLS = ("drain_wish", "reserve", "hold", "cut_over", "force")
+DRAIN_CALLS = ("drain_request", "reserve", "hold", "cut_over", "force")
 """Those of a drain, from the request to the last live."""
 POINTS = tuple(f"{call}.{when}" for call in (*CALLS, *LOOP_CALLS, *DRAIN_CALLS) for when in ("before", "after"))
 
@@ -34,16 +34,16 @@ def armed(environment: dict[str, str] | None = None) -> str | None:
     return point
 
 
-_armed = armed()
+point = armed()
+"""The point that is armed in this process."""
 
 
 def arm() -> None:
     """Read the environment again: for a process that was forked."""
-    global _armed
-    _armed = armed()
+    global point
+    point = armed()
 
 
-def reach(point: str) -> None:
-    """Die here if this point is armed."""
-    if _armed is not None and _armed == point:
-        os.kill(os.getpid(), signal.SIGKILL)
+def die() -> None:
+    """What happens at the point."""
+    os.kill(os.getpid(), signal.SIGKILL)

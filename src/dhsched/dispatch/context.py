@@ -11,6 +11,7 @@ from itertools import count
 from random import Random
 from typing import TypeVar
 
+from dhsched import failpoints
 from dhsched.access.ring import KeyRing
 from dhsched.dispatch.recovery.terms import Terms
 from dhsched.dispatch.telemetry.events import Events
@@ -19,14 +20,12 @@ from dhsched.dispatch.telemetry.metrics import Metrics
 from dhsched.dispatch.view.create_queue import CreateQueue
 from dhsched.dispatch.view.fleet_view import Fleet
 from dhsched.errors import StoreUnavailable
-from dhsched.failpoints import reach
 from dhsched.ownership import outcomes as o
 from dhsched.placement import Choice, Won
 from dhsched.settings import DispatchSettings
 from dhsched.store.records import Records
 from dhsched.store.steps.redis import RedisStore
-from dhsched.types import live_key
-from dhsched.web import Asked, Service
+from dhsched.web import Service
 
 REMEMBERED_MAX = 4_096  # Choices kept for `why`.
 RETRY_S = 0.1  # Between two tries of a store call whose outcome is unknown.
@@ -79,13 +78,6 @@ class DispatchContext:
     def weight(self) -> float:
         return self.fleet.view.weight_milli() / 1000
 
-    def tenant(self, asked: Asked) -> str:
-        """Whose lives a request is about."""
-        return asked.caller.tenant
-
-    def live(self, asked: Asked, live_id: str) -> str:
-        return live_key(self.tenant(asked), live_id)
-
     def loop_time(self) -> float:
         """This process's own monotonic clock."""
         return asyncio.get_running_loop().time()
@@ -111,7 +103,8 @@ async def retry_unknown(point: str, call: Callable[[], Awaitable[T]], *, until: 
     """
     loop = asyncio.get_running_loop()
     while True:
-        reach(f"{point}.before")
+        if failpoints.point == f"{point}.before":
+            failpoints.die()
         try:
             answer = await call()
         except StoreUnavailable:
@@ -119,5 +112,6 @@ async def retry_unknown(point: str, call: Callable[[], Awaitable[T]], *, until: 
                 raise
             await asyncio.sleep(RETRY_S)
             continue
-        reach(f"{point}.after")
+        if failpoints.point == f"{point}.after":
+            failpoints.die()
         return answer

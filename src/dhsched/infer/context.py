@@ -15,7 +15,6 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from dhsched.access.callers import Caller
 from dhsched.errors import DhschedError, StoreUnavailable
 from dhsched.infer.append_rules import RETRY_S, Attempts
 from dhsched.infer.pulls import Pulls
@@ -24,7 +23,6 @@ from dhsched.links.outbox import close_soon
 from dhsched.ownership import outcomes as o
 from dhsched.store.records import Records
 from dhsched.store.steps.redis import Append, RedisStore
-from dhsched.types import live_key
 from dhsched.web import Problem, Service
 from dhsched.web.server import SECONDS_BUCKETS
 
@@ -82,9 +80,6 @@ class InferContext:
     memory_share: float = 0.0
     streams: int = 0
     sockets: dict[web.WebSocketResponse, asyncio.Transport | None] = field(default_factory=dict)
-
-    def live(self, caller: Caller, live_id: str) -> str:
-        return live_key(caller.tenant, live_id)
 
     def store_full(self) -> Problem | None:
         """The problem of an item while the store is full: it must keep space for what frees it: acks, departs, ends."""

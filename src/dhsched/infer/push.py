@@ -19,7 +19,7 @@ from dhsched.infer.context import InferContext
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import unmarked
 from dhsched.store.steps.redis import Append
-from dhsched.types import Id
+from dhsched.types import Id, live_key
 from dhsched.web import Asked, Endpoint, HeaderParameter, Problem
 
 VIEWERS_SHARE = 4  # Of `pending_max`, one part in so many is open to viewers.
@@ -37,7 +37,7 @@ def endpoints(context: InferContext) -> Sequence[Endpoint]:
         began = time.perf_counter()
         body: m.PushText = asked.body
         live_id = asked.path.live_id
-        live = context.live(asked.caller, live_id)
+        live = live_key(asked.caller.tenant, live_id)
         if (problem := context.store_full()) is not None:
             raise problem
         payload = payload_of(body.kind, body.text, body.config, context.settings.text_bytes_max)

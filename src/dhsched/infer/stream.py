@@ -35,7 +35,7 @@ from dhsched.infer.push_stream import Actions, ArmTimer, Item, Line, PushStream
 from dhsched.links.messages import PUSH_FRAME_BYTES_MAX, PUSHES_MAX, TURN_MESSAGES
 from dhsched.links.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
-from dhsched.types import check_id
+from dhsched.types import check_id, live_key
 from dhsched.web import Problem, caller_of, upgrade
 from dhsched.web.sockets import ServedSocket
 
@@ -66,7 +66,7 @@ def routes(context: InferContext) -> list[web.RouteDef]:
         try:
             live_id = request.match_info.get("live_id", "")
             if live_id:
-                context.live(caller_of(request), live_id)
+                live_key(caller_of(request).tenant, live_id)
             producer = request.query.get("producer", "")
             if producer:
                 check_id(producer, "producer")

@@ -10,12 +10,11 @@ from dhsched.client.models import lives as m
 from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.api.lives import IDEMPOTENCY_KEY, digest, ended, find_digital_id, find_live, not_found, placed
 from dhsched.dispatch.api.refusals import explanation_of, no_room
-from dhsched.dispatch.choose import choose_candidates
-from dhsched.dispatch.commit import Attempt, Intent, NoRoom, commit
+from dhsched.dispatch.commit import Attempt, Intent, NoRoom, choose_candidates, commit
 from dhsched.dispatch.context import DispatchContext
 from dhsched.ownership import outcomes as o
 from dhsched.placement import Choice, PlacementRequest, name_worker
-from dhsched.types import check_worker
+from dhsched.types import check_worker, live_key
 from dhsched.web import YES, Asked, Endpoint, Problem
 
 
@@ -61,7 +60,7 @@ class Reassign:
         else:
             choice = choose_candidates(context, structs.replace(request, avoid=frozenset(body.avoid), last=source))
         intent = Intent(
-            live=context.live(asked, live_id),
+            live=live_key(asked.caller.tenant, live_id),
             cause="reassign",
             point="reassign",
             operation=self._operation(asked, live_id),
@@ -96,7 +95,7 @@ class Reassign:
         key = asked.header("Idempotency-Key")
         if not key:
             return self.context.operation()
-        return "op-" + digest(self.context.tenant(asked), live_id, key)
+        return "op-" + digest(asked.caller.tenant, live_id, key)
 
     def _answer(self, live_id: str, attempt: Attempt, *, explained: bool) -> m.Placed:
         match attempt.outcome:

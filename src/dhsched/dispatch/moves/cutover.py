@@ -17,8 +17,7 @@ from typing import Literal
 import structlog
 from msgspec import structs
 
-from dhsched.dispatch.choose import choose_candidates
-from dhsched.dispatch.commit import Intent, commit
+from dhsched.dispatch.commit import Intent, choose_candidates, commit
 from dhsched.dispatch.context import DispatchContext, retry_unknown
 from dhsched.dispatch.moves.plan import Blocked
 from dhsched.dispatch.recovery.silences import Silences

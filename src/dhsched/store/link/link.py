@@ -18,7 +18,7 @@ costs one future and no task, no timer and no system call of its own.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha1
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -29,13 +29,11 @@ from dhsched.store.link.cluster import is_moving, moved_to
 from dhsched.store.link.connect import Connector, LinkSettings
 from dhsched.store.link.greeting import Greeting, Server
 from dhsched.store.link.refused import Refused
-from dhsched.store.link.wire import Arg, Call, Subscribing, Wire, pack
+from dhsched.store.link.wire import Arg, Call, OnMessage, Subscribing, Wire, pack
 
 __all__ = ["Arg", "Link", "LinkSettings", "OnMessage"]
 
 log = logging.getLogger(__name__)
-
-OnMessage = Callable[[bytes, bytes], None]
 
 BATCH_CALLS = 1024  # In one write; between two writes we look whether the transport has had enough.
 TRIES_MAX = 3  # Times that a call is sent again after NOSCRIPT or MOVED.
@@ -73,7 +71,7 @@ class Link:
         self._late_replies = 0
         self._sweep_at = float("inf")
         self._sweep_timer: asyncio.TimerHandle | None = None
-        self._connector = Connector(address, settings, self._greeting, self._channels.keys(), self._on_message)
+        self._connector = Connector(address, settings, self._greeting, self._channels)
         self._closed = False
         self._keeper: asyncio.Task[None] | None = None
 
@@ -299,16 +297,6 @@ class Link:
         self._go_on()
 
     # -- what the server says -----------------------------------------------------------------------------------
-
-    def _on_message(self, channel: bytes, message: bytes) -> None:
-        on_message = self._channels.get(channel)
-        if on_message is None:
-            return
-        try:
-            on_message(channel, message)
-        except Exception:
-            # The connection belongs to everybody: one careless subscriber must not cost the others their replies.
-            log.exception("the subscriber of channel %r failed", channel)
 
     def _on_refusal(self, call: Call, refusal: StoreRefused) -> None:
         assert self._wire is not None

@@ -10,8 +10,9 @@ A Wire lives as long as its connection. It knows nothing of deadlines, retries o
 """
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -20,7 +21,11 @@ import hiredis
 
 from dhsched.errors import StoreRefused, StoreUnavailable
 
+log = logging.getLogger(__name__)
+
 Arg = bytes | str | int | float
+OnMessage = Callable[[bytes, bytes], None]
+"""What is called with a channel and a message of it."""
 
 # A command as it is sent. Its stub knows tuples of one only.
 pack = cast(Callable[[tuple[Arg, ...]], bytes], hiredis.pack_command)
@@ -95,7 +100,7 @@ def _ignore(*_: object) -> None:
 
 
 class Wire(asyncio.Protocol):
-    """See the module. The `on_...` attributes are set by whoever takes the connection over."""
+    """See the module. `channels` and the `on_...` attributes are set by whoever takes the connection over."""
 
     def __init__(self, store: str) -> None:
         self.store = store
@@ -106,7 +111,7 @@ class Wire(asyncio.Protocol):
         self.garbled = False
         self.late_replies = 0
         self.on_refusal: Callable[[Call, StoreRefused], None] = _fail_call
-        self.on_message: Callable[[bytes, bytes], None] = _ignore
+        self.channels: Mapping[bytes, OnMessage] = {}  # Who is given the messages of each channel.
         self.on_unsubscribed: Callable[[], None] = _ignore
         self.on_writable: Callable[[], None] = _ignore
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -169,7 +174,12 @@ class Wire(asyncio.Protocol):
     def _pushed(self, push: list[Any]) -> None:
         kind = push[0]
         if kind == b"smessage":
-            self.on_message(push[1], push[2])
+            on_message = self.channels.get(push[1], _ignore)
+            try:
+                on_message(push[1], push[2])
+            except Exception:
+                # The connection belongs to everybody: one careless subscriber must not cost the others their replies.
+                log.exception("the subscriber of channel %r failed", push[1])
         elif kind in (b"ssubscribe", b"sunsubscribe"):
             head = self.sent[0] if self.sent else None
             if isinstance(head, Subscribing) and head.kind == kind and head.channel == push[1]:

@@ -186,7 +186,7 @@ def encode(step: str, values: dict[str, Any]) -> None:
         if ours in values:
             values[theirs] = values.pop(ours)
     if "candidates" in values:
-        values["candidates"] = [written(each) for each in values["candidates"]]
+        values["candidates"] = [each if isinstance(each, str) else written(each) for each in values["candidates"]]
 
 
 CREATE_FIELDS = ("digital_id", "fingerprint", "room", "metadata", "config", "priority", "immovable")
