@@ -166,6 +166,13 @@ def check_mark(value: object) -> None:
         raise BadValue(f"an item's mark must be {MARK_BYTES} bytes, or none, not {value!r:.40}")
 
 
+def check_ack(mark: object, saved: object, bytes_max: int) -> None:
+    """What an ack brings along beside its numbers: the mark of its item and, if it changed, the saved state."""
+    check_mark(mark)
+    if saved is not None:
+        check_bytes(saved, "saved state", bytes_max)
+
+
 def check_text(value: object, what: str) -> None:
     if not isinstance(value, str) or len(value) > 1_024 or any(ord(c) < 32 for c in value):
         raise BadValue(f"{what} must be text of at most 1024 characters without control characters")

@@ -76,7 +76,7 @@ class Gather(Generic[Row, Request]):
         """Send what waits, as far as the limit of calls allows."""
         while self._waiting and self._calls < self._calls_max:
             rows = self._next_rows()
-            self._send(rows, [*map(self._request, rows)])
+            self._send(rows, map(self._request, rows))
 
     def _next_rows(self) -> list[Row]:
         """The rows of one call, in their order."""
@@ -89,8 +89,9 @@ class Gather(Generic[Row, Request]):
         del self._waiting[: len(rows)]
         return rows
 
-    def _send(self, rows: list[Row], requests: list[Request]) -> None:
+    def _send(self, rows: list[Row], made: Iterable[Request]) -> None:
         self._calls += 1
+        requests = [*made]
         answer = self._call(requests)
         answer.add_done_callback(lambda done: self._returned(rows, requests, done))
 

@@ -209,7 +209,8 @@ class Pulls:
         self, pulls: list[ServedPull], _: list[Release], outcomes: Iterable[o.ReleaseOutcome]
     ) -> None:
         for pull, outcome in zip(pulls, outcomes, strict=True):
-            self._act(pull, pull.release_answered(outcome, self._credit))
+            if (step := pull.release_answered(outcome, self._credit)) != NO_STEP:
+                self._act(pull, step)
             if isinstance(outcome, o.Stale):
                 self.stale_releases += 1
 

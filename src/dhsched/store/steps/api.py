@@ -27,6 +27,7 @@ from dhsched.types import (
     Candidates,
     Equals,
     Kind,
+    check_ack,
     check_bytes,
     check_id,
     check_live,
@@ -222,14 +223,8 @@ class Store(ABC):
         self, *, live: str, worker: str, epoch: int, n: int, saved: bytes | None = None, mark: bytes = UNMARKED
     ) -> Answer[o.AckOutcome]:
         check_live(live), check_worker(worker), check_number(epoch, "epoch"), check_number(n, "n")
-        self.check_ack(mark, saved)
+        check_ack(mark, saved, self.limits.state_bytes_max)
         return self.step("ack_input", live=live, worker=worker, epoch=epoch, n=n, saved=saved, mark=mark)
-
-    def check_ack(self, mark: bytes, saved: bytes | None) -> None:
-        """What an ack brings along beside its numbers. The shared call takes rows that were checked by this, too."""
-        check_mark(mark)
-        if saved is not None:
-            check_bytes(saved, "saved state", self.limits.state_bytes_max)
 
     def end_live(self, *, live: str, after_pending: bool = False) -> Answer[o.EndOutcome]:
         check_live(live)
