@@ -150,9 +150,9 @@ class TestWorker:
 
     async def report(self) -> None:
         """What the link does every second: the table in, departs out."""
-        rules = self.agent.rules
+        said = self.agent.report()
         outcome = await self.cell.store.report(
-            worker=self.worker, boot=self.boot, term=rules.term, rev=rules.rev, busy=self.agent.busy()
+            worker=self.worker, boot=self.boot, term=said.term, rev=said.rev, busy=said.busy
         )
         if isinstance(outcome, o.Reported) and outcome.table is not None:
             self.agent.take_table(term=outcome.term, rev=outcome.rev, table=outcome.table)

@@ -146,7 +146,7 @@ async def test_a_controller_is_left_only_while_reports_are_answered(
         line.tell(wire.Welcome("c"))
     await until(lambda: client.connected == 2, "two connections")
     session = Session("default/a", Generation("w#1", 1), client)
-    opening = asyncio.create_task(client.open(session))
+    opening = client.open(session)
     await until(lambda: sum(line.opens for line in lines.values()) == 1, "the first question")
     asked = next(line for line in lines.values() if line.opens)
     other = next(line for line in lines.values() if line is not asked)

@@ -18,7 +18,7 @@ from dhsched.infer.stream import read_pushes
 from dhsched.links import messages as wire
 from dhsched.links.outbox import Outbox
 from dhsched.types import BUSY_MAX
-from dhsched.worker.dispatch_link import part_of
+from dhsched.worker.agent import part_of
 
 FROM_INFER = [
     wire.Welcome("c1"),

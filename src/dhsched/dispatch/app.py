@@ -106,6 +106,7 @@ def make_context(
     fleet.on_refresh.append(lambda: create_queue.wake(fleet.free_slots()))
     events = Events(records.events, by=name, registry=service.registry)
     context = DispatchContext(
+        replica=name,
         store=store,
         records=records,
         ring=ring,

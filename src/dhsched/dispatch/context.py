@@ -47,6 +47,8 @@ class Remembered:
 class DispatchContext:
     """One replica. Everything in it but the store is a cache: it may be killed at any instruction."""
 
+    replica: str
+    """This replica's id: it is part of its channel in the store."""
     store: RedisStore
     records: Records
     ring: KeyRing
@@ -62,11 +64,6 @@ class DispatchContext:
     _remembered: OrderedDict[str, Remembered] = field(default_factory=OrderedDict)
     _operations: count[int] = field(default_factory=lambda: count(1))
     _boot: str = field(default_factory=lambda: secrets.token_hex(6))
-
-    @property
-    def replica(self) -> str:
-        """This replica's id: it is part of the ids of its operations and of its channel in the store."""
-        return self.service.instance
 
     def operation(self, kind: str = "op") -> str:
         """An operation id that was never used. The boot is in it, because a replica may come back under its name.

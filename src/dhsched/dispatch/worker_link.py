@@ -374,7 +374,7 @@ class WorkerLink:
 
         Only where it can be: on a new link, or after a silence. A Worker that reports all the time is never lost.
         """
-        now = self._context.loop_time()
+        now = asyncio.get_running_loop().time()
         silent_s, self._reported_at = now - self._reported_at, now
         if silent_s < self._context.settings.worker_ttl_s / 2:
             return None

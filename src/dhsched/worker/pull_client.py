@@ -178,13 +178,13 @@ class PullClient:
 
     # -- for sessions and the agent
 
-    async def open(self, session: Session) -> Made:
-        """What the live is made of; claims nothing. Raises Over when it is not this Worker's any more."""
+    def open(self, session: Session) -> asyncio.Future[Made]:
+        """What the live is made of; claims nothing. Over, when it is not this Worker's any more."""
         stream = Stream(session)
         self._streams[stream.key] = stream
         stream.opening = asyncio.get_running_loop().create_future()
         self._assign(stream)
-        return await stream.opening
+        return stream.opening
 
     def claim(self, session: Session) -> None:
         stream = self._streams.get((session.live, session.generation.epoch))

@@ -84,7 +84,6 @@ class Session:
 
     __slots__ = (
         "_accepted",
-        "_accepted_mark",
         "_acked",
         "_begun",
         "_busy_until",
@@ -101,6 +100,7 @@ class Session:
         "_state_changed",
         "_stopping",
         "_waiter",
+        "accepted",
         "config",
         "digital_id",
         "generation",
@@ -127,8 +127,8 @@ class Session:
         self._state_changed = False
         self._queue: deque[Item] | None = None  # Made when something arrives: most lives are silent most of the time.
         self._waiter: asyncio.Future[None] | None = None
-        self._accepted = 0  # The last item that arrived, and its mark; none before the first one.
-        self._accepted_mark: bytes | None = None
+        self._accepted = 0  # Input goes on after this item.
+        self.accepted = (0, b"")  # The last item that arrived, with its mark; 0 and none before the first.
         self._handed = 0  # The last item that the runtime was given, and its mark.
         self._handed_mark = b""
         self._acked = 0
@@ -292,7 +292,8 @@ class Session:
         return True
 
     def _put(self, item: Item) -> None:
-        self._accepted, self._accepted_mark = item.seq, item.mark
+        self._accepted = item.seq
+        self.accepted = (item.seq, item.mark)
         if self._queue is None:
             self._queue = deque()
         self._queue.append(item)
@@ -331,11 +332,6 @@ class Session:
     @property
     def _closed(self) -> bool:
         return self._stopping is not None and self._stopping.is_set()
-
-    @property
-    def accepted(self) -> tuple[int, bytes]:
-        """The last item that arrived, with its mark; 0 and none before the first."""
-        return (0, b"") if self._accepted_mark is None else (self._accepted, self._accepted_mark)
 
     def busy(self, now: float) -> bool:
         """Still starting, or asked for time: the agent says so with its reports."""
