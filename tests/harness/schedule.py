@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from dhsched.infer.context import InferContext, Metrics
 from dhsched.infer.pull import PullText
 from dhsched.infer.pulls import Pulls
+from dhsched.infer.push import append
 from dhsched.infer.settings import InferSettings
 from dhsched.ownership import items
 from dhsched.ownership import outcomes as o
@@ -270,7 +271,7 @@ class Cell:
         # Through one of the controllers, which may hold the live's pull or not.
         item = items.unmarked(kind, request[1:].encode(), boundary)
         context = self.r.choice([*self.network.controllers.values()]).context
-        await context.append_to_its_end(Append(live, item, request=request))
+        await append(context, Append(live, item, request=request))
 
     async def push_many(self) -> None:
         for _ in range(self.r.randrange(2, 9)):

@@ -24,7 +24,7 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable
 from functools import partial
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Protocol
 
 import structlog
@@ -44,8 +44,9 @@ RECONNECT_CHECK_S = 0.05  # Between two checks whether the link to the store was
 
 Appended = Callable[[o.AppendOutcome | StoreError], None]
 """What is called with an append's outcome, or with why there is none."""
-ToAppend = tuple[Append, Appended]
-ROW, ITEM = itemgetter(0), attrgetter("item")
+ToAppend = tuple[Append, Appended, int]
+"""An append, who is told of it, and its bytes."""
+ROW, SIZE = itemgetter(0), itemgetter(2)
 
 
 class Peer(Protocol):
@@ -92,7 +93,7 @@ class Pulls:
                 call=partial(store.append_soon, controller=name),
                 answered=self._appends_answered,
                 calls_max=math.inf,
-                sizes_of=sizes_bytes,
+                size_of=SIZE,
             )
             for name in (controller, "")
         )
@@ -161,7 +162,7 @@ class Pulls:
             self._loop.call_soon(done, refused)
             return
         self._appending += 1
-        self._pushed.append((row, done))
+        self._pushed.append((row, done, len(row.item)))
         self._flush_soon()
 
     def ack_soon(self, pull: ServedPull, n: int, mark: bytes, saved: bytes | None) -> None:
@@ -195,7 +196,7 @@ class Pulls:
         self, rows: list[ToAppend], _: list[Append], outcomes: Iterable[o.AppendOutcome | StoreError]
     ) -> None:
         self._appending -= len(rows)
-        for (append, done), outcome in zip(rows, outcomes, strict=True):
+        for (append, done, _size), outcome in zip(rows, outcomes, strict=True):
             # Whoever pulls the live by now: its pull may have been granted since.
             pull = self._granted.get(append.live)
             if pull is not None and (step := pull.append_answered(outcome)) is not NO_STEP:
@@ -251,14 +252,8 @@ class Pulls:
 
     def _flush(self) -> None:
         """Send what came in this tick: acks first, which open windows; releases last, which find what was pushed."""
-        self._flush_due = False
-        self._acks.flush()
-        if self._pushed:
-            self._flush_pushed()
-        self._releases.flush()
-
-    def _flush_pushed(self) -> None:
-        for row in self._pushed:
+        pushed, self._pushed = self._pushed, []
+        for row in pushed:
             pull = self._granted.get(row[0].live)
             if pull is None:
                 self._appends_elsewhere.add(row)
@@ -266,10 +261,8 @@ class Pulls:
                 self._appends_here.add(row)
                 if (step := pull.due()) is not NO_STEP:
                     self._act(pull, step)
-        self._pushed.clear()
-        self._appends_here.flush()
-        self._appends_elsewhere.flush()
-
-
-def sizes_bytes(rows: list[ToAppend]) -> Iterable[int]:
-    return map(len, map(ITEM, map(ROW, rows)))
+        # What was due above goes with the releases below.
+        self._flush_due = False
+        for gather in (self._acks, self._appends_here, self._appends_elsewhere, self._releases):
+            if gather.waiting:
+                gather.flush()

@@ -21,10 +21,13 @@ import msgspec
 
 from dhsched.errors import BadValue
 from dhsched.types import Generation, Kind
-from dhsched.worker.values import object_of, raw_state, state_of
 
 STATE_BYTES_MAX = 4_096
 EXTEND_MAX_S = 600.0  # Of one `extend`; work that takes longer says so again.
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+MARK = b"\0"
+JSON, BYTES = MARK + b"j", MARK + b"b"
+"""How a state lies in the store: bytes as they are, JSON behind a mark. Bytes that begin like a mark have one too."""
 
 
 class Item(msgspec.Struct, frozen=True, gc=False):
@@ -336,3 +339,33 @@ class Session:
     def busy(self, now: float) -> bool:
         """Still starting, or asked for time: the agent says so with its reports."""
         return not self._claimed or now < self._busy_until
+
+
+# -- values as they lie in the store: configuration and metadata are JSON objects, a state is any JSON value or bytes
+
+
+def object_of(raw: bytes) -> dict[str, Any]:
+    """A configuration or metadata; empty where nothing was given, or what was given is no JSON object."""
+    try:
+        return msgspec.json.decode(raw, type=dict[str, Any]) if raw else {}
+    except UNREADABLE:
+        return {}
+
+
+def state_of(raw: bytes) -> Any:
+    """The state that lies in the store as `raw`; an empty object where nothing was saved."""
+    if raw.startswith(JSON):
+        try:
+            return msgspec.json.decode(raw[len(JSON) :])
+        except UNREADABLE:
+            return raw
+    if raw.startswith(BYTES):
+        return raw[len(BYTES) :]
+    return raw or {}
+
+
+def raw_state(state: Any) -> bytes:
+    """How a state lies in the store. Raises TypeError or ValueError for what JSON does not have."""
+    if isinstance(state, bytes):
+        return BYTES + state if state.startswith(MARK) or not state else state
+    return JSON + msgspec.json.encode(state)
