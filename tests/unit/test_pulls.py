@@ -45,9 +45,6 @@ class SlowStore(RedisStore):
     def ack_soon(self, rows: Sequence[Ack]) -> asyncio.Future[Any]:
         raise AssertionError(f"nothing was consumed: {rows}")
 
-    def outcomes_of(self, reply: Any) -> list[Any]:
-        return [*reply]
-
 
 class AckingStore(SlowStore):
     """Takes acks as well."""

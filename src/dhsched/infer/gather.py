@@ -46,7 +46,6 @@ class Gather(Generic[Row, Request]):
         flush_soon: Callable[[], None],
         request: Callable[[Row], Request],
         call: Callable[[list[Request]], asyncio.Future[Any]],
-        outcomes_of: Callable[[Any], Sequence[Any]],
         answered: Callable[[list[Row], list[Request], Iterable[Any]], None],
         retry: Callable[[Row, Request], None] | None = None,
         calls_max: float = CALLS_MAX,
@@ -56,7 +55,6 @@ class Gather(Generic[Row, Request]):
         self._flush_soon = flush_soon
         self._request = request
         self._call = call
-        self._outcomes_of = outcomes_of
         self._answered = answered
         self._retry = retry
         self._calls_max = calls_max
@@ -116,7 +114,8 @@ class Gather(Generic[Row, Request]):
     def _read(self, answer: asyncio.Future[Any]) -> Sequence[Any] | StoreError:
         """A call's outcomes, or why there are none."""
         try:
-            return self._outcomes_of(answer.result())
+            outcomes: Sequence[Any] = answer.result()
+            return outcomes
         except StoreError as error:
             return error
 

@@ -77,7 +77,6 @@ class Pulls:
         self._acks = Gather[ServedPull, Ack](
             "ack",
             flush_soon=self._flush_soon,
-            outcomes_of=store.outcomes_of,
             request=GrantedPull.ack_sent,
             call=store.ack_soon,
             answered=self._acks_answered,
@@ -88,7 +87,6 @@ class Pulls:
             Gather[ToAppend, Append](
                 "append",
                 flush_soon=self._flush_soon,
-                outcomes_of=store.outcomes_of,
                 request=ROW,
                 call=partial(store.append_soon, controller=name),
                 answered=self._appends_answered,
@@ -100,7 +98,6 @@ class Pulls:
         self._releases = Gather[ServedPull, Release](
             "release",
             flush_soon=self._flush_soon,
-            outcomes_of=store.outcomes_of,
             request=GrantedPull.release,
             call=partial(store.release_soon, credit=credit),
             answered=self._releases_answered,

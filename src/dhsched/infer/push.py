@@ -102,8 +102,8 @@ async def append(context: InferContext, row: Append, pending_max: int | None = N
                 context.pulls.append_soon(row, partial(tell, answered))
                 return await answered
             # Without our name as the controller, the step wakes whoever holds the pull, also when that is this one.
-            reply = await context.store.append_soon([row], controller="", pending_max=pending_max)
-            outcome: o.AppendOutcome = context.store.outcomes_of(reply)[0]
+            outcome: o.AppendOutcome
+            [outcome] = await context.store.append_soon([row], controller="", pending_max=pending_max)
             return outcome
         except StoreUnavailable as error:
             if (final := attempts.failed(error, loop.time())) is not None:

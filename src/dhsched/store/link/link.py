@@ -18,7 +18,7 @@ costs one future and no task, no timer and no system call of its own.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha1
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -143,11 +143,17 @@ class Link:
         return self._issue(pack(args), args[0], deadline_s, False)
 
     def run(
-        self, script: str, keys: Sequence[Arg], args: Sequence[Arg] = (), *, deadline_s: float | None = None
+        self,
+        script: str,
+        keys: Sequence[Arg],
+        args: Sequence[Arg] = (),
+        *,
+        deadline_s: float | None = None,
+        read: Callable[[Any], Any] | None = None,
     ) -> asyncio.Future[Any]:
-        """One of our scripts, by name."""
+        """One of our scripts, by name. The future gets what `read` makes of the reply, or the reply."""
         packed = pack((b"EVALSHA", self._shas[script], len(keys), *keys, *args))
-        return self._issue(packed, script, deadline_s, True)
+        return self._issue(packed, script, deadline_s, True, read)
 
     async def subscribe(self, channel: bytes | str, on_message: OnMessage) -> None:
         """Hand the messages of a sharded channel to `on_message(channel, message)`, across reconnects.
@@ -176,10 +182,17 @@ class Link:
         self._enqueue(Subscribing(future, kind, channel, self._loop.time() + self.settings.deadline_s))
         return future
 
-    def _issue(self, packed: bytes, name: Arg, deadline_s: float | None, script: bool) -> asyncio.Future[Any]:
+    def _issue(
+        self,
+        packed: bytes,
+        name: Arg,
+        deadline_s: float | None,
+        script: bool,
+        read: Callable[[Any], Any] | None = None,
+    ) -> asyncio.Future[Any]:
         future = self._loop.create_future()
         deadline = self._loop.time() + (self.settings.deadline_s if deadline_s is None else deadline_s)
-        self._enqueue(Call(future, packed, name, deadline, script))
+        self._enqueue(Call(future, packed, name, deadline, script, read))
         return future
 
     def _enqueue(self, call: Call) -> None:

@@ -55,18 +55,28 @@ ADVICE = {
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One command and whoever waits for its reply. `script` may be loaded and sent again when the server forgot it."""
+    """One command and whoever waits for its reply. `script` may be loaded and sent again when the server forgot it.
+
+    `read`, where there is one, makes of the reply what the future gets.
+    """
 
     future: asyncio.Future[Any]
     packed: bytes
     name: Arg
     deadline: float
     script: bool
+    read: Callable[[Any], Any] | None = None
     tries: int = 0
     refusal: str = ""  # Why it did not run when it was last sent, where it is to be sent again.
 
     def __str__(self) -> str:
         return self.name.decode(errors="replace") if isinstance(self.name, bytes) else str(self.name)
+
+    def answer(self, reply: Any) -> None:
+        try:
+            self.future.set_result(reply if self.read is None else self.read(reply))
+        except Exception as error:  # The reply is nothing that `read` knows: that is this caller's alone.
+            self.future.set_exception(error)
 
     def fail(self, error: Exception) -> None:
         if not self.future.done():
@@ -160,11 +170,11 @@ class Wire(asyncio.Protocol):
                 elif kind is StoreRefused:
                     self.on_refusal(sent.popleft(), reply)
                 else:
-                    future = sent.popleft().future
-                    if future.done():
+                    call = sent.popleft()
+                    if call.future.done():
                         self.late_replies += 1
                     else:
-                        future.set_result(reply)
+                        call.answer(reply)
         except hiredis.ProtocolError:
             self.garbled = True
             self.drop(f"it does not speak the protocol of Valkey and Redis: {data[:GARBAGE_SHOWN_BYTES]!r}")

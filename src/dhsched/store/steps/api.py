@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Sequence
+from typing import Any
 
 from dhsched.errors import BadValue
 from dhsched.ownership import outcomes as o
@@ -43,20 +43,15 @@ CAPACITY_MAX = 100_000
 TEXT_BYTES_MAX = 65_536
 TERMS_LOST_MAX = 1_000
 """Terms that a store may have forgotten at once."""
-T = TypeVar("T")
-Answer = Coroutine[Any, Any, T]
-"""What a call returns once its arguments were found good: the step, which runs when it is awaited."""
 
 
 class Store(ABC):
     """One cell's steps."""
 
     limits: Limits
-    now_ms: int = 0
-    """The store's time at the latest answer."""
 
     @abstractmethod
-    async def step(self, step: str, /, **arguments: Any) -> Any:
+    def step(self, step: str, /, **arguments: Any) -> Awaitable[Any]:
         """Run one step of the model, with its arguments, which have been checked."""
 
     @abstractmethod
@@ -66,7 +61,7 @@ class Store(ABC):
 
     def register_worker(
         self, *, name: str, boot: str, pool: str, capacity: int, labels: str = "", replaces: str = ""
-    ) -> Answer[o.RegisterOutcome]:
+    ) -> Awaitable[o.RegisterOutcome]:
         check_id(name, "worker name"), check_id(boot, "boot"), check_id(pool, "pool")
         check_number(capacity, "capacity", 1, CAPACITY_MAX)
         check_text(labels, "labels")
@@ -78,7 +73,7 @@ class Store(ABC):
 
     def report(
         self, *, worker: str, boot: str, term: int = 0, rev: int = 0, link: str = "", busy: Sequence[str] = ()
-    ) -> Answer[o.ReportOutcome]:
+    ) -> Awaitable[o.ReportOutcome]:
         check_worker(worker), check_id(boot, "boot")
         check_number(term, "term"), check_number(rev, "rev")
         if link:
@@ -90,16 +85,16 @@ class Store(ABC):
             check_live(live), check_number(int(number) if re.fullmatch(r"[0-9]{1,16}", number) else -1, "slot number")
         return self.step("report", worker=worker, boot=boot, term=term, rev=rev, link=link, busy=busy)
 
-    def set_worker(self, *, worker: str, verb: Verb) -> Answer[o.SetOutcome]:
+    def set_worker(self, *, worker: str, verb: Verb) -> Awaitable[o.SetOutcome]:
         check_worker(worker)
         check_word(verb, "verb", ("cordon", "uncordon", "drain", "undrain", "exit", "reap"))
         return self.step("set_worker", worker=worker, verb=verb)
 
-    def expire_worker(self, *, worker: str, beat: int) -> Answer[o.ExpireOutcome]:
+    def expire_worker(self, *, worker: str, beat: int) -> Awaitable[o.ExpireOutcome]:
         check_worker(worker), check_number(beat, "beat")
         return self.step("expire_worker", worker=worker, beat=beat)
 
-    def depart(self, *, worker: str, live: str, number: int, reason: str = "") -> Answer[o.DepartOutcome]:
+    def depart(self, *, worker: str, live: str, number: int, reason: str = "") -> Awaitable[o.DepartOutcome]:
         check_worker(worker), check_live(live), check_number(number, "number")
         if not isinstance(reason, str) or reason != clean_reason(reason):
             raise BadValue(f"the reason must be one line of at most {REASON_BYTES_MAX} bytes of printable text")
@@ -118,7 +113,7 @@ class Store(ABC):
         candidates: Candidates = (),
         pools: Sequence[str] = (),
         at_boundary: bool = False,
-    ) -> Answer[o.PlaceOutcome]:
+    ) -> Awaitable[o.PlaceOutcome]:
         self._check_candidates(candidates, pools)
         check_live(live), check_id(operation, "operation"), check_number(expected, "expected epoch")
         check_word(because, "because", ("create", "reassign", "recover", "drain", "rebalance"))
@@ -145,16 +140,16 @@ class Store(ABC):
             at_boundary=at_boundary,
         )
 
-    def reserve(self, *, live: str, expected: int, candidates: Candidates) -> Answer[o.ReserveOutcome]:
+    def reserve(self, *, live: str, expected: int, candidates: Candidates) -> Awaitable[o.ReserveOutcome]:
         self._check_candidates(candidates, ())
         check_live(live), check_number(expected, "expected epoch")
         return self.step("reserve", live=live, expected=expected, candidates=candidates)
 
-    def hold(self, *, live: str, number: int) -> Answer[o.HoldOutcome]:
+    def hold(self, *, live: str, number: int) -> Awaitable[o.HoldOutcome]:
         check_live(live), check_number(number, "number")
         return self.step("hold", live=live, number=number)
 
-    def cancel(self, *, live: str, number: int) -> Answer[o.CancelOutcome]:
+    def cancel(self, *, live: str, number: int) -> Awaitable[o.CancelOutcome]:
         check_live(live), check_number(number, "number")
         return self.step("cancel", live=live, number=number)
 
@@ -162,7 +157,7 @@ class Store(ABC):
 
     def pull(
         self, *, live: str, worker: str, epoch: int, after: int, controller: str, mark: bytes = UNMARKED
-    ) -> Answer[o.PullOutcome]:
+    ) -> Awaitable[o.PullOutcome]:
         check_live(live), check_worker(worker), check_number(epoch, "epoch"), check_number(after, "after")
         check_id(controller, "controller")
         check_mark(mark)
@@ -179,7 +174,7 @@ class Store(ABC):
         n: int = 0,
         request: str = "",
         mark: bytes = UNMARKED,
-    ) -> Answer[o.AppendOutcome]:
+    ) -> Awaitable[o.AppendOutcome]:
         check_live(live)
         check_mark(mark)
         check_word(kind, "kind", ("text", "interrupt", "config"))
@@ -204,7 +199,7 @@ class Store(ABC):
 
     def release_input(
         self, *, live: str, worker: str, epoch: int, pull_no: int, after: int, credit: int, mark: bytes = UNMARKED
-    ) -> Answer[o.ReleaseOutcome]:
+    ) -> Awaitable[o.ReleaseOutcome]:
         check_live(live), check_worker(worker), check_number(epoch, "epoch"), check_number(pull_no, "pull_no")
         check_number(after, "after"), check_number(credit, "credit", 0, 1_000)
         check_mark(mark)
@@ -221,22 +216,22 @@ class Store(ABC):
 
     def ack_input(
         self, *, live: str, worker: str, epoch: int, n: int, saved: bytes | None = None, mark: bytes = UNMARKED
-    ) -> Answer[o.AckOutcome]:
+    ) -> Awaitable[o.AckOutcome]:
         check_live(live), check_worker(worker), check_number(epoch, "epoch"), check_number(n, "n")
         check_ack(mark, saved, self.limits.state_bytes_max)
         return self.step("ack_input", live=live, worker=worker, epoch=epoch, n=n, saved=saved, mark=mark)
 
-    def end_live(self, *, live: str, after_pending: bool = False) -> Answer[o.EndOutcome]:
+    def end_live(self, *, live: str, after_pending: bool = False) -> Awaitable[o.EndOutcome]:
         check_live(live)
         return self.step("end_live", live=live, after_pending=after_pending)
 
     # -- time
 
-    def look(self, *, live: str) -> Answer[o.LookOutcome]:
+    def look(self, *, live: str) -> Awaitable[o.LookOutcome]:
         check_live(live)
         return self.step("look", live=live)
 
-    def new_term(self, *, term: int, seen_term: int) -> Answer[o.NewTermOutcome]:
+    def new_term(self, *, term: int, seen_term: int) -> Awaitable[o.NewTermOutcome]:
         # Whoever says that it has seen a later term is believed only so far: the floor follows from the term.
         # And the numbers of the term that begins must all fit.
         last = NUMBER_MAX // self.limits.term_step - 2

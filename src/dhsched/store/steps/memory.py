@@ -25,8 +25,7 @@ class MemoryStore(Store):
         self._clock = clock
 
     async def step(self, step: str, /, **arguments: Any) -> Any:
-        self.now_ms = self._clock()
-        self.state, outcome = STEPS[step](self.state, self.now_ms, self.limits, **arguments)
+        self.state, outcome = STEPS[step](self.state, self._clock(), self.limits, **arguments)
         return outcome
 
     async def close(self) -> None:

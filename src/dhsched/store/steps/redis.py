@@ -17,7 +17,7 @@ from dhsched.store.link.address import Address, parse_address
 from dhsched.store.link.link import Link, LinkSettings
 from dhsched.store.records import Records
 from dhsched.store.steps.api import Store
-from dhsched.store.steps.replies import outcome, outcomes, text
+from dhsched.store.steps.replies import Reader, text
 from dhsched.store.steps.scripts import Argument, Script, default_scripts, limit_values, plain, scripts_around
 from dhsched.types import written
 
@@ -70,6 +70,7 @@ class RedisStore(Store):
         self._limit_values = limit_values(limits)
         self.records = Records(link, cell)
         self._key = [self.keys.cell]
+        self._replies = Reader()
         self._ack_limits = scripts["ack_input"].bind(self._limit_values, {})
         self._append_limits: dict[tuple[str, int | None], list[Argument]] = {}
         self.new_mark: Callable[[], bytes] = partial(items.new_mark, Random())
@@ -106,56 +107,51 @@ class RedisStore(Store):
     async def close(self) -> None:
         await self.link.close()
 
-    async def step(self, step: str, /, **arguments: Any) -> Any:
+    @property
+    def now_ms(self) -> int:
+        """The store's time at the latest answer."""
+        return self._replies.now_ms
+
+    def step(self, step: str, /, **arguments: Any) -> asyncio.Future[Any]:
         script = self._scripts["place_create" if step == "place" and arguments["create"] else step]
         encode(step, arguments)
         argv = script.bind(self._limit_values, arguments)
-        if script.each:
-            argv += [plain(arguments[field]) for field in script.each]
-            reply = await self.each_soon(script, argv)
-            self.now_ms = reply[0] or self.now_ms
-            return outcomes(reply)[0]
-        reply = await self.link.run(script.name, self._key, argv)
-        self.now_ms = reply[1] or self.now_ms  # 0 where the step did not read the clock.
-        return outcome(reply[0], reply[2:])
+        if not script.each:
+            return self.link.run(script.name, self._key, argv, read=self._replies.outcome)
+        argv += [plain(arguments[field]) for field in script.each]
+        return self.link.run(script.name, self._key, argv, read=self._replies.outcome_of_one)
 
     # Steps that many lives share: one call, an outcome for each row, as if it were alone. The rows have been checked.
-    # For whoever has many in flight these give futures, which `outcomes_of` reads: a task for each would cost more.
+    # The future gets the list of outcomes.
 
     def append_soon(
         self, rows: Sequence[Append], controller: str, pending_max: int | None = None
     ) -> asyncio.Future[Any]:
         """append_input. `controller` is who appends: where it holds the live's pull itself, it gets no hint.
         `pending_max` is for items that may not fill the whole queue."""
-        script, limits = self._scripts["append_input"], self._append_limits.get((controller, pending_max))
+        limits = self._append_limits.get((controller, pending_max))
         if limits is None:
             own = {} if pending_max is None else {"pending_max": pending_max}
-            limits = script.bind({**self._limit_values, **own}, {"controller": controller})
+            limits = self._scripts["append_input"].bind({**self._limit_values, **own}, {"controller": controller})
             self._append_limits[controller, pending_max] = limits
         argv, mark = [*limits], self.new_mark()
         for live, item, producer, n, request in rows:
             argv += (live, items.marked(item, mark), producer, n, request)
-        return self.each_soon(script, argv)
+        return self.link.run("append_input", self._key, argv, read=self._replies.outcomes)
 
     def release_soon(self, rows: Sequence[Release], credit: int) -> asyncio.Future[Any]:
         """release_input."""
         argv: list[Argument] = [credit]
         for row in rows:
             argv += row
-        return self.each_soon(self._scripts["release_input"], argv)
+        return self.link.run("release_input", self._key, argv, read=self._replies.outcomes)
 
     def ack_soon(self, rows: Sequence[Ack]) -> asyncio.Future[Any]:
         """ack_input."""
         argv = [*self._ack_limits]
         for live, worker, epoch, n, saved, mark in rows:
             argv += (live, worker, epoch, n, b"" if saved is None else b"=" + saved, mark)
-        return self.each_soon(self._scripts["ack_input"], argv)
-
-    def each_soon(self, script: Script, argv: list[Argument]) -> asyncio.Future[Any]:
-        """One call of a script whose arguments end with its rows."""
-        return self.link.run(script.name, self._key, argv)
-
-    outcomes_of = staticmethod(outcomes)
+        return self.link.run("ack_input", self._key, argv, read=self._replies.outcomes)
 
     async def _check_schema(self) -> None:
         """Refuse another version's data before anything is written; mark an empty cell as ours."""
