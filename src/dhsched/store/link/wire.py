@@ -72,12 +72,6 @@ class Call:
     def __str__(self) -> str:
         return self.name.decode(errors="replace") if isinstance(self.name, bytes) else str(self.name)
 
-    def answer(self, reply: Any) -> None:
-        try:
-            self.future.set_result(reply if self.read is None else self.read(reply))
-        except Exception as error:  # The reply is nothing that `read` knows: that is this caller's alone.
-            self.future.set_exception(error)
-
     def fail(self, error: Exception) -> None:
         if not self.future.done():
             self.future.set_exception(error)
@@ -173,8 +167,11 @@ class Wire(asyncio.Protocol):
                     call = sent.popleft()
                     if call.future.done():
                         self.late_replies += 1
-                    else:
-                        call.answer(reply)
+                        continue
+                    try:
+                        call.future.set_result(reply if call.read is None else call.read(reply))
+                    except Exception as error:  # The reply is nothing that `read` knows: that is this caller's alone.
+                        call.future.set_exception(error)
         except hiredis.ProtocolError:
             self.garbled = True
             self.drop(f"it does not speak the protocol of Valkey and Redis: {data[:GARBAGE_SHOWN_BYTES]!r}")
