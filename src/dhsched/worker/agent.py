@@ -20,6 +20,7 @@ from dhsched.links.messages import Report
 from dhsched.ownership import agent as rules
 from dhsched.ownership.agent import Agent
 from dhsched.types import BUSY_MAX, Generation, SlotState, slot_tag, split_tag
+from dhsched.worker.inbox import SessionInbox
 from dhsched.worker.pull_client import Over, PullClient
 from dhsched.worker.reasons import CANCELLED, RETURNED, reason_of
 from dhsched.worker.session import Session
@@ -37,7 +38,7 @@ DEPART_AGAIN_S = 1.0  # Depart is said until the table shows that it was heard.
 class RunningSession:
     """A session and the task that runs it."""
 
-    session: Session
+    inbox: SessionInbox
     task: asyncio.Task[None] | None = None
     cancel_timer: asyncio.TimerHandle | None = None
     opening: bool = True
@@ -110,9 +111,9 @@ class SessionAgent:
         busy: list[str] = []
         prepared: list[str] = []
         for tag, each in self._running.items():
-            if each.opening or each.session.busy(now):
+            if each.opening or each.inbox.busy(now):
                 busy.append(tag)
-            if each.session.prepared:
+            if each.inbox.prepared:
                 prepared.append(tag)
         self._reports += 1
         if len(self._running) > BUSY_MAX:
@@ -145,20 +146,25 @@ class SessionAgent:
         running = self._running.get(tag)
         if running is None:
             live, number = split_tag(tag)
-            running = RunningSession(Session(live, Generation(self.worker, number), self._pulls))
-            running.session.on_prepared = self._say_prepared
-            self._running[tag] = running
+            session = Session(
+                live,
+                Generation(self.worker, number),
+                self._pulls,
+                may_claim=isinstance(action, rules.Start),
+                on_prepared=self._say_prepared,
+            )
+            running = self._running[tag] = RunningSession(SessionInbox(session))
             self._empty.clear()
             running.task = asyncio.create_task(self._run(tag, running), name=tag)
-        if isinstance(action, rules.Start):
-            running.session.allow_claim()
+        elif isinstance(action, rules.Start):
+            running.inbox.allow_claim()
 
     def _stop(self, tag: str) -> None:
         running = self._running.get(tag)
         if running is None or running.cancel_timer is not None:
             return
         self.rules = rules.stopping(self.rules, tag)
-        running.session.close()
+        running.inbox.close()
         loop = asyncio.get_running_loop()
         # One that is not yet in its runtime has nothing to tear down.
         running.cancel_timer = loop.call_later(0 if running.opening else self._teardown_s, self._cancel, tag)
@@ -184,9 +190,9 @@ class SessionAgent:
 
     async def _run(self, tag: str, running: RunningSession) -> None:
         """One runtime from its beginning to its end. Whatever it raises ends here and nowhere else."""
-        session = running.session
+        inbox, session = running.inbox, running.inbox.session
         try:
-            session.made_of(await self._pulls.open(session))
+            inbox.made_of(await self._pulls.open(inbox))
             running.opening = False
             await self._runtime(session)
             if not session.stopping.is_set():
@@ -209,7 +215,7 @@ class SessionAgent:
     def _ended(self, tag: str, running: RunningSession) -> None:
         if running.cancel_timer is not None:
             running.cancel_timer.cancel()
-        self._pulls.leave(running.session)
+        self._pulls.leave(running.inbox.session)
         self._running.pop(tag, None)
         self.rules = rules.over(self.rules, tag)
         if not self._running:

@@ -218,7 +218,8 @@ class LiveRecords(Part):
         if slot is None or record[0] is None:
             return None
         metadata, config, saved = (value or b"" for value in data)
-        return Ingredients(text(slot), text(record[0]), text(record[1] or b""), metadata, config, saved)
+        digital_id, room = record[0].decode(), (record[1] or b"").decode()
+        return Ingredients(slot.decode(), digital_id, room, metadata, config, saved)
 
     async def progress(self, live: str) -> Progress | None:
         """How far a live has come; None where there is no such live."""
