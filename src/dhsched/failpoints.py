@@ -34,16 +34,16 @@ def armed(environment: dict[str, str] | None = None) -> str | None:
     return point
 
 
-_armed = armed()
+point = armed()
+"""The point that is armed in this process."""
 
 
 def arm() -> None:
     """Read the environment again: for a process that was forked."""
-    global _armed
-    _armed = armed()
+    global point
+    point = armed()
 
 
-def reach(point: str) -> None:
-    """Die here if this point is armed."""
-    if _armed is not None and _armed == point:
-        os.kill(os.getpid(), signal.SIGKILL)
+def die() -> None:
+    """What happens at the point."""
+    os.kill(os.getpid(), signal.SIGKILL)

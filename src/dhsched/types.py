@@ -142,6 +142,42 @@ def check_worker(value: object) -> str:
     return value
 
 
+def check_number(value: object, what: str, low: int = 0, high: int = NUMBER_MAX) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise BadValue(f"{what} is {value!r}; it must be a whole number from {low} to {high}")
+    return value
+
+
+def check_word(value: object, what: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise BadValue(f"{what} is {value!r}; it must be one of {', '.join(allowed)}")
+
+
+def check_bytes(value: object, what: str, most: int) -> None:
+    if not isinstance(value, bytes):
+        raise BadValue(f"{what} must be bytes, not {type(value).__name__}")
+    if len(value) > most:
+        raise BadValue(f"{what} has {len(value)} bytes, at most {most} are allowed")
+
+
+def check_mark(value: object) -> None:
+    """A mark, or none, as whoever has no item yet has none."""
+    if not isinstance(value, bytes) or len(value) not in (0, MARK_BYTES):
+        raise BadValue(f"an item's mark must be {MARK_BYTES} bytes, or none, not {value!r:.40}")
+
+
+def check_ack(mark: object, saved: object, bytes_max: int) -> None:
+    """What an ack brings along beside its numbers: the mark of its item and, if it changed, the saved state."""
+    check_mark(mark)
+    if saved is not None:
+        check_bytes(saved, "saved state", bytes_max)
+
+
+def check_text(value: object, what: str) -> None:
+    if not isinstance(value, str) or len(value) > 1_024 or any(ord(c) < 32 for c in value):
+        raise BadValue(f"{what} must be text of at most 1024 characters without control characters")
+
+
 def slot_tag(live: str, number: int) -> str:
     """The field of a slot table: the live and the number it was issued."""
     return f"{live}@{number}"

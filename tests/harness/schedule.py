@@ -11,15 +11,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import zlib
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from dhsched.infer.context import InferContext, Metrics
 from dhsched.infer.pull import PullText
 from dhsched.infer.pulls import Pulls
+from dhsched.infer.push import append
 from dhsched.infer.settings import InferSettings
 from dhsched.ownership import items
 from dhsched.ownership import outcomes as o
@@ -28,7 +28,7 @@ from dhsched.ownership.steps.place import Create
 from dhsched.store.link.link import Link
 from dhsched.store.records import Records
 from dhsched.store.steps.redis import Append, RedisStore
-from dhsched.store.steps.scripts import Argument, Script
+from dhsched.store.steps.scripts import Script
 from dhsched.tokens import Boot, Tokens, open_tokens
 from dhsched.types import Kind
 from dhsched.web import Service
@@ -60,45 +60,56 @@ class RecordingStore(RedisStore):
 
     def __init__(self, link: Link, *, cell: str, scripts: Mapping[str, Script]) -> None:
         super().__init__(link, cell=cell, limits=LIMITS, scripts=scripts)
+        self.link = cast(Link, RecordingLink(link, self))
         self.steps: list[Step] = []
-        self._under_way: set[asyncio.Future[Any]] = set()
+        self.under_way: set[asyncio.Future[Any]] = set()
+        self._given: Mapping[str, Any] = {}
 
     async def settled(self) -> None:
         """Wait for what is still on its way: whoever asked may have been killed, the store answers all the same."""
-        await asyncio.gather(*self._under_way)
+        await asyncio.gather(*self.under_way)
 
-    async def step(self, name: str, arguments: Mapping[str, Any]) -> Any:
-        return await self._to_its_end(self._record_step(name, arguments))
+    def step(self, step: str, /, **arguments: Any) -> asyncio.Future[Any]:
+        self._given = arguments
+        return super().step(step, **arguments)
 
-    def each_soon(
-        self, script: Script, argv: list[Argument], rows: Sequence[Sequence[Argument]]
-    ) -> asyncio.Future[Any]:
-        fixed = dict(zip(script.argv, argv, strict=True))
-        answer = super().each_soon(script, argv, rows)
-        self._under_way.add(answer)
-        answer.add_done_callback(partial(self._record_each, script, fixed, rows))
+    def recording(self, name: str, argv: Sequence[Any], read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """What reads the reply to this call, and writes down the steps that it tells of."""
+        script, given = self._scripts[name], self._given
+        count, width = len(script.argv), len(script.each)
+        fixed = dict(zip(script.argv, argv[:count], strict=True))
+        rows = [argv[at : at + width] for at in range(count, len(argv), width or 1)]
+
+        def recorded(reply: Any) -> Any:
+            found = read(reply)
+            if not script.each:
+                self.steps.append(Step((self.now_ms, 0), name.removesuffix("_create"), given, found))
+                return found
+            outcomes = found if isinstance(found, list) else [found]
+            for at, (row, outcome) in enumerate(zip(rows, outcomes, strict=True)):
+                arguments = row_arguments(name, {**fixed, **dict(zip(script.each, row, strict=True))})
+                self.steps.append(Step((reply[0], at), name, arguments, outcome))
+            return found
+
+        return recorded
+
+
+class RecordingLink:
+    """A link on which every call of a step is carried to its end, and written down."""
+
+    def __init__(self, link: Link, store: RecordingStore) -> None:
+        self._link = link
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._link, name)
+
+    def run(self, script: str, keys: Sequence[Any], args: Sequence[Any], **more: Any) -> asyncio.Future[Any]:
+        more["read"] = self._store.recording(script, args, more["read"])
+        answer = self._link.run(script, keys, args, **more)
+        self._store.under_way.add(answer)
+        answer.add_done_callback(self._store.under_way.discard)
         return asyncio.shield(answer)
-
-    async def _to_its_end(self, call: Coroutine[Any, Any, Any]) -> Any:
-        task = asyncio.create_task(call)
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
-        return await asyncio.shield(task)
-
-    async def _record_step(self, name: str, arguments: Mapping[str, Any]) -> Any:
-        outcome = await super().step(name, arguments)
-        if not self._scripts[name].each:
-            self.steps.append(Step((self.now_ms, 0), name, dict(arguments), outcome))
-        return outcome
-
-    def _record_each(
-        self, script: Script, fixed: Mapping[str, Any], rows: Sequence[Sequence[Any]], answer: asyncio.Future[Any]
-    ) -> None:
-        self._under_way.discard(answer)
-        reply = answer.result()
-        for at, (row, outcome) in enumerate(zip(rows, self.outcomes_of(reply), strict=True)):
-            given = row_arguments(script.name, {**fixed, **dict(zip(script.each, row, strict=True))})
-            self.steps.append(Step((reply[0], at), script.name, given, outcome))
 
 
 def row_arguments(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,9 +161,9 @@ class TestWorker:
 
     async def report(self) -> None:
         """What the link does every second: the table in, departs out."""
-        rules = self.agent.rules
+        said = self.agent.report()
         outcome = await self.cell.store.report(
-            worker=self.worker, boot=self.boot, term=rules.term, rev=rules.rev, busy=self.agent.busy()
+            worker=self.worker, boot=self.boot, term=said.term, rev=said.rev, busy=said.busy
         )
         if isinstance(outcome, o.Reported) and outcome.table is not None:
             self.agent.take_table(term=outcome.term, rev=outcome.rev, table=outcome.table)
@@ -270,7 +281,7 @@ class Cell:
         # Through one of the controllers, which may hold the live's pull or not.
         item = items.unmarked(kind, request[1:].encode(), boundary)
         context = self.r.choice([*self.network.controllers.values()]).context
-        await context.append_to_its_end(Append(live, item, request=request))
+        await append(context, Append(live, item, request=request))
 
     async def push_many(self) -> None:
         for _ in range(self.r.randrange(2, 9)):

@@ -21,6 +21,7 @@ from dhsched.settings import DispatchSettings
 from dhsched.store.link.address import parse_address
 from dhsched.types import Generation
 from dhsched.worker import pull_client
+from dhsched.worker.inbox import SessionInbox
 from dhsched.worker.pull_client import PullClient
 from dhsched.worker.session import Session
 from tests.chaos.proxy import Proxy
@@ -146,7 +147,7 @@ async def test_a_controller_is_left_only_while_reports_are_answered(
         line.tell(messages.Welcome("c"))
     await until(lambda: client.connected == 2, "two connections")
     session = Session("default/a", Generation("w#1", 1), client)
-    opening = asyncio.create_task(client.open(session))
+    opening = client.open(SessionInbox(session))
     await until(lambda: sum(line.opens for line in lines.values()) == 1, "the first question")
     asked = next(line for line in lines.values() if line.opens)
     other = next(line for line in lines.values() if line is not asked)

@@ -12,7 +12,8 @@ from dhsched.errors import ChildFailed
 from dhsched.local.pids import alive
 from dhsched.types import Generation
 from dhsched.worker.exec import exec_runtime
-from dhsched.worker.session import LiveInfo, Session
+from dhsched.worker.inbox import Made, SessionInbox
+from dhsched.worker.session import Session
 from tests.harness.fleet import fleet, until
 from tests.harness.processes import processes
 from tests.integration.test_input_path import until_acked
@@ -85,7 +86,8 @@ async def test_what_a_child_started_dies_with_its_live_and_with_its_agent(tmp_pa
 async def test_a_child_that_ends_is_noticed_although_its_output_is_held_open(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     session = Session("t/a", Generation("w#1", 3), Port())
-    session.made_of(LiveInfo())
+    inbox = SessionInbox(session)
+    inbox.made_of(Made())
     with exec_runtime(f"sh {shell_script(tmp_path, 'exit 7')} {pids}") as runtime:
         with pytest.raises(ChildFailed, match="status 7"):
             await asyncio.wait_for(runtime(session), 20)

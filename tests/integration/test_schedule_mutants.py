@@ -14,6 +14,7 @@ from dhsched.links.messages import Pulling
 from dhsched.ownership import agent as rules
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.state import frozen
+from dhsched.worker.inbox import SessionInbox
 from dhsched.worker.pull_client import Connection, PullClient
 from dhsched.worker.session import Item, Session
 from tests.harness import schedule
@@ -27,11 +28,11 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 def accept_any_number(patch: pytest.MonkeyPatch) -> None:
-    def accept(self: Session, item: Item) -> bool:
+    def accept(self: SessionInbox, item: Item) -> bool:
         self._put(item)
         return True
 
-    patch.setattr(Session, "accept", accept)
+    patch.setattr(SessionInbox, "accept", accept)
 
 
 def ack_what_only_arrived(patch: pytest.MonkeyPatch) -> None:

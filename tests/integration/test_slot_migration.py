@@ -99,7 +99,7 @@ async def test_what_was_asked_while_a_slot_moved_is_done_in_order_on_its_new_nod
         await begin_move(left, right)
         await move_key(left, right, KEYS.of("live", LIVE))
         asked = [
-            asyncio.create_task(store.append_input(live=LIVE, kind="text", payload=b"%d" % n, producer="p", n=n))
+            asyncio.ensure_future(store.append_input(live=LIVE, kind="text", payload=b"%d" % n, producer="p", n=n))
             for n in range(1, 51)
         ]
         reading = store.link.call("HGET", KEYS.of("live", LIVE), "digital_id")

@@ -133,7 +133,7 @@ async def test_who_appends_and_holds_the_pull_gets_no_hint(server: Address) -> N
         await ear.since()
         for n, (controller, told) in enumerate((("c1", []), ("c2", [f"infer:c1 {LIVE}"]), ("", [f"infer:c1 {LIVE}"]))):
             row = Append(LIVE, b"tx", request=f"by-{n}")
-            assert store.outcomes_of(await store.append_soon([row], controller)) == [o.Appended(n + 1)]
+            assert await store.append_soon([row], controller) == [o.Appended(n + 1)]
             assert await ear.since() == told
 
 

@@ -48,7 +48,7 @@ class Deaf:
     """An agent that nobody tells anything."""
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *_, **__: (0, 0) if name == "position" else []
+        return lambda *_, **__: Report(0, 0) if name == "report" else None
 
 
 async def test_a_link_that_breaks_under_a_ping_is_made_anew(tmp_path: Path, monkeypatch: Any) -> None:
@@ -77,7 +77,9 @@ async def test_a_link_that_breaks_under_a_ping_is_made_anew(tmp_path: Path, monk
         url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         boot = Boot(Register("w1", "boot", "gpu", 4, "", ""))
         async with aiohttp.ClientSession() as http:
-            running = asyncio.create_task(DispatchLink(http, [url], boot, Deaf()).run())
+            deaf = Deaf()
+            link = DispatchLink(http, [url], boot, deaf, on_registered=deaf.registered, on_controllers=deaf.controllers)
+            running = asyncio.create_task(link.run())
             await until(lambda: connections >= 2, "a second connection")
             assert not running.done()
             running.cancel()

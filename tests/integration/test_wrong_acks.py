@@ -16,6 +16,7 @@ from dhsched.ownership.items import mark_of
 from dhsched.tokens import Boot
 from dhsched.types import Generation
 from dhsched.worker.exec import exec_runtime
+from dhsched.worker.inbox import SessionInbox
 from dhsched.worker.session import Item, Session
 from tests.harness.fleet import PATIENCE_S, Fleet, fleet
 from tests.integration.test_input_path import until_acked
@@ -131,8 +132,9 @@ class NoPort:
         self.acks: list[int] = []
 
     def claim(self, session: Session) -> None:
-        session.begins_after(0, b"", b"")
-        session.accept(Item(1, "text", b"hello", True))
+        inbox = SessionInbox(session)
+        inbox.begins_after(0, b"", b"")
+        inbox.accept(Item(1, "text", b"hello", True))
 
     def ack(self, session: Session, n: int, mark: bytes, saved: bytes | None) -> None:
         self.acks.append(n)
@@ -148,8 +150,7 @@ async def test_a_child_that_acks_what_it_was_never_handed_fails_with_words(
     child = tmp_path / "child.py"
     child.write_text(f"import sys\nfor line in sys.stdin:\n    if 'input' in line: print({says!r}, flush=True)")
     port = NoPort()
-    session = Session(LIVE, Generation("w#1", EPOCH), port)
-    session.allow_claim()
+    session = Session(LIVE, Generation("w#1", EPOCH), port, may_claim=True)
     with exec_runtime(f"{sys.executable} {child}") as runtime, pytest.raises(ChildFailed, match=complaint):
         await asyncio.wait_for(runtime(session), PATIENCE_S)
     assert port.acks == []

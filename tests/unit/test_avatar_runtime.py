@@ -27,6 +27,7 @@ from dhsched.errors import BadSetting
 from dhsched.settings import settings_from
 from dhsched.types import Generation
 from dhsched.worker import Item, Publish, Session
+from dhsched.worker.inbox import SessionInbox
 from dhsched.worker.runtimes import load_runtime
 from tests.unit.test_avatar_publisher import Room, running
 
@@ -43,8 +44,8 @@ class Port:
         self.saved = b""
 
     def claim(self, session: Session) -> None:
-        session.may_publish(self.publish)
-        session.begins_after(0, json.dumps(session.config).encode(), self.saved)
+        session.publish = self.publish
+        SessionInbox(session).begins_after(0, json.dumps(session.config).encode(), self.saved)
 
     def ack(self, session: Session, n: int, mark: bytes, saved: bytes | None) -> None:
         self.acks.append((n, saved))
@@ -87,10 +88,14 @@ def port() -> Port:
 
 @pytest.fixture
 def session(port: Port) -> Session:
-    made = Session("t/a", Generation("w#1", 3), port)
+    made = Session("t/a", Generation("w#1", 3), port, may_claim=True)
     made.digital_id = "anna"
-    made.allow_claim()
     return made
+
+
+@pytest.fixture
+def inbox(session: Session) -> SessionInbox:
+    return SessionInbox(session)
 
 
 @contextlib.asynccontextmanager
@@ -112,14 +117,14 @@ async def on_stage(session: Session, port: Port) -> AsyncIterator[Recorder]:
 
 
 async def test_an_item_is_acked_when_it_has_been_spoken_with_the_state_of_that_moment(
-    session: Session, port: Port
+    session: Session, inbox: SessionInbox, port: Port
 ) -> None:
     async with on_stage(session, port) as recorder:
-        session.accept(text(1, "Good morning. How are you?"))
-        session.accept(text(2, " ... "))
-        session.accept(text(3, "Fine."))
+        inbox.accept(text(1, "Good morning. How are you?"))
+        inbox.accept(text(2, " ... "))
+        inbox.accept(text(3, "Fine."))
         await until(lambda: len(port.acks) == 3)
-        assert session.busy(asyncio.get_running_loop().time()), "speaking is no stall"
+        assert inbox.busy(asyncio.get_running_loop().time()), "speaking is no stall"
     assert [n for n, _ in port.acks] == [1, 2, 3]
     states = [json.loads(saved or b"{}") for _, saved in port.acks]
     assert [state["sentences"] for state in states] == [2, 2, 3]
@@ -136,17 +141,19 @@ def levels_high(levels: dict[int, float]) -> float:
     return max(levels.values())
 
 
-async def test_an_interrupt_stops_the_voice_within_200_ms_of_media_time(session: Session, port: Port) -> None:
+async def test_an_interrupt_stops_the_voice_within_200_ms_of_media_time(
+    session: Session, inbox: SessionInbox, port: Port
+) -> None:
     async with on_stage(session, port) as recorder:
-        session.accept(text(1, LONG))
-        session.accept(text(2, LONG))
+        inbox.accept(text(1, LONG))
+        inbox.accept(text(2, LONG))
         await until(lambda: sum(p.kind == AUDIO for p in recorder.packets) > 60)
         at_us = recorder.packets[-1].pts_us
-        session.accept(Item(9, "interrupt", b"", True))
+        inbox.accept(Item(9, "interrupt", b"", True))
         await until(lambda: port.acks)
         assert port.acks == [(9, None)], "what it dropped is nothing that was spoken"
         await until(lambda: recorder.packets[-1].pts_us > at_us + 600_000)
-        session.accept(text(10, "Yes?"))
+        inbox.accept(text(10, "Yes?"))
         await until(lambda: len(port.acks) == 2)
     levels, high = recorder.loudness(), levels_high(recorder.loudness())
     assert max(level for slot, level in levels.items() if slot * SLOT_US < at_us) > high / 2
@@ -172,12 +179,14 @@ async def test_pictures_begin_with_a_keyframe_and_one_comes_when_it_is_asked_for
         playing.cancel()
 
 
-async def test_a_configuration_changes_voice_and_face_in_its_turn(session: Session, port: Port) -> None:
+async def test_a_configuration_changes_voice_and_face_in_its_turn(
+    session: Session, inbox: SessionInbox, port: Port
+) -> None:
     async with on_stage(session, port) as recorder:
-        session.accept(text(1, "I am Anna."))
+        inbox.accept(text(1, "I am Anna."))
         config = b'{"avatar": {"face": "ben", "voice": "ben", "background": "sand"}}'
-        session.accept(Item(2, "config", config, False, config))
-        session.accept(text(3, "I am Ben."))
+        inbox.accept(Item(2, "config", config, False, config))
+        inbox.accept(text(3, "I am Ben."))
         await until(lambda: len(port.acks) == 3)
         await until(lambda: sum(packet.keyframe for packet in recorder.packets) >= 2)
     assert [n for n, _ in port.acks] == [1, 2, 3]
@@ -186,40 +195,45 @@ async def test_a_configuration_changes_voice_and_face_in_its_turn(session: Sessi
     assert max(heard_before) >= 1, "the face changed after what was said before"
 
 
-async def test_a_configuration_outlives_an_interrupt_that_comes_before_its_turn(session: Session, port: Port) -> None:
+async def test_a_configuration_outlives_an_interrupt_that_comes_before_its_turn(
+    session: Session, inbox: SessionInbox, port: Port
+) -> None:
     stage = await Stage.ready(session, SMALL)
     session.on_interrupt = stage.interrupt
     reading = asyncio.create_task(stage.read())
     try:
         await until(session.claimed.is_set)
         config = b'{"avatar": {"face": "ben"}}'
-        session.accept(text(1, LONG))
-        session.accept(Item(2, "config", config, False, config))
+        inbox.accept(text(1, LONG))
+        inbox.accept(Item(2, "config", config, False, config))
         # Nobody plays: the first one is not spoken, and the configuration has to wait behind it.
         await asyncio.sleep(0.3)
         assert port.acks == []
-        session.accept(Item(3, "interrupt", b"", True))
+        inbox.accept(Item(3, "interrupt", b"", True))
         await until(lambda: port.acks == [(3, None)] and stage.face_name == "ben")
     finally:
         reading.cancel()
 
 
-async def test_without_a_room_it_speaks_at_its_pace_and_stops_when_told(session: Session, port: Port) -> None:
-    session.accept(text(1, "Hello."))
+async def test_without_a_room_it_speaks_at_its_pace_and_stops_when_told(
+    session: Session, inbox: SessionInbox, port: Port
+) -> None:
+    inbox.accept(text(1, "Hello."))
     running_ = asyncio.create_task(avatar(session))
     loop = asyncio.get_running_loop()
     began = loop.time()
     await until(lambda: port.acks)
     assert loop.time() - began > 0.4, "it was spoken, not skipped"
-    session.accept(text(2, LONG * 20))
+    inbox.accept(text(2, LONG * 20))
     await asyncio.sleep(0.1)
-    session.close()
+    inbox.close()
     await asyncio.wait_for(running_, WAIT_S)
     assert [n for n, _ in port.acks] == [1], "the long one was not spoken to its end"
 
 
 async def test_it_publishes_to_the_room_from_the_claim_on(port: Port) -> None:
     session = Session("t/b", Generation("w#1", 7), port)
+    inbox = SessionInbox(session)
     session.digital_id = "emi"
     async with running(Room()) as room:
         port.publish = Publish(room.url, "secret")
@@ -227,10 +241,10 @@ async def test_it_publishes_to_the_room_from_the_claim_on(port: Port) -> None:
         running_ = asyncio.create_task(avatar(session))
         await asyncio.sleep(0.5)
         assert room.tokens == [], "prepared, it claims and publishes nothing"
-        session.allow_claim()
-        session.accept(text(1, "Here I am."))
+        inbox.allow_claim()
+        inbox.accept(text(1, "Here I am."))
         await until(lambda: port.acks and sum(frame[0] == VIDEO for frame in room.frames) > 5)
-        session.close()
+        inbox.close()
         await asyncio.wait_for(running_, WAIT_S)
     assert room.begins[0]["epoch"] == 7
     assert json.loads(port.acks[0][1] or b"")["sentences"] == 10, "it goes on from what was saved"
@@ -239,12 +253,14 @@ async def test_it_publishes_to_the_room_from_the_claim_on(port: Port) -> None:
     assert sum(frame[0] == AUDIO for frame in room.frames) > 30
 
 
-async def test_a_voice_that_fails_ends_the_runtime(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_voice_that_fails_ends_the_runtime(
+    session: Session, inbox: SessionInbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stage = avatar(session)
     running_ = asyncio.create_task(stage)
     await until(session.claimed.is_set)
     monkeypatch.setattr("dhsched.avatar.runtime.say", broken)
-    session.accept(text(1, "Hello."))
+    inbox.accept(text(1, "Hello."))
     with pytest.raises(RuntimeError, match="no breath"):
         await asyncio.wait_for(running_, WAIT_S)
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from dhsched.types import Generation
 from dhsched.worker.exec import exec_runtime
-from dhsched.worker.session import Item, LiveInfo, Session
+from dhsched.worker.inbox import Made, SessionInbox
+from dhsched.worker.session import Item, Session
 
 CHILD = """
 import json, sys
@@ -40,20 +41,20 @@ async def test_a_prepared_child_is_told_what_was_saved_since(tmp_path: Path) -> 
     script = tmp_path / "child.py"
     script.write_text(CHILD)
     port, prepared = Port(), asyncio.Event()
-    session = Session("t/a", Generation("w#1", 3), port)
-    session.on_prepared = prepared.set
-    session.made_of(LiveInfo(saved=b"1"))
+    session = Session("t/a", Generation("w#1", 3), port, on_prepared=prepared.set)
+    inbox = SessionInbox(session)
+    inbox.made_of(Made(saved=b"1"))
     with exec_runtime(f"{sys.executable} {script}") as runtime:
         running = asyncio.ensure_future(runtime(session))
         try:
             async with asyncio.timeout(20):
                 await prepared.wait()
-                assert session.prepared and port.claims == 0, "nothing is claimed before the commit"
-                session.allow_claim()
-                assert not session.prepared and port.claims == 1
-                session.begins_after(5, b"", b"41")
-                session.accept(Item(6, "text", b"x", True))
+                assert inbox.prepared and port.claims == 0, "nothing is claimed before the commit"
+                inbox.allow_claim()
+                assert not inbox.prepared and port.claims == 1
+                inbox.begins_after(5, b"", b"41")
+                inbox.accept(Item(6, "text", b"x", True))
                 assert await port.acks.get() == (6, b"42")
         finally:
-            session.close()
+            inbox.close()
             await asyncio.wait_for(running, 20)

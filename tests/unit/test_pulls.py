@@ -45,9 +45,6 @@ class SlowStore(RedisStore):
     def ack_soon(self, rows: Sequence[Ack]) -> asyncio.Future[Any]:
         raise AssertionError(f"nothing was consumed: {rows}")
 
-    def outcomes_of(self, reply: Any) -> list[Any]:
-        return [*reply]
-
 
 class AckingStore(SlowStore):
     """Takes acks as well."""
@@ -401,7 +398,7 @@ async def test_what_is_pushed_does_not_wait_for_calls_to_come_back() -> None:
 async def test_a_pull_whose_connection_is_full_waits_until_it_has_drained(monkeypatch: pytest.MonkeyPatch) -> None:
     served, store, (slow, quick) = await acking(2)
     quick.peer = Peer()
-    slow.peer.outbox.waiting_bytes = 10_000_000
+    slow.peer.outbox.full = True
     served.reconnected()
     served.reconnected()
     await settle()
@@ -410,7 +407,7 @@ async def test_a_pull_whose_connection_is_full_waits_until_it_has_drained(monkey
     served.drained(slow.peer)
     await settle()
     assert len(store.releases) == 1
-    slow.peer.outbox.waiting_bytes = 0
+    slow.peer.outbox.full = False
     served.drained(slow.peer)
     served.drained(slow.peer)
     await settle()

@@ -112,12 +112,12 @@ MUTANTS = {
     ),
     # Pulls
     "releases before it acks": Mutant(
-        "pulls", "        self._acks.flush()\n", "        self._releases.flush()\n        self._acks.flush()\n"
+        "pulls", "(self._acks, self._appends_here,", "(self._releases, self._acks, self._appends_here,"
     ),
     "acks behind what is pushed": Mutant(
         "pulls",
-        "        self._acks.flush()\n        if self._pushed:\n            self._flush_pushed()\n",
-        "        if self._pushed:\n            self._flush_pushed()\n        self._acks.flush()\n",
+        "(self._acks, self._appends_here, self._appends_elsewhere,",
+        "(self._appends_here, self._appends_elsewhere, self._acks,",
     ),
     "releases nothing behind an own append": Mutant(
         "pulls",
@@ -158,10 +158,10 @@ MUTANTS = {
     ),
     "sends as many calls as there are": Mutant("gather", "and self._calls < self._calls_max", ""),
     "never counts a call as back": Mutant("gather", "        self._calls -= 1\n", ""),
-    "sends calls of any length": Mutant("gather", "self._waiting[:ROWS_MAX]", "self._waiting[:]"),
+    "sends calls of any length": Mutant("gather", "self.waiting[:ROWS_MAX]", "self.waiting[:]"),
     "sends calls of any size": Mutant("gather", "if size_bytes >= BYTES_FULL:", "if False:"),
     "loses what does not fit into a call": Mutant(
-        "gather", "        del self._waiting[: len(rows)]\n", "        self._waiting.clear()\n"
+        "gather", "        del self.waiting[: len(rows)]\n", "        self.waiting.clear()\n"
     ),
 }
 

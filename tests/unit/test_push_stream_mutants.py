@@ -90,10 +90,10 @@ MUTANTS = {
     ),
     "sends again at any timer": stream("elif line.sending is PAUSED and now < line.resume_at:", "elif False:"),
     "never sends again": stream("            actions.append(line.queue[0])\n", ""),
-    "never gives up": Mutant("append_rules", "if now + RETRY_S < self._give_up_at:", "if True:"),
-    "gives up past the deadline": Mutant("append_rules", "now + RETRY_S < self._give_up_at", "now <= self._give_up_at"),
+    "never gives up": Mutant("append_rules", "if now + RETRY_S < self.give_up_at:", "if True:"),
+    "gives up past the deadline": Mutant("append_rules", "now + RETRY_S < self.give_up_at", "now <= self.give_up_at"),
     "forgets that a try may have been stored": Mutant(
-        "append_rules", "self._unknown = self._unknown or error.unknown", "self._unknown = error.unknown"
+        "append_rules", "self.unknown = self.unknown or error.unknown", "self.unknown = error.unknown"
     ),
     # The connection
     "reads while too much is in flight": stream(

@@ -191,7 +191,8 @@ def test_limits_are_all_there_with_their_values() -> None:
 
 
 def test_what_the_store_gives_is_what_the_script_asks_for() -> None:
-    values = encode("depart", {"worker": "A#1", "live": "t/L", "number": 3, "reason": "returned"})
+    values = {"worker": "A#1", "live": "t/L", "number": 3, "reason": "returned"}
+    encode("depart", values)
     bound = default_scripts()["depart"].bind(limit_values(Limits()), values)
     assert bound == ["A#1", "t/L", 3, "returned", Limits().lease_ms, Limits().backoff_max_ms]
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
+from aiohttp import WSMessage, WSMsgType
 
 from dhsched.client.stream import frames_of
 from dhsched.errors import BadValue
+from dhsched.infer.pull import PullPeer
 from dhsched.infer.stream import read_pushes
 from dhsched.links import messages
 from dhsched.links.outbox import Outbox
 from dhsched.types import BUSY_MAX
-from dhsched.worker.dispatch_link import part_of
+from dhsched.worker.agent import part_of
 
 FROM_INFER = [
     messages.Welcome("c1"),
@@ -114,6 +118,23 @@ def test_a_report_names_so_many_slots_and_the_others_next_time() -> None:
         messages.read_from_worker(messages.encode([messages.Report(1, 1, tags)]))
 
 
+class OneFrame:
+    """A WebSocket on which one frame comes."""
+
+    def __init__(self, frame: bytes) -> None:
+        self._frame = frame
+
+    async def __aiter__(self) -> AsyncIterator[WSMessage]:
+        yield WSMessage(WSMsgType.BINARY, self._frame, None)
+
+    async def send_bytes(self, frame: bytes) -> None:
+        raise AssertionError(f"nobody asked for {frame!r}")
+
+
+def leave_often(count: int) -> bytes:
+    return wire.encode([wire.Leave("t/a", n) for n in range(count)])
+
+
 async def test_a_long_frame_gives_everybody_else_a_turn() -> None:
     turns = 0
 
@@ -123,10 +144,14 @@ async def test_a_long_frame_gives_everybody_else_a_turn() -> None:
             turns += 1
             await asyncio.sleep(0)
 
+    taken: list[int] = []
+    pulls = SimpleNamespace(find=lambda _peer, _live, epoch: taken.append(epoch))
+    peer = PullPeer(cast(Any, SimpleNamespace(pulls=pulls)), cast(Any, OneFrame(leave_often(10 * wire.TURN_MESSAGES))))
+    peer.worker = "w#1"
     running = asyncio.create_task(others())
-    taken = [each async for each in messages.in_turns(range(10 * messages.TURN_MESSAGES))]
+    await peer.listen()
     running.cancel()
-    assert len(taken) == 10 * messages.TURN_MESSAGES and turns >= 9
+    assert taken == [*range(10 * wire.TURN_MESSAGES)] and turns >= 9
 
 
 def test_what_a_stream_sends_again_is_split_into_frames_that_are_taken() -> None:

@@ -51,7 +51,7 @@ from dhsched.store.records import Records
 from dhsched.store.server.embedded import given_or_embedded
 from dhsched.store.steps.redis import RedisStore
 from dhsched.types import check_id
-from dhsched.web import MINT, Endpoint, Service, listener_tls, make_app, make_door, open_gate, serve
+from dhsched.web import MINT, Endpoint, make_app, make_service, open_gate, serve_role
 
 HANDOFFS_S = 1.0  # Between two looks at how far new generations have come.
 PING_S = 1.0  # For the store to answer /readyz.
@@ -67,17 +67,7 @@ async def run_dispatch(settings: DispatchSettings, stop: asyncio.Event, say: Cal
         replica = Replica(context)
         with noted(await development_key(settings, context.ring), say) as listening:
             async with running(replica.loops(), rng=context.rng):
-                await serve(
-                    replica.app(),
-                    host=settings.host,
-                    port=settings.port,
-                    stop_s=settings.stop_s,
-                    say=listening,
-                    stop=stop,
-                    tls=listener_tls(settings),
-                    head_s=settings.head_s,
-                    idle_s=settings.idle_s,
-                )
+                await serve_role(settings, replica.app(), stop=stop, say=listening)
 
 
 @asynccontextmanager
@@ -111,18 +101,12 @@ def make_context(
         return await missing(context)
 
     name = check_id(settings.name or f"d-{secrets.token_hex(4)}", "name")
-    service = Service(
-        role="dispatch",
-        instance=name,
-        ready=ready,
-        in_flight_max=settings.in_flight_max,
-        body_s=settings.body_s,
-        door=make_door(settings),
-    )
+    service = make_service(settings, role="dispatch", instance=name, ready=ready)
     create_queue = CreateQueue(settings.waiting_max)
     fleet.on_refresh.append(lambda: create_queue.wake(fleet.free_slots()))
     events = Events(records.events, by=name, registry=service.registry)
     context = DispatchContext(
+        replica=name,
         store=store,
         records=records,
         ring=ring,

@@ -1,6 +1,6 @@
-"""Committing: the one place from which a live gets its next generation.
+"""Choosing and committing: the one place from which a live gets its next generation.
 
-Create, reassign, recover, drain, rebalance and forced moves differ in how they choose and in what they do afterwards.
+Create, reassign, recover, drain, rebalance and forced moves differ in what they ask for and in what they do afterwards.
 Each of them builds an `Intent` and calls `commit`, which asks the store and then does the same for all of them:
 
 - it counts the outcome and every candidate that was passed over,
@@ -13,13 +13,17 @@ A commit that must wait for a boundary and was asked too early (NOT_YET) decided
 
 from __future__ import annotations
 
+import asyncio
+import time
 from dataclasses import dataclass
+from functools import partial
 
 from dhsched.dispatch.context import DispatchContext, Remembered, retry_unknown
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.steps.place import Create
-from dhsched.placement import CANDIDATES_LIMIT, Choice, Won
-from dhsched.types import Cause, Equals
+from dhsched.placement import CANDIDATES_LIMIT, Choice, NoEligiblePool, PlacementRequest, Won, choose
+from dhsched.types import Because, Equals
+from dhsched.web import Problem
 
 NoFreeSlot = o.Full | o.Starting | o.Waiting
 
@@ -50,6 +54,8 @@ class Intent:
         slot."""
         if self.choice is None:
             return []
+        if not self.leave and not self.holder:
+            return [*self.choice.ranks]
         left_out = [self.leave]
         missing = bool(self.holder) and self.holder not in self.choice.candidates and self.holder != self.leave
         if missing and len(self.choice.candidates) == CANDIDATES_LIMIT:
@@ -66,6 +72,22 @@ class Attempt:
     won: Won | None = None
 
 
+def choose_candidates(context: DispatchContext, request: PlacementRequest) -> Choice:
+    """The candidates by what this replica believes of the fleet."""
+    began = time.perf_counter()
+    now = asyncio.get_running_loop().time()
+    choice = choose(context.fleet.view, request, rng=context.rng, now=now, policy=context.fleet.policy)
+    context.metrics.select_seconds.observe(time.perf_counter() - began)
+    if isinstance(choice, NoEligiblePool):
+        raise Problem(
+            "NO_ELIGIBLE_POOL",
+            f"{choice.reason}; give a Pool these labels, or list another Pool",
+            digital_id=request.digital_id,
+            excluded={pool.pool: pool.why for pool in choice.excluded},
+        )
+    return choice
+
+
 async def commit(context: DispatchContext, intent: Intent) -> Attempt:
     """Ask the store for the live's next generation, until the outcome is known; then count, learn, remember, follow."""
     candidates, choice = intent.candidates, intent.choice
@@ -73,7 +95,8 @@ async def commit(context: DispatchContext, intent: Intent) -> Attempt:
     sent_rev = context.fleet.view.rev
     outcome = await retry_unknown(
         intent.point,
-        lambda: context.store.place(
+        partial(
+            context.store.place,
             live=intent.live,
             operation=intent.operation,
             cause=intent.cause,
@@ -89,28 +112,16 @@ async def commit(context: DispatchContext, intent: Intent) -> Attempt:
         return Attempt(intent, outcome)
     took_slot = isinstance(outcome, o.Committed) and outcome.generation.worker != intent.holder
     context.fleet.learn(outcome, sent_rev=sent_rev, took_slot=took_slot)
-    won = won_by(outcome, took_slot)
     context.metrics.count_place(intent.cause, type(outcome).__name__)
     if isinstance(outcome, o.Committed | NoFreeSlot):
         for refusal in outcome.refusals:
-            context.metrics.refusals.labels(refusal.reason).inc()
-        remember(context, intent, outcome, won)
-    if isinstance(outcome, o.Committed) and not outcome.again:
-        context.handoffs.follow(intent.live, outcome.generation.epoch, intent.cause)
+            context.metrics.refusals.labels(refusal.why).inc()
+    if isinstance(outcome, o.Committed) and outcome.again:
+        return Attempt(intent, outcome)  # Nobody knows any more what decided when the live was placed before.
+    epoch, won = intent.expected, None  # A choice that was refused explains the generation in which the live stays.
+    if isinstance(outcome, o.Committed):
+        epoch, won = outcome.generation.epoch, Won(outcome.generation.worker, outcome.load, took_slot)
+        context.handoffs.follow(intent.live, epoch, intent.cause)
+    if choice is not None and isinstance(outcome, o.Committed | NoRoom):
+        context.remember(intent.live, Remembered(choice, type(outcome).__name__, epoch, outcome.refusals, won))
     return Attempt(intent, outcome, won)
-
-
-def won_by(outcome: o.PlaceOutcome, took_slot: bool) -> Won | None:
-    """Where it was placed now; nobody knows any more what decided when it had been placed before."""
-    if not isinstance(outcome, o.Committed) or outcome.again:
-        return None
-    return Won(outcome.generation.worker, outcome.load, took_slot)
-
-
-def remember(context: DispatchContext, intent: Intent, outcome: o.Committed | NoFreeSlot, won: Won | None) -> None:
-    """Keep the choice for `why`. One that was refused explains the generation in which the live stays."""
-    if intent.choice is None or (isinstance(outcome, o.Committed) and outcome.again):
-        return
-    epoch = outcome.generation.epoch if isinstance(outcome, o.Committed) else intent.expected
-    kept = Remembered(intent.choice, type(outcome).__name__, epoch, outcome.refusals, won)
-    context.remember(intent.live, kept)

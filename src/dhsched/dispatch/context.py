@@ -11,6 +11,7 @@ from itertools import count
 from random import Random
 from typing import TypeVar
 
+from dhsched import failpoints
 from dhsched.access.ring import KeyRing
 from dhsched.dispatch.recovery.terms import Terms
 from dhsched.dispatch.telemetry.events import Events
@@ -19,14 +20,12 @@ from dhsched.dispatch.telemetry.metrics import Metrics
 from dhsched.dispatch.view.create_queue import CreateQueue
 from dhsched.dispatch.view.fleet_view import Fleet
 from dhsched.errors import StoreUnavailable
-from dhsched.failpoints import reach
 from dhsched.ownership import outcomes as o
 from dhsched.placement import Choice, Won
 from dhsched.settings import DispatchSettings
 from dhsched.store.records import Records
 from dhsched.store.steps.redis import RedisStore
-from dhsched.types import live_key
-from dhsched.web import Request, Service
+from dhsched.web import Service
 
 REMEMBERED_MAX = 4_096  # Choices kept for `why`.
 RETRY_S = 0.1  # Between two tries of a store call whose outcome is unknown.
@@ -48,6 +47,8 @@ class Remembered:
 class DispatchContext:
     """One replica. Everything in it but the store is a cache: it may be killed at any instruction."""
 
+    replica: str
+    """This replica's id: it is part of its channel in the store."""
     store: RedisStore
     records: Records
     ring: KeyRing
@@ -64,11 +65,6 @@ class DispatchContext:
     _operations: count[int] = field(default_factory=lambda: count(1))
     _boot: str = field(default_factory=lambda: secrets.token_hex(6))
 
-    @property
-    def replica(self) -> str:
-        """This replica's id: it is part of the ids of its operations and of its channel in the store."""
-        return self.service.instance
-
     def operation(self, kind: str = "op") -> str:
         """An operation id that was never used. The boot is in it, because a replica may come back under its name.
 
@@ -78,13 +74,6 @@ class DispatchContext:
 
     def weight(self) -> float:
         return self.fleet.view.weight_milli() / 1000
-
-    def tenant(self, asked: Request) -> str:
-        """Whose lives a request is about."""
-        return asked.caller.tenant
-
-    def live(self, asked: Request, live_id: str) -> str:
-        return live_key(self.tenant(asked), live_id)
 
     def loop_time(self) -> float:
         """This process's own monotonic clock."""
@@ -111,7 +100,8 @@ async def retry_unknown(point: str, call: Callable[[], Awaitable[T]], *, until: 
     """
     loop = asyncio.get_running_loop()
     while True:
-        reach(f"{point}.before")
+        if failpoints.point == f"{point}.before":
+            failpoints.die()
         try:
             answer = await call()
         except StoreUnavailable:
@@ -119,5 +109,6 @@ async def retry_unknown(point: str, call: Callable[[], Awaitable[T]], *, until: 
                 raise
             await asyncio.sleep(RETRY_S)
             continue
-        reach(f"{point}.after")
+        if failpoints.point == f"{point}.after":
+            failpoints.die()
         return answer

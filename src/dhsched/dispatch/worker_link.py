@@ -223,8 +223,11 @@ class WorkerLink:
     async def hear_frame(self, frame: bytes) -> None:
         """Everything in one frame. What cannot be read or is not allowed ends the link, with a problem."""
         try:
-            async for said in in_turns(read_from_worker(frame)):
-                await self._hear(said)
+            for n, turn in enumerate(in_turns(read_from_worker(frame))):
+                if n:
+                    await asyncio.sleep(0)
+                for said in turn:
+                    await self._hear(said)
         except StoreError as error:
             if isinstance(error, StoreRefused) or (isinstance(error, StoreUnavailable) and not error.unknown):
                 self._links.silences.refused_at = self._context.loop_time()
@@ -371,7 +374,7 @@ class WorkerLink:
 
         Only where it can be: on a new link, or after a silence. A Worker that reports all the time is never lost.
         """
-        now = self._context.loop_time()
+        now = asyncio.get_running_loop().time()
         silent_s, self._reported_at = now - self._reported_at, now
         if silent_s < self._context.settings.worker_ttl_s / 2:
             return None

@@ -32,7 +32,7 @@ from dhsched.store.records.controllers import ANNOUNCE_S, Controller
 from dhsched.store.steps.redis import RedisStore
 from dhsched.store.steps.scripts import Script
 from dhsched.tokens import Tokens
-from dhsched.web import MINT, Service, listener_tls, make_app, make_door, open_gate, serve
+from dhsched.web import MINT, make_app, make_service, open_gate, serve_role
 
 log = structlog.get_logger(__name__)
 
@@ -88,14 +88,7 @@ async def open_infer(
 
         await store.records.server.refuse_eviction(allowed=settings.allow_eviction)
         ring = await open_ring(store.link, store.keys)
-        service = Service(
-            role="infer",
-            instance=name,
-            ready=ready,
-            in_flight_max=settings.in_flight_max,
-            body_s=settings.body_s,
-            door=make_door(settings),
-        )
+        service = make_service(settings, role="infer", instance=name, ready=ready)
         service.gate = await stack.enter_async_context(open_gate(settings, ring))
         pulls = Pulls(store, settings.credit, name)
         metrics = Metrics(service.registry)
@@ -136,14 +129,4 @@ async def run_infer(
                 say(url)
 
         with noted(await development_key(settings, infer.ring), listening) as noting:
-            await serve(
-                infer.app,
-                host=settings.host,
-                port=settings.port,
-                stop_s=settings.stop_s,
-                say=noting,
-                stop=served,
-                tls=listener_tls(settings),
-                head_s=settings.head_s,
-                idle_s=settings.idle_s,
-            )
+            await serve_role(settings, infer.app, stop=served, say=noting)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -15,21 +16,19 @@ from dhsched.web.problems import Problem, problem_from
 RETRY_S = 0.1  # Between two tries of an append whose outcome is unknown.
 
 
+@dataclass(slots=True)
 class Attempts:
     """The tries of one append that has a request id: the same row may be sent again and is stored once."""
 
-    __slots__ = ("_give_up_at", "_unknown")
-
-    def __init__(self, give_up_at: float) -> None:
-        self._give_up_at = give_up_at
-        self._unknown = False  # Whether a try may have been stored.
+    give_up_at: float
+    unknown: bool = False  # Whether a try may have been stored.
 
     def failed(self, error: StoreUnavailable, now: float) -> StoreUnavailable | None:
         """One try failed: return None if the row is to be sent again after RETRY_S, else the error for the client."""
-        self._unknown = self._unknown or error.unknown
-        if now + RETRY_S < self._give_up_at:
+        self.unknown = self.unknown or error.unknown
+        if now + RETRY_S < self.give_up_at:
             return None
-        return StoreUnavailable(str(error), unknown=self._unknown)
+        return StoreUnavailable(str(error), unknown=self.unknown)
 
 
 def new_request() -> str:

@@ -15,16 +15,12 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from dhsched.access.callers import Caller
-from dhsched.errors import DhschedError, StoreUnavailable
-from dhsched.infer.append_rules import RETRY_S, Attempts
 from dhsched.infer.pulls import Pulls
 from dhsched.infer.settings import InferSettings
 from dhsched.links.outbox import close_soon
 from dhsched.ownership import outcomes as o
 from dhsched.store.records import Records
-from dhsched.store.steps.redis import Append, RedisStore
-from dhsched.types import live_key
+from dhsched.store.steps.redis import RedisStore
 from dhsched.web import Problem, Service
 from dhsched.web.figures import Figure, Figures
 from dhsched.web.server import SECONDS_BUCKETS
@@ -84,9 +80,6 @@ class InferContext:
     streams: int = 0
     sockets: dict[web.WebSocketResponse, asyncio.Transport | None] = field(default_factory=dict)
 
-    def live(self, caller: Caller, live_id: str) -> str:
-        return live_key(caller.tenant, live_id)
-
     def store_full(self) -> Problem | None:
         """The problem of an item while the store is full: it must keep space for what frees it: acks, departs, ends."""
         if self.memory_share < self.settings.memory_max:
@@ -109,37 +102,3 @@ class InferContext:
     async def close_sockets(self, _app: web.Application) -> None:
         """This controller stops, and nobody is left to wait for."""
         await asyncio.gather(*(close_soon(socket, transport) for socket, transport in [*self.sockets.items()]))
-
-    async def append(self, row: Append) -> o.AppendOutcome:
-        """One item, once; raises where it has no outcome, unknown or refused."""
-        answered: asyncio.Future[o.AppendOutcome] = asyncio.get_running_loop().create_future()
-
-        def done(outcome: o.AppendOutcome | DhschedError) -> None:
-            if answered.done():
-                return  # Whoever asked has gone.
-            if isinstance(outcome, DhschedError):
-                answered.set_exception(outcome)
-            else:
-                answered.set_result(outcome)
-
-        self.pulls.append_soon(row, done)
-        return await answered
-
-    async def append_alone(self, row: Append, pending_max: int) -> o.AppendOutcome:
-        """One item with a limit of its own, and therefore in a call of its own."""
-        # Without our name as the controller, the step wakes whoever holds the pull, also when that is this one.
-        reply = await self.store.append_soon([row], controller="", pending_max=pending_max)
-        outcome: o.AppendOutcome = self.store.outcomes_of(reply)[0]
-        return outcome
-
-    async def append_to_its_end(self, row: Append, pending_max: int | None = None) -> o.AppendOutcome:
-        """One item by its request id: while its outcome is unknown, it is repeated as it was."""
-        loop = asyncio.get_running_loop()
-        attempts = Attempts(loop.time() + self.settings.deadline_s)
-        while True:
-            try:
-                return await (self.append(row) if pending_max is None else self.append_alone(row, pending_max))
-            except StoreUnavailable as error:
-                if (final := attempts.failed(error, loop.time())) is not None:
-                    raise final from error
-                await asyncio.sleep(RETRY_S)

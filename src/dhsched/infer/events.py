@@ -21,6 +21,7 @@ from aiohttp import web
 from dhsched.errors import DhschedError, StoreError
 from dhsched.infer.context import InferContext
 from dhsched.ownership.state import Row
+from dhsched.types import live_key
 from dhsched.web import Problem, caller_of, problem_from
 from dhsched.web.server import tell
 
@@ -75,7 +76,7 @@ def routes(context: InferContext) -> list[web.RouteDef]:
     async def serve(request: web.Request) -> web.StreamResponse:
         try:
             live_id = request.match_info["live_id"]
-            live = context.live(caller_of(request), live_id)
+            live = live_key(caller_of(request).tenant, live_id)
             if context.streams >= context.settings.streams_max:
                 raise Problem("BUSY", f"{context.streams} streams and watchers are open, as many as are taken")
             first = await look(context, live, Observed())

@@ -46,23 +46,21 @@ class Gather(Generic[Row, Request]):
         flush_soon: Callable[[], None],
         request: Callable[[Row], Request],
         call: Callable[[list[Request]], asyncio.Future[Any]],
-        outcomes_of: Callable[[Any], Sequence[Any]],
         answered: Callable[[list[Row], list[Request], Iterable[Any]], None],
         retry: Callable[[Row, Request], None] | None = None,
         calls_max: float = CALLS_MAX,
-        sizes_of: Callable[[list[Row]], Iterable[int]] | None = None,
+        size_of: Callable[[Row], int] | None = None,
     ) -> None:
         self._name = name
         self._flush_soon = flush_soon
         self._request = request
         self._call = call
-        self._outcomes_of = outcomes_of
         self._answered = answered
         self._retry = retry
         self._calls_max = calls_max
-        self._sizes_of = sizes_of
-        self._waiting: list[Row] = []
-        self.add = self._waiting.append
+        self._size_of = size_of
+        self.waiting: list[Row] = []
+        self.add = self.waiting.append
         """Add a row. Whoever adds rows flushes, soon: this is called for every item, and does nothing else."""
         self._calls = 0
         self._loop = asyncio.get_running_loop()
@@ -70,27 +68,28 @@ class Gather(Generic[Row, Request]):
     @property
     def idle(self) -> bool:
         """Whether no row waits and no call is under way."""
-        return not self._waiting and not self._calls
+        return not self.waiting and not self._calls
 
     def flush(self) -> None:
         """Send what waits, as far as the limit of calls allows."""
-        while self._waiting and self._calls < self._calls_max:
+        while self.waiting and self._calls < self._calls_max:
             rows = self._next_rows()
-            self._send(rows, [*map(self._request, rows)])
+            self._send(rows, map(self._request, rows))
 
     def _next_rows(self) -> list[Row]:
         """The rows of one call, in their order."""
-        rows = self._waiting[:ROWS_MAX]
-        if self._sizes_of is not None:
-            for count, size_bytes in enumerate(accumulate(self._sizes_of(rows)), 1):
+        rows = self.waiting[:ROWS_MAX]
+        if self._size_of is not None:
+            for count, size_bytes in enumerate(accumulate(map(self._size_of, rows)), 1):
                 if size_bytes >= BYTES_FULL:
                     del rows[count:]
                     break
-        del self._waiting[: len(rows)]
+        del self.waiting[: len(rows)]
         return rows
 
-    def _send(self, rows: list[Row], requests: list[Request]) -> None:
+    def _send(self, rows: list[Row], made: Iterable[Request]) -> None:
         self._calls += 1
+        requests = [*made]
         answer = self._call(requests)
         answer.add_done_callback(lambda done: self._returned(rows, requests, done))
 
@@ -108,14 +107,15 @@ class Gather(Generic[Row, Request]):
         else:
             log.warning(f"cannot {self._name}", lives=len(rows), reason=str(outcomes))
             self._loop.call_later(RETRY_S, self._retry_all, rows, requests)
-        if self._waiting:
+        if self.waiting:
             # Rows that waited for this call to come back: nobody else may be about to flush.
             self._flush_soon()
 
     def _read(self, answer: asyncio.Future[Any]) -> Sequence[Any] | StoreError:
         """A call's outcomes, or why there are none."""
         try:
-            return self._outcomes_of(answer.result())
+            outcomes: Sequence[Any] = answer.result()
+            return outcomes
         except StoreError as error:
             return error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeVar
 
@@ -47,6 +48,7 @@ ACK_STEP: Step = (ACK, None)
 DROP_STEP: Step = (DROP, None)
 
 
+@dataclass(slots=True, eq=False)
 class GrantedPull(Generic[P]):
     """One granted pull: when a release is due for it, what is acked for it, what its Worker is sent.
 
@@ -74,28 +76,22 @@ class GrantedPull(Generic[P]):
     was sent is forgotten; if its call fails it is merged with what was asked meanwhile.
     """
 
-    __slots__ = (
-        *("ack_mark", "ack_n", "ack_queued", "ack_saved", "acked", "after", "at_window", "epoch", "expects"),
-        *("first", "live", "mark", "peer", "pull_no", "serving", "worker"),
-    )
-
-    def __init__(self, peer: P, live: str, worker: str, epoch: int, pull_no: int, after: int, mark: bytes) -> None:
-        self.peer = peer
-        self.live = live
-        self.worker = worker
-        self.epoch = epoch
-        self.pull_no = pull_no
-        self.serving = IDLE
-        self.after = after  # The last item that was passed on,
-        self.mark = mark  # and its mark.
-        self.expects = 0  # While SENT: the last item that was stored through this controller meanwhile.
-        self.acked = 0  # At least this much is acked. Too low is safe: it costs a release that finds nothing.
-        self.at_window = False  # The last release may have stopped at the window, not at the end of the queue.
-        self.first = True  # No item was passed on yet.
-        self.ack_queued = False
-        self.ack_n = 0
-        self.ack_mark = b""
-        self.ack_saved: bytes | None = None
+    peer: P
+    live: str
+    worker: str
+    epoch: int
+    pull_no: int
+    after: int  # The last item that was passed on,
+    mark: bytes  # and its mark.
+    serving: Serving = IDLE
+    expects: int = 0  # While SENT: the last item that was stored through this controller meanwhile.
+    acked: int = 0  # At least this much is acked. Too low is safe: it costs a release that finds nothing.
+    at_window: bool = False  # The last release may have stopped at the window, not at the end of the queue.
+    first: bool = True  # No item was passed on yet.
+    ack_queued: bool = False
+    ack_n: int = 0
+    ack_mark: bytes = b""
+    ack_saved: bytes | None = None
 
     # -- release
 

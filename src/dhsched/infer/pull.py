@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any, Protocol, TypeVar
+from collections.abc import AsyncIterator
+from typing import Protocol
 
 import structlog
 from aiohttp import WSMessage, WSMsgType, web
@@ -40,7 +40,7 @@ from dhsched.links.messages import (
 from dhsched.links.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
 from dhsched.tokens import Publishing, Tokens
-from dhsched.types import WITH_RUNTIME, Generation, check_live
+from dhsched.types import WITH_RUNTIME, Generation, check_ack, check_live, slot_tag
 from dhsched.web import upgrade
 from dhsched.web.problems import problem_from
 
@@ -50,7 +50,6 @@ PATH = "/v1/pull"
 ASKED_MAX = 256  # Opens and pulls of one Worker under way; past that it is not read from.
 HELLO_S = 5.0
 GOODBYE_S = 1.0
-M = TypeVar("M", Pull, Open)
 OPENABLE = frozenset({"reserved", *WITH_RUNTIME})
 
 
@@ -134,8 +133,11 @@ class PullPeer:
                 async for message in self._socket:
                     if message.type is not WSMsgType.BINARY:
                         return
-                    async for said in in_turns(read_pull_says(message.data)):
-                        await self._hear(said)
+                    for n, turn in enumerate(in_turns(read_pull_says(message.data))):
+                        if n:
+                            await asyncio.sleep(0)
+                        for said in turn:
+                            await self._hear(said)
                         if self.worker and until_hello.when() is not None:
                             until_hello.reschedule(None)
         except TimeoutError:
@@ -155,48 +157,43 @@ class PullPeer:
     async def _hear(self, said: PullSays) -> None:
         pulls = self._pull_text.pulls
         match said:
-            case Ack() if (pull := pulls.find(self, said.live, said.epoch)) is not None:
-                self._pull_text.store.check_ack(said.mark, said.saved)
-                pulls.ack_soon(pull, said.n, said.mark, said.saved)
             case Ack():
-                pass  # Of a pull that was superseded: the Worker says it again with the one it has now.
+                check_ack(said.mark, said.saved, self._pull_text.store.limits.state_bytes_max)
+                if (pull := pulls.find(self, said.live, said.epoch)) is not None:
+                    pulls.ack_soon(pull, said.n, said.mark, said.saved)
+                # Else it is of a pull that was superseded: the Worker says it again with the one it has now.
             case Hello():
                 proven = await self._pull_text.tokens.read(said.token)
                 self.worker, self._key = proven.boot.worker, proven.boot.key
                 self.outbox.put(Welcome(self._pull_text.controller))
             case _ if not self.worker:
                 raise BadToken("a connection begins with hello")
-            case Pull():
-                await self._ask(self._pull, said)
-            case Open():
-                await self._ask(self._open, said)
+            case Pull() | Open():
+                # The Worker is not heard further while as much as it may ask for is under way.
+                await self._may_ask.acquire()
+                task = asyncio.create_task(self._answer(said))
+                self._asked.add(task)
+                task.add_done_callback(self._asked.discard)
             case Leave() if (pull := pulls.find(self, said.live, said.epoch)) is not None:
                 pulls.drop(pull)
 
-    async def _ask(self, call: Callable[[M], Coroutine[Any, Any, None]], said: M) -> None:
-        """Begin what the Worker asks for; it is not heard further while as much as it may ask is under way."""
-        await self._may_ask.acquire()
-        task = asyncio.create_task(call(said))
-        self._asked.add(task)
-        task.add_done_callback(self._answered)
-
-    def _answered(self, task: asyncio.Task[None]) -> None:
-        self._asked.discard(task)
-        self._may_ask.release()
-
-    async def _pull(self, said: Pull) -> None:
+    async def _answer(self, said: Pull | Open) -> None:
         try:
-            outcome = await self._pull_text.store.pull(
-                live=said.live,
-                worker=self.worker,
-                epoch=said.epoch,
-                after=said.after,
-                mark=said.mark,
-                controller=self._pull_text.controller,
-            )
+            await (self._pull(said) if isinstance(said, Pull) else self._open(said))
         except DhschedError as error:
             self.outbox.put(problem_of(error, said.live, said.epoch))
-            return
+        finally:
+            self._may_ask.release()
+
+    async def _pull(self, said: Pull) -> None:
+        outcome = await self._pull_text.store.pull(
+            live=said.live,
+            worker=self.worker,
+            epoch=said.epoch,
+            after=said.after,
+            mark=said.mark,
+            controller=self._pull_text.controller,
+        )
         match outcome:
             case o.Pulling():
                 # Said before anything is released to it, on the same connection, so it arrives first.
@@ -225,12 +222,8 @@ class PullPeer:
 
     async def _open(self, said: Open) -> None:
         """What the live is made of. Once the slot exists, no older generation can change what was saved."""
-        try:
-            check_live(said.live)
-            found = await self._pull_text.store.records.lives.ingredients(said.live, self.worker, said.epoch)
-        except DhschedError as error:
-            self.outbox.put(problem_of(error, said.live, said.epoch))
-            return
+        slot = slot_tag(check_live(said.live), said.epoch)
+        found = await self._pull_text.store.records.lives.ingredients(said.live, self.worker, slot)
         if found is None or found.slot not in OPENABLE:
             self.outbox.put(Stale(said.live, said.epoch))
             return

@@ -24,7 +24,7 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable
 from functools import partial
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Protocol
 
 import structlog
@@ -44,8 +44,9 @@ RECONNECT_CHECK_S = 0.05  # Between two checks whether the link to the store was
 
 Appended = Callable[[o.AppendOutcome | StoreError], None]
 """What is called with an append's outcome, or with why there is none."""
-ToAppend = tuple[Append, Appended]
-ROW, ITEM = itemgetter(0), attrgetter("item")
+ToAppend = tuple[Append, Appended, int]
+"""An append, who is told of it, and its bytes."""
+ROW, SIZE = itemgetter(0), itemgetter(2)
 
 
 class Peer(Protocol):
@@ -76,7 +77,6 @@ class Pulls:
         self._acks = Gather[ServedPull, Ack](
             "ack",
             flush_soon=self._flush_soon,
-            outcomes_of=store.outcomes_of,
             request=GrantedPull.ack_sent,
             call=store.ack_soon,
             answered=self._acks_answered,
@@ -87,19 +87,17 @@ class Pulls:
             Gather[ToAppend, Append](
                 "append",
                 flush_soon=self._flush_soon,
-                outcomes_of=store.outcomes_of,
                 request=ROW,
                 call=partial(store.append_soon, controller=name),
                 answered=self._appends_answered,
                 calls_max=math.inf,
-                sizes_of=sizes_bytes,
+                size_of=SIZE,
             )
             for name in (controller, "")
         )
         self._releases = Gather[ServedPull, Release](
             "release",
             flush_soon=self._flush_soon,
-            outcomes_of=store.outcomes_of,
             request=GrantedPull.release,
             call=partial(store.release_soon, credit=credit),
             answered=self._releases_answered,
@@ -161,7 +159,7 @@ class Pulls:
             self._loop.call_soon(done, refused)
             return
         self._appending += 1
-        self._pushed.append((row, done))
+        self._pushed.append((row, done, len(row.item)))
         self._flush_soon()
 
     def ack_soon(self, pull: ServedPull, n: int, mark: bytes, saved: bytes | None) -> None:
@@ -195,7 +193,7 @@ class Pulls:
         self, rows: list[ToAppend], _: list[Append], outcomes: Iterable[o.AppendOutcome | StoreError]
     ) -> None:
         self._appending -= len(rows)
-        for (append, done), outcome in zip(rows, outcomes, strict=True):
+        for (append, done, _size), outcome in zip(rows, outcomes, strict=True):
             # Whoever pulls the live by now: its pull may have been granted since.
             pull = self._granted.get(append.live)
             if pull is not None and (step := pull.append_answered(outcome)) is not NO_STEP:
@@ -209,7 +207,8 @@ class Pulls:
         self, pulls: list[ServedPull], _: list[Release], outcomes: Iterable[o.ReleaseOutcome]
     ) -> None:
         for pull, outcome in zip(pulls, outcomes, strict=True):
-            self._act(pull, pull.release_answered(outcome, self._credit))
+            if (step := pull.release_answered(outcome, self._credit)) != NO_STEP:
+                self._act(pull, step)
             if isinstance(outcome, o.Stale):
                 self.stale_releases += 1
 
@@ -250,14 +249,8 @@ class Pulls:
 
     def _flush(self) -> None:
         """Send what came in this tick: acks first, which open windows; releases last, which find what was pushed."""
-        self._flush_due = False
-        self._acks.flush()
-        if self._pushed:
-            self._flush_pushed()
-        self._releases.flush()
-
-    def _flush_pushed(self) -> None:
-        for row in self._pushed:
+        pushed, self._pushed = self._pushed, []
+        for row in pushed:
             pull = self._granted.get(row[0].live)
             if pull is None:
                 self._appends_elsewhere.add(row)
@@ -265,10 +258,8 @@ class Pulls:
                 self._appends_here.add(row)
                 if (step := pull.due()) is not NO_STEP:
                     self._act(pull, step)
-        self._pushed.clear()
-        self._appends_here.flush()
-        self._appends_elsewhere.flush()
-
-
-def sizes_bytes(rows: list[ToAppend]) -> Iterable[int]:
-    return map(len, map(ITEM, map(ROW, rows)))
+        # What was due above goes with the releases below.
+        self._flush_due = False
+        for gather in (self._acks, self._appends_here, self._appends_elsewhere, self._releases):
+            if gather.waiting:
+                gather.flush()

@@ -9,18 +9,21 @@ it is taken only while the live's queue is filled to less than VIEWERS_SHARE, so
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from dhsched.client.models import input as m
 from dhsched.client.models.base import Strict
-from dhsched.infer.append_rules import new_request, payload_of, refusal
+from dhsched.errors import StoreError, StoreUnavailable
+from dhsched.infer.append_rules import RETRY_S, Attempts, new_request, payload_of, refusal
 from dhsched.infer.context import InferContext
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import unmarked
 from dhsched.store.steps.redis import Append
-from dhsched.types import Id
-from dhsched.web import Endpoint, HeaderParameter, Problem, Request
+from dhsched.types import Id, live_key
+from dhsched.web import Asked, Endpoint, HeaderParameter, Problem
 
 VIEWERS_SHARE = 4  # Of `pending_max`, one part in so many is open to viewers.
 VIEWER = "viewer:"  # Before a viewer's request id. No id has a colon, so no app's id is among them.
@@ -37,17 +40,17 @@ def endpoints(context: InferContext) -> Sequence[Endpoint]:
         began = time.perf_counter()
         body: m.PushText = asked.body
         live_id = asked.path.live_id
-        live = context.live(asked.caller, live_id)
+        live = live_key(asked.caller.tenant, live_id)
         if (problem := context.store_full()) is not None:
             raise problem
-        payload = payload_of(body.kind, body.text, body.config, context.settings.text_bytes_max)
-        given = body.request_id if isinstance(body.request_id, str) else asked.header(IDEMPOTENCY_KEY.name)
+        given = body.request_id if isinstance(body.request_id, str) else asked.request.headers.get(IDEMPOTENCY_KEY.name)
         request = given or new_request()
+        payload = payload_of(body.kind, body.text, body.config, context.settings.text_bytes_max)
         item = unmarked(body.kind, payload, body.boundary)
         if body.viewer or asked.caller.role == "room":
             row = Append(live, item, request=VIEWER + request)
             pending_max = max(1, context.store.limits.pending_max // VIEWERS_SHARE)
-            outcome = await context.append_to_its_end(row, pending_max)
+            outcome = await append(context, row, pending_max)
             context.metrics.pushed(outcome, time.perf_counter() - began)
             if isinstance(outcome, o.TooManyPending):
                 raise Problem(
@@ -57,13 +60,13 @@ def endpoints(context: InferContext) -> Sequence[Endpoint]:
                     pending=outcome.pending,
                 )
         else:
-            outcome = await context.append_to_its_end(Append(live, item, request=request))
+            outcome = await append(context, Append(live, item, request=request))
             context.metrics.pushed(outcome, time.perf_counter() - began)
+        if isinstance(outcome, o.Appended):
+            return m.Pushed(live_id, request, seq=outcome.seq)
         problem = refusal(live_id, outcome)
         if problem is not None:
             raise problem
-        if isinstance(outcome, o.Appended):
-            return m.Pushed(live_id, request, seq=outcome.seq)
         return m.Pushed(live_id, request, duplicate=True)
 
     return [
@@ -83,3 +86,36 @@ def endpoints(context: InferContext) -> Sequence[Endpoint]:
             tag="input",
         )
     ]
+
+
+async def append(context: InferContext, row: Append, pending_max: int | None = None) -> o.AppendOutcome:
+    """Store one item by its request id: while its outcome is unknown, it is repeated as it was.
+
+    An item with a limit of its own goes in a call of its own.
+    """
+    loop = asyncio.get_running_loop()
+    attempts = Attempts(loop.time() + context.settings.deadline_s)
+    while True:
+        try:
+            if pending_max is None:
+                answered: asyncio.Future[o.AppendOutcome] = loop.create_future()
+                context.pulls.append_soon(row, partial(tell, answered))
+                return await answered
+            # Without our name as the controller, the step wakes whoever holds the pull, also when that is this one.
+            outcome: o.AppendOutcome
+            [outcome] = await context.store.append_soon([row], controller="", pending_max=pending_max)
+            return outcome
+        except StoreUnavailable as error:
+            if (final := attempts.failed(error, loop.time())) is not None:
+                raise final from error
+            await asyncio.sleep(RETRY_S)
+
+
+def tell(answered: asyncio.Future[o.AppendOutcome], outcome: o.AppendOutcome | StoreError) -> None:
+    """Hand an item's outcome, or why it has none, to its request."""
+    if answered.done():
+        return  # Whoever asked has gone.
+    if isinstance(outcome, StoreError):
+        answered.set_exception(outcome)
+    else:
+        answered.set_result(outcome)

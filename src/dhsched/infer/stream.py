@@ -32,10 +32,10 @@ from dhsched.errors import DhschedError
 from dhsched.infer.append_rules import new_request, problem_of
 from dhsched.infer.context import InferContext
 from dhsched.infer.push_stream import Actions, ArmTimer, Item, Line, PushStream
-from dhsched.links.messages import PUSH_FRAME_BYTES_MAX, PUSHES_MAX, TURN_MESSAGES
+from dhsched.links.messages import PUSH_FRAME_BYTES_MAX, PUSHES_MAX, in_turns
 from dhsched.links.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
-from dhsched.types import check_id
+from dhsched.types import check_id, live_key
 from dhsched.web import Problem, caller_of, upgrade
 from dhsched.web.sockets import ServedSocket
 
@@ -66,7 +66,7 @@ def routes(context: InferContext) -> list[web.RouteDef]:
         try:
             live_id = request.match_info.get("live_id", "")
             if live_id:
-                context.live(caller_of(request), live_id)
+                live_key(caller_of(request).tenant, live_id)
             producer = request.query.get("producer", "")
             if producer:
                 check_id(producer, "producer")
@@ -150,11 +150,10 @@ class StreamPeer:
             self._act(self._stream.frame_refused(problem))
             await self._wait_for_rate(1)
             return
-        for first in range(0, len(pushes), TURN_MESSAGES):
-            turn = pushes[first : first + TURN_MESSAGES]
-            self._act(self._stream.push(turn, perf_counter(), self._context.store_full()))
-            if first + TURN_MESSAGES < len(pushes):
+        for n, turn in enumerate(in_turns(pushes)):
+            if n:
                 await asyncio.sleep(0)
+            self._act(self._stream.push(turn, perf_counter(), self._context.store_full()))
             await self._wait_for_rate(len(turn))
             if self._outbox.full or self._stream.held_back:
                 await self._wait_until_read()

@@ -15,8 +15,7 @@ an id may contain is checked where it is used; a frame that does not fit ends it
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -290,12 +289,9 @@ _pull_says = msgspec.msgpack.Decoder(Frame[PullSays])
 _infer_says = msgspec.msgpack.Decoder(Frame[InferSays])
 
 
-async def in_turns(messages: Sequence[T]) -> AsyncIterator[T]:
-    """The messages of one frame; after every TURN_MESSAGES of them the event loop serves everybody else."""
-    for n, message in enumerate(messages, 1):
-        yield message
-        if n % TURN_MESSAGES == 0:
-            await asyncio.sleep(0)
+def in_turns(messages: Sequence[T]) -> list[Sequence[T]]:
+    """The messages of one frame by turns: between two of them the event loop must serve everybody else."""
+    return [messages[first : first + TURN_MESSAGES] for first in range(0, len(messages), TURN_MESSAGES)]
 
 
 def read_from_worker(frame: bytes) -> list[FromWorker]:

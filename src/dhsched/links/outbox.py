@@ -21,7 +21,8 @@ MESSAGE_BYTES = 64  # What a message without a payload counts.
 
 
 class Outbox:
-    """The sending half of one connection. `on_drained` is called after each frame that went out."""
+    """The sending half of one connection. Whoever makes new messages for it holds them back while it is `full`;
+    `on_drained` is called when it is not full any more."""
 
     def __init__(
         self,
@@ -30,6 +31,7 @@ class Outbox:
         encode: Callable[[list[Any]], bytes] = encode,
     ) -> None:
         self.waiting_bytes = 0
+        self.full = False
         self._send = send
         self._encode = encode
         self._on_drained = on_drained
@@ -37,13 +39,10 @@ class Outbox:
         self._some = asyncio.Event()
         self._closing = False
 
-    @property
-    def full(self) -> bool:
-        return self.waiting_bytes > OUTBOX_BYTES_FULL
-
     def put(self, message: Any, payload_bytes: int = 0) -> None:
         size_bytes = MESSAGE_BYTES + payload_bytes
         self.waiting_bytes += size_bytes
+        self.full = self.waiting_bytes > OUTBOX_BYTES_FULL
         if not self._messages:
             self._some.set()
         self._messages.append((message, size_bytes))
@@ -74,8 +73,10 @@ class Outbox:
         async with asyncio.timeout(SEND_MAX_S):
             await self._send(self._encode([message for message, _ in messages[:count]]))
         self.waiting_bytes -= size_bytes
-        if self._on_drained is not None:
-            self._on_drained()
+        if self.full and self.waiting_bytes <= OUTBOX_BYTES_FULL:
+            self.full = False
+            if self._on_drained is not None:
+                self._on_drained()
         return messages[count:]
 
 

@@ -30,6 +30,7 @@ def choose(
         workers = _rank_in_asked_order(view, request, policy, pools, count, rng)
     else:
         workers = policy.rank(pools, count, request, rng)
+    weight_milli = view.weight_milli()
     candidates = tuple([worker.worker for worker in workers])
     choice = Choice(
         candidates,
@@ -41,7 +42,7 @@ def choose(
             now,
             view.rev,
             view.taken_at,
-            view.weight_milli(),
+            weight_milli,
             tuple(pools),
             tuple(excluded),
             _scores(workers),

@@ -47,6 +47,11 @@ class Policy(Protocol):
         """Up to `count` distinct placeable Workers of these Pools, best first."""
 
 
+def prefers(request: PlacementRequest) -> bool:
+    """Whether some Workers of a Pool are to be asked before others."""
+    return bool(request.preferred_labels or request.avoid or request.last is not None or request.first is not None)
+
+
 @dataclass(frozen=True, slots=True)
 class Emptiest:
     """The emptiest Worker at the moment of the commit: the store knows it, and no view is fresh enough to.
@@ -63,15 +68,15 @@ class Emptiest:
     candidates: int = CANDIDATES_LIMIT
 
     def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
-        prefers = request.prefers()
+        first = prefers(request)
         chosen: list[WorkerView] = []
         for pool in pools:
-            if not prefers and pool.with_free_slot > count - len(chosen):
+            if not first and pool.with_room > count - len(chosen):
                 return chosen
-            chosen += draw_widely(pool.view, count - len(chosen), request.preferred_labels, rng)
+            chosen += draw_widely(pool.view, pool.with_room, count - len(chosen), request.preferred_labels, rng)
             if len(chosen) == count:
                 return chosen
-        if prefers or not chosen:
+        if first or not chosen:
             for pool in pools:
                 full = draw_full(pool.view, count - len(chosen), rng)
                 chosen += sorted(full, key=lambda worker: -len(worker.labels & request.preferred_labels))

@@ -27,10 +27,6 @@ class PlacementRequest(msgspec.Struct, frozen=True, gc=False):
     first: str | None = None
     candidates_max: int | None = None  # None: as the first Pool in the order has it.
 
-    def prefers(self) -> bool:
-        """Whether some Workers of a Pool are to be asked before others."""
-        return bool(self.preferred_labels or self.avoid or self.last is not None or self.first is not None)
-
     def __post_init__(self) -> None:
         if len(self.pools) > 1 and len({pool for pool, _ in self.pools}) != len(self.pools):
             raise ValueError(f"request for DigitalID {self.digital_id} names a Pool twice: {self.pools}")

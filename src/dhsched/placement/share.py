@@ -18,12 +18,12 @@ CLIP_REPLICAS = 4  # w stays within [1, CLIP_REPLICAS * R].
 class ShareWeight:
     """Counts windows and keeps the weight, in thousandths."""
 
-    __slots__ = ("_cell", "_last_placed", "_own", "_own_now", "_replicas", "_windows", "milli")
+    __slots__ = ("_cell", "_last_placed", "_own", "_replicas", "_windows", "milli", "own_now")
 
     def __init__(self, replicas: int | None = None) -> None:
         self._windows: deque[tuple[int, int]] = deque(maxlen=WINDOWS)
         self._last_placed: int | None = None
-        self._own_now = 0
+        self.own_now = 0  # Own placements since the last snapshot.
         self._cell = 0
         self._own = 0
         self.replicas = replicas
@@ -37,18 +37,15 @@ class ShareWeight:
         self._replicas = max(1, replicas or REPLICAS_UNKNOWN)
         self._weigh()
 
-    def count_own(self) -> None:
-        self._own_now += 1
-
     def close_window(self, placed: int) -> None:
         """A snapshot came, in which the cell's counter of placements stands at `placed`."""
         if self._last_placed is not None and placed >= self._last_placed:
-            self._windows.append((placed - self._last_placed, self._own_now))
+            self._windows.append((placed - self._last_placed, self.own_now))
         else:
             # The first snapshot measures nothing, and a counter that went back belongs to a store that lost history.
             self._windows.clear()
         self._last_placed = placed
-        self._own_now = 0
+        self.own_now = 0  # Own placements since the last snapshot.
         self._cell = sum(cell for cell, _ in self._windows)
         self._own = sum(own for _, own in self._windows)
         self._weigh()

@@ -9,7 +9,7 @@ replies, snapshots and corrections arrive: load + own never counts an assignment
 A view only ranks. The store admits, so a view that is stale or plainly wrong costs attempts, never capacity.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import Enum
 
 import msgspec
@@ -72,18 +72,10 @@ class FleetView:
         self.taken_at: float | None = None  # When the last snapshot was taken, by the caller's clock.
         self.share = ShareWeight(replicas)
         self._tracks_commits = weighing in (Weighing.ONE, Weighing.REPLICAS, Weighing.SHARE)
-        self._pools: dict[str, PoolView] = {}
-        self._workers: dict[str, WorkerView] = {}
+        self.pools: dict[str, PoolView] = {}
+        self.workers: dict[str, WorkerView] = {}
         self._owing: dict[str, WorkerView] = {}  # Those with tags. A dict, because its order is the same in every run.
         self.configure(pools)
-
-    @property
-    def pools(self) -> Mapping[str, PoolView]:
-        return self._pools
-
-    @property
-    def workers(self) -> Mapping[str, WorkerView]:
-        return self._workers
 
     def weight_milli(self) -> int:
         """What the next own assignment counts for, in thousandths of a slot."""
@@ -96,10 +88,10 @@ class FleetView:
     def configure(self, pools: Iterable[Pool]) -> None:
         """Replace the settings of all Pools. A Pool that only its Workers name keeps the defaults."""
         settings = {pool.name: pool for pool in pools}
-        for name, view in self._pools.items():
+        for name, view in self.pools.items():
             view.configure(settings.pop(name, Pool(name)))
         for name, pool in settings.items():
-            self._pools[name] = PoolView(pool)
+            self.pools[name] = PoolView(pool)
 
     def apply(self, snapshot: Snapshot, *, now: float) -> Refreshed:
         """Take over a snapshot that was asked for at `now`, and rebase the own deltas on it."""
@@ -107,8 +99,8 @@ class FleetView:
             return Refreshed.OLDER
         if snapshot.since is not None and snapshot.since > self.rev:
             return Refreshed.GAP
-        if len(snapshot.rows) * BULK_DIVISOR > len(self._workers):
-            for pool in self._pools.values():
+        if len(snapshot.rows) * BULK_DIVISOR > len(self.workers):
+            for pool in self.pools.values():
                 pool.stale = True
         rebased = self._drop_tags(snapshot.rev)
         self._apply_rows(snapshot)
@@ -129,17 +121,17 @@ class FleetView:
         Only for commits that took a slot: a generation that moves into the slot it already holds changes no load.
         A rev names one change, so hearing of it twice counts once.
         """
-        self.share.count_own()
+        self.share.own_now += 1
         if not self._tracks_commits or rev <= self.rev:
             return  # A reply that the snapshot overtook: the load already contains it.
-        view = self._workers.get(worker) or self._meet(worker)
+        view = self.workers.get(worker) or self._meet(worker)
         if rev <= view.known or (view.tags and any(tag == rev for tag, _ in view.tags)):
             return
         self._tag(view, rev, self.weight_milli(), own=1)
 
     def selected(self, worker: str) -> None:
         """A Worker was chosen by a policy that counts at selection; its next news wipes the count out."""
-        view = self._workers[worker]
+        view = self.workers[worker]
         self._tag(view, max(self.rev, view.known) + 1, self.weight_milli(), own=0)
 
     def correct(
@@ -152,7 +144,7 @@ class FleetView:
         barred: str | None = None,
     ) -> None:
         """A refusal or a departure told the truth about one Worker as of `rev`. Older news is ignored."""
-        view = self._workers.get(worker) or self._meet(worker)
+        view = self.workers.get(worker) or self._meet(worker)
         if rev < max(self.rev, view.known):
             return
         view.row_rev = -1  # What we hold is no longer what that row said: the next full snapshot must be heard.
@@ -168,7 +160,7 @@ class FleetView:
 
     def _apply_rows(self, snapshot: Snapshot) -> None:
         """One loop without calls for the usual row, in which only the load changed: there may be thousands."""
-        workers = self._workers
+        workers = self.workers
         rev = snapshot.rev
         for row in snapshot.rows:
             view = workers.get(row.worker)
@@ -201,9 +193,9 @@ class FleetView:
             view.home.dismiss(view)
         view.pool, view.capacity, view.barred = pool, capacity, barred
         if not barred:
-            home = self._pools.get(pool)
+            home = self.pools.get(pool)
             if home is None:
-                home = self._pools[pool] = PoolView(Pool(pool))
+                home = self.pools[pool] = PoolView(Pool(pool))
                 home.stale = True  # Its other Workers are likely in the same snapshot: fill the buckets once.
             home.admit(view)
 
@@ -218,11 +210,11 @@ class FleetView:
 
     def _meet(self, worker: str) -> WorkerView:
         """A Worker heard of for the first time. Until a row tells its Pool it is no candidate, but its tags count."""
-        view = self._workers[worker] = WorkerView(worker)
+        view = self.workers[worker] = WorkerView(worker)
         return view
 
     def _forget_vanished(self, present: set[str], rev: int) -> None:
-        for worker, view in list(self._workers.items()):
+        for worker, view in list(self.workers.items()):
             if worker in present:
                 continue
             if view.home is not None:
@@ -231,7 +223,7 @@ class FleetView:
                 # It is younger than this snapshot: keep what we know of it until a snapshot tells the rest.
                 view.pool, view.barred, view.row_rev = "", "unknown", -1
             else:
-                del self._workers[worker]
+                del self.workers[worker]
 
     def _tag(self, view: WorkerView, rev: int, weight: int, *, own: int) -> None:
         view.tags.append((rev, weight))
@@ -261,6 +253,6 @@ class FleetView:
             self._owing.pop(view.worker, None)
 
     def _rebuild_stale(self) -> None:
-        for pool in self._pools.values():
+        for pool in self.pools.values():
             if pool.stale:
                 pool.rebuild()

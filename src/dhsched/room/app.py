@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -18,8 +18,7 @@ from dhsched.room.settings import RoomSettings
 from dhsched.room.tracks import use_addresses
 from dhsched.room.upstream import Upstream
 from dhsched.types import check_id
-from dhsched.web import Service, listener_tls, make_app, make_door, serve
-from dhsched.web.figures import Figure, Figures
+from dhsched.web import Service, make_app, make_service, serve_role
 
 
 @dataclass(slots=True)
@@ -39,18 +38,8 @@ async def open_room(settings: RoomSettings) -> AsyncIterator[Room]:
     async with open_session(urls, settings.tls_ca, connections_max=64) as http:
         rooms = Rooms(settings, Upstream(http, settings))
 
-        async def ready() -> Sequence[str]:
-            return await rooms.upstream.reachable()
-
         name = check_id(settings.name or f"r-{secrets.token_hex(4)}", "name")
-        service = Service(
-            role="room",
-            instance=name,
-            ready=ready,
-            in_flight_max=settings.in_flight_max,
-            body_s=settings.body_s,
-            door=make_door(settings),
-        )
+        service = make_service(settings, role="room", instance=name, ready=rooms.upstream.reachable)
         watch(service, rooms)
         raw = [*publish.routes(rooms), *whep.routes(rooms), *viewing.page_routes()]
         app = make_app(service, viewing.endpoints(rooms), raw)
@@ -78,14 +67,4 @@ def watch(service: Service, rooms: Rooms) -> None:
 async def run_room(settings: RoomSettings, stop: asyncio.Event, *, say: Callable[[str], None] | None = None) -> None:
     """Serve until `stop` is set."""
     async with open_room(settings) as room:
-        await serve(
-            room.app,
-            host=settings.host,
-            port=settings.port,
-            stop_s=settings.stop_s,
-            say=say,
-            stop=stop,
-            tls=listener_tls(settings),
-            head_s=settings.head_s,
-            idle_s=settings.idle_s,
-        )
+        await serve_role(settings, room.app, stop=stop, say=say)

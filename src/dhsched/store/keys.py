@@ -6,8 +6,6 @@ no brace and no colon (types.py), so no id can name another key.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dhsched.types import check_id
 
 SCHEMA = 2
@@ -38,22 +36,15 @@ CHANNELS = ("infer", "dispatch")
 """Where hints are published: to the controller that holds a pull, to the replica that holds a Worker's link."""
 
 
-@dataclass(frozen=True, slots=True)
 class Keys:
     """The keys of one cell."""
 
-    cell_name: str
+    __slots__ = ("cell", "cell_name", "prefix")
 
-    def __post_init__(self) -> None:
-        check_id(self.cell_name, "cell")
-
-    @property
-    def prefix(self) -> str:
-        return f"dh:{{{self.cell_name}}}:"
-
-    @property
-    def cell(self) -> str:
-        return f"{self.prefix}cell"
+    def __init__(self, cell_name: str) -> None:
+        self.cell_name = check_id(cell_name, "cell")
+        self.prefix = f"dh:{{{cell_name}}}:"
+        self.cell = self.of("cell")
 
     def of(self, kind: str, name: str | int = "") -> str:
         """`live:<L>`, `slots:<W>`, ... or, without a name, one of the single keys."""

@@ -10,12 +10,10 @@ A handler is given a `Request` with its path, query and body decoded, and return
 refuses it raises as a `Problem`. Routes and `/openapi.json` come from the same list, so they cannot disagree.
 """
 
-from dhsched.web.deadlines import body_in_time
-from dhsched.web.endpoints import Endpoint, Flag, HeaderParameter, NoBody, Reply, Request, is_set
-from dhsched.web.gates import listener_tls, open_gate
+from dhsched.web.endpoints import YES, Asked, Endpoint, Flag, HeaderParameter, NoBody, Reply, body_in_time
+from dhsched.web.gates import listener_tls, make_service, open_gate, serve_role
 from dhsched.web.minting import MINT
 from dhsched.web.openapi import document
-from dhsched.web.origins import make_door
 from dhsched.web.problems import PROBLEMS, Problem, problem_from
 from dhsched.web.server import Service, caller_of, make_app, run_service, serve
 from dhsched.web.sockets import upgrade
@@ -23,6 +21,8 @@ from dhsched.web.sockets import upgrade
 __all__ = [
     "MINT",
     "PROBLEMS",
+    "YES",
+    "Asked",
     "Endpoint",
     "Flag",
     "HeaderParameter",
@@ -34,13 +34,13 @@ __all__ = [
     "body_in_time",
     "caller_of",
     "document",
-    "is_set",
     "listener_tls",
     "make_app",
-    "make_door",
+    "make_service",
     "open_gate",
     "problem_from",
     "run_service",
     "serve",
+    "serve_role",
     "upgrade",
 ]

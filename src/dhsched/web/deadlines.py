@@ -4,24 +4,21 @@
     body_s      for a request's body; until it is there the request does not count as in flight
     idle_s      from an answer to the end of the next request's head, on a connection that is kept open
 
-A head that is late has its connection closed, a body that is late is answered 408 TIMEOUT. WebSockets ask a silent
-peer whether it is there (heartbeats), and where a first message is due they have a deadline of their own for it. A peer
-that takes nothing of its answer for TAKE_MAX_S is disconnected by the kernel, where that can (Linux).
+A head that is late has its connection closed, a body that is late is answered 408 TIMEOUT (endpoints.py). WebSockets
+ask a silent peer whether it is there (heartbeats), and where a first message is due they have a deadline of their own
+for it. A peer that takes nothing of its answer for TAKE_MAX_S is disconnected by the kernel, where that can (Linux).
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable
-from typing import TypeVar, cast
+from typing import cast
 
 from dhsched.links.outbox import SEND_MAX_S
-from dhsched.web.problems import Problem
 
 END_OF_HEAD = b"\r\n\r\n"
 TAKE_MAX_S = SEND_MAX_S
-T = TypeVar("T")
 
 
 class HeadDeadline(asyncio.Protocol):
@@ -61,16 +58,3 @@ class HeadDeadline(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._served.resume_writing()
-
-
-async def body_in_time(reading: Awaitable[T], body_s: float) -> T:
-    """What `reading` makes of a body, if all of it comes in time."""
-    try:
-        async with asyncio.timeout(body_s):
-            return await reading
-    except TimeoutError:
-        raise Problem(
-            "TIMEOUT", f"the body was not there after {body_s:g} s; send it at once, or less of it", body_s=body_s
-        ) from None
-    except ConnectionError:
-        raise Problem("TIMEOUT", "the caller hung up before its body was there") from None

@@ -6,6 +6,7 @@ types and repeated parameters are refused with the field's name. Nothing of a re
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,6 @@ import msgspec
 from aiohttp import web
 
 from dhsched.access.callers import OPEN, Caller
-from dhsched.web.deadlines import body_in_time
 from dhsched.web.problems import PROBLEMS, Problem
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ BODY_BYTES_MAX = 64 * 1024
 WHOLE_NUMBERS_MAX = 64  # Of one body that are written as fractions.
 
 Flag = Literal["0", "1", "false", "true"]
+YES: frozenset[Flag] = frozenset({"1", "true"})
 T = TypeVar("T")
 
 
@@ -112,10 +113,6 @@ class Endpoint:
         return sorted({*self.problems, *common, *access, *body, *(["MEDIA_TYPE"] if self.method != "GET" else [])})
 
 
-def is_set(flag: Flag) -> bool:
-    return flag in ("1", "true")
-
-
 class Decode:
     """How one endpoint's requests are decoded; made once, used for each."""
 
@@ -159,6 +156,19 @@ class Decode:
             raise bad_field("the body", str(error)) from error
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             raise Problem("BAD_REQUEST", f"the body is not JSON that we can read: {error}", field="$") from error
+
+
+async def body_in_time(reading: Awaitable[T], body_s: float) -> T:
+    """What `reading` makes of a body, if all of it comes in time."""
+    try:
+        async with asyncio.timeout(body_s):
+            return await reading
+    except TimeoutError:
+        raise Problem(
+            "TIMEOUT", f"the body was not there after {body_s:g} s; send it at once, or less of it", body_s=body_s
+        ) from None
+    except ConnectionError:
+        raise Problem("TIMEOUT", "the caller hung up before its body was there") from None
 
 
 _FLOAT_AT = re.compile(r"Expected `int`, got `float` - at `\$([^`]*)`")

@@ -1,19 +1,22 @@
-"""The gate of a replica, opened as its settings say; and the TLS of its listener."""
+"""A role as its settings say: its service, the gate before it, its listener and the TLS of that."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
 import structlog
+from aiohttp import web
 
 from dhsched.access.gate import Gate
 from dhsched.access.ring import KeyRing
 from dhsched.errors import BadSetting
 from dhsched.tokens import Tokens
+from dhsched.web.origins import make_door
+from dhsched.web.server import Service, serve
 
 log = structlog.get_logger(__name__)
 
@@ -28,18 +31,68 @@ class WithTls(Protocol):
 
 
 class Listening(WithTls, Protocol):
+    """And of one whose service is made here."""
+
+    @property
+    def host(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+    @property
+    def in_flight_max(self) -> int: ...
+    @property
+    def head_s(self) -> float: ...
+    @property
+    def body_s(self) -> float: ...
+    @property
+    def idle_s(self) -> float: ...
+    @property
+    def stop_s(self) -> float: ...
+
+
+class Gated(Protocol):
     """And of one that has a gate."""
 
     @property
-    def access(self) -> str: ...
-    @property
     def host(self) -> str: ...
+    @property
+    def access(self) -> str: ...
     @property
     def key_rate_per_s(self) -> float: ...
 
 
+def make_service(
+    settings: Listening, *, role: str, instance: str, ready: Callable[[], Awaitable[Sequence[str]]]
+) -> Service:
+    """The service of a role, without its gate."""
+    return Service(
+        role=role,
+        instance=instance,
+        ready=ready,
+        in_flight_max=settings.in_flight_max,
+        body_s=settings.body_s,
+        door=make_door(settings),
+    )
+
+
+async def serve_role(
+    settings: Listening, app: web.Application, *, stop: asyncio.Event, say: Callable[[str], None] | None
+) -> None:
+    """Serve until `stop` is set; `say` is told the URL."""
+    await serve(
+        app,
+        host=settings.host,
+        port=settings.port,
+        stop_s=settings.stop_s,
+        say=say,
+        stop=stop,
+        tls=listener_tls(settings),
+        head_s=settings.head_s,
+        idle_s=settings.idle_s,
+    )
+
+
 @asynccontextmanager
-async def open_gate(settings: Listening, ring: KeyRing) -> AsyncIterator[Gate | None]:
+async def open_gate(settings: Gated, ring: KeyRing) -> AsyncIterator[Gate | None]:
     """The gate, which keeps up with the key ring while it is open; None where access is open, and the log says so."""
     if settings.access == "open":
         log.warning("access is open: whoever reaches this address may do anything", host=settings.host)

@@ -17,13 +17,12 @@ A browser asks before it lets a page of an allowed origin do more than a form co
 from __future__ import annotations
 
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.parse import SplitResult, urlsplit
 
 from aiohttp import web
-from aiohttp.typedefs import Middleware
 
 from dhsched.settings import is_loopback, listed
 from dhsched.web.problems import Problem
@@ -35,7 +34,6 @@ PREFLIGHT = {
     "Access-Control-Max-Age": "600",
 }
 EXPOSED = "Location, Retry-After, X-Request-Id"
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +42,16 @@ class Door:
 
     origins: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
+
+    def answer(self, request: web.Request, *, open_to_all: bool) -> web.Response | None:
+        """The response to a request that goes no further: it is refused, or a browser asks before it sends another."""
+        headers, method = request.headers, request.method
+        refused = self.refusal(headers, method=method, open_to_all=open_to_all)
+        if refused is not None:
+            return refused.response()
+        if method == "OPTIONS" and "Access-Control-Request-Method" in headers:
+            return web.Response(status=204, headers=PREFLIGHT)
+        return None
 
     def refusal(self, headers: Mapping[str, str], *, method: str, open_to_all: bool) -> Problem | None:
         """Why this request is not looked at any further; None when it is."""
@@ -90,26 +98,9 @@ def make_door(settings: object) -> Door:
     return Door(origins, frozenset(names - {""}))
 
 
-def at_the_door(door: Callable[[], tuple[Door, bool]]) -> Middleware:
-    """Around every handler. `door` tells the door, and whether no key is asked for."""
-
-    @web.middleware
-    async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
-        its, open_to_all = door()
-        refused = its.refusal(request.headers, method=request.method, open_to_all=open_to_all)
-        if refused is not None:
-            return refused.response()
-        if request.method == "OPTIONS" and "Access-Control-Request-Method" in request.headers:
-            return web.Response(status=204, headers=PREFLIGHT)
-        return await handler(request)
-
-    return answer
-
-
-def mark_allowed(door: Door, request: web.Request, response: web.StreamResponse) -> None:
+def mark_allowed(door: Door, origin: str, response: web.StreamResponse) -> None:
     """Tell the browser that a page of an allowed origin may read this answer."""
-    origin = request.headers.get("Origin")
-    if origin is not None and door.allows(origin):
+    if door.allows(origin):
         response.headers["Access-Control-Allow-Origin"] = origin
         response.headers["Access-Control-Expose-Headers"] = EXPOSED
         response.headers["Vary"] = "Origin"

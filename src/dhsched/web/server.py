@@ -34,7 +34,7 @@ from dhsched.types import check_id
 from dhsched.web.deadlines import HeadDeadline
 from dhsched.web.endpoints import BODY_BYTES_MAX, JSON, Decode, Endpoint, Reply
 from dhsched.web.openapi import document
-from dhsched.web.origins import Door, at_the_door, mark_allowed
+from dhsched.web.origins import Door, mark_allowed
 from dhsched.web.problems import Problem, problem_from
 
 log = structlog.get_logger(__name__)
@@ -123,8 +123,7 @@ def make_app(
     service: Service, endpoints: Sequence[Endpoint], raw: Sequence[web.AbstractRouteDef] = ()
 ) -> web.Application:
     """The application: every endpoint, `raw` routes (WebSockets), and what each role has besides."""
-    door = at_the_door(lambda: (service.door, service.gate is None))
-    app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[door])
+    app = web.Application(client_max_size=BODY_BYTES_MAX)
     measures = Measures(service)
     by_path: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
@@ -144,7 +143,8 @@ def make_app(
         service.stopping = True
 
     async def marked(request: web.Request, response: web.StreamResponse) -> None:
-        mark_allowed(service.door, request, response)
+        if (origin := request.headers.get("Origin")) is not None:
+            mark_allowed(service.door, origin, response)
 
     app.on_response_prepare.append(marked)
     app.on_shutdown.append(stopping)
@@ -166,6 +166,8 @@ def guarded(service: Service, route: web.AbstractRouteDef) -> web.RouteDef:
 
 def _guard(service: Service, name: str, handler: Answer) -> Answer:
     async def answer(request: web.Request) -> web.StreamResponse:
+        if (at_the_door := service.door.answer(request, open_to_all=service.gate is None)) is not None:
+            return at_the_door
         request_id = service.request_id(request)
         try:
             request[CALLER] = await service.admit(request, name)
@@ -190,14 +192,18 @@ def _wrap(
 
     async def answer(request: web.Request) -> web.StreamResponse:
         began = time.perf_counter()
+        if (at_the_door := service.door.answer(request, open_to_all=service.gate is None)) is not None:
+            return at_the_door
         request_id = service.request_id(request)
         try:
             # Before it counts as in flight: who has no token, or has not yet sent what he asks, must not take the
             # place of those who have.
             caller = await service.admit(request, endpoint.name)
-            refuse_when_busy(service)
+            if service.in_flight >= service.in_flight_max:
+                raise busy(service)
             asked = await decode(request, request_id, service, caller)
-            refuse_when_busy(service)
+            if service.in_flight >= service.in_flight_max:
+                raise busy(service)
             service.in_flight += 1
             try:
                 answered = await handler(asked)
@@ -245,15 +251,14 @@ def refuse(error: Exception, request_id: str, endpoint: str) -> web.Response:
     return problem.response(request_id)
 
 
-def refuse_when_busy(service: Service) -> None:
-    if service.in_flight >= service.in_flight_max:
-        raise Problem(
-            "BUSY",
-            f"replica {service.instance} has {service.in_flight} requests in flight, at most {service.in_flight_max} "
-            "are taken; try again later, or another replica",
-            in_flight=service.in_flight,
-            in_flight_max=service.in_flight_max,
-        )
+def busy(service: Service) -> Problem:
+    return Problem(
+        "BUSY",
+        f"replica {service.instance} has {service.in_flight} requests in flight, at most {service.in_flight_max} "
+        "are taken; try again later, or another replica",
+        in_flight=service.in_flight,
+        in_flight_max=service.in_flight_max,
+    )
 
 
 async def tell(response: web.StreamResponse, data: bytes, request: web.Request) -> None:

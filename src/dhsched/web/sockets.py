@@ -1,25 +1,23 @@
 """The WebSockets that the roles serve: one place for what holds for each of them.
 
 A peer may say what it likes, so the size of a frame is bounded, and compression is not agreed upon: 4 kB that inflate
-to 4 MB cost their sender nothing. A connection that breaks is the end of a conversation and no error: where a ping
-cannot be answered any more, `receive` says that the socket is closed.
+to 4 MB cost their sender nothing. A connection that breaks is the end of a conversation and no error: a ping that
+cannot be answered any more is dropped, and the next `receive` says that the socket is closed.
 """
 
 from __future__ import annotations
 
-from aiohttp import WSMessage, WSMsgType, web
+import contextlib
 
-CLOSED = WSMessage(WSMsgType.CLOSED, None, None)
+from aiohttp import web
 
 
 class ServedSocket(web.WebSocketResponse):
     """One peer's WebSocket."""
 
-    async def receive(self, timeout: float | None = None) -> WSMessage:
-        try:
-            return await super().receive(timeout)
-        except ConnectionError:
-            return CLOSED
+    async def pong(self, message: bytes = b"") -> None:
+        with contextlib.suppress(ConnectionError):
+            await super().pong(message)
 
 
 async def upgrade(

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 
 import structlog
 
+from dhsched.links.messages import Report
 from dhsched.ownership import agent as rules
 from dhsched.ownership.agent import Agent
-from dhsched.types import Generation, SlotState, slot_tag, split_tag
+from dhsched.types import BUSY_MAX, Generation, SlotState, slot_tag, split_tag
+from dhsched.worker.inbox import SessionInbox
 from dhsched.worker.pull_client import Over, PullClient
 from dhsched.worker.reasons import CANCELLED, RETURNED, reason_of
 from dhsched.worker.session import Session
@@ -31,36 +34,37 @@ CANCEL_AGAIN_S = 5.0
 DEPART_AGAIN_S = 1.0  # Depart is said until the table shows that it was heard.
 
 
+@dataclass(slots=True, eq=False)
 class RunningSession:
     """A session and the task that runs it."""
 
-    __slots__ = ("cancel_timer", "opening", "session", "task")
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.task: asyncio.Task[None] | None = None
-        self.cancel_timer: asyncio.TimerHandle | None = None
-        self.opening = True
+    inbox: SessionInbox
+    task: asyncio.Task[None] | None = None
+    cancel_timer: asyncio.TimerHandle | None = None
+    opening: bool = True
 
 
 class SessionAgent:
-    """The runtimes of one boot. `say_depart(live, number, reason)` tells Dispatch; `say_prepared()` makes it report."""
+    """The runtimes of one boot. `worker` is its WorkerID, known once it is registered.
+
+    `say_depart(live, number, reason)` tells Dispatch; `say_prepared()` makes it report.
+    """
 
     def __init__(
         self,
         runtime: Runtime,
         *,
-        worker: str,
+        worker: str = "",
         capacity: int,
         pulls: PullClient,
         say_depart: Callable[[str, int, str], None],
         say_prepared: Callable[[], None] | None = None,
         teardown_s: float = TEARDOWN_S,
     ) -> None:
+        self.worker = worker
         self.rules = Agent(capacity)
         self.crashes = 0
         self._runtime = runtime
-        self._worker = worker
         self._pulls = pulls
         self._say_depart = say_depart
         self._say_prepared = say_prepared
@@ -68,6 +72,7 @@ class SessionAgent:
         self._running: dict[str, RunningSession] = {}
         self._departs: dict[str, float] = {}  # When each was last said.
         self._reasons: dict[str, str] = {}  # How runtimes ended that were not told to.
+        self._reports = 0
         self._stopping_all = False
         self._empty = asyncio.Event()
         self._empty.set()
@@ -99,14 +104,21 @@ class SessionAgent:
     def runtimes(self) -> int:
         return len(self._running)
 
-    def busy(self) -> list[str]:
-        """The slots that need time: still starting, or asked for it."""
+    def report(self) -> Report:
+        """Which table this is by, the slots that need time (still starting, or asked for it), and the reserved slots
+        whose runtime waits for nothing but the commit."""
         now = asyncio.get_running_loop().time()
-        return [tag for tag, each in self._running.items() if each.opening or each.session.busy(now)]
-
-    def prepared(self) -> list[str]:
-        """The reserved slots whose runtime waits for nothing but the commit."""
-        return [tag for tag, each in self._running.items() if each.session.prepared]
+        busy: list[str] = []
+        prepared: list[str] = []
+        for tag, each in self._running.items():
+            if each.opening or each.inbox.busy(now):
+                busy.append(tag)
+            if each.inbox.prepared:
+                prepared.append(tag)
+        self._reports += 1
+        if len(self._running) > BUSY_MAX:
+            busy, prepared = part_of(busy, self._reports), part_of(prepared, self._reports)
+        return Report(self.rules.term, self.rules.rev, busy, prepared)
 
     # -- what it does
 
@@ -134,20 +146,25 @@ class SessionAgent:
         running = self._running.get(tag)
         if running is None:
             live, number = split_tag(tag)
-            running = RunningSession(Session(live, Generation(self._worker, number), self._pulls))
-            running.session.on_prepared = self._say_prepared
-            self._running[tag] = running
+            session = Session(
+                live,
+                Generation(self.worker, number),
+                self._pulls,
+                may_claim=isinstance(action, rules.Start),
+                on_prepared=self._say_prepared,
+            )
+            running = self._running[tag] = RunningSession(SessionInbox(session))
             self._empty.clear()
             running.task = asyncio.create_task(self._run(tag, running), name=tag)
-        if isinstance(action, rules.Start):
-            running.session.allow_claim()
+        elif isinstance(action, rules.Start):
+            running.inbox.allow_claim()
 
     def _stop(self, tag: str) -> None:
         running = self._running.get(tag)
         if running is None or running.cancel_timer is not None:
             return
         self.rules = rules.stopping(self.rules, tag)
-        running.session.close()
+        running.inbox.close()
         loop = asyncio.get_running_loop()
         # One that is not yet in its runtime has nothing to tear down.
         running.cancel_timer = loop.call_later(0 if running.opening else self._teardown_s, self._cancel, tag)
@@ -173,9 +190,9 @@ class SessionAgent:
 
     async def _run(self, tag: str, running: RunningSession) -> None:
         """One runtime from its beginning to its end. Whatever it raises ends here and nowhere else."""
-        session = running.session
+        inbox, session = running.inbox, running.inbox.session
         try:
-            session.made_of(await self._pulls.open(session))
+            inbox.made_of(await self._pulls.open(inbox))
             running.opening = False
             await self._runtime(session)
             if not session.stopping.is_set():
@@ -198,9 +215,17 @@ class SessionAgent:
     def _ended(self, tag: str, running: RunningSession) -> None:
         if running.cancel_timer is not None:
             running.cancel_timer.cancel()
-        self._pulls.leave(running.session)
+        self._pulls.leave(running.inbox.session)
         self._running.pop(tag, None)
         self.rules = rules.over(self.rules, tag)
         if not self._running:
             self._empty.set()
         self.act_soon()
+
+
+def part_of(tags: list[str], report: int) -> list[str]:
+    """As many slots as one report names; of more, the next ones with each report."""
+    if len(tags) <= BUSY_MAX:
+        return tags
+    first = report * BUSY_MAX % len(tags)
+    return (tags[first:] + tags[:first])[:BUSY_MAX]

@@ -8,7 +8,7 @@ then everything it ran must be stopped before there is a new one (`Boot`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Protocol
@@ -43,7 +43,7 @@ from dhsched.links.messages import (
     read_from_dispatch,
 )
 from dhsched.links.outbox import Outbox
-from dhsched.types import BUSY_MAX, Mode, SlotState
+from dhsched.types import Mode, SlotState
 
 log = structlog.get_logger(__name__)
 
@@ -60,24 +60,14 @@ REFUSED_MAX_S = 5.0  # A Worker that no replica lets in for so long ends. A key 
 ANSWER_GAP_MAX_S = 2 * REPORT_S  # Between two answers; past it, reports count as not answered.
 
 
-class Listener(Protocol):
-    """Who is told what the link hears."""
+class Reporter(Protocol):
+    """Who says what a report has, and is given the table that answers it (agent.py)."""
 
-    def registered(self, worker: str, token: str) -> None: ...
+    def report(self) -> Report: ...
 
-    def table(self, *, term: int, rev: int, table: dict[str, SlotState]) -> None: ...
+    def take_table(self, *, term: int, rev: int, table: Mapping[str, SlotState]) -> None: ...
 
-    def controllers(self, urls: Sequence[str]) -> None: ...
-
-    def departed(self, live: str, number: int) -> None: ...
-
-    def reported(self, mode: Mode) -> None: ...
-
-    def position(self) -> tuple[int, int]: ...
-
-    def busy(self) -> list[str]: ...
-
-    def prepared(self) -> list[str]: ...
+    def act_soon(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -92,18 +82,32 @@ class Boot:
 
 
 class DispatchLink:
-    """Keeps one connection to one of `urls`. `run` ends when the boot is gone or has exited."""
+    """Keeps one connection to one of `urls`. `run` ends when the boot is gone or has exited.
+
+    `on_registered` is called with a WorkerID and its token, and with each new token; `on_controllers` with the URLs of
+    the Infer-Controllers, whenever they change.
+    """
 
     def __init__(
-        self, http: aiohttp.ClientSession, urls: Sequence[str], boot: Boot, listener: Listener, *, key: str = ""
+        self,
+        http: aiohttp.ClientSession,
+        urls: Sequence[str],
+        boot: Boot,
+        agent: Reporter,
+        *,
+        on_registered: Callable[[str, str], None],
+        on_controllers: Callable[[Sequence[str]], None],
+        key: str = "",
     ) -> None:
+        self.mode: Mode = "ready"  # As of the last answer.
         self._replicas = Replicas("Dispatch", urls, http, own_key(key, "worker"))
         self._boot = boot
-        self._listener = listener
+        self._agent = agent
+        self._on_registered = on_registered
+        self._on_controllers = on_controllers
         self._outbox: Outbox | None = None
         self._asked_at: float | None = None  # When the report in flight was sent.
         self._again = False  # Something changed while it was.
-        self._reports = 0
         self._drain_by: float | None = None  # Asked to be drained, and until when; infinity for no deadline.
         self._exit = False
         self._heard_at = asyncio.get_running_loop().time()
@@ -153,11 +157,8 @@ class DispatchLink:
         if self._asked_at is not None:
             self._again = True
             return
-        term, rev = self._listener.position()
         self._asked_at = asyncio.get_running_loop().time()
-        self._reports += 1
-        busy, prepared = (part_of(tags, self._reports) for tags in (self._listener.busy(), self._listener.prepared()))
-        self._outbox.put(Report(term, rev, busy, prepared))
+        self._outbox.put(self._agent.report())
 
     # -- the connection
 
@@ -290,20 +291,18 @@ class DispatchLink:
 
     def _hear(self, said: FromDispatch) -> bool:
         """Act on one message; whether it shows that this replica can serve us."""
-        boot, listener = self._boot, self._listener
+        boot = self._boot
         match said:
             case Reported():
                 self._reported(said)
             case Registered():
                 boot.worker, boot.token = said.worker, said.token
-                listener.registered(said.worker, said.token)
-                listener.controllers(said.controllers)
+                self._on_registered(said.worker, said.token)
+                self._on_controllers(said.controllers)
                 if self._outbox is not None:
                     self._begin(self._outbox)
-            case Wake():
+            case Wake() | Departed():
                 self.report_soon()
-            case Departed():
-                listener.departed(said.live, said.number)
             case Gone():
                 # The answer to our exit, or the end of this boot by another's word.
                 (boot.exited if self._exit else boot.gone).set()
@@ -325,27 +324,20 @@ class DispatchLink:
         return False
 
     def _reported(self, said: Reported) -> None:
-        listener = self._listener
         if not self.answered_s:
             self._answered_since = asyncio.get_running_loop().time()
         self._asked_at = None
         self._heard_at = asyncio.get_running_loop().time()
         if said.token:
             self._boot.token = said.token
-            listener.registered(self._boot.worker, said.token)
+            self._on_registered(self._boot.worker, said.token)
         if said.controllers is not None:
-            listener.controllers(said.controllers)
+            self._on_controllers(said.controllers)
+        self.mode = said.mode
         if said.table is not None:
-            listener.table(term=said.term, rev=said.rev, table=said.table)
-        listener.reported(said.mode)
+            self._agent.take_table(term=said.term, rev=said.rev, table=said.table)
+        else:
+            self._agent.act_soon()  # Departs that were not heard are said again.
         if self._again:
             self._again = False
             self.report_soon()
-
-
-def part_of(tags: list[str], report: int) -> list[str]:
-    """As many slots as one report names; of more, the next ones with each report."""
-    if len(tags) <= BUSY_MAX:
-        return tags
-    first = report * BUSY_MAX % len(tags)
-    return (tags[first:] + tags[:first])[:BUSY_MAX]

@@ -35,8 +35,7 @@ from dhsched.errors import BadSetting, ChildFailed
 from dhsched.worker.child_env import child_environment
 from dhsched.worker.reasons import ending_of
 from dhsched.worker.runtimes import Runtime
-from dhsched.worker.session import Item, Session
-from dhsched.worker.values import UNREADABLE
+from dhsched.worker.session import UNREADABLE, Item, Session
 
 log = structlog.get_logger(__name__)
 

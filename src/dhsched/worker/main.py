@@ -24,7 +24,6 @@ from dhsched.client.http import open_session
 from dhsched.errors import BadSetting
 from dhsched.links.messages import Register
 from dhsched.settings import nearest, settings_from
-from dhsched.types import Mode, SlotState
 from dhsched.web.logs import configure_logging
 from dhsched.web.server import product_loop
 from dhsched.worker.agent import SessionAgent
@@ -33,7 +32,6 @@ from dhsched.worker.exec import Exec, exec_runtime
 from dhsched.worker.lock import DeviceLock
 from dhsched.worker.pull_client import PullClient, dial_with
 from dhsched.worker.runtimes import Runtime
-from dhsched.worker.session import Session
 from dhsched.worker.settings import WorkerSettings
 from dhsched.worker.watchdog import Speaker, Watchdog, watching
 
@@ -118,17 +116,26 @@ def runtime_for(runtime: Runtime | Exec, settings: WorkerSettings, lock: DeviceL
 
 
 class OneBoot:
-    """One WorkerID from its registration to its end. It hears what the link hears."""
+    """One WorkerID from its registration to its end."""
 
     def __init__(
         self, settings: WorkerSettings, runtime: Runtime, lock: DeviceLock, http: aiohttp.ClientSession
     ) -> None:
         self._settings = settings
-        self._runtime = runtime
         self._lock = lock
-        self._pulls = PullClient(dial_with(http, lambda: self._pulls.token), self._over, lambda: self._link.answered_s)
-        self._agent: SessionAgent | None = None
-        self._mode: Mode = "ready"
+        self._pulls = PullClient(
+            dial_with(http, lambda: self._pulls.token),
+            lambda session: self._agent.over(session),
+            lambda: self._link.answered_s,
+        )
+        self._agent = SessionAgent(
+            runtime,
+            capacity=settings.capacity,
+            pulls=self._pulls,
+            say_depart=lambda live, number, reason: self._link.depart(live, number, reason),
+            say_prepared=lambda: self._link.report_soon(),
+            teardown_s=settings.teardown_s,
+        )
         self._boot = Boot(
             Register(
                 name=settings.name,
@@ -139,7 +146,15 @@ class OneBoot:
                 replaces=lock.last_worker(),
             )
         )
-        self._link = DispatchLink(http, settings.dispatch, self._boot, self, key=settings.shown_key())
+        self._link = DispatchLink(
+            http,
+            settings.dispatch,
+            self._boot,
+            self._agent,
+            on_registered=self._registered,
+            on_controllers=self._pulls.use,
+            key=settings.shown_key(),
+        )
 
     async def run(self, leave: asyncio.Event) -> None:
         linked = asyncio.create_task(self._link.run())
@@ -173,68 +188,26 @@ class OneBoot:
         self._link.drain(self._settings.drain_s * CUT_OVER_SHARE)
         while self._boot.worker and not self._drained() and not linked.done():
             if loop.time() >= give_up:
-                left = self._agent.runtimes if self._agent else 0
-                log.warning("drain_s is over: stopping what is left", runtimes=left)
+                log.warning("drain_s is over: stopping what is left", runtimes=self._agent.runtimes)
                 return
             await asyncio.sleep(LOOK_S)
 
     def _drained(self) -> bool:
         """Nothing runs here, and nothing is on its way: as Dispatch says, or nobody is there to send anything."""
-        agent = self._agent
-        if agent is not None and agent.runtimes:
+        if self._agent.runtimes:
             return False
-        told = self._mode == "draining" and (agent is None or not agent.rules.table)
+        told = self._link.mode == "draining" and not self._agent.rules.table
         return told or self._link.silent_s >= ALONE_S
 
     async def _stop(self) -> None:
-        if self._agent is not None:
-            self._agent.stop_all()
-            await self._agent.stopped()
+        self._agent.stop_all()
+        await self._agent.stopped()
 
-    # -- what the link hears
-
-    def registered(self, worker: str, token: str) -> None:
+    def _registered(self, worker: str, token: str) -> None:
         self._pulls.token = token
-        if self._agent is not None:
+        if self._agent.worker:
             return
         # The id first: were we killed now, the next boot must know what it replaces.
         self._lock.remember(worker)
-        self._agent = SessionAgent(
-            self._runtime,
-            worker=worker,
-            capacity=self._settings.capacity,
-            pulls=self._pulls,
-            say_depart=self._link.depart,
-            say_prepared=self._link.report_soon,
-            teardown_s=self._settings.teardown_s,
-        )
+        self._agent.worker = worker
         log.info("registered", worker=worker, pool=self._settings.pool, capacity=self._settings.capacity)
-
-    def table(self, *, term: int, rev: int, table: dict[str, SlotState]) -> None:
-        if self._agent is not None:
-            self._agent.take_table(term=term, rev=rev, table=table)
-
-    def controllers(self, urls: Sequence[str]) -> None:
-        self._pulls.use(urls)
-
-    def departed(self, live: str, number: int) -> None:
-        self._link.report_soon()
-
-    def reported(self, mode: Mode) -> None:
-        self._mode = mode
-        if self._agent is not None:
-            # Departs that were not heard are said again here.
-            self._agent.act_soon()
-
-    def position(self) -> tuple[int, int]:
-        return (self._agent.rules.term, self._agent.rules.rev) if self._agent is not None else (0, 0)
-
-    def busy(self) -> list[str]:
-        return self._agent.busy() if self._agent is not None else []
-
-    def prepared(self) -> list[str]:
-        return self._agent.prepared() if self._agent is not None else []
-
-    def _over(self, session: Session) -> None:
-        if self._agent is not None:
-            self._agent.over(session)

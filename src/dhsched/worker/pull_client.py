@@ -45,7 +45,8 @@ from dhsched.links.messages import (
 )
 from dhsched.links.outbox import Outbox
 from dhsched.ownership import items
-from dhsched.worker.session import Item, LiveInfo, Publish, Session
+from dhsched.worker.inbox import Made, SessionInbox
+from dhsched.worker.session import Item, Publish, Session
 
 log = structlog.get_logger(__name__)
 
@@ -97,10 +98,11 @@ class Over(Exception):
 class Stream:
     """One generation's way to its input."""
 
-    __slots__ = ("ack_mark", "ack_n", "ack_saved", "connection", "opening", "pull_no", "session", "wants_pull")
+    __slots__ = ("ack_mark", "ack_n", "ack_saved", "connection", "inbox", "opening", "pull_no", "session", "wants_pull")
 
-    def __init__(self, session: Session) -> None:
-        self.session = session
+    def __init__(self, inbox: SessionInbox) -> None:
+        self.inbox = inbox
+        self.session = inbox.session
         self.connection: Connection | None = None
         self.opening: asyncio.Future[LiveInfo] | None = None
         self.wants_pull = False
@@ -178,13 +180,13 @@ class PullClient:
 
     # -- for sessions and the agent
 
-    async def open(self, session: Session) -> LiveInfo:
-        """What the live is made of; claims nothing. Raises Over when it is not this Worker's any more."""
-        stream = Stream(session)
+    def open(self, inbox: SessionInbox) -> asyncio.Future[Made]:
+        """What the live is made of; claims nothing. Over, when it is not this Worker's any more."""
+        stream = Stream(inbox)
         self._streams[stream.key] = stream
         stream.opening = asyncio.get_running_loop().create_future()
         self._assign(stream)
-        return await stream.opening
+        return stream.opening
 
     def claim(self, session: Session) -> None:
         stream = self._streams.get((session.live, session.generation.epoch))
@@ -336,7 +338,7 @@ class PullClient:
         for seq, stored in enumerate(said.items, said.first):
             read = items.read(stored)
             item = Item(seq, read.kind, read.payload, read.boundary, read.config, items.mark_of(stored))
-            if not stream.session.accept(item):
+            if not stream.inbox.accept(item):
                 self._ask(stream)
                 return
 
@@ -345,10 +347,10 @@ class PullClient:
         if stream is None or stream.connection is not connection or said.pull_no <= stream.pull_no:
             return
         stream.pull_no = said.pull_no
-        stream.session.may_publish(Publish(said.room_url, said.publish_token) if said.publish_token else None)
+        stream.session.publish = Publish(said.room_url, said.publish_token) if said.publish_token else None
         if not stream.session.accepted[0]:
             # Begun before or not: where input begins may be elsewhere now, if the store has forgotten something.
-            stream.session.begins_after(said.after, said.config, said.saved)
+            stream.inbox.begins_after(said.after, said.config, said.saved)
         elif stream.ack_n:
             # The connection that carried our last ack may have died with it.
             ack = Ack(said.live, said.epoch, stream.ack_n, stream.ack_saved, stream.ack_mark)

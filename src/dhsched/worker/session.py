@@ -21,10 +21,13 @@ import msgspec
 
 from dhsched.errors import BadValue
 from dhsched.types import Generation, Kind
-from dhsched.worker.values import object_of, raw_state, state_of
 
 STATE_BYTES_MAX = 4_096
 EXTEND_MAX_S = 600.0  # Of one `extend`; work that takes longer says so again.
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+MARK = b"\0"
+JSON, BYTES = MARK + b"j", MARK + b"b"
+"""How a state lies in the store: bytes as they are, JSON behind a mark. Bytes that begin like a mark have one too."""
 
 
 class Item(msgspec.Struct, frozen=True, gc=False):
@@ -55,17 +58,6 @@ class Port(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class LiveInfo:
-    """What a live is made of."""
-
-    digital_id: str = ""
-    room: str = ""
-    metadata: bytes = b""
-    config: bytes = b""
-    saved: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
 class Publish:
     """Where this generation publishes what it makes, and the token that lets it."""
 
@@ -74,7 +66,7 @@ class Publish:
 
 
 class Session:
-    """See the module. The agent makes it; a runtime uses what has no underscore.
+    """See the module. The agent makes it, and drives it through its inbox (inbox.py); a runtime uses what is here.
 
     `config` is the current configuration, `state` what an earlier generation saved. Setting `state`, to a JSON value or
     to bytes, saves it with the next ack: at most STATE_BYTES_MAX bytes, small and often rather than whole and late.
@@ -84,7 +76,6 @@ class Session:
 
     __slots__ = (
         "_accepted",
-        "_accepted_mark",
         "_acked",
         "_begun",
         "_busy_until",
@@ -95,24 +86,33 @@ class Session:
         "_handed_mark",
         "_interrupted",
         "_may_claim",
+        "_on_prepared",
         "_port",
         "_queue",
         "_state",
         "_state_changed",
         "_stopping",
         "_waiter",
+        "accepted",
         "config",
         "digital_id",
         "generation",
         "live",
         "metadata",
         "on_interrupt",
-        "on_prepared",
         "publish",
         "room",
     )
 
-    def __init__(self, live: str, generation: Generation, port: Port) -> None:
+    def __init__(
+        self,
+        live: str,
+        generation: Generation,
+        port: Port,
+        *,
+        may_claim: bool = False,
+        on_prepared: Callable[[], None] | None = None,
+    ) -> None:
         self.live = live
         self.generation = generation
         self.digital_id = ""
@@ -120,22 +120,22 @@ class Session:
         self.metadata: dict[str, Any] = {}
         self.config: dict[str, Any] = {}
         self.on_interrupt: Callable[[], None] | None = None
-        self.on_prepared: Callable[[], None] | None = None  # For the agent.
         self.publish: Publish | None = None
         self._port = port
         self._state = b""
         self._state_changed = False
         self._queue: deque[Item] | None = None  # Made when something arrives: most lives are silent most of the time.
         self._waiter: asyncio.Future[None] | None = None
-        self._accepted = 0  # The last item that arrived, and its mark; none before the first one.
-        self._accepted_mark: bytes | None = None
+        self._accepted = 0  # Input goes on after this item.
+        self.accepted = (0, b"")  # The last item that arrived, with its mark; 0 and none before the first.
         self._handed = 0  # The last item that the runtime was given, and its mark.
         self._handed_mark = b""
         self._acked = 0
         self._done: dict[int, bytes] | None = None  # Acked by the runtime out of order, above the cursor.
         self._claimed = False
         self._begun = False  # The claim was granted.
-        self._may_claim = False  # Not yet, for one that is only prepared.
+        self._may_claim = may_claim  # Not yet, for one that is only prepared:
+        self._on_prepared = on_prepared  # then its runtime asks for input.
         self._busy_until = 0.0
         self._claimed_event: asyncio.Event | None = None
         self._interrupted: asyncio.Event | None = None
@@ -228,18 +228,7 @@ class Session:
         now = asyncio.get_running_loop().time()
         self._busy_until = max(self._busy_until, now + min(seconds, EXTEND_MAX_S))
 
-    # -- for the agent and the connection
-
-    def made_of(self, made: LiveInfo) -> None:
-        """What the live is made of, before the runtime begins."""
-        self.digital_id, self.room, self.metadata = made.digital_id, made.room, object_of(made.metadata)
-        self.config, self._state = object_of(made.config), made.saved
-
-    def allow_claim(self) -> None:
-        """The generation is committed: one that was only prepared may go on."""
-        self._may_claim = True
-        if self._claimed:
-            self._port.claim(self)
+    # -- what `inputs` does
 
     def _claim(self) -> None:
         if self._claimed:
@@ -247,56 +236,8 @@ class Session:
         self._claimed = True
         if self._may_claim:
             self._port.claim(self)
-        elif self.on_prepared is not None:
-            self.on_prepared()
-
-    @property
-    def prepared(self) -> bool:
-        """The runtime is built and asks for input, and its generation is not committed yet."""
-        return self._claimed and not self._may_claim and not self._closed
-
-    def begins_after(self, after: int, config: bytes, saved: bytes) -> None:
-        """A pull was granted, and no item has arrived yet: input begins after `after`.
-
-        What was saved since the runtime was prepared is newer than what it was prepared with.
-        """
-        self._accepted = self._handed = self._acked = after
-        self.config = object_of(config)
-        if not self._state_changed:
-            self._state = saved
-        self._begun = True
-        if self._claimed_event is not None:
-            self._claimed_event.set()
-
-    def may_publish(self, publish: Publish | None) -> None:
-        """Said with every pull that is granted; the latest token lasts longest."""
-        self.publish = publish
-
-    def accept(self, item: Item) -> bool:
-        """Take the next item, or an interrupt. False: it is neither, and the connection has to pull again."""
-        if item.kind == "interrupt" and item.seq > self._accepted:
-            return self._interrupt(item)
-        if item.seq != self._accepted + 1:
-            return False
-        self._put(item)
-        return True
-
-    def _interrupt(self, item: Item) -> bool:
-        """Everything before it is dropped, whether the runtime has seen it or not."""
-        if self._queue:
-            self._queue.clear()
-        self._put(item)
-        self.interrupted.set()
-        if self.on_interrupt is not None:
-            self.on_interrupt()
-        return True
-
-    def _put(self, item: Item) -> None:
-        self._accepted, self._accepted_mark = item.seq, item.mark
-        if self._queue is None:
-            self._queue = deque()
-        self._queue.append(item)
-        self._wake()
+        elif self._on_prepared is not None:
+            self._on_prepared()
 
     async def _next(self) -> Item | None:
         while not self._closed:
@@ -319,24 +260,36 @@ class Session:
             self.interrupted.clear()
         return item
 
-    def close(self) -> None:
-        """The runtime must go: `inputs` ends. What it was handed stays unacked unless it says otherwise."""
-        self.stopping.set()
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
     @property
     def _closed(self) -> bool:
         return self._stopping is not None and self._stopping.is_set()
 
-    @property
-    def accepted(self) -> tuple[int, bytes]:
-        """The last item that arrived, with its mark; 0 and none before the first."""
-        return (0, b"") if self._accepted_mark is None else (self._accepted, self._accepted_mark)
 
-    def busy(self, now: float) -> bool:
-        """Still starting, or asked for time: the agent says so with its reports."""
-        return not self._claimed or now < self._busy_until
+# -- values as they lie in the store: configuration and metadata are JSON objects, a state is any JSON value or bytes
+
+
+def object_of(raw: bytes) -> dict[str, Any]:
+    """A configuration or metadata; empty where nothing was given, or what was given is no JSON object."""
+    try:
+        return msgspec.json.decode(raw, type=dict[str, Any]) if raw else {}
+    except UNREADABLE:
+        return {}
+
+
+def state_of(raw: bytes) -> Any:
+    """The state that lies in the store as `raw`; an empty object where nothing was saved."""
+    if raw.startswith(JSON):
+        try:
+            return msgspec.json.decode(raw[len(JSON) :])
+        except UNREADABLE:
+            return raw
+    if raw.startswith(BYTES):
+        return raw[len(BYTES) :]
+    return raw or {}
+
+
+def raw_state(state: Any) -> bytes:
+    """How a state lies in the store. Raises TypeError or ValueError for what JSON does not have."""
+    if isinstance(state, bytes):
+        return BYTES + state if state.startswith(MARK) or not state else state
+    return JSON + msgspec.json.encode(state)

@@ -20,7 +20,7 @@ from dhsched.dispatch.config import DIGITAL_IDS, POOLS
 from dhsched.dispatch.context import DispatchContext, retry_unknown
 from dhsched.placement.index import WorkerView
 from dhsched.types import check_id
-from dhsched.web import Endpoint, Problem, Reply, Request, is_set
+from dhsched.web import YES, Asked, Endpoint, Problem, Reply
 
 USE_STEP = 1_000  # Lives looked at in one go for whether a DigitalID is in use.
 
@@ -115,7 +115,7 @@ class Configuration:
         await self.context.fleet.refresh()
         if name not in self.context.fleet.pools:
             raise no_pool(name)
-        if not is_set(asked.query.force):
+        if asked.query.force not in YES:
             workers = self._pool(name).workers
             listed = [each for each, config in self.context.fleet.digital_ids.items() if lists(config, name)]
             if workers or listed:
@@ -184,7 +184,7 @@ class Configuration:
 
     async def delete_digital_id(self, asked: Request) -> Reply:
         name = (await self._digital_id(asked)).name
-        if not is_set(asked.query.force):
+        if asked.query.force not in YES:
             live = await self._live_of(name)
             if live is not None:
                 raise Problem(

@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from dhsched.dispatch.choose import choose_candidates
-from dhsched.dispatch.commit import Attempt, Intent, NoFreeSlot, commit
+from dhsched.dispatch.commit import Attempt, Intent, NoRoom, choose_candidates, commit
 from dhsched.dispatch.context import DispatchContext
 from dhsched.ownership.steps.place import Create
 from dhsched.placement import PlacementRequest
@@ -30,11 +29,17 @@ async def place_new_for(
 
 
 async def place_new(
-    context: DispatchContext, asked: Request, *, live: str, create: Create, request: PlacementRequest, wait_s: float
+    context: DispatchContext,
+    asked: Asked,
+    *,
+    live: str,
+    operation: str,
+    create: Create,
+    request: PlacementRequest,
+    wait_s: float,
 ) -> Attempt:
     """Give a new live its first generation, waiting for a free slot up to `wait_s`."""
     refuse_when_store_is_full(context)
-    operation = context.operation()
 
     async def attempt() -> Attempt:
         choice = choose_candidates(context, request)

@@ -11,7 +11,8 @@ from dhsched.dispatch.context import DispatchContext, retry_unknown
 from dhsched.ownership import items
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.state import Live
-from dhsched.web import Endpoint, Problem, Reply, Request
+from dhsched.types import live_key
+from dhsched.web import Asked, Endpoint, Problem, Reply
 
 
 class DeadLetters:
@@ -75,7 +76,7 @@ class DeadLetters:
         """
         live_id, context = asked.path.live_id, self.context
         record, stored = await self._find(asked)
-        live, item = context.live(asked, live_id), items.read(items.read_dead_letter(stored)[0])
+        live, item = live_key(asked.caller.tenant, live_id), items.read(items.read_dead_letter(stored)[0])
         outcome = await retry_unknown(
             "push_again",
             lambda: context.store.append_input(
@@ -115,8 +116,8 @@ class DeadLetters:
             live_id=asked.path.live_id,
         )
 
-    async def _forget(self, asked: Request, stored: bytes) -> None:
-        live = self.context.live(asked, asked.path.live_id)
+    async def _forget(self, asked: Asked, stored: bytes) -> None:
+        live = live_key(asked.caller.tenant, asked.path.live_id)
         await retry_unknown(
             "drop_dead", lambda: self.context.records.lives.drop_dead_letter(live, stored), until=self.context.until()
         )

@@ -25,8 +25,8 @@ from dhsched.ownership.state import Live
 from dhsched.ownership.steps.place import Create
 from dhsched.placement import PlacementRequest
 from dhsched.store.records.lives import LiveRow
-from dhsched.types import check_id, check_nesting, check_worker
-from dhsched.web import Endpoint, HeaderParameter, Problem, Reply, Request, is_set
+from dhsched.types import check_id, check_nesting, check_worker, live_key
+from dhsched.web import YES, Asked, Endpoint, HeaderParameter, Problem, Reply
 
 Key = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{1,255}$", description="Any printable ASCII without spaces.")]
 IDEMPOTENCY_KEY = HeaderParameter(
@@ -110,14 +110,22 @@ class Lives:
         """Idempotent by live_id, or by Idempotency-Key when the server makes the id."""
         began = time.perf_counter()
         body: m.CreateLive = asked.body
-        live_id = self._live_id(asked, body)
-        live = self.context.live(asked, live_id)
-        explained = is_set(asked.query.explain)
+        live_id, create = self._live_id(asked, body), as_create(body)
+        live = live_key(asked.caller.tenant, live_id)
+        explained = asked.query.explain in YES
         if explained and not asked.caller.admin:
             raise Forbidden("an explanation names Workers and Pools, which only an admin's token may see")
-        request = await find_digital_id(self.context, body.digital_id)
+        request = await self.context.fleet.request(check_id(body.digital_id, "digital_id"))
+        if request is None:
+            raise no_digital_id(body.digital_id)
         attempt = await place_new_for(
-            asked, self.context, live=live, create=as_create(body), request=request, wait_s=asked.query.wait_s
+            asked,
+            self.context,
+            live=live,
+            operation=self.context.operation(),
+            create=create,
+            request=request,
+            wait_s=asked.query.wait_s,
         )
         self.context.metrics.create_seconds.observe(time.perf_counter() - began)
         match attempt.outcome:
@@ -139,10 +147,10 @@ class Lives:
 
     def _live_id(self, asked: Request, body: m.CreateLive) -> str:
         if isinstance(body.live_id, str):
-            return check_id(body.live_id, "live_id")
+            return body.live_id
         key = asked.header("Idempotency-Key")
         if key:
-            return "lv-" + digest(self.context.tenant(asked), key)
+            return "lv-" + digest(asked.caller.tenant, key)
         return "lv-" + secrets.token_hex(8)
 
     async def get(self, asked: Request) -> m.Live:
@@ -189,7 +197,7 @@ class Lives:
 
     async def end(self, asked: Request) -> m.Ended:
         live_id = asked.path.live_id
-        live = self.context.live(asked, live_id)
+        live = live_key(asked.caller.tenant, live_id)
         after_pending = asked.body.after_pending
         outcome = await retry_unknown(
             "end",
@@ -203,25 +211,29 @@ class Lives:
     async def history(self, asked: Request) -> m.History:
         live_id = asked.path.live_id
         record = await find_live(self.context, asked, live_id)
-        return m.History(live_id, await history_of(self.context, self.context.live(asked, live_id), record))
+        return m.History(live_id, await history_of(self.context, live_key(asked.caller.tenant, live_id), record))
 
 
-async def find_live(context: DispatchContext, asked: Request, live_id: str) -> Live:
-    record = await context.records.lives.get(context.live(asked, live_id))
+async def find_live(context: DispatchContext, asked: Asked, live_id: str) -> Live:
+    record = await context.records.lives.get(live_key(asked.caller.tenant, live_id))
     if record is None:
         raise not_found(live_id)
     return record
 
 
 async def find_digital_id(context: DispatchContext, digital_id: str) -> PlacementRequest:
-    request = await context.fleet.request(check_id(digital_id, "digital_id"))
+    request = await context.fleet.request(digital_id)
     if request is None:
-        raise Problem(
-            "NOT_FOUND",
-            f"DigitalID {digital_id} does not exist; put it with PUT /v1/digital-ids/{digital_id}",
-            digital_id=digital_id,
-        )
+        raise no_digital_id(digital_id)
     return request
+
+
+def no_digital_id(digital_id: str) -> Problem:
+    return Problem(
+        "NOT_FOUND",
+        f"DigitalID {digital_id} does not exist; put it with PUT /v1/digital-ids/{digital_id}",
+        digital_id=digital_id,
+    )
 
 
 def not_found(live_id: str) -> Problem:

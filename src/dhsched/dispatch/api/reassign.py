@@ -10,13 +10,12 @@ from dhsched.client.models import lives as m
 from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.api.lives import IDEMPOTENCY_KEY, digest, ended, find_digital_id, find_live, not_found, placed
 from dhsched.dispatch.api.refusals import explanation_of, no_room
-from dhsched.dispatch.choose import choose_candidates
-from dhsched.dispatch.commit import Attempt, Intent, NoFreeSlot, commit
+from dhsched.dispatch.commit import Attempt, Intent, NoRoom, choose_candidates, commit
 from dhsched.dispatch.context import DispatchContext
 from dhsched.ownership import outcomes as o
 from dhsched.placement import Choice, PlacementRequest, name_worker
-from dhsched.types import check_worker
-from dhsched.web import Endpoint, Problem, Request, is_set
+from dhsched.types import check_worker, live_key
+from dhsched.web import YES, Asked, Endpoint, Problem
 
 
 class Reassign:
@@ -61,7 +60,7 @@ class Reassign:
         else:
             choice = choose_candidates(context, structs.replace(request, avoid=frozenset(body.avoid), last=source))
         intent = Intent(
-            live=context.live(asked, live_id),
+            live=live_key(asked.caller.tenant, live_id),
             cause="reassign",
             point="reassign",
             operation=self._operation(asked, live_id),
@@ -73,7 +72,7 @@ class Reassign:
         attempt = await commit(context, intent)
         if target and isinstance(attempt.outcome, NoFreeSlot):
             raise refused_by(target, attempt.outcome.refusals[0])
-        return self._answer(live_id, attempt, explained=is_set(asked.query.explain))
+        return self._answer(live_id, attempt, explained=asked.query.explain in YES)
 
     async def _choose_target(self, target: str, request: PlacementRequest) -> Choice:
         """The target alone, if the live may be there: "move to B" never becomes "moved to C"."""
@@ -96,7 +95,7 @@ class Reassign:
         key = asked.header("Idempotency-Key")
         if not key:
             return self.context.operation()
-        return "op-" + digest(self.context.tenant(asked), live_id, key)
+        return "op-" + digest(asked.caller.tenant, live_id, key)
 
     def _answer(self, live_id: str, attempt: Attempt, *, explained: bool) -> m.Placed:
         match attempt.outcome:

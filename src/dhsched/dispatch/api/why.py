@@ -6,10 +6,11 @@ from dhsched.client.models import lives as m
 from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.api.lives import find_digital_id, not_found
 from dhsched.dispatch.api.refusals import explain_choice
-from dhsched.dispatch.choose import choose_candidates
+from dhsched.dispatch.commit import choose_candidates
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.telemetry.history import phases
-from dhsched.web import Endpoint, Request
+from dhsched.types import live_key
+from dhsched.web import Asked, Endpoint
 
 
 class Why:
@@ -36,7 +37,7 @@ class Why:
     async def why(self, asked: Request) -> m.WhyOut:
         """As it was decided, if this replica decided and remembers; else as it would be decided now."""
         live_id, context = asked.path.live_id, self.context
-        live = context.live(asked, live_id)
+        live = live_key(asked.caller.tenant, live_id)
         record, kept = await context.records.lives.get(live), context.remembered(live)
         if record is None and kept is None:
             raise not_found(live_id)

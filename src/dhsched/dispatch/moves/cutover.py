@@ -17,8 +17,7 @@ from typing import Literal
 import structlog
 from msgspec import structs
 
-from dhsched.dispatch.choose import choose_candidates
-from dhsched.dispatch.commit import Intent, commit
+from dhsched.dispatch.commit import Intent, choose_candidates, commit
 from dhsched.dispatch.context import DispatchContext, retry_unknown
 from dhsched.dispatch.moves.plan import Blocked
 from dhsched.dispatch.recovery.silences import Silences
@@ -26,8 +25,7 @@ from dhsched.errors import BadId, BadValue
 from dhsched.ownership import outcomes as o
 from dhsched.placement import CANDIDATES_LIMIT, Choice, PlacementRequest, name_worker
 from dhsched.store.records.lives import LiveOnWorker
-from dhsched.store.steps.api import check_number
-from dhsched.types import Cause, check_live, split_tag
+from dhsched.types import Because, check_live, check_number, split_tag
 from dhsched.web import Problem
 
 log = structlog.get_logger(__name__)

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 import structlog
 from msgspec import structs
 
-from dhsched.dispatch.choose import choose_candidates
-from dhsched.dispatch.commit import Intent, commit
+from dhsched.dispatch.commit import Intent, choose_candidates, commit
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.recovery.blame import blame
 from dhsched.dispatch.recovery.judge import Trouble

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from random import Random
 
@@ -11,7 +11,7 @@ from dhsched.store.link.address import Address
 from dhsched.store.link.cluster import Node
 from dhsched.store.link.dial import dial, tls_context
 from dhsched.store.link.greeting import Greeting, Server, greet
-from dhsched.store.link.wire import Wire
+from dhsched.store.link.wire import OnMessage, Wire
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +48,7 @@ class Connector:
         address: Address,
         settings: LinkSettings,
         greeting: Greeting,
-        channels: Collection[bytes],
-        on_message: Callable[[bytes, bytes], None],
+        channels: Mapping[bytes, OnMessage],
     ) -> None:
         self.go_to: Node | None = None
         self.trouble = "not connected yet"
@@ -57,7 +56,6 @@ class Connector:
         self._settings = settings
         self._greeting = greeting
         self._channels = channels
-        self._on_message = on_message
         self._tls = tls_context(address)
         self._seeds = [address]
         self._random = Random()
@@ -133,7 +131,7 @@ class Connector:
         settings = self._settings
         silent_s = settings.deadline_s + settings.dead_after_s
         wire = await dial(address, self._tls, write_buffer_bytes=settings.write_buffer_bytes, silent_s=silent_s)
-        wire.on_message = self._on_message
+        wire.channels = self._channels
         try:
             return wire, await greet(wire, address, self._greeting, list(self._channels))
         except BaseException:

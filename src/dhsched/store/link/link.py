@@ -29,13 +29,11 @@ from dhsched.store.link.cluster import is_moving, moved_to
 from dhsched.store.link.connect import Connector, LinkSettings
 from dhsched.store.link.greeting import Greeting, Server
 from dhsched.store.link.refused import Refused
-from dhsched.store.link.wire import Arg, Call, Subscribing, Wire, pack
+from dhsched.store.link.wire import Arg, Call, OnMessage, Subscribing, Wire, pack
 
 __all__ = ["Arg", "Link", "LinkSettings", "OnMessage"]
 
 log = logging.getLogger(__name__)
-
-OnMessage = Callable[[bytes, bytes], None]
 
 BATCH_CALLS = 1024  # In one write; between two writes we look whether the transport has had enough.
 TRIES_MAX = 3  # Times that a call is sent again after NOSCRIPT or MOVED.
@@ -73,7 +71,7 @@ class Link:
         self._late_replies = 0
         self._sweep_at = float("inf")
         self._sweep_timer: asyncio.TimerHandle | None = None
-        self._connector = Connector(address, settings, self._greeting, self._channels.keys(), self._on_message)
+        self._connector = Connector(address, settings, self._greeting, self._channels)
         self._closed = False
         self._keeper: asyncio.Task[None] | None = None
 
@@ -145,11 +143,17 @@ class Link:
         return self._issue(pack(args), args[0], deadline_s, False)
 
     def run(
-        self, script: str, keys: Sequence[Arg], args: Sequence[Arg] = (), *, deadline_s: float | None = None
+        self,
+        script: str,
+        keys: Sequence[Arg],
+        args: Sequence[Arg] = (),
+        *,
+        deadline_s: float | None = None,
+        read: Callable[[Any], Any] | None = None,
     ) -> asyncio.Future[Any]:
-        """One of our scripts, by name."""
+        """One of our scripts, by name. The future gets what `read` makes of the reply, or the reply."""
         packed = pack((b"EVALSHA", self._shas[script], len(keys), *keys, *args))
-        return self._issue(packed, script, deadline_s, True)
+        return self._issue(packed, script, deadline_s, True, read)
 
     async def subscribe(self, channel: bytes | str, on_message: OnMessage) -> None:
         """Hand the messages of a sharded channel to `on_message(channel, message)`, across reconnects.
@@ -178,10 +182,17 @@ class Link:
         self._enqueue(Subscribing(future, kind, channel, self._loop.time() + self.settings.deadline_s))
         return future
 
-    def _issue(self, packed: bytes, name: Arg, deadline_s: float | None, script: bool) -> asyncio.Future[Any]:
+    def _issue(
+        self,
+        packed: bytes,
+        name: Arg,
+        deadline_s: float | None,
+        script: bool,
+        read: Callable[[Any], Any] | None = None,
+    ) -> asyncio.Future[Any]:
         future = self._loop.create_future()
         deadline = self._loop.time() + (self.settings.deadline_s if deadline_s is None else deadline_s)
-        self._enqueue(Call(future, packed, name, deadline, script))
+        self._enqueue(Call(future, packed, name, deadline, script, read))
         return future
 
     def _enqueue(self, call: Call) -> None:
@@ -207,9 +218,8 @@ class Link:
         unsent, wire = self._unsent, self._wire
         # Without a connection, with one that has had enough, or while our slot is being moved: whatever ends that
         # state flushes again.
-        while (
-            unsent and not self._refused.waiting and wire is not None and not (wire.gone or wire.paused or wire.leaving)
-        ):
+        moving = self._refused.pause_s > 0
+        while unsent and not moving and wire is not None and not (wire.gone or wire.paused or wire.leaving):
             batch: list[Call] = []
             left_bytes = self.settings.write_buffer_bytes
             # Past that the connection may have had enough, and what is not sent can still be given up.
@@ -301,16 +311,6 @@ class Link:
 
     # -- what the server says -----------------------------------------------------------------------------------
 
-    def _on_message(self, channel: bytes, message: bytes) -> None:
-        on_message = self._channels.get(channel)
-        if on_message is None:
-            return
-        try:
-            on_message(channel, message)
-        except Exception:
-            # The connection belongs to everybody: one careless subscriber must not cost the others their replies.
-            log.exception("the subscriber of channel %r failed", channel)
-
     def _on_refusal(self, call: Call, refusal: StoreRefused) -> None:
         assert self._wire is not None
         again = call.tries < TRIES_MAX and not call.future.done()
@@ -343,7 +343,7 @@ class Link:
         self.calls -= 1
         self._enqueue(call)
 
-    # -- calls that did not run (moving.py)
+    # -- calls that did not run (refused.py)
 
     def _keep(self, call: Call, refusal: StoreRefused) -> None:
         self._unsent_bytes += len(call.packed)

@@ -28,14 +28,9 @@ class Refused:
         self._may_try = may_try
         self._send = send
         self._go_on = go_on
-        self._pause_s = 0.0
+        self.pause_s = 0.0  # Before the next try; 0 unless the slot is being moved, as far as we were told.
         self._timer: asyncio.TimerHandle | None = None
         self._tried: Call | None = None
-
-    @property
-    def waiting(self) -> bool:
-        """Whether the slot is being moved, as far as we were told."""
-        return self._pause_s > 0
 
     def keep(self, call: Call, reply: str) -> None:
         """Put the call behind those that were refused before it; one that was tried alone was the first of them."""
@@ -48,14 +43,14 @@ class Refused:
     def pause(self) -> None:
         """Try a call again later; sooner if a pause is under way."""
         if self._timer is None:
-            self._pause_s = min(PAUSE_MAX_S, 2 * self._pause_s or PAUSE_FIRST_S)
-            self._timer = asyncio.get_running_loop().call_later(self._pause_s, self._try)
+            self.pause_s = min(PAUSE_MAX_S, 2 * self.pause_s or PAUSE_FIRST_S)
+            self._timer = asyncio.get_running_loop().call_later(self.pause_s, self._try)
 
     def take_all(self) -> deque[Call]:
         """End the wait; the calls, in their order."""
         if self._timer is not None:
             self._timer.cancel()
-        self._timer, self._pause_s, self._tried = None, 0.0, None
+        self._timer, self.pause_s, self._tried = None, 0.0, None
         calls, self.calls = self.calls, deque()
         return calls
 

@@ -10,8 +10,10 @@ A Wire lives as long as its connection. It knows nothing of deadlines, retries o
 """
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -19,7 +21,14 @@ import hiredis
 
 from dhsched.errors import StoreRefused, StoreUnavailable
 
+log = logging.getLogger(__name__)
+
 Arg = bytes | str | int | float
+OnMessage = Callable[[bytes, bytes], None]
+"""What is called with a channel and a message of it."""
+
+# A command as it is sent. Its stub knows tuples of one only.
+pack = cast(Callable[[tuple[Arg, ...]], bytes], hiredis.pack_command)
 
 # RESP3 has a false, so "not enough data yet" needs a value that no reply can have.
 NOTHING = object()
@@ -44,19 +53,21 @@ ADVICE = {
 }
 
 
+@dataclass(slots=True, eq=False)
 class Call:
-    """One command and whoever waits for its reply. `script` may be loaded and sent again when the server forgot it."""
+    """One command and whoever waits for its reply. `script` may be loaded and sent again when the server forgot it.
 
-    __slots__ = ("deadline", "future", "name", "packed", "refusal", "script", "tries")
+    `read`, where there is one, makes of the reply what the future gets.
+    """
 
-    def __init__(self, future: asyncio.Future[Any], packed: bytes, name: Arg, deadline: float, script: bool) -> None:
-        self.future = future
-        self.packed = packed
-        self.name = name
-        self.deadline = deadline
-        self.script = script
-        self.tries = 0
-        self.refusal = ""  # Why it did not run when it was last sent, where it is to be sent again.
+    future: asyncio.Future[Any]
+    packed: bytes
+    name: Arg
+    deadline: float
+    script: bool
+    read: Callable[[Any], Any] | None = None
+    tries: int = 0
+    refusal: str = ""  # Why it did not run when it was last sent, where it is to be sent again.
 
     def __str__(self) -> str:
         return self.name.decode(errors="replace") if isinstance(self.name, bytes) else str(self.name)
@@ -77,11 +88,6 @@ class Subscribing(Call):
         self.channel = channel
 
 
-def pack(args: Sequence[Arg]) -> bytes:
-    packed: bytes = hiredis.pack_command(tuple(args))  # type: ignore[arg-type]  # its stub knows 1-tuples only
-    return packed
-
-
 def refused(store: str, reply: str) -> StoreRefused:
     """The server's error reply as our error, with what to do about it."""
     code = reply.split(" ", 1)[0]
@@ -98,7 +104,7 @@ def _ignore(*_: object) -> None:
 
 
 class Wire(asyncio.Protocol):
-    """See the module. The `on_...` attributes are set by whoever takes the connection over."""
+    """See the module. `channels` and the `on_...` attributes are set by whoever takes the connection over."""
 
     def __init__(self, store: str) -> None:
         self.store = store
@@ -109,7 +115,7 @@ class Wire(asyncio.Protocol):
         self.garbled = False
         self.late_replies = 0
         self.on_refusal: Callable[[Call, StoreRefused], None] = _fail_call
-        self.on_message: Callable[[bytes, bytes], None] = _ignore
+        self.channels: Mapping[bytes, OnMessage] = {}  # Who is given the messages of each channel.
         self.on_unsubscribed: Callable[[], None] = _ignore
         self.on_writable: Callable[[], None] = _ignore
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -158,11 +164,14 @@ class Wire(asyncio.Protocol):
                 elif kind is StoreRefused:
                     self.on_refusal(sent.popleft(), reply)
                 else:
-                    future = sent.popleft().future
-                    if future.done():
+                    call = sent.popleft()
+                    if call.future.done():
                         self.late_replies += 1
-                    else:
-                        future.set_result(reply)
+                        continue
+                    try:
+                        call.future.set_result(reply if call.read is None else call.read(reply))
+                    except Exception as error:  # The reply is nothing that `read` knows: that is this caller's alone.
+                        call.future.set_exception(error)
         except hiredis.ProtocolError:
             self.garbled = True
             self.drop(f"it does not speak the protocol of Valkey and Redis: {data[:GARBAGE_SHOWN_BYTES]!r}")
@@ -172,7 +181,12 @@ class Wire(asyncio.Protocol):
     def _pushed(self, push: list[Any]) -> None:
         kind = push[0]
         if kind == b"smessage":
-            self.on_message(push[1], push[2])
+            on_message = self.channels.get(push[1], _ignore)
+            try:
+                on_message(push[1], push[2])
+            except Exception:
+                # The connection belongs to everybody: one careless subscriber must not cost the others their replies.
+                log.exception("the subscriber of channel %r failed", push[1])
         elif kind in (b"ssubscribe", b"sunsubscribe"):
             head = self.sent[0] if self.sent else None
             if isinstance(head, Subscribing) and head.kind == kind and head.channel == push[1]:

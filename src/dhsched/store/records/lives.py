@@ -12,7 +12,7 @@ from dhsched.ownership.state import Live
 from dhsched.store.raw import decode_live, hash_of, is_stalled
 from dhsched.store.records.part import Part
 from dhsched.store.steps.replies import text
-from dhsched.types import OWNED, PRIORITIES, WITH_RUNTIME, slot_tag, split_tag
+from dhsched.types import OWNED, PRIORITIES, WITH_RUNTIME, split_tag
 
 
 class LiveRow(NamedTuple):
@@ -208,16 +208,18 @@ class LiveRecords(Part):
 
     # -- for runtimes and applications
 
-    async def ingredients(self, live: str, worker: str, number: int) -> Ingredients | None:
+    async def ingredients(self, live: str, worker: str, tag: str) -> Ingredients | None:
         """What the Worker builds a runtime for its slot from; None where there is no such live or no such slot."""
         slot, record, data = await asyncio.gather(
-            self._call("HGET", "slots", worker, slot_tag(live, number)),
+            self._call("HGET", "slots", worker, tag),
             self._call("HMGET", "live", live, "digital_id", "room"),
             self._call("HMGET", "data", live, "metadata", "config", "saved"),
         )
         if slot is None or record[0] is None:
             return None
-        return Ingredients(text(slot), text(record[0]), text(record[1] or b""), *(value or b"" for value in data))
+        metadata, config, saved = (value or b"" for value in data)
+        digital_id, room = record[0].decode(), (record[1] or b"").decode()
+        return Ingredients(slot.decode(), digital_id, room, metadata, config, saved)
 
     async def progress(self, live: str) -> Progress | None:
         """How far a live has come; None where there is no such live."""

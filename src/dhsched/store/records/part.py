@@ -15,10 +15,12 @@ class Part:
     def __init__(self, link: Link, keys: Keys) -> None:
         self._link = link
         self._keys = keys
+        self._prefix = keys.prefix
 
     def _call(self, command: str, key: str, name: str | int = "", *arguments: Arg) -> asyncio.Future[Any]:
-        """One command on the key `key:name` of the cell."""
-        return self._link.call(command, self._keys.of(key, name), *arguments)
+        """One command on the key `key:name` of the cell, or without a name on the one that it has of the kind."""
+        key = f"{self._prefix}{key}:{name}" if name != "" else self._prefix + key  # As Keys.of has it.
+        return self._link.call(command, key, *arguments)
 
     def _run(self, script: str, *arguments: Arg, deadline_s: float | None = None) -> asyncio.Future[Any]:
         """One of the scripts around the protocol."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
@@ -24,9 +24,8 @@ class MemoryStore(Store):
         self.state: State = EMPTY
         self._clock = clock
 
-    async def step(self, name: str, arguments: Mapping[str, Any]) -> Any:
-        self.now_ms = self._clock()
-        self.state, outcome = STEPS[name](self.state, self.now_ms, self.limits, **arguments)
+    async def step(self, step: str, /, **arguments: Any) -> Any:
+        self.state, outcome = STEPS[step](self.state, self._clock(), self.limits, **arguments)
         return outcome
 
     async def close(self) -> None:

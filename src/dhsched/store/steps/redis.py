@@ -17,7 +17,7 @@ from dhsched.store.link.address import Address, parse_address
 from dhsched.store.link.link import Link, LinkSettings
 from dhsched.store.records import Records
 from dhsched.store.steps.api import Store
-from dhsched.store.steps.replies import outcome, text
+from dhsched.store.steps.replies import Reader, text
 from dhsched.store.steps.scripts import Argument, Script, default_scripts, limit_values, plain, scripts_around
 from dhsched.types import written
 
@@ -70,6 +70,9 @@ class RedisStore(Store):
         self._limit_values = limit_values(limits)
         self.records = Records(link, cell)
         self._key = [self.keys.cell]
+        self._replies = Reader()
+        self._ack_limits = scripts["ack_input"].bind(self._limit_values, {})
+        self._append_limits: dict[tuple[str, int | None], list[Argument]] = {}
         self.new_mark: Callable[[], bytes] = partial(items.new_mark, Random())
 
     @classmethod
@@ -104,55 +107,51 @@ class RedisStore(Store):
     async def close(self) -> None:
         await self.link.close()
 
-    async def step(self, name: str, arguments: Mapping[str, Any]) -> Any:
-        encoded = encode(name, arguments)
-        script = self._scripts["place_create" if name == "place" and arguments.get("create") else name]
-        argv = script.bind(self._limit_values, encoded)
-        if script.each:
-            row = [plain(encoded[field]) for field in script.each]
-            return self.outcomes_of(await self.each_soon(script, argv, [row]))[0]
-        reply = await self.link.run(script.name, [self.keys.cell], argv)
-        self.now_ms = reply[1] or self.now_ms  # 0 where the step did not read the clock.
-        return outcome(reply[0], reply[2:])
+    @property
+    def now_ms(self) -> int:
+        """The store's time at the latest answer."""
+        return self._replies.now_ms
+
+    def step(self, step: str, /, **arguments: Any) -> asyncio.Future[Any]:
+        script = self._scripts["place_create" if step == "place" and arguments["create"] else step]
+        encode(step, arguments)
+        argv = script.bind(self._limit_values, arguments)
+        if not script.each:
+            return self.link.run(script.name, self._key, argv, read=self._replies.outcome)
+        argv += [plain(arguments[field]) for field in script.each]
+        return self.link.run(script.name, self._key, argv, read=self._replies.outcome_of_one)
 
     # Steps that many lives share: one call, an outcome for each row, as if it were alone. The rows have been checked.
-    # For whoever has many in flight these give futures, which `outcomes_of` reads: a task for each would cost more.
+    # The future gets the list of outcomes.
 
     def append_soon(
         self, rows: Sequence[Append], controller: str, pending_max: int | None = None
     ) -> asyncio.Future[Any]:
         """append_input. `controller` is who appends: where it holds the live's pull itself, it gets no hint.
         `pending_max` is for items that may not fill the whole queue."""
-        script = self._scripts["append_input"]
-        limits = self._limit_values if pending_max is None else {**self._limit_values, "pending_max": pending_max}
-        mark = self.new_mark()
-        marked = [(live, items.marked(item, mark), producer, n, request) for live, item, producer, n, request in rows]
-        return self.each_soon(script, script.bind(limits, {"controller": controller}), marked)
+        limits = self._append_limits.get((controller, pending_max))
+        if limits is None:
+            own = {} if pending_max is None else {"pending_max": pending_max}
+            limits = self._scripts["append_input"].bind({**self._limit_values, **own}, {"controller": controller})
+            self._append_limits[controller, pending_max] = limits
+        argv, mark = [*limits], self.new_mark()
+        for live, item, producer, n, request in rows:
+            argv += (live, items.marked(item, mark), producer, n, request)
+        return self.link.run("append_input", self._key, argv, read=self._replies.outcomes)
 
     def release_soon(self, rows: Sequence[Release], credit: int) -> asyncio.Future[Any]:
         """release_input."""
-        return self.each_soon(self._scripts["release_input"], [credit], rows)
+        argv: list[Argument] = [credit]
+        for row in rows:
+            argv += row
+        return self.link.run("release_input", self._key, argv, read=self._replies.outcomes)
 
     def ack_soon(self, rows: Sequence[Ack]) -> asyncio.Future[Any]:
         """ack_input."""
-        script = self._scripts["ack_input"]
-        encoded = [
-            (live, worker, epoch, n, b"" if saved is None else b"=" + saved, mark)
-            for live, worker, epoch, n, saved, mark in rows
-        ]
-        return self.each_soon(script, script.bind(self._limit_values, {}), encoded)
-
-    def each_soon(
-        self, script: Script, argv: list[Argument], rows: Sequence[Sequence[Argument]]
-    ) -> asyncio.Future[Any]:
-        for row in rows:
-            argv.extend(row)
-        return self.link.run(script.name, self._key, argv)
-
-    def outcomes_of(self, reply: Any) -> list[Any]:
-        """What such a call says of each row."""
-        self.now_ms = reply[0] or self.now_ms
-        return [outcome(one[0], one[1:]) for one in reply[1:]]
+        argv = [*self._ack_limits]
+        for live, worker, epoch, n, saved, mark in rows:
+            argv += (live, worker, epoch, n, b"" if saved is None else b"=" + saved, mark)
+        return self.link.run("ack_input", self._key, argv, read=self._replies.outcomes)
 
     async def _check_schema(self) -> None:
         """Refuse another version's data before anything is written; mark an empty cell as ours."""
@@ -168,25 +167,22 @@ class RedisStore(Store):
             )
 
 
-def encode(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The model's arguments as the scripts take them."""
-    values: dict[str, Any] = dict(arguments)
-    if "candidates" in values:
-        values["candidates"] = [written(each) for each in values["candidates"]]
-    if name == "place":
-        create = values.pop("create", None) or NO_CREATE
+def encode(step: str, values: dict[str, Any]) -> None:
+    """Turn the model's arguments into those that the scripts take."""
+    if step == "place":
+        create = values["create"] or NO_CREATE
         values.update({field: getattr(create, field) for field in CREATE_FIELDS})
-    elif name == "append_input":
-        item = items.unmarked(values["kind"], values.pop("payload"), values.pop("boundary", False))
-        values["item"] = items.marked(item, values.pop("mark", items.UNMARKED))
-        values["controller"] = ""
-    elif name == "ack_input":
-        saved = values.get("saved")
+    elif step == "append_input":
+        item = items.unmarked(values["kind"], values["payload"], values["boundary"])
+        values["item"], values["controller"] = items.marked(item, values["mark"]), ""
+    elif step == "ack_input":
+        saved = values["saved"]
         values["saved"] = b"" if saved is None else b"=" + saved
     for ours, theirs in IN_LUA.items():
         if ours in values:
             values[theirs] = values.pop(ours)
-    return values
+    if "candidates" in values:
+        values["candidates"] = [each if isinstance(each, str) else written(each) for each in values["candidates"]]
 
 
 CREATE_FIELDS = ("digital_id", "fingerprint", "room", "metadata", "config", "priority", "immovable")

@@ -104,3 +104,26 @@ def outcome(word: bytes, fields: Fields) -> Any:
             " dhsched on a store"
         ) from None
     return make(fields)
+
+
+class Reader:
+    """Reads the replies of one store. `now_ms` is the store's time at the latest of them that read its clock."""
+
+    __slots__ = ("now_ms",)
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+
+    def outcome(self, reply: Sequence[Any]) -> Any:
+        """The outcome of a step."""
+        self.now_ms = reply[1] or self.now_ms
+        return outcome(reply[0], reply[2:])
+
+    def outcomes(self, reply: Sequence[Any]) -> list[Any]:
+        """The outcome of each row of a call that many lives share."""
+        self.now_ms = reply[0] or self.now_ms
+        return [outcome(one[0], one[1:]) for one in reply[1:]]
+
+    def outcome_of_one(self, reply: Sequence[Any]) -> Any:
+        """The outcome of the only row."""
+        return self.outcomes(reply)[0]
