@@ -12,7 +12,7 @@ from dhsched.errors import ChildFailed
 from dhsched.local.pids import alive
 from dhsched.types import Generation
 from dhsched.worker.exec import exec_runtime
-from dhsched.worker.inbox import Made, SessionInbox
+from dhsched.worker.inbox import LiveInfo, SessionInbox
 from dhsched.worker.session import Session
 from tests.harness.fleet import fleet, until
 from tests.harness.processes import processes
@@ -87,7 +87,7 @@ async def test_a_child_that_ends_is_noticed_although_its_output_is_held_open(tmp
     pids = tmp_path / "pids"
     session = Session("t/a", Generation("w#1", 3), Port())
     inbox = SessionInbox(session)
-    inbox.made_of(Made())
+    inbox.made_of(LiveInfo())
     with exec_runtime(f"sh {shell_script(tmp_path, 'exit 7')} {pids}") as runtime:
         with pytest.raises(ChildFailed, match="status 7"):
             await asyncio.wait_for(runtime(session), 20)

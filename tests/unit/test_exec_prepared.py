@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dhsched.types import Generation
 from dhsched.worker.exec import exec_runtime
-from dhsched.worker.inbox import Made, SessionInbox
+from dhsched.worker.inbox import LiveInfo, SessionInbox
 from dhsched.worker.session import Item, Session
 
 CHILD = """
@@ -43,7 +43,7 @@ async def test_a_prepared_child_is_told_what_was_saved_since(tmp_path: Path) -> 
     port, prepared = Port(), asyncio.Event()
     session = Session("t/a", Generation("w#1", 3), port, on_prepared=prepared.set)
     inbox = SessionInbox(session)
-    inbox.made_of(Made(saved=b"1"))
+    inbox.made_of(LiveInfo(saved=b"1"))
     with exec_runtime(f"{sys.executable} {script}") as runtime:
         running = asyncio.ensure_future(runtime(session))
         try:

@@ -22,7 +22,7 @@ from dhsched.dispatch.context import DispatchContext, Remembered, retry_unknown
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.steps.place import Create
 from dhsched.placement import CANDIDATES_LIMIT, Choice, NoEligiblePool, PlacementRequest, Won, choose
-from dhsched.types import Because, Equals
+from dhsched.types import Cause, Equals
 from dhsched.web import Problem
 
 NoFreeSlot = o.Full | o.Starting | o.Waiting
@@ -83,7 +83,7 @@ def choose_candidates(context: DispatchContext, request: PlacementRequest) -> Ch
             "NO_ELIGIBLE_POOL",
             f"{choice.reason}; give a Pool these labels, or list another Pool",
             digital_id=request.digital_id,
-            excluded={pool.pool: pool.why for pool in choice.excluded},
+            excluded={pool.pool: pool.reason for pool in choice.excluded},
         )
     return choice
 
@@ -115,13 +115,13 @@ async def commit(context: DispatchContext, intent: Intent) -> Attempt:
     context.metrics.count_place(intent.cause, type(outcome).__name__)
     if isinstance(outcome, o.Committed | NoFreeSlot):
         for refusal in outcome.refusals:
-            context.metrics.refusals.labels(refusal.why).inc()
+            context.metrics.refusals.labels(refusal.reason).inc()
     if isinstance(outcome, o.Committed) and outcome.again:
         return Attempt(intent, outcome)  # Nobody knows any more what decided when the live was placed before.
     epoch, won = intent.expected, None  # A choice that was refused explains the generation in which the live stays.
     if isinstance(outcome, o.Committed):
         epoch, won = outcome.generation.epoch, Won(outcome.generation.worker, outcome.load, took_slot)
         context.handoffs.follow(intent.live, epoch, intent.cause)
-    if choice is not None and isinstance(outcome, o.Committed | NoRoom):
+    if choice is not None and isinstance(outcome, o.Committed | NoFreeSlot):
         context.remember(intent.live, Remembered(choice, type(outcome).__name__, epoch, outcome.refusals, won))
     return Attempt(intent, outcome, won)

@@ -23,7 +23,7 @@ from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import unmarked
 from dhsched.store.steps.redis import Append
 from dhsched.types import Id, live_key
-from dhsched.web import Asked, Endpoint, HeaderParameter, Problem
+from dhsched.web import Endpoint, HeaderParameter, Problem, Request
 
 VIEWERS_SHARE = 4  # Of `pending_max`, one part in so many is open to viewers.
 VIEWER = "viewer:"  # Before a viewer's request id. No id has a colon, so no app's id is among them.

@@ -71,9 +71,9 @@ class Emptiest:
         first = prefers(request)
         chosen: list[WorkerView] = []
         for pool in pools:
-            if not first and pool.with_room > count - len(chosen):
+            if not first and pool.with_free_slot > count - len(chosen):
                 return chosen
-            chosen += draw_widely(pool.view, pool.with_room, count - len(chosen), request.preferred_labels, rng)
+            chosen += draw_widely(pool.view, pool.with_free_slot, count - len(chosen), request.preferred_labels, rng)
             if len(chosen) == count:
                 return chosen
         if first or not chosen:

@@ -80,8 +80,10 @@ def draw(pool: PoolView, count: int, preferred: frozenset[str], rng: Random) -> 
     return chosen
 
 
-def draw_widely(pool: PoolView, with_room: int, count: int, preferred: frozenset[str], rng: Random) -> list[WorkerView]:
-    """Up to `count` of the `with_room` Workers believed to have room, for the store to compare by their true loads.
+def draw_widely(
+    pool: PoolView, with_free_slot: int, count: int, preferred: frozenset[str], rng: Random
+) -> list[WorkerView]:
+    """Up to `count` of the `with_free_slot` Workers believed to have one, for the store to compare by true loads.
 
     All of them if they are so few. Else a quarter are the lowest as this replica sees them, which is exact while the
     view is fresh, and the others come from anywhere, which no age of a view can spoil. Those with more of the preferred
@@ -94,7 +96,7 @@ def draw_widely(pool: PoolView, with_room: int, count: int, preferred: frozenset
             if len(chosen) == count:
                 break
         return chosen
-    low = count if with_room <= count else ceil(count * LOWEST_SHARE)
+    low = count if with_free_slot <= count else ceil(count * LOWEST_SHARE)
     for key in pool.keys:
         if key == FULL or len(chosen) == low:
             break

@@ -19,6 +19,7 @@ from dhsched.room.tracks import use_addresses
 from dhsched.room.upstream import Upstream
 from dhsched.types import check_id
 from dhsched.web import Service, make_app, make_service, serve_role
+from dhsched.web.figures import Figure, Figures
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ A handler is given a `Request` with its path, query and body decoded, and return
 refuses it raises as a `Problem`. Routes and `/openapi.json` come from the same list, so they cannot disagree.
 """
 
-from dhsched.web.endpoints import YES, Asked, Endpoint, Flag, HeaderParameter, NoBody, Reply, body_in_time
+from dhsched.web.endpoints import YES, Endpoint, Flag, HeaderParameter, NoBody, Reply, Request, body_in_time
 from dhsched.web.gates import listener_tls, make_service, open_gate, serve_role
 from dhsched.web.minting import MINT
 from dhsched.web.openapi import document
@@ -22,7 +22,6 @@ __all__ = [
     "MINT",
     "PROBLEMS",
     "YES",
-    "Asked",
     "Endpoint",
     "Flag",
     "HeaderParameter",

@@ -12,7 +12,7 @@ from dhsched.worker.session import Item, Session, object_of
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class LiveInfo:
     """What a live is made of."""
 
     digital_id: str = ""
@@ -30,7 +30,7 @@ class SessionInbox:
 
     # -- for the agent
 
-    def made_of(self, made: Made) -> None:
+    def made_of(self, made: LiveInfo) -> None:
         """What the live is made of, before the runtime begins."""
         session = self.session
         session.digital_id, session.room, session.metadata = made.digital_id, made.room, object_of(made.metadata)

@@ -45,7 +45,7 @@ from dhsched.links.messages import (
 )
 from dhsched.links.outbox import Outbox
 from dhsched.ownership import items
-from dhsched.worker.inbox import Made, SessionInbox
+from dhsched.worker.inbox import LiveInfo, SessionInbox
 from dhsched.worker.session import Item, Publish, Session
 
 log = structlog.get_logger(__name__)
@@ -180,7 +180,7 @@ class PullClient:
 
     # -- for sessions and the agent
 
-    def open(self, inbox: SessionInbox) -> asyncio.Future[Made]:
+    def open(self, inbox: SessionInbox) -> asyncio.Future[LiveInfo]:
         """What the live is made of; claims nothing. Over, when it is not this Worker's any more."""
         stream = Stream(inbox)
         self._streams[stream.key] = stream

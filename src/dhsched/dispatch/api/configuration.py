@@ -20,7 +20,7 @@ from dhsched.dispatch.config import DIGITAL_IDS, POOLS
 from dhsched.dispatch.context import DispatchContext, retry_unknown
 from dhsched.placement.index import WorkerView
 from dhsched.types import check_id
-from dhsched.web import YES, Asked, Endpoint, Problem, Reply
+from dhsched.web import YES, Endpoint, Problem, Reply, Request
 
 USE_STEP = 1_000  # Lives looked at in one go for whether a DigitalID is in use.
 

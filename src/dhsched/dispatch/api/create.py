@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from dhsched.dispatch.commit import Attempt, Intent, NoRoom, choose_candidates, commit
+from dhsched.dispatch.commit import Attempt, Intent, NoFreeSlot, choose_candidates, commit
 from dhsched.dispatch.context import DispatchContext
 from dhsched.ownership.steps.place import Create
 from dhsched.placement import PlacementRequest
@@ -30,7 +30,7 @@ async def place_new_for(
 
 async def place_new(
     context: DispatchContext,
-    asked: Asked,
+    asked: Request,
     *,
     live: str,
     operation: str,

@@ -12,7 +12,7 @@ from dhsched.ownership import items
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.state import Live
 from dhsched.types import live_key
-from dhsched.web import Asked, Endpoint, Problem, Reply
+from dhsched.web import Endpoint, Problem, Reply, Request
 
 
 class DeadLetters:
@@ -116,7 +116,7 @@ class DeadLetters:
             live_id=asked.path.live_id,
         )
 
-    async def _forget(self, asked: Asked, stored: bytes) -> None:
+    async def _forget(self, asked: Request, stored: bytes) -> None:
         live = live_key(asked.caller.tenant, asked.path.live_id)
         await retry_unknown(
             "drop_dead", lambda: self.context.records.lives.drop_dead_letter(live, stored), until=self.context.until()

@@ -26,7 +26,7 @@ from dhsched.ownership.steps.place import Create
 from dhsched.placement import PlacementRequest
 from dhsched.store.records.lives import LiveRow
 from dhsched.types import check_id, check_nesting, check_worker, live_key
-from dhsched.web import YES, Asked, Endpoint, HeaderParameter, Problem, Reply
+from dhsched.web import YES, Endpoint, HeaderParameter, Problem, Reply, Request
 
 Key = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{1,255}$", description="Any printable ASCII without spaces.")]
 IDEMPOTENCY_KEY = HeaderParameter(
@@ -214,7 +214,7 @@ class Lives:
         return m.History(live_id, await history_of(self.context, live_key(asked.caller.tenant, live_id), record))
 
 
-async def find_live(context: DispatchContext, asked: Asked, live_id: str) -> Live:
+async def find_live(context: DispatchContext, asked: Request, live_id: str) -> Live:
     record = await context.records.lives.get(live_key(asked.caller.tenant, live_id))
     if record is None:
         raise not_found(live_id)

@@ -10,12 +10,12 @@ from dhsched.client.models import lives as m
 from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.api.lives import IDEMPOTENCY_KEY, digest, ended, find_digital_id, find_live, not_found, placed
 from dhsched.dispatch.api.refusals import explanation_of, no_room
-from dhsched.dispatch.commit import Attempt, Intent, NoRoom, choose_candidates, commit
+from dhsched.dispatch.commit import Attempt, Intent, NoFreeSlot, choose_candidates, commit
 from dhsched.dispatch.context import DispatchContext
 from dhsched.ownership import outcomes as o
 from dhsched.placement import Choice, PlacementRequest, name_worker
 from dhsched.types import check_worker, live_key
-from dhsched.web import YES, Asked, Endpoint, Problem
+from dhsched.web import YES, Endpoint, Problem, Request
 
 
 class Reassign:

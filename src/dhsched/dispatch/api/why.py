@@ -10,7 +10,7 @@ from dhsched.dispatch.commit import choose_candidates
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.telemetry.history import phases
 from dhsched.types import live_key
-from dhsched.web import Asked, Endpoint
+from dhsched.web import Endpoint, Request
 
 
 class Why:

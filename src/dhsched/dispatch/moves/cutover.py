@@ -25,7 +25,7 @@ from dhsched.errors import BadId, BadValue
 from dhsched.ownership import outcomes as o
 from dhsched.placement import CANDIDATES_LIMIT, Choice, PlacementRequest, name_worker
 from dhsched.store.records.lives import LiveOnWorker
-from dhsched.types import Because, check_live, check_number, split_tag
+from dhsched.types import Cause, check_live, check_number, split_tag
 from dhsched.web import Problem
 
 log = structlog.get_logger(__name__)

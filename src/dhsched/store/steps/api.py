@@ -132,7 +132,7 @@ class Store(ABC):
             "place",
             live=live,
             operation=operation,
-            because=because,
+            cause=cause,
             expected=expected,
             create=create,
             candidates=candidates,
