@@ -31,6 +31,18 @@ class Attempts:
         return StoreUnavailable(str(error), unknown=self.unknown)
 
 
+def store_full(share: float, memory_max: float) -> Problem | None:
+    """The problem of an item while the store is full: it must keep space for what frees it: acks, departs, ends."""
+    if share < memory_max:
+        return None
+    return Problem(
+        "STORE_FULL",
+        f"the store uses {share:.0%} of its memory, and input is taken up to {memory_max:.0%}; end lives, or give the "
+        "store more memory",
+        memory_share=round(share, 3),
+    )
+
+
 def new_request() -> str:
     """A request id for an item that came without one."""
     return f"r-{secrets.token_hex(10)}"

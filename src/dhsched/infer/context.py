@@ -21,8 +21,7 @@ from dhsched.links.outbox import close_soon
 from dhsched.ownership import outcomes as o
 from dhsched.store.records import Records
 from dhsched.store.steps.redis import RedisStore
-from dhsched.web import Problem, Service
-from dhsched.web.figures import Figure, Figures
+from dhsched.web import Service
 from dhsched.web.server import SECONDS_BUCKETS
 
 
@@ -79,17 +78,6 @@ class InferContext:
     memory_share: float = 0.0
     streams: int = 0
     sockets: dict[web.WebSocketResponse, asyncio.Transport | None] = field(default_factory=dict)
-
-    def store_full(self) -> Problem | None:
-        """The problem of an item while the store is full: it must keep space for what frees it: acks, departs, ends."""
-        if self.memory_share < self.settings.memory_max:
-            return None
-        return Problem(
-            "STORE_FULL",
-            f"the store uses {self.memory_share:.0%} of its memory, and input is taken up to "
-            f"{self.settings.memory_max:.0%}; end lives, or give the store more memory",
-            memory_share=round(self.memory_share, 3),
-        )
 
     @contextmanager
     def open_socket(self, socket: web.WebSocketResponse, transport: asyncio.Transport | None) -> Iterator[None]:

@@ -17,7 +17,7 @@ from functools import partial
 from dhsched.client.models import input as m
 from dhsched.client.models.base import Strict
 from dhsched.errors import StoreError, StoreUnavailable
-from dhsched.infer.append_rules import RETRY_S, Attempts, new_request, payload_of, refusal
+from dhsched.infer.append_rules import RETRY_S, Attempts, new_request, payload_of, refusal, store_full
 from dhsched.infer.context import InferContext
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import unmarked
@@ -41,7 +41,7 @@ def endpoints(context: InferContext) -> Sequence[Endpoint]:
         body: m.PushText = asked.body
         live_id = asked.path.live_id
         live = live_key(asked.caller.tenant, live_id)
-        if (problem := context.store_full()) is not None:
+        if (problem := store_full(context.memory_share, context.settings.memory_max)) is not None:
             raise problem
         given = body.request_id if isinstance(body.request_id, str) else asked.request.headers.get(IDEMPOTENCY_KEY.name)
         request = given or new_request()

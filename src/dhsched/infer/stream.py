@@ -29,7 +29,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from dhsched.access.callers import Caller
 from dhsched.client.models.input import Answer, Push
 from dhsched.errors import DhschedError
-from dhsched.infer.append_rules import new_request, problem_of
+from dhsched.infer.append_rules import new_request, problem_of, store_full
 from dhsched.infer.context import InferContext
 from dhsched.infer.push_stream import Actions, ArmTimer, Item, Line, PushStream
 from dhsched.links.messages import PUSH_FRAME_BYTES_MAX, PUSHES_MAX, in_turns
@@ -153,7 +153,8 @@ class StreamPeer:
         for n, turn in enumerate(in_turns(pushes)):
             if n:
                 await asyncio.sleep(0)
-            self._act(self._stream.push(turn, perf_counter(), self._context.store_full()))
+            full = store_full(self._context.memory_share, self._context.settings.memory_max)
+            self._act(self._stream.push(turn, perf_counter(), full))
             await self._wait_for_rate(len(turn))
             if self._outbox.full or self._stream.held_back:
                 await self._wait_until_read()
