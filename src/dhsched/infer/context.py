@@ -22,6 +22,7 @@ from dhsched.ownership import outcomes as o
 from dhsched.store.records import Records
 from dhsched.store.steps.redis import RedisStore
 from dhsched.web import Service
+from dhsched.web.figures import Figure, Figures
 from dhsched.web.server import SECONDS_BUCKETS
 
 

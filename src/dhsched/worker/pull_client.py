@@ -14,7 +14,7 @@ and all Workers would pull all lives anew for nothing.
 from __future__ import annotations
 
 import asyncio
-import zlib
+import hashlib
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
@@ -222,7 +222,9 @@ class PullClient:
         if stream.connection is not None:
             stream.connection.streams.discard(stream)
         open_ones = self._serving() or [each for each in self._connections.values() if not each.leaving]
-        stream.connection = max(open_ones, key=lambda each: _weight(stream, each.url)) if open_ones else None
+        stream.connection = (
+            max(open_ones, key=lambda each: weight(stream.session.live, each.url)) if open_ones else None
+        )
         if stream.connection is not None:
             stream.connection.streams.add(stream)
             self._ask(stream)
@@ -388,6 +390,7 @@ class PullClient:
         return True
 
 
-def _weight(stream: Stream, url: str) -> int:
-    """Rendezvous: each live prefers the controllers in an order of its own."""
-    return zlib.crc32(f"{stream.session.live} {url}".encode())
+def weight(live: str, url: str) -> bytes:
+    """Rendezvous: each live prefers the controllers in an order of its own. A linear sum such as CRC32 will not do: of
+    two URLs that differ in a few bits, the same one could win for every live."""
+    return hashlib.blake2b(f"{live} {url}".encode(), digest_size=8).digest()
