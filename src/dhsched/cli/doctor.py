@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import typer
 
 from dhsched.addresses import addresses
-from dhsched.cli.live_input import INFER, INFER_DEFAULT
+from dhsched.cli.live import INFER, INFER_DEFAULT
 from dhsched.cli.remote import URL, Json, Url
 from dhsched.cli.server import DEFAULT_URL
 from dhsched.cli.tables import table

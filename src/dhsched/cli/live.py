@@ -1,20 +1,30 @@
-"""`dhsched live ...`: create, find, move and end lives."""
+"""`dhsched live ...`: create, find, move and end lives; push input to them and watch what becomes of it."""
 
 from __future__ import annotations
 
+import asyncio
+import json as json_
+import os
 import secrets
 from typing import Annotated, Any
 
 import typer
 
+from dhsched import addresses
 from dhsched.cli.remote import URL, Json, Url, all_pages, client, parse_object, show
-from dhsched.cli.server import Refused
+from dhsched.cli.server import INFER_CONTROLLER, Refused, Server
 from dhsched.cli.tables import clock, one_line, table, text, took
 from dhsched.errors import DhschedError
 
 app = typer.Typer(help="Lives: create, find, move, end.", no_args_is_help=True)
 
 LiveId = Annotated[str, typer.Argument(help="The live's id.")]
+INFER = "DHSCHED_INFER"
+INFER_DEFAULT = ",".join(addresses.INFER)
+PUSH_S = 10.0  # A push that no controller has stored by then is given up.
+InferUrl = Annotated[
+    str | None, typer.Option("--infer", metavar="URL,...", help=f"Infer-Controllers ({INFER}); {INFER_DEFAULT}.")
+]
 ROOM_DEFAULT = "http://127.0.0.1:7402"
 COLUMNS = ("live_id", "digital_id", "state", "worker", "epoch", "active", "pending", "cause")
 LEAST = (
@@ -199,3 +209,53 @@ def winner(document: dict[str, Any]) -> str:
         f"chosen: {row['worker']}, by another replica or too long ago to remember; now the first candidate of "
         f"{len(told['candidates'])} would be {first['worker']} at {share}"
     )
+
+
+# -- input
+
+
+@app.command()
+def push(
+    live_id: str,
+    text: Annotated[str, typer.Argument(help="What to push; for --kind config, a JSON object.")] = "",
+    kind: Annotated[str, typer.Option(help="text, interrupt or config.")] = "text",
+    boundary: Annotated[bool, typer.Option("--boundary", help="A sentence ends here.")] = False,
+    request_id: Annotated[str | None, typer.Option(help="The same id again is the same item.")] = None,
+    infer: InferUrl = None,
+) -> None:
+    """Push one item of input to a live."""
+    body: dict[str, Any] = {"kind": kind, "boundary": boundary}
+    if kind == "config":
+        body["config"] = parse_object(text, "the configuration")
+    else:
+        body["text"] = text
+    body["request_id"] = request_id or secrets.token_hex(16)  # So that another controller may be asked once more.
+    typer.echo(json_.dumps(infer_at(infer).call("POST", "lives", live_id, "text", body=body, twice=True)))
+
+
+@app.command()
+def interrupt(
+    live_id: str,
+    text: Annotated[str, typer.Argument(help="What to go on with; nothing by default.")] = "",
+    request_id: Annotated[str | None, typer.Option(help="The same id again is the same item.")] = None,
+    infer: InferUrl = None,
+) -> None:
+    """Drop what a live has not consumed yet, and stop what it is saying."""
+    push(live_id, text, kind="interrupt", boundary=False, request_id=request_id, infer=infer)
+
+
+@app.command()
+def watch(live_id: str, infer: InferUrl = None) -> None:
+    """Print what happens to a live, one JSON object per line, until it ends."""
+
+    async def print_all() -> None:
+        async for event in infer_at(infer).events("lives", live_id, "events"):
+            typer.echo(json_.dumps({"event": event.name, **event.data}))
+            if event.name == "ended":
+                return
+
+    asyncio.run(print_all())
+
+
+def infer_at(given: str | None) -> Server:
+    return Server(given or os.environ.get(INFER) or INFER_DEFAULT, role=INFER_CONTROLLER, deadline_s=PUSH_S)
