@@ -24,14 +24,13 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from dhsched.bench.http_load import figure, get, post_all
+from dhsched.bench.harness import figure, place, register
+from dhsched.bench.http_load import post_all
 from dhsched.bench.separate_commands import SCRIPTS, SeparateCommands
 from dhsched.client.models.pools import DigitalIdConfig, PoolConfig, PoolTier
 from dhsched.dispatch.config import DIGITAL_IDS, POOLS
 from dhsched.dispatch.view.fleet_view import Fleet
-from dhsched.errors import DhschedError
 from dhsched.local.deployment import Deployment
-from dhsched.ownership import outcomes as o
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.steps.place import Create
 from dhsched.placement import POLICIES, Choice, NoEligiblePool, Policy, choose
@@ -85,12 +84,7 @@ async def _register(store: RedisStore, records: Records, count_: int) -> list[st
     await records.config.put(POOLS, "gpu", PoolConfig())
     await records.config.put(DIGITAL_IDS, "anna", DigitalIdConfig([PoolTier("gpu")]))
 
-    async def one(number: int) -> str:
-        made = await store.register_worker(name=f"w{number}", boot=f"b{number}", pool="gpu", capacity=CAPACITY)
-        await store.report(worker=made.worker, boot=f"b{number}")
-        return made.worker
-
-    return list(await asyncio.gather(*(one(number) for number in range(count_))))
+    return list(await asyncio.gather(*(register(store, f"w{number}", "gpu", CAPACITY) for number in range(count_))))
 
 
 # -- without HTTP
@@ -131,8 +125,8 @@ async def _rounds(
 ) -> dict[str, Any]:
     per_s: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(-1, size.rounds):  # The round before the first warms everything up and does not count.
-        for name, place in ways.items():
-            took_s = await _timed(place, f"{name}-{in_flight}-{number}", in_flight, ops)
+        for name, way in ways.items():
+            took_s = await _timed(way, f"{name}-{in_flight}-{number}", in_flight, ops)
             say(f"{name:14} {in_flight:3} in flight {ops / took_s:8.0f} placements/s")
             if number >= 0:
                 per_s[name].append(ops / took_s)
@@ -174,16 +168,12 @@ async def _fill(store: RedisStore, commands: SeparateCommands) -> list[str]:
     """Workers without room, in both: what a candidate of an old snapshot may turn out to be."""
     full = []
     for number in range(FULL_WORKERS):
-        boot = f"full-{number}"
-        made = await store.register_worker(name=boot, boot=boot, pool="gpu", capacity=1)
-        await store.report(worker=made.worker, boot=boot)
-        await commands.register(made.worker, "gpu", 1)
-        create = Create(digital_id="anna", fingerprint="f")
-        await store.place(
-            live=f"default/{boot}", operation=boot, because="create", create=create, candidates=[made.worker]
-        )
-        await commands.create(f"default/{boot}", boot, (made.worker,))
-        full.append(made.worker)
+        name = f"full-{number}"
+        worker = await register(store, name, "gpu", 1)
+        await commands.register(worker, "gpu", 1)
+        await place(store, f"default/{name}", candidates=[worker])
+        await commands.create(f"default/{name}", name, (worker,))
+        full.append(worker)
     return full
 
 
@@ -192,25 +182,16 @@ def _one_step(store: RedisStore, fleet: Fleet, full: Sequence[str] = ()) -> Plac
     create = Create(digital_id="anna", fingerprint="f" * 32)
     rng = Random(1)
 
-    async def place(name: str) -> None:
+    async def place_one(name: str) -> None:
         choice = await _choose(fleet, rng, PAPER if full else fleet.policy)
         # One that is full in the place of the last: what a candidate of an old snapshot may turn out to be.
         first = [full[int(rng.random() * len(full))]] if full else []
         candidates = [*first, *choice.without(choice.candidates[-1])] if first else choice.ranks
         sent_rev = fleet.view.rev
-        outcome = await store.place(
-            live=f"default/{name}",
-            operation=name,
-            because="create",
-            create=create,
-            candidates=candidates,
-            pools=choice.pools,
-        )
-        if not isinstance(outcome, o.Committed) or outcome.again:
-            raise DhschedError(f"the benchmark's place answered {outcome}; this is a bug, report it")
+        outcome = await place(store, f"default/{name}", create=create, candidates=candidates, pools=choice.pools)
         fleet.learn(outcome, sent_rev=sent_rev)
 
-    return place
+    return place_one
 
 
 def _separate(commands: SeparateCommands, fleet: Fleet, full: Sequence[str] = ()) -> Place:
@@ -240,12 +221,13 @@ async def _over_http(size: Size, say: Callable[[str], None], store_url: str) -> 
     result: dict[str, Any] = {}
     async with Deployment(store_url) as processes:
         replica = await processes.dispatch("bench", environment=NO_LOOPS)
-        port = int((await replica.until_ready()).rpartition(":")[2])
+        url = await replica.until_ready()
+        port = int(url.rpartition(":")[2])
         await _creates(port, "warm", 200, 16)
         for connections in (16, 256):
-            before = figure(await get("127.0.0.1", port, "/metrics"), "dhsched_store_calls")
+            before = await figure(url, "dhsched_store_calls")
             load = await _creates(port, f"http-{connections}", size.creates, connections)
-            calls = figure(await get("127.0.0.1", port, "/metrics"), "dhsched_store_calls") - before
+            calls = await figure(url, "dhsched_store_calls") - before
             result |= {
                 f"creates_per_s_{connections}": round(load.per_s),
                 f"p50_ms_{connections}": round(load.percentile_ms(0.5), 2),

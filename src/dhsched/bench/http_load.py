@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from dhsched.bench.harness import percentile
 from dhsched.errors import DhschedError
 
 
@@ -22,7 +23,7 @@ class Load:
         return len(self.seconds) / self.wall_s
 
     def percentile_ms(self, share: float) -> float:
-        return sorted(self.seconds)[int(share * (len(self.seconds) - 1))] * 1000
+        return percentile([each * 1000 for each in self.seconds], share)
 
 
 async def post_all(host: str, port: int, path: str, bodies: list[bytes], *, connections: int, expect: int) -> Load:
@@ -66,21 +67,3 @@ async def read_response(reader: asyncio.StreamReader) -> tuple[int, bytes]:
     at = lowered.index(b"content-length:") + 15
     size = int(lowered[at : lowered.index(b"\r\n", at)])
     return int(head[9:12]), await reader.readexactly(size)
-
-
-async def get(host: str, port: int, path: str) -> str:
-    """One GET, for figures that the server keeps."""
-    reader, writer = await asyncio.open_connection(host, port)
-    try:
-        writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
-        return (await read_response(reader))[1].decode()
-    finally:
-        writer.close()
-
-
-def figure(metrics: str, name: str) -> float:
-    """One plain figure of a Prometheus page."""
-    for line in metrics.splitlines():
-        if line.startswith(f"{name} "):
-            return float(line.split()[1])
-    raise DhschedError(f"the replica's metrics have no {name}; this is a bug, report it")

@@ -18,6 +18,7 @@ from dhsched.cli.sample import UpSettings, sample
 from dhsched.client import Client
 from dhsched.errors import DhschedError
 from dhsched.local.process import Process
+from dhsched.local.waiting import until
 
 LIVE = "anna"
 STEP_S = 30.0  # For any one thing to happen.
@@ -171,23 +172,17 @@ class Tour:
         self.story.tell(f"{what}  [{time.monotonic() - began:.2f} s after]")
 
     async def moved(self, epoch: int) -> None:
-        await self._wait(lambda live: live.epoch > epoch and live.active, f"live {LIVE} to leave epoch {epoch}")
+        async def claimed_anew() -> bool:
+            live = await self.client.get(LIVE)
+            return live.epoch > epoch and live.active
+
+        await until(claimed_anew, f"live {LIVE} to leave epoch {epoch}", STEP_S, every_s=0.05)
 
     async def ready(self, worker: str) -> None:
-        give_up = time.monotonic() + STEP_S
-        while time.monotonic() < give_up:
-            if [w async for w in self.client.workers(status="ready") if w.worker == worker]:
-                return
-            await asyncio.sleep(0.1)
-        raise DhschedError(f"{worker} did not report again within {STEP_S:g} s")
+        async def reports() -> bool:
+            return worker in [each.worker async for each in self.client.workers(status="ready")]
 
-    async def _wait(self, wanted: Callable[[Any], bool], what: str) -> None:
-        give_up = time.monotonic() + STEP_S
-        while time.monotonic() < give_up:
-            if wanted(await self.client.get(LIVE)):
-                return
-            await asyncio.sleep(0.05)
-        raise DhschedError(f"the demo waited {STEP_S:g} s for {what}")
+        await until(reports, f"{worker} to report again", STEP_S)
 
     def process(self, worker: str) -> Process:
         return self.workers[worker.partition("#")[0]]

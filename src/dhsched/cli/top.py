@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,15 +25,13 @@ BAR = 20  # Columns of a waterline.
 COUNTS = ("load", "capacity", "free", "workers", "placeable")
 PIPE_COLUMNS = 1_000  # Of a line that no terminal shows: so that nothing is folded.
 IDS = ("pool", "worker", "live")  # Columns that are never folded.
-RATES = {
+RATES: dict[str, tuple[str, dict[str, str]]] = {
     "creates/s": ("dhsched_places_total", {"because": "create", "outcome": "Committed"}),
     "recoveries/s": ("dhsched_places_total", {"because": "recover", "outcome": "Committed"}),
     "refusals/s": ("dhsched_refusals_total", {}),
     "requests/s": ("dhsched_requests_total", {}),
     "Workers lost": ("dhsched_workers_lost_total", {}),
 }
-_SERIES = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$")
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 @dataclass(slots=True)
@@ -96,16 +93,9 @@ def look(server: Server) -> Look:
 
 def rates_of(exposition: str) -> dict[str, float]:
     """The sums of the counters that `RATES` names, from a page of metrics."""
-    sums = dict.fromkeys(RATES, 0.0)
-    for line in exposition.splitlines():
-        found = _SERIES.match(line)
-        if found is None:
-            continue
-        labels = dict(_LABEL.findall(found[2] or ""))
-        for name, (series, wanted) in RATES.items():
-            if found[1] == series and all(labels.get(key) == value for key, value in wanted.items()):
-                sums[name] += float(found[3])
-    return sums
+    from dhsched.client.metrics import total  # Late: other verbs need no metrics.
+
+    return {name: total(exposition, series, **labels) for name, (series, labels) in RATES.items()}
 
 
 def shown(now: Look, before: Look | None, trouble: str = "") -> Group:
