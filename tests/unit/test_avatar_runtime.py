@@ -19,11 +19,11 @@ import numpy as np
 from av.audio.codeccontext import AudioCodecContext
 
 from dhsched.avatar.clock import SLOT_US
-from dhsched.avatar.encode import AUDIO, VIDEO, Packet
 from dhsched.avatar.memory import LAST_CHARS_MAX, Memory, remembered
 from dhsched.avatar.runtime import Stage, avatar
 from dhsched.avatar.studio import AvatarSettings
 from dhsched.errors import BadSetting
+from dhsched.room.packets import AUDIO, VIDEO, Packet
 from dhsched.settings import settings_from
 from dhsched.types import Generation
 from dhsched.worker import Item, Publish, Session
@@ -199,7 +199,7 @@ async def test_a_configuration_outlives_an_interrupt_that_comes_before_its_turn(
         await asyncio.sleep(0.3)
         assert port.acks == []
         session.accept(Item(3, "interrupt", b"", True))
-        await until(lambda: port.acks == [(3, None)] and stage.face_name == "ben")
+        await until(lambda: port.acks == [(3, None)] and stage.studio.face.name == "ben")
     finally:
         reading.cancel()
 

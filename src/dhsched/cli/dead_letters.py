@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dhsched.cli.remote import URL, Json, Url, client, show
+from dhsched.cli.remote import URL, Json, Server, Url, show
 from dhsched.cli.tables import one_line
 from dhsched.errors import BadValue
 
@@ -21,7 +21,7 @@ def dead_letters(
     """Input of a live that was dropped because generations died over it, the oldest first."""
     if push is not None and drop is not None:
         raise BadValue("--push and --drop were both given; give one, a letter at a time")
-    server = client(url)
+    server = Server(url)
     if push is not None:
         show(server.call("POST", "lives", live_id, "dead-letters", push, "push"), json)
         return

@@ -11,10 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from dhsched import addresses
-from dhsched.cli.remote import URL, Json, Url, all_pages, client, parse_object, show
-from dhsched.cli.server import INFER_CONTROLLER, Refused, Server
+from dhsched.cli.remote import INFER_CONTROLLER, URL, Json, Server, Url, all_pages, parse_object, show
 from dhsched.cli.tables import clock, one_line, table, text, took
-from dhsched.errors import DhschedError
+from dhsched.errors import DhschedError, Refused
 
 app = typer.Typer(help="Lives: create, find, move, end.", no_args_is_help=True)
 
@@ -64,7 +63,7 @@ def create(
             body[name] = parse_object(given, f"--{name}")
     query = {"wait_s": wait or None, "explain": "1" if explain else None}
     headers = {"Idempotency-Key": key or secrets.token_hex(16)}  # Another replica asked once more makes no second live.
-    made = client(url).call("POST", "lives", body=body, query=query, headers=headers, wait_s=wait)
+    made = Server(url).call("POST", "lives", body=body, query=query, headers=headers, wait_s=wait)
     show(made, json)
     if open_:
         page = f"{room_url.rstrip('/')}/live/{made['live_id']}"
@@ -75,7 +74,7 @@ def create(
 @app.command()
 def get(live_id: LiveId, json: Json = False, url: Url = URL) -> None:
     """Everything about one live but its input."""
-    show(client(url).call("GET", "lives", live_id), json)
+    show(Server(url).call("GET", "lives", live_id), json)
 
 
 @app.command()
@@ -104,7 +103,7 @@ def move(
     url: Url = URL,
 ) -> None:
     """Move a live to another Worker."""
-    server = client(url)
+    server = Server(url)
     expected = server.call("GET", "lives", live_id)["epoch"] if epoch is None else epoch
     body: dict[str, Any] = {"expected_epoch": expected, "avoid": avoid or []}
     if to is not None:
@@ -122,13 +121,13 @@ def end(
 ) -> None:
     """End a live."""
     body = {"after_pending": after_pending}
-    show(client(url).call("POST", "lives", live_id, "end", body=body, twice=True), json)
+    show(Server(url).call("POST", "lives", live_id, "end", body=body, twice=True), json)
 
 
 @app.command()
 def history(live_id: LiveId, json: Json = False, url: Url = URL) -> None:
     """Its generations, the current one first."""
-    document = client(url).call("GET", "lives", live_id, "history")
+    document = Server(url).call("GET", "lives", live_id, "history")
     phases = ("detect", "place", "wait", "claim", "first_ack")
     rows = [
         {**row, "committed": clock(row["committed_at_ms"]), **{each: took(row[f"{each}_ms"]) for each in phases}}
@@ -169,12 +168,12 @@ def why(live_id: LiveId, json: Json = False, url: Url = URL) -> None:
 
 def decided(url: str, live_id: str) -> dict[str, Any]:
     """Why, from the replica that decided, if it is one of these: only it remembers, and any of them may have."""
-    server = client(url)
+    server = Server(url)
     found: dict[str, Any] | None = None
     trouble: DhschedError | None = None
     for each in server.urls:
         try:
-            document: dict[str, Any] = client(each).call("GET", "lives", live_id, "why")
+            document: dict[str, Any] = Server(each).call("GET", "lives", live_id, "why")
         except DhschedError as error:
             # A live that was not placed is known to the replica that could not place it, and to no other.
             trouble = error

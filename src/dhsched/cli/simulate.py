@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dhsched.cli.remote import URL, Json, Url, all_pages, client
+from dhsched.cli.remote import URL, Json, Server, Url, all_pages
 from dhsched.cli.tables import table
 from dhsched.errors import BadValue
 from dhsched.placement import DEFAULT_POLICY, POLICIES
@@ -59,7 +59,7 @@ def simulate_policies(
 
 def running_plan(url: str, creates: int | None) -> Plan:
     """The fleet of the running deployment as it stands, and as many creates as it has room for."""
-    server = client(url)
+    server = Server(url)
     workers = [row for row in all_pages(url, "workers", "workers", {}, 20_000) if row["status"] == "ready"]
     digital_ids = server.call("GET", "digital-ids")["digital_ids"]
     if not workers or not digital_ids:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dhsched.cli.pool import barred
-from dhsched.cli.remote import URL, Json, Url, client
-from dhsched.cli.server import Server
+from dhsched.cli.remote import URL, Json, Server, Url
 from dhsched.errors import DhschedError
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def top(
     url: Url = URL,
 ) -> None:
     """Pools, Workers, rates of this replica, and what waits for room. Ctrl-C ends it."""
-    server = client(url)  # The same for all looks: it goes back to the replica that answered, whose counters these are.
+    server = Server(url)  # The same for all looks: it goes back to the replica that answered, whose counters these are.
     first = look(server)
     if json:
         typer.echo(json_.dumps({name: getattr(first, name) for name in ("pools", "workers", "recoveries", "counters")}))
