@@ -97,7 +97,7 @@ def effective(kind: type[S], given: Mapping[str, Any], environment: Mapping[str,
     _refuse_unknown_variables(kind, environment)
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
-    for each in settings_of(kind):
+    for each in fields(kind):  # type: ignore[arg-type]
         name, key = each.name, environment_key(kind, each.name)
         if given.get(name) is not None:
             value, source, strict = given[name], f"flag --{flag_of(each)}", True
@@ -119,12 +119,8 @@ def effective(kind: type[S], given: Mapping[str, Any], environment: Mapping[str,
     return Effective(kind(**values), sources)
 
 
-def settings_of(kind: type) -> tuple[Field[Any], ...]:
-    return fields(kind)
-
-
 def environment_key(kind: type, name: str) -> str:
-    for each in settings_of(kind):
+    for each in fields(kind):
         if each.name == name and "environment" in each.metadata:
             return str(each.metadata["environment"])
     role = "" if name in SHARED else f"{kind.ROLE.upper()}_"  # type: ignore[attr-defined]
@@ -148,7 +144,7 @@ def read_file(path: Path, kind: type) -> dict[str, tuple[Any, str]]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadSetting(f"the configuration file {path} is not TOML: {error}") from None
     role: str = kind.ROLE  # type: ignore[attr-defined]
-    own = {each.name for each in settings_of(kind)}
+    own = {each.name for each in fields(kind)}
     allowed = {"shared": SHARED, role: own}
     found: dict[str, tuple[Any, str]] = {}
     for section in document:
@@ -174,7 +170,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 def _refuse_unknown_variables(kind: type, environment: Mapping[str, str]) -> None:
     prefix = f"DHSCHED_{kind.ROLE.upper()}_"  # type: ignore[attr-defined]
-    known = {environment_key(kind, each.name) for each in settings_of(kind)}
+    known = {environment_key(kind, each.name) for each in fields(kind)}
     for key in environment:
         if key.startswith(prefix) and key not in known:
             raise BadSetting(f"{key} is set, and there is no such setting{nearest(key, known)}")

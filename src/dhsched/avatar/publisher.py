@@ -43,10 +43,12 @@ class Place(Protocol):
     """Where to publish, as it comes with the claim."""
 
     @property
-    def url(self) -> str: ...
+    def url(self) -> str:
+        """The room."""
 
     @property
-    def token(self) -> str: ...
+    def token(self) -> str:
+        """The publish token of the generation."""
 
 
 class Heard(msgspec.Struct):

@@ -35,9 +35,11 @@ class Output(Protocol):
     """Where packets go. While it is not connected nothing is drawn or encoded."""
 
     @property
-    def connected(self) -> bool: ...
+    def connected(self) -> bool:
+        """Whether packets reach anybody."""
 
-    def put(self, packets: list[Packet]) -> None: ...
+    def put(self, packets: list[Packet]) -> None:
+        """Send the packets of one slot, without waiting."""
 
 
 class Nowhere:
@@ -46,7 +48,7 @@ class Nowhere:
     connected = False
 
     def put(self, packets: list[Packet]) -> None:
-        pass
+        """Drop them."""
 
 
 async def avatar(session: Session) -> None:

@@ -99,11 +99,14 @@ async def peer_path(peer: str, url: str, server_pid: int, size: Size) -> AsyncIt
 class Peer(Protocol):
     """A client of one of the servers, as the front uses it."""
 
-    async def push(self, item: bytes) -> None: ...
+    async def push(self, item: bytes) -> None:
+        """Store an item."""
 
-    async def fetch(self) -> list[tuple[str, bytes]]: ...
+    async def fetch(self) -> list[tuple[str, bytes]]:
+        """The next items with their ids, once there are some; nothing after a second."""
 
-    async def ack(self, ids: list[str]) -> None: ...
+    async def ack(self, ids: list[str]) -> None:
+        """These items are consumed."""
 
 
 class RedisPy:

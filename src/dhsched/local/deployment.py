@@ -19,7 +19,6 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from dhsched.addresses import INFER
@@ -67,9 +66,7 @@ class Deployment:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         try:
             # Workers first: a Worker that outlives its replicas would log that it cannot reach them.
             await asyncio.gather(*(process.stop() for process in reversed(self.processes)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -38,15 +38,11 @@ async def open_room(settings: RoomSettings) -> AsyncIterator[Room]:
     urls = settings.dispatch_urls + settings.infer_urls
     async with open_session(urls, settings.tls_ca, connections_max=64) as http:
         rooms = Rooms(settings, Upstream(http, settings))
-
-        async def ready() -> Sequence[str]:
-            return await rooms.upstream.reachable()
-
         name = check_id(settings.name or f"r-{secrets.token_hex(4)}", "name")
         service = Service(
             role="room",
             instance=name,
-            ready=ready,
+            ready=rooms.upstream.reachable,
             in_flight_max=settings.in_flight_max,
             body_s=settings.body_s,
             door=make_door(settings),
