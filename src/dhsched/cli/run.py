@@ -66,7 +66,7 @@ def dispatch(
     from dhsched.dispatch.app import run_dispatch  # Late, so that other verbs do not load it.
     from dhsched.settings import DispatchSettings
 
-    serve_role(DispatchSettings, locals(), run_dispatch)
+    run_role(DispatchSettings, locals(), run_dispatch)
 
 
 @app.command()
@@ -97,7 +97,7 @@ def infer(
     from dhsched.infer.app import run_infer
     from dhsched.infer.settings import InferSettings
 
-    serve_role(InferSettings, locals(), run_infer)
+    run_role(InferSettings, locals(), run_infer)
 
 
 @app.command()
@@ -180,7 +180,7 @@ def room(
         from dhsched.room.app import run_room  # Late: it needs the extra.
     except ImportError as error:
         raise BadSetting(f"a room needs the extra: pip install 'dhsched[avatar]' ({error})") from error
-    serve_role(RoomSettings, locals(), run_room)
+    run_role(RoomSettings, locals(), run_room)
 
 
 @app.command()
@@ -199,7 +199,7 @@ def store(
     run_service(lambda stop: _run_store(data, port, stop))
 
 
-def serve_role(kind: type[Any], given: Mapping[str, Any], run: Callable[..., Coroutine[Any, Any, None]]) -> None:
+def run_role(kind: type[Any], given: Mapping[str, Any], run: Callable[..., Coroutine[Any, Any, None]]) -> None:
     """Run a role with the settings that these flags and the environment come to. Prints where the role listens."""
     from dhsched.web import run_service
 
