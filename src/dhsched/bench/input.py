@@ -22,8 +22,8 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from dhsched.bench.ends import stamp
 from dhsched.bench.harness import percentile, place_all
-from dhsched.bench.input_end import stamp
 from dhsched.errors import DhschedError
 from dhsched.local.deployment import Deployment
 from dhsched.local.pids import cpu_s
@@ -119,7 +119,7 @@ def described(rounds: dict[str, list[Figures]]) -> dict[str, Any]:
 
 
 class End:
-    """What the far end of a path has printed of what it consumed (input_end.py)."""
+    """What the far end of a path has printed of what it consumed (ends.py)."""
 
     def __init__(self) -> None:
         self.consumed = 0
@@ -248,7 +248,7 @@ async def our_path(size: Size, *, fenced: bool = True) -> AsyncIterator[Path]:
             infer = await processes.infer("infer")
         else:
             infer = await processes.start("infer", module="dhsched.bench.input_unfenced", role="infer")
-        end, runtime = End(), "dhsched.bench.input_end:timed"
+        end, runtime = End(), "dhsched.bench.ends:timed"
         worker = await processes.worker("bench", runtime=runtime, pool="bench", capacity=size.lives, hear=end.hear)
         url = await infer.until_ready()
         await processes.until_workers(1)

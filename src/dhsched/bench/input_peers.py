@@ -24,8 +24,8 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
+from dhsched.bench.ends import Counter
 from dhsched.bench.input import End, Path, Size
-from dhsched.bench.input_end import Counter
 from dhsched.errors import DhschedError
 from dhsched.links.outbox import Outbox
 from dhsched.local.deployment import Deployment

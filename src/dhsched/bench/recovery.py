@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 import aiohttp
 import msgspec
 
+from dhsched.bench.ends import RECORDS
 from dhsched.bench.harness import figure, percentile, place_all
-from dhsched.bench.recovery_end import RECORDS
 from dhsched.errors import DhschedError
 from dhsched.local.deployment import Deployment
 from dhsched.local.waiting import until
@@ -36,7 +36,7 @@ from dhsched.store.steps.redis import RedisStore
 from dhsched.types import split_tag
 
 POOL, DIGITAL_ID = "bench", "bench"
-RUNTIME = "dhsched.bench.recovery_end:measured"
+RUNTIME = "dhsched.bench.ends:measured"
 CLAIM_S = 120.0  # For all lives to be claimed at the start.
 RECOVER_S = 120.0  # For all lives of the dead Worker to be claimed elsewhere.
 DRAIN_S = 600.0

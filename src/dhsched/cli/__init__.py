@@ -14,7 +14,6 @@ import dhsched
 from dhsched.cli import (
     bench,
     config,
-    dead_letters,
     demo,
     digital_id,
     doctor,
@@ -56,7 +55,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "simulate": simulate.simulate_policies,
     "events": events.events,
     "recoveries": recoveries.recoveries,
-    "dead-letters": dead_letters.dead_letters,
+    "dead-letters": live.dead_letters,
 }
 for family_name, family in FAMILIES.items():
     app.add_typer(family, name=family_name)

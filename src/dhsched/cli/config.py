@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -12,7 +12,7 @@ import typer
 from dhsched.cli.remote import show
 from dhsched.cli.run import Config
 from dhsched.errors import BadSetting, DhschedError
-from dhsched.settings import SHARED, effective, environment_key, flag_of, nearest, wanted_of
+from dhsched.settings import SHARED, effective, environment_key, flag_of, nearest, settings_of, wanted_of
 
 COLUMNS = ("role", "setting", "value", "source")
 MASK = "***"
@@ -47,7 +47,7 @@ def config(
 
 def rows_of(kind: Any, file: Path | None, *, alone: bool) -> list[dict[str, Any]]:
     given = {"config": str(file) if file else None}
-    lacking = [each for each in fields(kind) if each.default is MISSING]
+    lacking = [each for each in settings_of(kind) if each.default is MISSING]
     # What must be given may be missing here: another machine runs that role.
     stand_in = {each.name: "none" if each.type == "str" else each.metadata["low"] for each in lacking}
     try:
@@ -56,7 +56,7 @@ def rows_of(kind: Any, file: Path | None, *, alone: bool) -> list[dict[str, Any]
         if "is not given" not in str(error):
             raise
         found = effective(kind, {**stand_in, **given})
-    return [row(kind, each, found) for each in fields(kind)]
+    return [row(kind, each, found) for each in settings_of(kind)]
 
 
 def row(kind: Any, each: Field[Any], found: Any) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def sections() -> Iterator[str]:
         yield f"## {role}\n\n{(kind.__doc__ or '').strip()}\n"
         yield "| setting | default | may be | variable | what |\n|---|---|---|---|---|"
         hints = get_type_hints(kind)
-        for each in fields(kind):
+        for each in settings_of(kind):
             where = "shared" if each.name in SHARED else role
             variable = environment_key(kind, each.name)
             cells = (f"`[{where}] {each.name}`", default_of(each), wanted_of(each, hints), f"`{variable}`")

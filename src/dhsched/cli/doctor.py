@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import typer
 
 from dhsched.addresses import addresses
-from dhsched.cli.live import INFER, INFER_DEFAULT
+from dhsched.cli.live import INFER_DEFAULT, InferUrl
 from dhsched.cli.remote import URL, Json, Url
 from dhsched.cli.tables import table
 from dhsched.errors import DhschedError, Refused, Unreachable
@@ -51,16 +51,14 @@ def doctor(
     store: Annotated[
         str | None, typer.Option(envvar="DHSCHED_STORE", help="Also look at this store.", metavar="URL")
     ] = None,
-    infer: Annotated[
-        str | None, typer.Option(envvar=INFER, metavar="URL,...", help=f"Infer-Controllers; {INFER_DEFAULT}.")
-    ] = None,
+    infer: InferUrl = INFER_DEFAULT,
     json: Json = False,
     url: Url = URL,
 ) -> None:
     """Check this machine, the store, the roles, their settings and the clocks."""
     roles = {
         "dispatch": addresses("Dispatch", url),
-        "infer": addresses("Infer-Controller", infer or INFER_DEFAULT),
+        "infer": addresses("Infer-Controller", infer),
     }
     findings = asyncio.run(_examine(store, roles, quiet=url == URL))
     if json:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json as json_
-import os
 import secrets
 from typing import Annotated, Any
 
@@ -13,7 +12,7 @@ import typer
 from dhsched import addresses
 from dhsched.cli.remote import INFER_CONTROLLER, URL, Json, Server, Url, all_pages, parse_object, show
 from dhsched.cli.tables import clock, one_line, table, text, took
-from dhsched.errors import DhschedError, Refused
+from dhsched.errors import BadValue, DhschedError, Refused
 
 app = typer.Typer(help="Lives: create, find, move, end.", no_args_is_help=True)
 
@@ -21,9 +20,7 @@ LiveId = Annotated[str, typer.Argument(help="The live's id.")]
 INFER = "DHSCHED_INFER"
 INFER_DEFAULT = ",".join(addresses.INFER)
 PUSH_S = 10.0  # A push that no controller has stored by then is given up.
-InferUrl = Annotated[
-    str | None, typer.Option("--infer", metavar="URL,...", help=f"Infer-Controllers ({INFER}); {INFER_DEFAULT}.")
-]
+InferUrl = Annotated[str, typer.Option("--infer", envvar=INFER, metavar="URL,...", help="The Infer-Controllers.")]
 ROOM_DEFAULT = "http://127.0.0.1:7402"
 COLUMNS = ("live_id", "digital_id", "state", "worker", "epoch", "active", "pending", "cause")
 LEAST = (
@@ -220,7 +217,7 @@ def push(
     kind: Annotated[str, typer.Option(help="text, interrupt or config.")] = "text",
     boundary: Annotated[bool, typer.Option("--boundary", help="A sentence ends here.")] = False,
     request_id: Annotated[str | None, typer.Option(help="The same id again is the same item.")] = None,
-    infer: InferUrl = None,
+    infer: InferUrl = INFER_DEFAULT,
 ) -> None:
     """Push one item of input to a live."""
     body: dict[str, Any] = {"kind": kind, "boundary": boundary}
@@ -237,14 +234,14 @@ def interrupt(
     live_id: str,
     text: Annotated[str, typer.Argument(help="What to go on with; nothing by default.")] = "",
     request_id: Annotated[str | None, typer.Option(help="The same id again is the same item.")] = None,
-    infer: InferUrl = None,
+    infer: InferUrl = INFER_DEFAULT,
 ) -> None:
     """Drop what a live has not consumed yet, and stop what it is saying."""
     push(live_id, text, kind="interrupt", boundary=False, request_id=request_id, infer=infer)
 
 
 @app.command()
-def watch(live_id: str, infer: InferUrl = None) -> None:
+def watch(live_id: str, infer: InferUrl = INFER_DEFAULT) -> None:
     """Print what happens to a live, one JSON object per line, until it ends."""
 
     async def print_all() -> None:
@@ -256,5 +253,38 @@ def watch(live_id: str, infer: InferUrl = None) -> None:
     asyncio.run(print_all())
 
 
-def infer_at(given: str | None) -> Server:
-    return Server(given or os.environ.get(INFER) or INFER_DEFAULT, role=INFER_CONTROLLER, deadline_s=PUSH_S)
+def infer_at(urls: str) -> Server:
+    return Server(urls, role=INFER_CONTROLLER, deadline_s=PUSH_S)
+
+
+def dead_letters(
+    live_id: LiveId,
+    push: Annotated[str | None, typer.Option("--push", metavar="ID", help="Push this one once more.")] = None,
+    drop: Annotated[str | None, typer.Option("--drop", metavar="ID", help="Forget this one.")] = None,
+    json: Json = False,
+    url: Url = URL,
+) -> None:
+    """Input of a live that was dropped because generations died over it, the oldest first."""
+    if push is not None and drop is not None:
+        raise BadValue("--push and --drop were both given; give one, a letter at a time")
+    server = Server(url)
+    if push is not None:
+        show(server.call("POST", "lives", live_id, "dead-letters", push, "push"), json)
+        return
+    if drop is not None:
+        server.call("DELETE", "lives", live_id, "dead-letters", drop)
+        show({"live_id": live_id, "dropped": drop}, json)
+        return
+    document = server.call("GET", "lives", live_id, "dead-letters")
+    show(
+        document,
+        json,
+        ("id", "kind", "boundary", "text"),
+        document["items"],
+        least=("boundary", "kind", "text"),
+        cut="text",
+    )
+    if not json:
+        for letter in document["items"]:
+            if letter.get("reason"):
+                typer.echo(one_line(f"{letter['id']} was given up after: {letter['reason']}"))
