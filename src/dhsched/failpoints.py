@@ -37,12 +37,6 @@ def armed(environment: dict[str, str] | None = None) -> str | None:
 _armed = armed()
 
 
-def arm() -> None:
-    """Read the environment again: for a process that was forked."""
-    global _armed
-    _armed = armed()
-
-
 def reach(point: str) -> None:
     """Die here if this point is armed."""
     if _armed is not None and _armed == point:
