@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from dhsched import failpoints
 from dhsched.local.deployment import Deployment
 from dhsched.local.process import Process
+from dhsched.ownership import outcomes as o
+from dhsched.ownership.steps.place import Create
 from dhsched.store.link.address import Address
 from dhsched.store.steps.redis import RedisStore
 
@@ -36,3 +38,12 @@ async def register(store: RedisStore, count: int, *, capacity: int, pool: str = 
         await store.report(worker=outcome.worker, boot=boot)
         made.append(outcome.worker)
     return made
+
+
+async def place(store: RedisStore, live: str, worker: str) -> None:
+    """Create a live of DigitalID anna on this Worker."""
+    create = Create(digital_id="anna", fingerprint="f")
+    made = await store.place(
+        live=f"default/{live}", operation=f"op-{live}", because="create", create=create, candidates=[worker]
+    )
+    assert isinstance(made, o.Committed)
