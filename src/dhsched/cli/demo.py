@@ -16,7 +16,6 @@ import typer
 
 from dhsched.cli.sample import UpSettings, sample
 from dhsched.client import Client
-from dhsched.errors import DhschedError
 from dhsched.local.process import Process
 from dhsched.local.waiting import until
 
@@ -42,7 +41,6 @@ class Story:
     began: float = field(default_factory=time.monotonic)
     heard: list[Heard] = field(default_factory=list)
     rows: list[tuple[float, str]] = field(default_factory=list)
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def tell(self, what: str) -> float:
         """A line of the timeline."""
@@ -59,20 +57,12 @@ class Story:
         if said.get("event") in ("text", "open", "interrupt"):
             event, text = str(said["event"]), str(said.get("text", ""))
             self.heard.append(Heard(time.monotonic(), said["worker"], said["epoch"], event, text))
-            self.changed.set()
 
     async def until(self, wanted: Callable[[Heard], bool], what: str) -> Heard:
         """The first line like this, or an error that says what did not come."""
-        give_up = time.monotonic() + STEP_S
-        while True:
-            for each in self.heard:
-                if wanted(each):
-                    return each
-            self.changed.clear()
-            try:
-                await asyncio.wait_for(self.changed.wait(), give_up - time.monotonic())
-            except TimeoutError:
-                raise DhschedError(f"the demo waited {STEP_S:g} s for {what}; try it with --log-level info") from None
+        hint = f"{what}; try it with --log-level info"
+        found: Heard = await until(lambda: next(filter(wanted, self.heard), None), hint, STEP_S, every_s=0.01)
+        return found
 
 
 def demo(

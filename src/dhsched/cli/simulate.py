@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from dhsched.cli.remote import URL, Json, Server, Url, all_pages
@@ -39,7 +40,7 @@ def simulate_policies(
         raise BadValue("name a plan file, or take --running for the fleet of the running deployment")
     chosen = read_plan(plan) if plan is not None else running_plan(url, creates)
     if creates is not None:
-        chosen = plan_of({**_document(chosen), "creates": creates}, "--creates")
+        chosen = msgspec.structs.replace(chosen, creates=creates)
     names = policy or list(SIDE_BY_SIDE)
     for name in names:
         if name not in POLICIES:
@@ -139,13 +140,6 @@ def _progress(rows: Iterator[dict[str, Any]], total: int) -> Iterator[dict[str, 
         for row in rows:
             bar.advance(task)
             yield row
-
-
-def _document(plan: Plan) -> dict[str, Any]:
-    import msgspec
-
-    made: dict[str, Any] = msgspec.to_builtins(plan)
-    return made
 
 
 def _check_plot(path: Path) -> None:
