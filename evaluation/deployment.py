@@ -15,11 +15,11 @@ from dhsched.errors import DhschedError
 from dhsched.local.deployment import Deployment as Processes
 from dhsched.local.pids import cpu_s, memory_bytes
 from dhsched.local.process import Process
+from dhsched.local.waiting import until
 from dhsched.store.server.embedded import Embedded
 from dhsched.store.steps.redis import RedisStore
 
 WAIT_S = 600.0
-LOOK_S = 0.1
 RETRY_S = 0.05
 ASK_S = 120.0
 READ_AT_ONCE = 500
@@ -41,14 +41,11 @@ class Deployment(Processes):
 
     async def until_claimed(self) -> None:
         """Until no live is starting anywhere."""
-        give_up = time.monotonic() + WAIT_S
-        while True:
-            starting = sum([row["starting"] for row in await self.worker_rows()])
-            if starting == 0:
-                return
-            if time.monotonic() > give_up:
-                raise DhschedError(f"{starting} lives were not claimed within {WAIT_S:g} s")
-            await asyncio.sleep(LOOK_S)
+
+        async def all_claimed() -> bool:
+            return not any(row["starting"] for row in await self.worker_rows())
+
+        await until(all_claimed, "every live to be claimed", WAIT_S)
 
     async def worker_rows(self) -> list[dict[str, Any]]:
         """Every Worker that the store knows: its id, load, capacity, what is starting, lost and gone."""

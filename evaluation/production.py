@@ -10,7 +10,6 @@ killed and started again.
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections import Counter
 from contextlib import AsyncExitStack, suppress
@@ -22,8 +21,8 @@ from typing import Any
 import aiohttp
 import matplotlib.pyplot as plt
 
-from dhsched.bench.harness import percentile
-from dhsched.bench.http_load import get
+from dhsched.bench.harness import metrics_page, percentile
+from dhsched.client.metrics import samples, total
 from dhsched.dispatch.recovery.safety import violations
 from dhsched.errors import DhschedError
 from dhsched.store.records import Records
@@ -179,7 +178,7 @@ class Replay:
 
     async def result(self) -> Row:
         settled_s = await self._settle()
-        metrics = [await _metrics(each.url) for each in (*self.made.replicas, *self.made.controllers)]
+        metrics = [await metrics_page(each.url) for each in (*self.made.replicas, *self.made.controllers)]
         push_ms = [took for pusher in self.pushers for took in pusher.took_ms]
         refused = sum((pusher.refused for pusher in self.pushers), Counter[str]())
         found = await self._safety()
@@ -204,7 +203,7 @@ class Replay:
             "push_service_p99_ms": round(quantile(metrics, "dhsched_push_seconds", 0.99) * 1e3, 3),
             "overshoots": found["overshoots"],
             "dual_owners": found["dual_owners"],
-            "stale_releases_refused": round(total(metrics, "dhsched_stale_releases_total")),
+            "stale_releases_refused": round(sum(total(page, "dhsched_stale_releases") for page in metrics)),
             "unclaimed_at_end": found["unclaimed"],
             "settled_s": round(settled_s, 1),
         }
@@ -241,24 +240,14 @@ class Replay:
         }
 
 
-async def _metrics(url: str) -> str:
-    host, _, port = url.removeprefix("http://").partition(":")
-    return await get(host, int(port), "/metrics")
-
-
-def total(pages: list[str], name: str) -> float:
-    """A counter over all processes; 0 where none has it."""
-    found = [re.findall(rf"^{name}(?:_total)?(?:{{[^}}]*}})? (\S+)$", page, re.MULTILINE) for page in pages]
-    return sum(float(value) for values in found for value in values)
-
-
 def quantile(pages: list[str], name: str, share: float) -> float:
     """A quantile of a histogram over all processes, linear within its bucket."""
-    buckets: dict[float, float] = {}
+    buckets: Counter[float] = Counter()
     for page in pages:
-        for bound, count in re.findall(rf'^{name}_bucket{{[^}}]*le="([^"]+)"}} (\S+)$', page, re.MULTILINE):
-            buckets[float(bound)] = buckets.get(float(bound), 0.0) + float(count)
-    if not buckets.get(float("inf")):
+        for each in samples(page):
+            if each.name == f"{name}_bucket":
+                buckets[float(each.labels["le"])] += round(each.value)
+    if not buckets[float("inf")]:
         return 0.0
     wanted = share * buckets[float("inf")]
     below, low = 0.0, 0.0

@@ -59,20 +59,7 @@ def free(default: Any, help: str, **more: Any) -> Any:
     return field(default=default, metadata={"help": help, **more})
 
 
-ALLOW_EVICTION = free(False, "Start on a store whose maxmemory-policy is allkeys-*, although it may delete lives.")
-ACCESS = one_of("keys", ("open", "keys"), "Whether callers need a token (keys), or not (open: on loopback only).")
-INSECURE = free(False, "Listen elsewhere than on loopback although access is open: anybody can do anything.")
-ALLOWED_ORIGINS = free(
-    "", "Origins like https://app.example, separated by commas: whose pages may call it, and whose names are its own."
-)
-TLS_CERT = free("", "A PEM file with the certificate and its chain: the listener speaks TLS.")
-TLS_KEY = free("", "A PEM file with the certificate's key.")
 TLS_CA = free("", "A PEM file with the authority of the servers' certificates, beside the usual ones.")
-KEY_RATE = bounded(2_000, 0.1, 1e6, "Requests a second of one API key at one replica; a key may have its own limit.")
-HEAD_S = bounded(10, 0.1, 600, "From a new connection to the end of its first request's head; then it is closed.")
-BODY_S = bounded(10, 0.1, 600, "For a request's body to come; then 408 TIMEOUT.")
-IDLE_S = bounded(75, 1, 3600, "From an answer to the end of the next request's head; then the connection is closed.")
-"""What several roles have. Under one name, several dataclasses may share a field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +106,13 @@ def effective(kind: type[S], given: Mapping[str, Any], environment: Mapping[str,
     return Effective(kind(**values), sources)
 
 
-def settings_of(kind: type) -> tuple[Field[Any], ...]:
-    return fields(kind)
+def settings_of(kind: type) -> list[Field[Any]]:
+    """Every setting of a role: its own first, then those that several roles have."""
+    return sorted(fields(kind), key=lambda each: each.name in SHARED)
 
 
 def environment_key(kind: type, name: str) -> str:
-    for each in settings_of(kind):
+    for each in fields(kind):
         if each.name == name and "environment" in each.metadata:
             return str(each.metadata["environment"])
     role = "" if name in SHARED else f"{kind.ROLE.upper()}_"  # type: ignore[attr-defined]
@@ -148,7 +136,7 @@ def read_file(path: Path, kind: type) -> dict[str, tuple[Any, str]]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadSetting(f"the configuration file {path} is not TOML: {error}") from None
     role: str = kind.ROLE  # type: ignore[attr-defined]
-    own = {each.name for each in settings_of(kind)}
+    own = {each.name for each in fields(kind)}
     allowed = {"shared": SHARED, role: own}
     found: dict[str, tuple[Any, str]] = {}
     for section in document:
@@ -174,7 +162,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 def _refuse_unknown_variables(kind: type, environment: Mapping[str, str]) -> None:
     prefix = f"DHSCHED_{kind.ROLE.upper()}_"  # type: ignore[attr-defined]
-    known = {environment_key(kind, each.name) for each in settings_of(kind)}
+    known = {environment_key(kind, each.name) for each in fields(kind)}
     for key in environment:
         if key.startswith(prefix) and key not in known:
             raise BadSetting(f"{key} is set, and there is no such setting{nearest(key, known)}")
@@ -286,15 +274,56 @@ def wanted_of(each: Field[Any], hints: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DispatchSettings:
+class ListenerSettings:
+    """What every role that listens is told."""
+
+    ROLE: ClassVar[str]
+
+    host: str = free("127.0.0.1", "Where to listen.")
+    allowed_origins: str = free(
+        "",
+        "Origins like https://app.example, separated by commas: whose pages may call it, and whose names are its own.",
+    )
+    tls_cert: str = free("", "A PEM file with the certificate and its chain: the listener speaks TLS.")
+    tls_key: str = free("", "A PEM file with the certificate's key.")
+    head_s: float = bounded(
+        10, 0.1, 600, "From a new connection to the end of its first request's head; then it is closed."
+    )
+    body_s: float = bounded(10, 0.1, 600, "For a request's body to come; then 408 TIMEOUT.")
+    idle_s: float = bounded(
+        75, 1, 3600, "From an answer to the end of the next request's head; then the connection is closed."
+    )
+    log_level: str = one_of("info", ("debug", "info", "warning", "error"), "What is logged.")
+    log_json: bool = free(False, "Logs as JSON lines.")
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaSettings(ListenerSettings):
+    """What every role is told that reaches the store and has a gate."""
+
+    cell: str = free("main", "The cell; one deployment is one cell.")
+    allow_eviction: bool = free(
+        False, "Start on a store whose maxmemory-policy is allkeys-*, although it may delete lives."
+    )
+    access: str = one_of(
+        "keys", ("open", "keys"), "Whether callers need a token (keys), or not (open: on loopback only)."
+    )
+    insecure: bool = free(False, "Listen elsewhere than on loopback although access is open: anybody can do anything.")
+    key_rate_per_s: float = bounded(
+        2_000, 0.1, 1e6, "Requests a second of one API key at one replica; a key may have its own limit."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatchSettings(ReplicaSettings):
     """One dispatch replica."""
 
     ROLE: ClassVar[str] = "dispatch"
 
     store: str | None = free(None, "The store's URL; without one the replica runs a store of its own.", secret=True)
-    cell: str = free("main", "The cell; one deployment is one cell.")
-    allow_eviction: bool = ALLOW_EVICTION
-    host: str = free("127.0.0.1", "Where to listen.")
     port: int = bounded(7400, 0, 65535, "Where to listen; 0 takes any free port.")
     name: str = free("", "The replica's id; made up when empty.")
     in_flight_max: int = bounded(512, 1, 100_000, "Requests worked on at once; past it 503 BUSY.")
@@ -329,17 +358,6 @@ class DispatchSettings:
     rebalance_s: float = bounded(10, 0.1, 3600, "Between two looks at how even a Pool is, and two turns to act on it.")
     policy: str = free("emptiest", "The placement policy; placement/policies.py lists them.")
     stop_s: float = bounded(10, 0, 600, "For requests in flight when the replica stops.")
-    access: str = ACCESS
-    insecure: bool = INSECURE
-    allowed_origins: str = ALLOWED_ORIGINS
-    tls_cert: str = TLS_CERT
-    tls_key: str = TLS_KEY
-    key_rate_per_s: float = KEY_RATE
-    head_s: float = HEAD_S
-    body_s: float = BODY_S
-    idle_s: float = IDLE_S
-    log_level: str = one_of("info", ("debug", "info", "warning", "error"), "What is logged.")
-    log_json: bool = free(False, "Logs as JSON lines.")
 
     def __post_init__(self) -> None:
         check(self)

@@ -21,10 +21,8 @@ from typing import Any
 
 import jwt
 
-from dhsched.access.ring import KeyRing, open_ring
+from dhsched.access.ring import KeyRing
 from dhsched.errors import BadId, BadToken
-from dhsched.store.keys import Keys
-from dhsched.store.link.link import Link
 from dhsched.types import Generation, check_live, check_worker
 
 ALGORITHM = "HS256"
@@ -67,21 +65,13 @@ class Proven:
 
 
 class Tokens:
-    """The cell's secrets. Made by `open_tokens`."""
+    """Tokens of a cell, signed with the secrets of its key ring."""
 
     def __init__(self, ring: KeyRing, *, ttl_s: float = TTL_S, clock: Callable[[], float] = time.time) -> None:
         self._ring = ring
         self._ttl_s = ttl_s
         self._clock = clock
         self._refreshed_at = float("-inf")
-
-    @property
-    def _secrets(self) -> Mapping[str, str]:
-        return self._ring.secrets("boot")
-
-    @property
-    def _signs_with(self) -> str:
-        return self._ring.newest("boot")
 
     def issue(self, boot: Boot) -> str:
         """A token for this boot, with the newest secret."""
@@ -118,12 +108,12 @@ class Tokens:
     def _sign(self, audience: str, worker: str, ttl_s: float, more: Mapping[str, object]) -> str:
         now = self._clock()
         claims = {"aud": audience, "sub": worker, "iat": int(now), "exp": int(now + ttl_s), **more}
-        kid = self._signs_with
-        return jwt.encode(claims, self._secrets[kid], algorithm=ALGORITHM, headers={"kid": kid})
+        kid = self._ring.newest("boot")
+        return jwt.encode(claims, self._ring.secrets("boot")[kid], algorithm=ALGORITHM, headers={"kid": kid})
 
     async def _claims(self, token: str, audience: str) -> dict[str, Any]:
         kid = self._kid(token)
-        if kid not in self._secrets:
+        if kid not in self._ring.secrets("boot"):
             await self._refresh()
         return self._verify(token, kid, audience)
 
@@ -137,7 +127,7 @@ class Tokens:
         return kid
 
     def _verify(self, token: str, kid: str, audience: str) -> dict[str, Any]:
-        secret = self._secrets.get(kid)
+        secret = self._ring.secrets("boot").get(kid)
         if secret is None:
             raise BadToken("the token is signed with a secret that this cell does not have; register to get another")
         try:
@@ -163,13 +153,6 @@ class Tokens:
             return
         self._refreshed_at = loop.time()
         await self._ring.read()
-
-
-async def open_tokens(
-    link: Link, keys: Keys, *, ttl_s: float = TTL_S, clock: Callable[[], float] = time.time
-) -> Tokens:
-    """The cell's tokens, with its secrets read."""
-    return Tokens(await open_ring(link, keys), ttl_s=ttl_s, clock=clock)
 
 
 def _boot(claims: Mapping[str, object]) -> Boot:

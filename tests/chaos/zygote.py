@@ -37,7 +37,7 @@ CLOCK = "DHSCHED_CHAOS_CLOCK"
 """A file with the seconds that a Worker's wall clock is off by."""
 PR_SET_PDEATHSIG = 1
 ROLES = (
-    *("uvloop", "dhsched.cli.processes", "dhsched.dispatch.app", "dhsched.infer.app", "dhsched.worker.main"),
+    *("uvloop", "dhsched.cli.run", "dhsched.dispatch.app", "dhsched.infer.app", "dhsched.worker.main"),
     "tests.chaos.runtime",
 )
 """What the roles need: imported once, before the first fork."""

@@ -1,10 +1,17 @@
-"""The option --rewrite, which corrects the outcomes in tests/scenarios/*.txt before the tests run (rewrite.py)."""
+"""The option --rewrite, which corrects the outcomes in tests/scenarios/*.txt before the tests run (rewrite.py); and a
+real store of each kind of server beside the model.
+"""
 
+import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.conformance.operations import LIMITS
+from tests.conformance.real import StoreSubject, real_subject
 from tests.conformance.rewrite import rewrite_all
+from tests.harness.servers import SERVERS
 from tests.scenarios.language import SCENARIOS
 
 REWRITTEN = pytest.StashKey[list[Path]]()
@@ -24,3 +31,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if REWRITTEN in config.stash:
         changed = [str(path.relative_to(config.rootpath)) for path in config.stash[REWRITTEN]]
         terminalreporter.write_line(f"--rewrite changed {', '.join(changed) or 'no scenario'}")
+
+
+@pytest.fixture(params=SERVERS, scope="module")
+def subject(request: pytest.FixtureRequest) -> Iterator[tuple[asyncio.Runner, StoreSubject]]:
+    """The Lua steps on a server, and the loop to call them on."""
+    with asyncio.Runner() as runner:
+        context = real_subject(request.param, LIMITS)
+        yield runner, runner.run(context.__aenter__())
+        runner.run(context.__aexit__(None, None, None))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -15,19 +14,9 @@ from hypothesis import strategies as st
 from dhsched.ownership.steps import STEPS
 from dhsched.store.steps.api import Store
 from tests.conformance.lockstep import run
-from tests.conformance.operations import LIMITS
-from tests.conformance.real import StoreSubject, real_subject
-from tests.harness.servers import SERVERS
+from tests.conformance.real import StoreSubject
 
 SEED = int(os.environ.get("DHSCHED_SEED", "1"))
-
-
-@pytest.fixture(params=SERVERS, scope="module")
-def subject(request: pytest.FixtureRequest) -> Iterator[tuple[asyncio.Runner, StoreSubject]]:
-    with asyncio.Runner() as runner:
-        context = real_subject(request.param, LIMITS)
-        yield runner, runner.run(context.__aenter__())
-        runner.run(context.__aexit__(None, None, None))
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[*HealthCheck])

@@ -7,7 +7,6 @@ could register again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -23,19 +22,10 @@ from dhsched.store.steps.memory import MemoryStore
 from dhsched.types import NUMBER_MAX
 from tests.conformance.lockstep import run
 from tests.conformance.operations import LIMITS
-from tests.conformance.real import StoreSubject, real_subject
-from tests.harness.servers import SERVERS
+from tests.conformance.real import StoreSubject
 
 ROOM = 2**20  # Below the largest number: more than a run of steps uses up.
 STARTS = (10**9 - 40, 10**14 - 40, 10**15 - 40, NUMBER_MAX - ROOM)
-
-
-@pytest.fixture(params=SERVERS, scope="module")
-def subject(request: pytest.FixtureRequest) -> Iterator[tuple[asyncio.Runner, StoreSubject]]:
-    with asyncio.Runner() as runner:
-        context = real_subject(request.param, LIMITS)
-        yield runner, runner.run(context.__aenter__())
-        runner.run(context.__aexit__(None, None, None))
 
 
 @pytest.mark.parametrize("start", STARTS)

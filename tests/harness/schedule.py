@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple, cast
 
+from dhsched.access.ring import open_ring
 from dhsched.infer.context import InferContext, Metrics
 from dhsched.infer.pull import PullText
 from dhsched.infer.pulls import Pulls
@@ -28,8 +29,8 @@ from dhsched.ownership.steps.place import Create
 from dhsched.store.link.link import Link
 from dhsched.store.records import Records
 from dhsched.store.steps.redis import Append, RedisStore
-from dhsched.store.steps.scripts import Script
-from dhsched.tokens import Boot, Tokens, open_tokens
+from dhsched.store.steps.scripts import Argument, Script
+from dhsched.tokens import Boot, Tokens
 from dhsched.types import Kind
 from dhsched.web import Service
 from dhsched.worker.agent import SessionAgent
@@ -371,7 +372,7 @@ async def run_schedule(seed: int, link: Link, scripts: Mapping[str, Script], *, 
     """One schedule to its end; the caller checks what it left."""
     r = Random(seed)
     store = RecordingStore(link, cell=f"s{zlib.crc32(str(seed).encode()):x}-{seed}", scripts=scripts)
-    cell = Cell(r, store, await open_tokens(link, store.keys))
+    cell = Cell(r, store, Tokens(await open_ring(link, store.keys)))
     try:
         await cell.start()
         await cell.run(operations)

@@ -20,10 +20,9 @@ from dhsched.dispatch.recovery.reconcile import Reconciliation
 from dhsched.dispatch.recovery.recover import Recovery
 from dhsched.dispatch.recovery.silences import Silences
 from dhsched.ownership import outcomes as o
-from dhsched.ownership.steps.place import Create
 from dhsched.settings import DispatchSettings
 from dhsched.store.link.address import Address
-from tests.harness.replicas import register
+from tests.harness.replicas import place, register
 
 REPLICAS = 4
 
@@ -60,17 +59,6 @@ async def said(replicas: list[DispatchContext], *kinds: str) -> list[tuple[str, 
     return [(each.kind, each.live or each.worker, each.numbers) for each in found if not kinds or each.kind in kinds]
 
 
-async def create(replica: DispatchContext, live: str, worker: str) -> None:
-    made = await replica.store.place(
-        live=f"default/{live}",
-        operation=f"op-{live}",
-        cause="create",
-        create=Create(digital_id="anna", fingerprint="f"),
-        candidates=[worker],
-    )
-    assert isinstance(made, o.Committed)
-
-
 async def test_many_replicas_that_scan_at_once_place_each_live_once_and_say_it_once(
     replicas: list[DispatchContext],
 ) -> None:
@@ -78,7 +66,7 @@ async def test_many_replicas_that_scan_at_once_place_each_live_once_and_say_it_o
     await refresh(replicas)
     lives = [f"L{n}" for n in range(8)]
     for live in lives:
-        await create(replicas[0], live, a)
+        await place(replicas[0].store, live, a)
     watching = [Liveness(each, Silences()) for each in replicas]
     for _ in range(7):
         await replicas[0].store.report(worker=b, boot="boot-gpu-w-1")
@@ -126,7 +114,7 @@ async def test_runtimes_of_many_lives_that_end_cordon_their_worker_but_one_live_
     one = replicas[0]
     workers = await register(one.store, 4, capacity=8)
     await refresh(replicas)
-    await create(one, "loops", workers[0])
+    await place(one.store, "loops", workers[0])
     been = [workers[0]]
     for epoch in range(1, 7):
         me: dict[str, Any] = {"live": "default/loops", "worker": been[-1], "epoch": epoch}
@@ -144,7 +132,7 @@ async def test_runtimes_of_many_lives_that_end_cordon_their_worker_but_one_live_
     assert been[2] != workers[0], "a second time it is tried elsewhere"
     assert await said(replicas, "worker_cordoned", "worker_blamed") == []
     for n in range(4):
-        await create(one, f"L{n}", workers[0])
+        await place(one.store, f"L{n}", workers[0])
         await one.store.depart(worker=workers[0], live=f"default/L{n}", number=1)
     await asyncio.gather(*(Recovery(each, Silences()).round() for each in replicas))
     [(_, worker, numbers)] = await said(replicas, "worker_cordoned")
@@ -158,7 +146,7 @@ async def test_a_fault_of_everybody_cordons_one_and_says_so_of_the_others(replic
     for turn, worker in enumerate(workers):
         await refresh(replicas)
         for n in range(4):
-            await create(one, f"L{turn}-{n}", worker)
+            await place(one.store, f"L{turn}-{n}", worker)
             await one.store.depart(worker=worker, live=f"default/L{turn}-{n}", number=1)
         await asyncio.gather(*(Recovery(each, Silences()).round() for each in replicas))
     assert [worker for _, worker, _ in await said(replicas, "worker_cordoned")] == workers[:1]
@@ -171,8 +159,8 @@ async def test_a_runtime_that_does_not_stop_cordons_its_worker(replicas: list[Di
     one = replicas[0]
     a, b = await register(one.store, 2, capacity=4)
     await refresh(replicas)
-    await create(one, "L", a)
-    await one.store.place(live="default/L", operation="op", cause="reassign", expected=1, candidates=[b])
+    await place(one.store, "L", a)
+    await one.store.place(live="default/L", operation="op", because="reassign", expected=1, candidates=[b])
     loops = [Reconciliation(each, Recovery(each, Silences())) for each in replicas]
     await asyncio.gather(*(each.round() for each in loops))
     assert await said(replicas, "worker_cordoned") == []

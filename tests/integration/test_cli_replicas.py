@@ -16,8 +16,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from dhsched import cli
+from dhsched.cli.remote import URL
 from dhsched.cli.sample import UpSettings
-from dhsched.cli.server import DEFAULT_URL
 from dhsched.client import Client, Refused, http
 from dhsched.errors import DhschedError
 from tests.harness.fleet import Record, fleet, until
@@ -244,7 +244,7 @@ async def test_a_drain_that_ends_with_its_worker_is_waited_for_without_an_error(
 
 
 def test_the_defaults_are_the_replicas_of_up() -> None:
-    ports = [int(url.rpartition(":")[2]) for url in DEFAULT_URL.split(",")]
+    ports = [int(url.rpartition(":")[2]) for url in URL.split(",")]
     assert ports == [*UpSettings().dispatch_ports]
 
 
@@ -273,6 +273,6 @@ async def test_what_up_prints_works_when_its_first_replica_is_dead(
 
 
 def test_the_verbs_and_the_client_refuse_alike() -> None:
-    from dhsched.cli import server
+    from dhsched.cli import remote
 
-    assert server.Refused is Refused
+    assert vars(remote)["Refused"] is Refused

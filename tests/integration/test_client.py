@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,42 +14,14 @@ from aiohttp import web
 from dhsched.client import Client, Refused, Unreachable, following
 from dhsched.errors import BadAddress
 from dhsched.local.ports import free_port
-from tests.harness.cutting import CHUNK_BYTES, forward
+from tests.harness.cutting import Cutter, cutting
 from tests.harness.fleet import Fleet, Record, fleet, until
 
 
-class Cut:
-    """A proxy that hangs up in place of every `every`-th piece of an answer: what was asked has been done."""
-
-    def __init__(self, url: str, every: int) -> None:
-        self.url = ""
-        self.cut = 0
-        self._server = urlsplit(url)
-        self._every = every
-
-    async def serve(self, client_in: asyncio.StreamReader, client_out: asyncio.StreamWriter) -> None:
-        server_in, server_out = await asyncio.open_connection(self._server.hostname, self._server.port)
-        asking = asyncio.create_task(forward(client_in, server_out))
-        pieces = 0
-        try:
-            while data := await server_in.read(CHUNK_BYTES):
-                pieces += 1
-                if pieces == self._every:
-                    self.cut += 1
-                    break
-                client_out.write(data)
-        finally:
-            asking.cancel()
-            for end in (client_out, server_out):
-                end.transport.abort()
-
-
-@asynccontextmanager
-async def cutting(url: str, every: int = 1) -> AsyncIterator[Cut]:
-    cut = Cut(url, every)
-    async with await asyncio.start_server(cut.serve, "127.0.0.1", 0) as listener:
-        cut.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
-        yield cut
+def cut_off(url: str, nth: int = 1) -> AbstractAsyncContextManager[Cutter]:
+    """A proxy that hangs up in place of the nth piece of an answer on each connection."""
+    server = urlsplit(url)
+    return cutting(partial(asyncio.open_connection, server.hostname, server.port), nth)
 
 
 def client_of(f: Fleet, *, deadline_s: float = 10.0) -> Client:
@@ -120,8 +92,8 @@ async def test_a_dead_replica_is_passed_over_and_a_repeated_call_is_one_call(tmp
     async with fleet(tmp_path, dispatch=2, infer=2) as f:
         await f.start_worker(Record(), "w1")
         async with (
-            cutting(f.dispatch[0]) as dispatch,
-            cutting(f.infer[0]) as infer,
+            cut_off(f.dispatch[0]) as dispatch,
+            cut_off(f.infer[0]) as infer,
             Client([dispatch.url, f.dispatch[1]], [infer.url, f.infer[1]], deadline_s=10) as client,
         ):
             made = await client.create("demo", wait_s=10)
@@ -137,8 +109,8 @@ async def test_a_stream_is_exact_over_lost_connections(tmp_path: Path) -> None:
     async with fleet(tmp_path, infer=2) as f:
         await f.start_worker(record, "w1")
         async with (
-            cutting(f.infer[0], 4) as first,
-            cutting(f.infer[1], 5) as second,
+            cut_off(f.infer[0], 4) as first,
+            cut_off(f.infer[1], 5) as second,
             Client(f.dispatch, [first.url, second.url], deadline_s=10) as client,
         ):
             live = (await client.create("demo", wait_s=10)).live_id

@@ -9,7 +9,7 @@ import pytest
 
 from dhsched.client import Client, stream
 from tests.harness.fleet import Record, fleet, until
-from tests.integration.test_client import client_of, cutting
+from tests.integration.test_client import client_of, cut_off
 
 SENTENCES = ("one", "two")
 
@@ -60,7 +60,7 @@ async def test_many_clients_over_connections_that_break(tmp_path: Path, monkeypa
     """Exactly once holds also for those that found no place among the producers."""
     monkeypatch.setattr(stream, "SETTLE_S", 0.2)
     record = Record()
-    async with fleet(tmp_path) as f, cutting(f.infer[0], every=3) as cut:
+    async with fleet(tmp_path) as f, cut_off(f.infer[0], nth=3) as cut:
         await f.start_worker(record, "w1")
         await f.create("L")
 

@@ -15,13 +15,14 @@ from dhsched.dispatch.app import open_context
 from dhsched.dispatch.config import DIGITAL_IDS
 from dhsched.dispatch.recovery.recover import Recovery
 from dhsched.dispatch.recovery.silences import Silences
+from dhsched.local.process import Process
 from dhsched.ownership import items
 from dhsched.ownership.invariants import of_state
 from dhsched.ownership.steps.place import Create
 from dhsched.settings import DispatchSettings
 from dhsched.store.raw import read_state
 from dhsched.store.steps.redis import RedisStore
-from tests.harness.replicas import Replica, register, replicas
+from tests.harness.replicas import register, replicas
 from tests.harness.servers import running_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -51,18 +52,18 @@ async def store() -> AsyncIterator[RedisStore]:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def four(store: RedisStore) -> AsyncIterator[list[Replica]]:
+async def four(store: RedisStore) -> AsyncIterator[list[Process]]:
     async with replicas(store.link.address, "d1", "d2", "d3", "d4") as started:
         yield started
 
 
-async def configure(http: Http, replica: Replica, pool: str) -> None:
+async def configure(http: Http, replica: Process, pool: str) -> None:
     """A Pool, and a DigitalID of the same name that lists it."""
     assert (await http("PUT", f"{replica.url}/v1/pools/{pool}", {}))[0] == 201
     assert (await http("PUT", f"{replica.url}/v1/digital-ids/{pool}", {"pools": [{"pool": pool}]}))[0] == 201
 
 
-async def create(http: Http, replica: Replica, digital_id: str, live_id: str) -> tuple[int, Any]:
+async def create(http: Http, replica: Process, digital_id: str, live_id: str) -> tuple[int, Any]:
     return await http("POST", f"{replica.url}/v1/lives", {"digital_id": digital_id, "live_id": live_id})
 
 
@@ -71,7 +72,7 @@ async def consistent(store: RedisStore) -> None:
 
 
 async def test_one_live_created_at_once_through_two_has_one_generation(
-    store: RedisStore, http: Http, four: list[Replica]
+    store: RedisStore, http: Http, four: list[Process]
 ) -> None:
     await register(store, 8, capacity=50, pool="same")
     await configure(http, four[0], "same")
@@ -84,7 +85,7 @@ async def test_one_live_created_at_once_through_two_has_one_generation(
 
 
 async def test_on_the_last_slot_one_is_placed_and_63_are_told_that_it_is_full(
-    store: RedisStore, http: Http, four: list[Replica]
+    store: RedisStore, http: Http, four: list[Process]
 ) -> None:
     await register(store, 1, capacity=1, pool="last")
     await configure(http, four[0], "last")
@@ -96,7 +97,7 @@ async def test_on_the_last_slot_one_is_placed_and_63_are_told_that_it_is_full(
 
 
 async def test_a_hundred_workers_of_one_four_replicas_a_hundred_creates(
-    store: RedisStore, http: Http, four: list[Replica]
+    store: RedisStore, http: Http, four: list[Process]
 ) -> None:
     await register(store, 100, capacity=1, pool="ones")
     await configure(http, four[0], "ones")
@@ -108,7 +109,7 @@ async def test_a_hundred_workers_of_one_four_replicas_a_hundred_creates(
     await consistent(store)
 
 
-async def prepare_point(store: RedisStore, http: Http, helper: Replica, point: str) -> tuple[str, str, Any]:
+async def prepare_point(store: RedisStore, http: Http, helper: Process, point: str) -> tuple[str, str, Any]:
     """What must be there before the call of this point, and the call: method, path, body."""
     call, live_id = point.partition(".")[0], "L-" + point.replace(".", "-")
     if call in ("reassign", "end", "push_again", "drop_dead"):
@@ -152,7 +153,7 @@ async def check_point(store: RedisStore, point: str, answers: list[tuple[int, An
         assert (status, again) == (200, 200) and made == made_again
 
 
-async def test_killed_at_every_point_and_retried_elsewhere(store: RedisStore, http: Http, four: list[Replica]) -> None:
+async def test_killed_at_every_point_and_retried_elsewhere(store: RedisStore, http: Http, four: list[Process]) -> None:
     await register(store, 8, capacity=50, pool="points")
     helper = four[0]
     await configure(http, helper, "points")
@@ -195,7 +196,7 @@ async def test_a_loop_killed_at_every_point_is_carried_on_by_another_replica(htt
         await consistent(store)
 
 
-async def until_down(http: Http, replica: Replica) -> None:
+async def until_down(http: Http, replica: Process) -> None:
     for _ in range(400):
         try:
             await http("GET", f"{replica.url}/healthz")

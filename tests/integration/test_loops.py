@@ -23,11 +23,10 @@ from dhsched.dispatch.recovery.silences import Silences
 from dhsched.errors import StoreRefused
 from dhsched.ownership import invariants
 from dhsched.ownership import outcomes as o
-from dhsched.ownership.steps.place import Create
 from dhsched.settings import DispatchSettings
 from dhsched.store.link.address import Address
 from dhsched.store.raw import read_state
-from tests.harness.replicas import register
+from tests.harness.replicas import place, register
 
 QUIET = DispatchSettings(access="open", refresh_min_s=50, refresh_max_s=60)
 
@@ -42,17 +41,6 @@ async def replica(server: Address) -> AsyncIterator[DispatchContext]:
         await context.fleet.refresh(full=True)
         yield context
         assert invariants.of_state(await read_state(context.store.link, "main")) == []
-
-
-async def create(replica: DispatchContext, live: str, worker: str) -> None:
-    made = await replica.store.place(
-        live=f"default/{live}",
-        operation=f"op-{live}",
-        cause="create",
-        create=Create(digital_id="anna", fingerprint="f"),
-        candidates=[worker],
-    )
-    assert isinstance(made, o.Committed)
 
 
 async def test_a_store_that_refuses_to_write_costs_no_worker(server: Address) -> None:
@@ -78,7 +66,7 @@ async def test_a_store_that_refuses_to_write_costs_no_worker(server: Address) ->
 async def test_a_replica_that_has_not_heard_of_a_drain_s_end_moves_nothing(replica: DispatchContext) -> None:
     a, _ = await register(replica.store, 2, capacity=4)
     for live in ("L1", "L2"):
-        await create(replica, live, a)
+        await place(replica.store, live, a)
     await replica.store.set_worker(worker=a, verb="drain")
     await replica.fleet.refresh(full=True)
     await replica.store.set_worker(worker=a, verb="undrain")
@@ -99,7 +87,7 @@ async def test_the_lives_of_a_lost_worker_are_placed_anew_and_only_once(replica:
     a, b = await register(replica.store, 2, capacity=4)
     await replica.fleet.refresh(full=True)
     for live in ("L1", "L2", "L3"):
-        await create(replica, live, a)
+        await place(replica.store, live, a)
     beat = (await replica.records.workers.beats())[a].beat
     assert await replica.store.expire_worker(worker=a, beat=beat) == o.Expired(3)
     recovery = Recovery(replica, Silences())
@@ -111,8 +99,8 @@ async def test_the_lives_of_a_lost_worker_are_placed_anew_and_only_once(replica:
 
 async def test_without_room_they_wait_and_a_new_worker_takes_them(replica: DispatchContext) -> None:
     (a,) = await register(replica.store, 1, capacity=2)
-    await create(replica, "L1", a)
-    await create(replica, "L2", a)
+    await place(replica.store, "L1", a)
+    await place(replica.store, "L2", a)
     await replica.store.expire_worker(worker=a, beat=(await replica.records.workers.beats())[a].beat)
     await Recovery(replica, Silences()).round()
     waiting = (await read_state(replica.store.link, "main")).waiting
@@ -127,7 +115,7 @@ async def test_a_live_whose_runtime_died_comes_back_to_the_same_worker_even_when
     replica: DispatchContext,
 ) -> None:
     (a,) = await register(replica.store, 1, capacity=1)
-    await create(replica, "L1", a)
+    await place(replica.store, "L1", a)
     await replica.store.depart(worker=a, live="default/L1", number=1)
     await Recovery(replica, Silences()).round()
     assert await owner(replica, "L1") == (a, 2)
@@ -137,7 +125,7 @@ async def test_a_store_that_went_back_begins_a_new_term_and_every_live_gets_a_ge
     replica: DispatchContext,
 ) -> None:
     (a,) = await register(replica.store, 1, capacity=4)
-    await create(replica, "L1", a)
+    await place(replica.store, "L1", a)
     await replica.store.pull(live="default/L1", worker=a, epoch=1, after=0, controller="c1")
     await replica.fleet.refresh()
     await replica.store.link.call("HINCRBY", replica.store.keys.cell, "rev", -1)

@@ -16,17 +16,18 @@ import pytest
 
 from dhsched.local.pids import frozen
 from dhsched.local.ports import free_port
+from dhsched.local.process import Process
 from dhsched.store.link.address import Address
 from dhsched.store.server.embedded import Embedded
 from tests.harness.fleet import Fleet, Record, until, until_so
-from tests.harness.replicas import Replica, replicas
+from tests.harness.replicas import replicas
 from tests.harness.servers import server_binary
 
 
 class Standing(Fleet):
     """A fleet whose Dispatch replicas are processes, and whose store can be restarted where it is."""
 
-    processes: list[Replica]
+    processes: list[Process]
     record: Record
 
     @property

@@ -21,6 +21,7 @@ from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import stored
 from dhsched.ownership.state import State
 from dhsched.ownership.steps.place import Create
+from dhsched.store.link.address import Address
 from dhsched.store.link.link import Link, LinkSettings
 from dhsched.store.raw import read_keys, read_state
 from dhsched.store.steps.redis import RedisStore
@@ -65,8 +66,8 @@ async def state_of(store: RedisStore) -> State:
 async def cut_off(kind: str) -> AsyncIterator[tuple[Cutter, RedisStore]]:
     async with (
         running_server(kind) as server,
-        cutting(server.address) as cutter,
-        await RedisStore.open(cutter.address, settings=PATIENT) as store,
+        cutting(partial(asyncio.open_unix_connection, server.address.path)) as cutter,
+        await RedisStore.open(Address(host="127.0.0.1", port=cutter.port), settings=PATIENT) as store,
     ):
         yield cutter, store
 

@@ -8,10 +8,11 @@ import json
 import jwt
 import pytest
 
+from dhsched.access.ring import open_ring
 from dhsched.errors import BadToken
 from dhsched.store.link.address import Address
 from dhsched.store.steps.redis import RedisStore
-from dhsched.tokens import ALGORITHM, AUDIENCE, PUBLISH_AUDIENCE, TTL_S, Boot, Publishing, open_tokens
+from dhsched.tokens import ALGORITHM, AUDIENCE, PUBLISH_AUDIENCE, TTL_S, Boot, Publishing, Tokens
 from dhsched.types import Generation
 
 BOOT = Boot("gpu-7#12", "b1", "gpu-7", "gpu", 4)
@@ -19,14 +20,14 @@ BOOT = Boot("gpu-7#12", "b1", "gpu-7", "gpu", 4)
 
 async def test_two_replicas_agree_on_the_first_secret(server: Address) -> None:
     async with await RedisStore.open(server) as one, await RedisStore.open(server) as two:
-        first, second = await open_tokens(one.link, one.keys), await open_tokens(two.link, two.keys)
+        first, second = Tokens(await open_ring(one.link, one.keys)), Tokens(await open_ring(two.link, two.keys))
         proven = await second.read(first.issue(BOOT))
         assert proven.boot == BOOT and not proven.renew
 
 
 async def test_what_we_did_not_sign_is_refused(server: Address) -> None:
     async with await RedisStore.open(server) as store:
-        tokens = await open_tokens(store.link, store.keys)
+        tokens = Tokens(await open_ring(store.link, store.keys))
         good = tokens.issue(BOOT)
         header, claims, signature = good.split(".")
         other = json.loads(base64.urlsafe_b64decode(claims + "==")) | {"sub": "gpu-8#1"}
@@ -42,7 +43,7 @@ async def test_what_we_did_not_sign_is_refused(server: Address) -> None:
 async def test_time_and_audience_and_renewal(server: Address) -> None:
     async with await RedisStore.open(server) as store:
         now = 1_000_000.0
-        tokens = await open_tokens(store.link, store.keys, clock=lambda: now)
+        tokens = Tokens(await open_ring(store.link, store.keys), clock=lambda: now)
         token = tokens.issue(BOOT)
         now += TTL_S * 0.6
         assert (await tokens.read(token)).renew
@@ -58,9 +59,9 @@ async def test_time_and_audience_and_renewal(server: Address) -> None:
 
 async def test_a_new_secret_signs_and_the_old_one_still_holds(server: Address) -> None:
     async with await RedisStore.open(server) as store:
-        old = await open_tokens(store.link, store.keys)
+        old = Tokens(await open_ring(store.link, store.keys))
         await store.link.call("HSET", store.keys.of("keys"), "boot:2", "y" * 64)
-        new = await open_tokens(store.link, store.keys)
+        new = Tokens(await open_ring(store.link, store.keys))
         assert (await new.read(old.issue(BOOT))).boot == BOOT
         old._refreshed_at = 0
         assert (await old.read(new.issue(BOOT))).boot == BOOT, "an unknown secret is looked for once"
@@ -68,7 +69,7 @@ async def test_a_new_secret_signs_and_the_old_one_still_holds(server: Address) -
 
 async def test_a_publish_token_is_for_one_generation_and_nothing_else(server: Address) -> None:
     async with await RedisStore.open(server) as store:
-        tokens = await open_tokens(store.link, store.keys)
+        tokens = Tokens(await open_ring(store.link, store.keys))
         publishing = Publishing("default/L", Generation("gpu-7#12", 3))
         token = tokens.issue_publish(publishing)
         assert await tokens.read_publish(token) == publishing

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 from aiohttp import WSMsgType, web
 
-from dhsched.avatar.encode import AUDIO, VIDEO, Packet
-from dhsched.avatar.publisher import QUEUE_BYTES_MAX, QUEUE_PACKETS_MAX, Publisher, Queue, frame_of
+from dhsched.avatar.publisher import QUEUE_BYTES_MAX, QUEUE_PACKETS_MAX, Publisher, Queue
+from dhsched.room.packets import AUDIO, VIDEO, Packet, write_packet
 from dhsched.worker import Publish
 
 
@@ -34,8 +34,11 @@ def audio(n: int) -> Packet:
 
 
 def test_a_frame_is_kind_flags_time_and_payload() -> None:
-    assert frame_of(Packet(VIDEO, True, 0x0102030405, b"xyz")) == b"\x00\x01" + struct.pack(">Q", 0x0102030405) + b"xyz"
-    assert frame_of(Packet(AUDIO, False, 20_000, b"o")) == b"\x01\x00" + struct.pack(">Q", 20_000) + b"o"
+    assert (
+        write_packet(Packet(VIDEO, True, 0x0102030405, b"xyz"))
+        == b"\x00\x01" + struct.pack(">Q", 0x0102030405) + b"xyz"
+    )
+    assert write_packet(Packet(AUDIO, False, 20_000, b"o")) == b"\x01\x00" + struct.pack(">Q", 20_000) + b"o"
 
 
 def test_video_begins_with_a_keyframe_and_sound_does_not_wait_for_it() -> None:
@@ -139,7 +142,7 @@ async def test_packets_arrive_in_order_after_the_begin() -> None:
         }
     ]
     sent = [audio(0), video(0, keyframe=True), audio(20_000), video(66_000)]
-    assert room.frames == [frame_of(packet) for packet in sent]
+    assert room.frames == [write_packet(packet) for packet in sent]
 
 
 async def test_a_room_asks_for_a_keyframe() -> None:
@@ -175,7 +178,7 @@ async def test_a_lost_connection_comes_back_and_goes_on_with_a_keyframe() -> Non
         assert len(asked) > before
         publisher.put([video(1), video(2, keyframe=True)])
         await until(lambda: len(room.frames) == 2)
-    assert room.frames[-1] == frame_of(video(2, keyframe=True))
+    assert room.frames[-1] == write_packet(video(2, keyframe=True))
 
 
 async def test_a_room_that_is_not_there_or_refuses_blocks_nobody() -> None:

@@ -19,11 +19,11 @@ import numpy as np
 from av.audio.codeccontext import AudioCodecContext
 
 from dhsched.avatar.clock import SLOT_US
-from dhsched.avatar.encode import AUDIO, VIDEO, Packet
 from dhsched.avatar.memory import LAST_CHARS_MAX, Memory, remembered
 from dhsched.avatar.runtime import Stage, avatar
 from dhsched.avatar.studio import AvatarSettings
 from dhsched.errors import BadSetting
+from dhsched.room.packets import AUDIO, VIDEO, Packet
 from dhsched.settings import settings_from
 from dhsched.types import Generation
 from dhsched.worker import Item, Publish, Session
@@ -209,8 +209,8 @@ async def test_a_configuration_outlives_an_interrupt_that_comes_before_its_turn(
         # Nobody plays: the first one is not spoken, and the configuration has to wait behind it.
         await asyncio.sleep(0.3)
         assert port.acks == []
-        inbox.accept(Item(3, "interrupt", b"", True))
-        await until(lambda: port.acks == [(3, None)] and stage.face_name == "ben")
+        session.accept(Item(3, "interrupt", b"", True))
+        await until(lambda: port.acks == [(3, None)] and stage.studio.face.name == "ben")
     finally:
         reading.cancel()
 

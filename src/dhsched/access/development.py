@@ -30,9 +30,12 @@ class Listening(Protocol):
     """What is needed of a role's settings."""
 
     @property
-    def access(self) -> str: ...
+    def access(self) -> str:
+        """`keys` or `open`."""
+
     @property
-    def host(self) -> str: ...
+    def host(self) -> str:
+        """The address on which it listens."""
 
 
 async def development_key(settings: Listening, ring: KeyRing) -> str:

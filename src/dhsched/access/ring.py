@@ -22,6 +22,8 @@ from dhsched.access.api_keys import ApiKey, new_key
 from dhsched.errors import BadValue, StoreError
 from dhsched.store.keys import Keys
 from dhsched.store.link.link import Link
+from dhsched.store.raw import hash_of
+from dhsched.store.records.server import ServerRecords
 from dhsched.store.steps.scripts import join
 
 SecretKind = Literal["boot", "access"]
@@ -118,9 +120,7 @@ class KeyRing:
                     await self.read()
 
     async def _fetch(self) -> dict[str, bytes]:
-        found: Any = await self._link.call("HGETALL", self._key)
-        pairs = found.items() if isinstance(found, dict) else zip(found[::2], found[1::2], strict=True)
-        return {field.decode(): value for field, value in pairs}
+        return hash_of(await self._link.call("HGETALL", self._key))
 
     # -- writing
 
@@ -129,8 +129,8 @@ class KeyRing:
         if len(self.api_keys) >= KEYS_MAX:
             raise BadValue(f"the cell has {len(self.api_keys)} API keys, as many as it may; revoke some first")
         made = new_key()
-        seconds, micros = await self._link.call("TIME")
-        record = ApiKey(id=made.id, hash=made.hash, created_at_ms=int(seconds) * 1000 + int(micros) // 1000, **given)
+        now_ms = await ServerRecords(self._link).now_ms()
+        record = ApiKey(id=made.id, hash=made.hash, created_at_ms=now_ms, **given)
         await self._change(f"api:{record.id}", msgspec.json.encode(record))
         return made.text, record
 

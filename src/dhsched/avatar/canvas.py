@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import cv2
@@ -63,15 +64,11 @@ def smooth(outline: Points, *, closed: bool = True, steps: int = 8) -> Points:
     return curve if closed else np.concatenate([curve, outline[-1:]])
 
 
-_WEIGHTS: dict[int, NDArray[np.float32]] = {}
-
-
+@cache
 def _weights(steps: int) -> NDArray[np.float32]:
-    if steps not in _WEIGHTS:
-        t = np.arange(steps) / steps
-        rows = (-t + 2 * t**2 - t**3, 2 - 5 * t**2 + 3 * t**3, t + 4 * t**2 - 3 * t**3, -(t**2) + t**3)
-        _WEIGHTS[steps] = (np.array(rows) / 2).astype(np.float32)
-    return _WEIGHTS[steps]
+    t = np.arange(steps) / steps
+    rows = (-t + 2 * t**2 - t**3, 2 - 5 * t**2 + 3 * t**3, t + 4 * t**2 - 3 * t**3, -(t**2) + t**3)
+    return (np.array(rows) / 2).astype(np.float32)
 
 
 def ellipse(x: float, y: float, rx: float, ry: float, *, tilt: float = 0.0, corners: int = 40) -> Points:
@@ -80,12 +77,6 @@ def ellipse(x: float, y: float, rx: float, ry: float, *, tilt: float = 0.0, corn
     c, s = np.cos(np.radians(tilt)), np.sin(np.radians(tilt))
     turned: Points = (flat @ np.array([[c, s], [-s, c]]) + (x, y)).astype(np.float32)
     return turned
-
-
-def fill(image: Pixels, outline: Points, colour: Colour | int) -> None:
-    """A polygon in pixels of the image, with anti-aliased edges between them."""
-    corners = np.rint(outline * (1 << SUBPIXEL_BITS)).astype(np.int32)
-    cv2.fillPoly(image, [corners], _scalar(colour), cv2.LINE_AA, SUBPIXEL_BITS)
 
 
 def ribbon(line: Points, width: float, *, taper: float = 0.0) -> Points:
@@ -97,10 +88,6 @@ def ribbon(line: Points, width: float, *, taper: float = 0.0) -> Points:
     half = (width / 2 * swell)[:, None]
     outline: Points = np.concatenate([line + aside * half, (line - aside * half)[::-1]]).astype(np.float32)
     return outline
-
-
-def _scalar(colour: Colour | int) -> tuple[int, ...]:
-    return (colour,) if isinstance(colour, int) else colour
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +134,8 @@ class Layer:
     def mask(self, outline: Points, *, soft: float = 0.0) -> Mask:
         """Where the outline is; `soft` blurs its edge, in units of the design."""
         drawn = np.zeros((self.side, self.side), np.uint8)
-        fill(drawn, outline * self._scale, 255)
+        corners = np.rint(outline * self._scale * (1 << SUBPIXEL_BITS)).astype(np.int32)
+        cv2.fillPoly(drawn, [corners], (255,), cv2.LINE_AA, SUBPIXEL_BITS)
         return self.blurred(drawn.astype(np.float32) / np.float32(255), soft)
 
     def blurred(self, mask: Mask, soft: float) -> Mask:

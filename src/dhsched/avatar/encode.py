@@ -6,7 +6,6 @@ Settings are for real time: no look-ahead, the fastest mode, a keyframe when one
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import NamedTuple
 
 import av
 from av.audio.codeccontext import AudioCodecContext
@@ -16,21 +15,12 @@ from av.video.frame import PictureType
 from dhsched.avatar.canvas import Pixels
 from dhsched.avatar.clock import SAMPLES_PER_SLOT
 from dhsched.avatar.speech import RATE, Samples
+from dhsched.room.packets import AUDIO, VIDEO, Packet
 
 VIDEO_CLOCK = 90_000
 KEYFRAME_EVERY = 300  # Frames: for a viewer whose request for one got lost.
 BITS_PER_PIXEL = 0.16  # At 320x320 and 15 frames a second, 250 kbit/s.
 AUDIO_BITS = 32_000
-VIDEO, AUDIO = 0, 1
-
-
-class Packet(NamedTuple):
-    """An encoded piece of media. `pts_us` is media time, in microseconds from the beginning of the generation."""
-
-    kind: int
-    keyframe: bool
-    pts_us: int
-    payload: bytes
 
 
 class VideoEncoder:

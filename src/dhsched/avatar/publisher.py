@@ -13,7 +13,6 @@ and video goes on with the next keyframe. While there is no connection nothing i
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Protocol
@@ -22,14 +21,13 @@ import aiohttp
 import msgspec
 import structlog
 
-from dhsched.avatar.encode import VIDEO, VIDEO_CLOCK, Packet
+from dhsched.avatar.encode import VIDEO_CLOCK
 from dhsched.avatar.speech import RATE
+from dhsched.room.packets import VIDEO, Packet, write_packet
 
 log = structlog.get_logger(__name__)
 
 PATH = "/v1/publish"
-HEADER = struct.Struct(">BBQ")
-KEYFRAME = 1
 QUEUE_PACKETS_MAX = 200  # Three seconds of a speaking face: more is too old to be shown.
 QUEUE_BYTES_MAX = 512 * 1024
 CONNECT_S = 3.0
@@ -45,10 +43,12 @@ class Place(Protocol):
     """Where to publish, as it comes with the claim."""
 
     @property
-    def url(self) -> str: ...
+    def url(self) -> str:
+        """The room."""
 
     @property
-    def token(self) -> str: ...
+    def token(self) -> str:
+        """The publish token of the generation."""
 
 
 class Heard(msgspec.Struct):
@@ -57,10 +57,6 @@ class Heard(msgspec.Struct):
     keyframe: bool = False
     stale: dict[str, int] | None = None
     ended: bool = False
-
-
-def frame_of(packet: Packet) -> bytes:
-    return HEADER.pack(packet.kind, KEYFRAME if packet.keyframe else 0, packet.pts_us) + packet.payload
 
 
 class Queue:
@@ -213,7 +209,7 @@ class Publisher:
             self._some.clear()
             while (packet := self._queue.pop()) is not None:
                 async with asyncio.timeout(SEND_S):
-                    await socket.send_bytes(frame_of(packet))
+                    await socket.send_bytes(write_packet(packet))
             self._empty.set()
 
     async def _hear(self, socket: aiohttp.ClientWebSocketResponse) -> None:

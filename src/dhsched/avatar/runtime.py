@@ -14,7 +14,6 @@ from functools import partial
 from typing import Protocol
 
 from dhsched.avatar.clock import MediaClock
-from dhsched.avatar.encode import Packet
 from dhsched.avatar.espeak import EspeakVoice
 from dhsched.avatar.face import Face
 from dhsched.avatar.memory import remembered
@@ -24,6 +23,7 @@ from dhsched.avatar.publisher import Publisher
 from dhsched.avatar.sentences import pieces
 from dhsched.avatar.speech import Utterance, say
 from dhsched.avatar.studio import AvatarSettings, Studio, threads
+from dhsched.room.packets import Packet
 from dhsched.settings import settings_from
 from dhsched.worker import Item, Session
 
@@ -35,9 +35,11 @@ class Output(Protocol):
     """Where packets go. While it is not connected nothing is drawn or encoded."""
 
     @property
-    def connected(self) -> bool: ...
+    def connected(self) -> bool:
+        """Whether packets reach anybody."""
 
-    def put(self, packets: list[Packet]) -> None: ...
+    def put(self, packets: list[Packet]) -> None:
+        """Send the packets of one slot, without waiting."""
 
 
 class Nowhere:
@@ -46,7 +48,7 @@ class Nowhere:
     connected = False
 
     def put(self, packets: list[Packet]) -> None:
-        pass
+        """Drop them."""
 
 
 async def avatar(session: Session) -> None:
@@ -75,7 +77,7 @@ class Stage:
     def __init__(self, session: Session, studio: Studio) -> None:
         self.session = session
         self.performance = Performance(seed=zlib.crc32(session.live.encode()), fps=studio.settings.fps)
-        self._studio = studio
+        self.studio = studio
         self._memory = remembered(session.state)
         self._interrupts = 0
         self._keyframe = True
@@ -164,17 +166,13 @@ class Stage:
 
     async def _face(self) -> Face:
         """The face of the configuration as it is now; painting one that is new here takes a while."""
-        persona, size = self._persona(), self._studio.settings.size
+        persona, size = self._persona(), self.studio.settings.size
         return await asyncio.get_running_loop().run_in_executor(threads(), Face, persona.face, persona.background, size)
 
-    @property
-    def face_name(self) -> str:
-        return self._studio.face.name
-
     def _wear(self, face: Face) -> None:
-        worn = self._studio.face
+        worn = self.studio.face
         if (face.name, face.background) != (worn.name, worn.background):
-            self._studio.face = face
+            self.studio.face = face
             self.want_keyframe()
 
     # -- output
@@ -247,9 +245,9 @@ class Stage:
         """Sound alone is quick. Pictures are made in a thread: with many of them the loop would be late."""
         if cue.picture is None:
             await asyncio.sleep(0)
-            return self._studio.make(cue, keyframe=False)
+            return self.studio.make(cue, keyframe=False)
         keyframe, self._keyframe = self._keyframe, False
-        make = partial(self._studio.make, cue, keyframe=keyframe)
+        make = partial(self.studio.make, cue, keyframe=keyframe)
         packets = await asyncio.get_running_loop().run_in_executor(threads(), make)
         if keyframe and not any(packet.keyframe for packet in packets):
             self.want_keyframe()  # The encoder left the frame out.

@@ -54,7 +54,8 @@ class SpeechFailed(RuntimeError):
 class Voice(Protocol):
     """Something that speaks. `say` blocks, and is called from one thread at a time."""
 
-    def say(self, text: str) -> Utterance: ...
+    def say(self, text: str) -> Utterance:
+        """The text, spoken."""
 
 
 @cache

@@ -13,12 +13,13 @@ from typing import ClassVar
 
 import cv2
 
-from dhsched.avatar.encode import AudioEncoder, Packet, VideoEncoder
+from dhsched.avatar.encode import AudioEncoder, VideoEncoder
 from dhsched.avatar.face import SIZE_MAX, SIZE_MIN, Face
 from dhsched.avatar.performance import Cue
 from dhsched.avatar.persona import Persona
 from dhsched.avatar.pose import Pose
 from dhsched.errors import BadSetting
+from dhsched.room.packets import Packet
 from dhsched.settings import bounded, check
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import cv2
 
 from dhsched.avatar.clock import SLOT_S
-from dhsched.avatar.encode import AudioEncoder, Packet, VideoEncoder
+from dhsched.avatar.encode import AudioEncoder, VideoEncoder
 from dhsched.avatar.espeak import EspeakVoice
 from dhsched.avatar.face import Face
 from dhsched.avatar.performance import Performance
@@ -26,6 +26,7 @@ from dhsched.avatar.pose import pose_at
 from dhsched.avatar.speech import Utterance
 from dhsched.avatar.studio import AvatarSettings, Studio
 from dhsched.avatar.visemes import Track
+from dhsched.room.packets import Packet
 
 TEXT = (
     "The machine that speaks to you may stop at any moment.",

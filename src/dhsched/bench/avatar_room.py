@@ -15,15 +15,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
-from urllib.parse import quote
 
-import aiohttp
-from yarl import URL
-
+from dhsched.client import Client
 from dhsched.errors import DhschedError
 from dhsched.local.deployment import Deployment
 from dhsched.local.ports import free_port
 from dhsched.local.process import Process
+from dhsched.local.waiting import until
 from dhsched.store.server.embedded import Embedded
 
 # This process may have used encoders that own threads. Collected in a forked child, which has none of them, they would
@@ -39,7 +37,6 @@ FLAGS = (
 POOL, DIGITAL_ID, LIVE = "bench", "bench", "bench"
 TEXT = "The machine that speaks to you may stop at any moment, and another one takes its place."
 WAIT_S = 60.0
-LOOK_S = 0.1
 STEADY_S = 2.0
 
 
@@ -107,54 +104,27 @@ async def viewer_cost(theatre: Theatre, size: Size) -> dict[str, Any]:
 class Theatre:
     """The deployment, and a browser in front of it."""
 
-    def __init__(self, size: Size, processes: Deployment, http: aiohttp.ClientSession, browser: Any) -> None:
-        self.size, self.processes, self.http, self.browser = size, processes, http, browser
-        self.dispatch = self.infer = ""
-        self.room: Process
+    def __init__(self, size: Size, processes: Deployment, room: Process, client: Client, browser: Any) -> None:
+        self.size, self.processes, self.room, self.client, self.browser = size, processes, room, client, browser
         self._started = 0
-
-    async def start(self) -> None:
-        port = free_port()
-        await self.processes.dispatch("dispatch")
-        await self.processes.infer("infer", "--room", f"http://127.0.0.1:{port}")
-        [self.dispatch], [self.infer] = await self.processes.dispatch_urls(), await self.processes.infer_urls()
-        self.room = await self.processes.room("room", port=port)
-        await self.room.until_ready()
-        await self.processes.configure({DIGITAL_ID: [POOL]})
-        for _ in range(self.size.workers):
-            await self.start_worker()
-        await self.processes.until_workers(self.size.workers)
-        await self.call("POST", f"/v1/lives?wait_s={WAIT_S:g}", {"live_id": LIVE, "digital_id": DIGITAL_ID})
 
     async def start_worker(self) -> None:
         self._started += 1
         await self.processes.worker(f"w{self._started}", runtime=self.size.runtime, pool=POOL)
 
-    async def call(self, method: str, path: str, body: Any = None) -> Any:
-        url = URL(self.dispatch + path, encoded=True)
-        async with self.http.request(method, url, json=body) as response:
-            if response.status >= 400:
-                raise DhschedError(f"{method} {path} answered {response.status}: {await response.text()}")
-            return await response.json(content_type=None)
-
-    async def live(self) -> Any:
-        return await self.call("GET", f"/v1/lives/{LIVE}")
-
-    async def talk(self, times: int = 1) -> None:
-        for _ in range(times):
-            body = {"text": TEXT, "boundary": True}
-            async with self.http.post(f"{self.infer}/v1/lives/{LIVE}/text", json=body) as response:
-                response.raise_for_status()
+    async def talk(self) -> None:
+        for _ in range(2):
+            await self.client.push(LIVE, TEXT, boundary=True)
 
     async def watch(self) -> Any:
         """A new page that shows pictures."""
         page = await self.browser.new_page()
         await page.goto(f"{self.room.url}/live/{LIVE}")
-        await until(lambda: page.evaluate("viewer.frames.length > 2"), "a picture")
+        await until(lambda: page.evaluate("viewer.frames.length > 2"), "a picture", WAIT_S)
         return page
 
     async def room_core_percent(self, seconds: float) -> float:
-        await self.talk(2)
+        await self.talk()
         before = self.room.cpu_s
         await asyncio.sleep(seconds)
         return (self.room.cpu_s - before) / seconds * 100
@@ -164,13 +134,13 @@ class Theatre:
     async def gap(self, page: Any, act: Callable[[str], Any]) -> float:
         """The longest time between two pictures while `act` is done to the Worker that speaks."""
         await self.processes.until_workers(self.size.workers)
-        await self.talk(2)
+        await self.talk()
         await asyncio.sleep(STEADY_S)
-        live = await self.live()
+        live = await self.client.get(LIVE)
         began = await page.evaluate("viewer.frames.length - 1")
-        await act(live["worker"])
-        on_air = f"viewer.state.on_air > {live['epoch']}"
-        await until(lambda: page.evaluate(on_air), "the next generation on air")
+        await act(live.worker)
+        on_air = f"viewer.state.on_air > {live.epoch}"
+        await until(lambda: page.evaluate(on_air), "the next generation on air", WAIT_S)
         await asyncio.sleep(STEADY_S)
         longest = f"Math.max(...viewer.frames.slice({began}).map((at, n, all) => n ? at - all[n - 1] : 0))"
         return float(await page.evaluate(longest))
@@ -180,23 +150,13 @@ class Theatre:
         await self.start_worker()
 
     async def drain(self, worker: str) -> None:
-        path = f"/v1/workers/{quote(worker, safe='')}"
-        await self.call("POST", f"{path}/drain", {})
+        await self.client.drain(worker)
 
         async def moved() -> bool:
-            return bool((await self.live())["worker"] != worker)
+            return (await self.client.get(LIVE)).worker != worker
 
-        await until(moved, "the drained Worker to be empty")
-        await self.call("DELETE", f"{path}/drain")
-
-
-async def until(condition: Callable[[], Any], what: str) -> None:
-    loop = asyncio.get_running_loop()
-    give_up = loop.time() + WAIT_S
-    while not await condition():
-        if loop.time() > give_up:
-            raise DhschedError(f"waited {WAIT_S:g} s for {what}")
-        await asyncio.sleep(LOOK_S)
+        await until(moved, "the drained Worker to be empty", WAIT_S)
+        await self.client.undrain(worker)
 
 
 @asynccontextmanager
@@ -208,11 +168,20 @@ async def running(size: Size) -> AsyncIterator[Theatre]:
         raise DhschedError(f"no browser: install chromium, or give its path in {CHROMIUM}")
     async with (
         Embedded() as server,
-        aiohttp.ClientSession() as http,
         Deployment(server.address.url()) as processes,
         async_playwright() as playwright,
         await playwright.chromium.launch(executable_path=path, args=[*FLAGS]) as browser,
     ):
-        made = Theatre(size, processes, http, browser)
-        await made.start()
-        yield made
+        port = free_port()
+        await processes.dispatch("dispatch")
+        await processes.infer("infer", "--room", f"http://127.0.0.1:{port}")
+        room = await processes.room("room", port=port)
+        await room.until_ready()
+        await processes.configure({DIGITAL_ID: [POOL]})
+        async with processes.client() as client:
+            made = Theatre(size, processes, room, client, browser)
+            for _ in range(size.workers):
+                await made.start_worker()
+            await processes.until_workers(size.workers)
+            await client.create(DIGITAL_ID, live_id=LIVE, wait_s=WAIT_S)
+            yield made

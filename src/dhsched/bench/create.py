@@ -18,20 +18,19 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from random import Random
 from typing import Any
 
-from dhsched.bench.http_load import figure, get, post_all
+from dhsched.bench.harness import figure, percentile, place, register
 from dhsched.bench.separate_commands import SCRIPTS, SeparateCommands
 from dhsched.client.models.pools import DigitalIdConfig, PoolConfig, PoolTier
 from dhsched.dispatch.config import DIGITAL_IDS, POOLS
 from dhsched.dispatch.view.fleet_view import Fleet
 from dhsched.errors import DhschedError
 from dhsched.local.deployment import Deployment
-from dhsched.ownership import outcomes as o
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.steps.place import Create
 from dhsched.placement import POLICIES, Choice, NoEligiblePool, Policy, choose
@@ -85,12 +84,7 @@ async def _register(store: RedisStore, records: Records, count_: int) -> list[st
     await records.config.put(POOLS, "gpu", PoolConfig())
     await records.config.put(DIGITAL_IDS, "anna", DigitalIdConfig([PoolTier("gpu")]))
 
-    async def one(number: int) -> str:
-        made = await store.register_worker(name=f"w{number}", boot=f"b{number}", pool="gpu", capacity=CAPACITY)
-        await store.report(worker=made.worker, boot=f"b{number}")
-        return made.worker
-
-    return list(await asyncio.gather(*(one(number) for number in range(count_))))
+    return list(await asyncio.gather(*(register(store, f"w{number}", "gpu", CAPACITY) for number in range(count_))))
 
 
 # -- without HTTP
@@ -131,8 +125,8 @@ async def _rounds(
 ) -> dict[str, Any]:
     per_s: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(-1, size.rounds):  # The round before the first warms everything up and does not count.
-        for name, place in ways.items():
-            took_s = await _timed(place, f"{name}-{in_flight}-{number}", in_flight, ops)
+        for name, way in ways.items():
+            took_s = await _timed(way, f"{name}-{in_flight}-{number}", in_flight, ops)
             say(f"{name:14} {in_flight:3} in flight {ops / took_s:8.0f} placements/s")
             if number >= 0:
                 per_s[name].append(ops / took_s)
@@ -174,16 +168,12 @@ async def _fill(store: RedisStore, commands: SeparateCommands) -> list[str]:
     """Workers without a free slot, in both: what a candidate of an old snapshot may turn out to be."""
     full = []
     for number in range(FULL_WORKERS):
-        boot = f"full-{number}"
-        made = await store.register_worker(name=boot, boot=boot, pool="gpu", capacity=1)
-        await store.report(worker=made.worker, boot=boot)
-        await commands.register(made.worker, "gpu", 1)
-        create = Create(digital_id="anna", fingerprint="f")
-        await store.place(
-            live=f"default/{boot}", operation=boot, cause="create", create=create, candidates=[made.worker]
-        )
-        await commands.create(f"default/{boot}", boot, (made.worker,))
-        full.append(made.worker)
+        name = f"full-{number}"
+        worker = await register(store, name, "gpu", 1)
+        await commands.register(worker, "gpu", 1)
+        await place(store, f"default/{name}", candidates=[worker])
+        await commands.create(f"default/{name}", name, (worker,))
+        full.append(worker)
     return full
 
 
@@ -192,25 +182,16 @@ def _one_step(store: RedisStore, fleet: Fleet, full: Sequence[str] = ()) -> Plac
     create = Create(digital_id="anna", fingerprint="f" * 32)
     rng = Random(1)
 
-    async def place(name: str) -> None:
+    async def place_one(name: str) -> None:
         choice = await _choose(fleet, rng, PAPER if full else fleet.policy)
         # One that is full in the place of the last: what a candidate of an old snapshot may turn out to be.
         first = [full[int(rng.random() * len(full))]] if full else []
         candidates = [*first, *choice.without(choice.candidates[-1])] if first else choice.ranks
         sent_rev = fleet.view.rev
-        outcome = await store.place(
-            live=f"default/{name}",
-            operation=name,
-            cause="create",
-            create=create,
-            candidates=candidates,
-            pools=choice.pools,
-        )
-        if not isinstance(outcome, o.Committed) or outcome.again:
-            raise DhschedError(f"the benchmark's place answered {outcome}; this is a bug, report it")
+        outcome = await place(store, f"default/{name}", create=create, candidates=candidates, pools=choice.pools)
         fleet.learn(outcome, sent_rev=sent_rev)
 
-    return place
+    return place_one
 
 
 def _separate(commands: SeparateCommands, fleet: Fleet, full: Sequence[str] = ()) -> Place:
@@ -240,12 +221,13 @@ async def _over_http(size: Size, say: Callable[[str], None], store_url: str) -> 
     result: dict[str, Any] = {}
     async with Deployment(store_url) as processes:
         replica = await processes.dispatch("bench", environment=NO_LOOPS)
-        port = int((await replica.until_ready()).rpartition(":")[2])
+        url = await replica.until_ready()
+        port = int(url.rpartition(":")[2])
         await _creates(port, "warm", 200, 16)
         for connections in (16, 256):
-            before = figure(await get("127.0.0.1", port, "/metrics"), "dhsched_store_calls_total")
+            before = await figure(url, "dhsched_store_calls")
             load = await _creates(port, f"http-{connections}", size.creates, connections)
-            calls = figure(await get("127.0.0.1", port, "/metrics"), "dhsched_store_calls_total") - before
+            calls = await figure(url, "dhsched_store_calls") - before
             result |= {
                 f"creates_per_s_{connections}": round(load.per_s),
                 f"p50_ms_{connections}": round(load.percentile_ms(0.5), 2),
@@ -256,9 +238,70 @@ async def _over_http(size: Size, say: Callable[[str], None], store_url: str) -> 
     return result
 
 
-async def _creates(port: int, prefix: str, number: int, connections: int) -> Any:
+async def _creates(port: int, prefix: str, number: int, connections: int) -> Load:
     bodies = [
         json.dumps({"digital_id": "anna", "live_id": f"{prefix}-{n}", "metadata": {"user": f"u{n}"}}).encode()
         for n in range(number)
     ]
     return await post_all("127.0.0.1", port, "/v1/lives", bodies, connections=connections, expect=201)
+
+
+# -- a load generator that costs little beside what it measures: plain HTTP/1.1 over kept connections
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a run of requests took, in the order in which they ended."""
+
+    seconds: list[float]
+    wall_s: float
+
+    @property
+    def per_s(self) -> float:
+        return len(self.seconds) / self.wall_s
+
+    def percentile_ms(self, share: float) -> float:
+        return percentile([each * 1000 for each in self.seconds], share)
+
+
+async def post_all(host: str, port: int, path: str, bodies: list[bytes], *, connections: int, expect: int) -> Load:
+    """POST every body once over so many connections, each with one request in flight."""
+    queue = iter(bodies)
+    seconds: list[float] = []
+    clients = [await asyncio.open_connection(host, port) for _ in range(connections)]
+    began = time.perf_counter()
+    try:
+        await asyncio.gather(*(_client(*client, host, path, queue, seconds, expect) for client in clients))
+    finally:
+        for _, writer in clients:
+            writer.close()
+    return Load(seconds, time.perf_counter() - began)
+
+
+async def _client(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    host: str,
+    path: str,
+    queue: Iterator[bytes],
+    seconds: list[float],
+    expect: int,
+) -> None:
+    head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: "
+    for body in queue:
+        began = time.perf_counter()
+        writer.write(f"{head}{len(body)}\r\n\r\n".encode() + body)
+        status, answer = await read_response(reader)
+        seconds.append(time.perf_counter() - began)
+        if status != expect:
+            raise DhschedError(
+                f"the benchmark's request was answered {status}: {answer[:300]!r}; this is a bug, report it"
+            )
+
+
+async def read_response(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    head = await reader.readuntil(b"\r\n\r\n")
+    lowered = head.lower()
+    at = lowered.index(b"content-length:") + 15
+    size = int(lowered[at : lowered.index(b"\r\n", at)])
+    return int(head[9:12]), await reader.readexactly(size)

@@ -1,4 +1,5 @@
-"""What every benchmark shares: CPU time rather than wall time, medians of interleaved rounds, one JSON object last.
+"""What every benchmark shares: CPU time rather than wall time, medians of interleaved rounds, one JSON object last;
+and how it fills a store with Workers and lives.
 
 On a shared machine the wall clock measures the neighbours. The CPU time of this process, user and system, hardly does;
 and comparing two things in alternating rounds of one run cancels most of what is left.
@@ -7,9 +8,20 @@ and comparing two things in alternating rounds of one run cancels most of what i
 import json
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import aiohttp
+
+from dhsched.client.metrics import total
+from dhsched.errors import DhschedError
+from dhsched.local.waiting import until
+from dhsched.ownership import outcomes as o
+from dhsched.ownership.steps.place import Create
+from dhsched.store.steps.redis import RedisStore
+
+CREATE = Create(digital_id="bench", fingerprint="f")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +47,46 @@ def median_cost(rounds: list[Cost]) -> Cost:
     )
 
 
-def percentile(values: list[float], share: float) -> float:
+def percentile(values: Sequence[float], share: float) -> float:
     return round(sorted(values)[int(share * (len(values) - 1))], 3) if values else 0.0
+
+
+async def metrics_page(url: str) -> str:
+    """The metrics that a role serves at `url`."""
+    async with aiohttp.ClientSession() as http, http.get(f"{url}/metrics") as response:
+        return await response.text()
+
+
+async def figure(url: str, series: str, **labels: str) -> float:
+    """One figure of them."""
+    return total(await metrics_page(url), series, **labels)
+
+
+async def register(store: RedisStore, name: str, pool: str, capacity: int) -> str:
+    """Register a Worker that has reported, and return its id: as far as placement can tell, a real one."""
+    made = await store.register_worker(name=name, boot=f"boot-{name}", pool=pool, capacity=capacity)
+    await store.report(worker=made.worker, boot=f"boot-{name}", link="d1")
+    return made.worker
+
+
+async def place(store: RedisStore, live: str, *, create: Create = CREATE, **where: Any) -> o.Committed:
+    """Create a live of the tenant before its `/`, and return where it went."""
+    operation = f"op-{live.partition('/')[2]}"
+    placed = await store.place(live=live, operation=operation, because="create", create=create, **where)
+    if not isinstance(placed, o.Committed) or placed.again:
+        raise DhschedError(f"{live} was not placed: {placed}; this is a bug of the benchmark, report it")
+    return placed
+
+
+async def place_all(store: RedisStore, lives: Sequence[str], pool: str, claim_s: float) -> None:
+    """Create every live, and wait until each is claimed."""
+    for live in lives:
+        await place(store, live, pools=[pool])
+
+    async def all_claimed() -> bool:
+        return not any(row.starting for row in (await store.records.fleet.snapshot()).workers)
+
+    await until(all_claimed, f"{len(lives)} lives to be claimed", claim_s)
 
 
 def print_result(result: Mapping[str, Any]) -> None:

@@ -14,7 +14,6 @@ import contextlib
 import json
 import statistics
 import time
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -23,14 +22,13 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from dhsched.bench.harness import percentile
-from dhsched.bench.input_end import stamp
+from dhsched.bench.ends import stamp
+from dhsched.bench.harness import percentile, place_all
 from dhsched.errors import DhschedError
 from dhsched.local.deployment import Deployment
 from dhsched.local.pids import cpu_s
-from dhsched.ownership import outcomes as o
+from dhsched.local.waiting import until
 from dhsched.ownership.limits import Limits
-from dhsched.ownership.steps.place import Create
 from dhsched.store.server.embedded import Embedded
 from dhsched.store.steps.redis import RedisStore
 
@@ -83,12 +81,11 @@ async def bench_input(size: Size, say: Callable[[str], None]) -> dict[str, Any]:
             say(f"starting {name}")
             paths[name] = await stack.enter_async_context(way(size))
             await saturate(paths[name], size.items // 10)
-        memory = await paths["ours"].memory()
         for n in range(size.rounds):
             for name, path in paths.items():
                 rounds[name].append(await measure(path, size))
                 say(f"round {n + 1}, {name}: {rounds[name][-1].items_per_s:.0f} items/s")
-    return {"lives": size.lives, **memory, **described(rounds)}
+    return {"lives": size.lives, **paths["ours"].memory, **described(rounds)}
 
 
 def described(rounds: dict[str, list[Figures]]) -> dict[str, Any]:
@@ -122,7 +119,7 @@ def described(rounds: dict[str, list[Figures]]) -> dict[str, Any]:
 
 
 class End:
-    """What the far end of a path has printed of what it consumed (input_end.py)."""
+    """What the far end of a path has printed of what it consumed (ends.py)."""
 
     def __init__(self) -> None:
         self.consumed = 0
@@ -135,26 +132,7 @@ class End:
             self.late_ms += said["late_ms"]
 
     async def until_consumed(self, count: int) -> None:
-        give_up = time.monotonic() + WAIT_S
-        while self.consumed < count:
-            if time.monotonic() > give_up:
-                raise DhschedError(f"the runtime consumed {self.consumed} of {count} items in {WAIT_S:g} s")
-            await asyncio.sleep(0.01)
-
-
-class Path(ABC):
-    """One way from a pusher to a runtime. `middle` are the processes between them, beside the store."""
-
-    end: End
-    store_pid: int
-    middle: tuple[int, ...]
-
-    @abstractmethod
-    async def push(self, count: int, rate: int | None) -> list[float]:
-        """Push so many items, as fast as they go or at a rate; how long each took to be accepted, in ms."""
-
-    async def memory(self) -> dict[str, Any]:
-        return {}
+        await until(lambda: self.consumed >= count, f"item {count} to be consumed", WAIT_S, every_s=0.01)
 
 
 async def saturate(path: Path, items: int) -> float:
@@ -167,9 +145,9 @@ async def saturate(path: Path, items: int) -> float:
 
 async def measure(path: Path, size: Size) -> Figures:
     """One round: saturated, then paced."""
-    store_s, middle_s = cpu_s(path.store_pid), sum(map(cpu_s, path.middle))
+    store_s, middle_s = cpu_s(path.store_pid), cpu_s(path.middle)
     wall_s = await saturate(path, size.items)
-    store_s, middle_s = cpu_s(path.store_pid) - store_s, sum(map(cpu_s, path.middle)) - middle_s
+    store_s, middle_s = cpu_s(path.store_pid) - store_s, cpu_s(path.middle) - middle_s
     path.end.late_ms.clear()
     count, before = int(size.rate * size.paced_s), path.end.consumed
     pushed = await path.push(count, size.rate)
@@ -199,25 +177,31 @@ async def paced(count: int, rate: int | None, batch: int) -> AsyncIterator[int]:
         sent += due
 
 
-class SocketPath(Path):
-    """Pushes over a WebSocket, round robin over the lives."""
+class Path:
+    """One way from a pusher to a runtime: a WebSocket, over which items go to the lives in turn.
 
-    def __init__(self, lives: list[str], socket: aiohttp.ClientWebSocketResponse) -> None:
+    `middle` is the process between the two, beside the store.
+    """
+
+    def __init__(
+        self, lives: list[str], socket: aiohttp.ClientWebSocketResponse, *, end: End, store_pid: int, middle: int
+    ) -> None:
         self.lives = lives
+        self.end = end
+        self.store_pid = store_pid
+        self.middle = middle
+        self.memory: dict[str, Any] = {}
         self._socket = socket
         self._sent = 0
         self._numbers = dict.fromkeys(lives, 0)
-        self._memory: dict[str, Any] = {}
         self._room = asyncio.Semaphore(WINDOW)
         self._began_at: dict[tuple[str, int], float] = {}
         self._took_ms: list[float] = []
         # All the time: a socket that nobody reads answers no heartbeat.
         self._hearing = asyncio.create_task(self._hear())
 
-    async def memory(self) -> dict[str, Any]:
-        return self._memory
-
     async def push(self, count: int, rate: int | None) -> list[float]:
+        """Push so many items, as fast as they go or at a rate; how long each took to be accepted, in ms."""
         self._took_ms = []
         async for due in paced(count, rate, FRAME_ITEMS):
             pushes = []
@@ -250,7 +234,7 @@ class SocketPath(Path):
 
 
 @asynccontextmanager
-async def our_path(size: Size, *, fenced: bool = True) -> AsyncIterator[SocketPath]:
+async def our_path(size: Size, *, fenced: bool = True) -> AsyncIterator[Path]:
     """Store, Dispatch, controller and Worker as processes, with every live claimed."""
     limits = Limits(starts_create_max=size.lives, claim_wait_ms=600_000)
     async with (
@@ -264,40 +248,22 @@ async def our_path(size: Size, *, fenced: bool = True) -> AsyncIterator[SocketPa
             infer = await processes.infer("infer")
         else:
             infer = await processes.start("infer", module="dhsched.bench.input_unfenced", role="infer")
-        end, runtime = End(), "dhsched.bench.input_end:timed"
+        end, runtime = End(), "dhsched.bench.ends:timed"
         worker = await processes.worker("bench", runtime=runtime, pool="bench", capacity=size.lives, hear=end.hear)
         url = await infer.until_ready()
         await processes.until_workers(1)
         await asyncio.sleep(0.5)  # Until both have started up; what they weigh then is without lives.
         before = worker.memory_bytes, infer.memory_bytes
         lives = [f"l{i}" for i in range(size.lives)]
-        await place_all(store, lives)
+        await place_all(store, [f"default/{live}" for live in lives], "bench", CLAIM_S)
         async with http.ws_connect(f"{url}/v1/stream?producer=bench", max_msg_size=0) as socket:
-            path = SocketPath(lives, socket)
-            path.end, path.store_pid, path.middle = end, server.pid, (infer.pid,)
-            path._memory = {
+            path = Path(lives, socket, end=end, store_pid=server.pid, middle=infer.pid)
+            path.memory = {
                 "worker_bytes_per_live": (worker.memory_bytes - before[0]) // size.lives,
                 "infer_bytes_per_live": (infer.memory_bytes - before[1]) // size.lives,
             }
             yield path
 
 
-def unfenced_path(size: Size) -> AbstractAsyncContextManager[SocketPath]:
+def unfenced_path(size: Size) -> AbstractAsyncContextManager[Path]:
     return our_path(size, fenced=False)
-
-
-async def place_all(store: RedisStore, lives: list[str]) -> None:
-    """Create every live and wait until each is claimed."""
-    for live in lives:
-        create = Create(digital_id="bench", fingerprint="f")
-        placed = await store.place(
-            live=f"default/{live}", operation=f"op-{live}", cause="create", create=create, pools=["bench"]
-        )
-        if not isinstance(placed, o.Committed):
-            raise DhschedError(f"{live} was not placed: {placed}")
-    for _ in range(int(CLAIM_S / 0.1)):
-        starting = sum(row.starting for row in (await store.records.fleet.snapshot()).workers)
-        if not starting:
-            return
-        await asyncio.sleep(0.1)
-    raise DhschedError(f"{starting} of {len(lives)} lives were not claimed within {CLAIM_S:g} s")

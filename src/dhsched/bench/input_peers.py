@@ -12,7 +12,6 @@ stream with XREADGROUP COUNT 100, passes each batch on, and acks what the Worker
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import shutil
 import sys
 import tempfile
@@ -25,13 +24,14 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from dhsched.bench.input import End, Size, SocketPath
-from dhsched.bench.input_end import Counter
+from dhsched.bench.ends import Counter
+from dhsched.bench.input import End, Path, Size
 from dhsched.errors import DhschedError
 from dhsched.links.outbox import Outbox
 from dhsched.local.deployment import Deployment
-from dhsched.local.ports import free_port
+from dhsched.local.ports import free_port, is_free
 from dhsched.local.process import Process
+from dhsched.local.waiting import until
 from dhsched.store.server.embedded import Embedded
 from dhsched.web import serve
 from dhsched.web.server import product_loop
@@ -43,7 +43,7 @@ IN_FLIGHT = {"redispy": CONNECTIONS, "nats": 500}
 
 
 @asynccontextmanager
-async def redispy_path(size: Size) -> AsyncIterator[SocketPath]:
+async def redispy_path(size: Size) -> AsyncIterator[Path]:
     import redis.asyncio as redis
 
     async with Embedded(appendfsync="no") as server:
@@ -56,7 +56,7 @@ async def redispy_path(size: Size) -> AsyncIterator[SocketPath]:
 
 
 @asynccontextmanager
-async def nats_path(size: Size) -> AsyncIterator[SocketPath]:
+async def nats_path(size: Size) -> AsyncIterator[Path]:
     import nats
 
     binary = shutil.which("nats-server") or shutil.which("nats-server", path=str(File(sys.executable).parent))
@@ -68,7 +68,7 @@ async def nats_path(size: Size) -> AsyncIterator[SocketPath]:
         server = await Process.spawn("nats-server", binary, *options)
         url = f"nats://127.0.0.1:{port}"
         try:
-            await until_listening(port)
+            await until(lambda: not is_free(port), "nats-server to listen", 10.0)
             client = await nats.connect(url)
             await client.jetstream().add_stream(name=STREAM, subjects=[SUBJECT])
             await client.close()
@@ -80,7 +80,7 @@ async def nats_path(size: Size) -> AsyncIterator[SocketPath]:
 
 
 @asynccontextmanager
-async def peer_path(peer: str, url: str, server_pid: int, size: Size) -> AsyncIterator[SocketPath]:
+async def peer_path(peer: str, url: str, server_pid: int, size: Size) -> AsyncIterator[Path]:
     """The front and the Worker as processes, and a socket to the front."""
     async with Deployment() as processes, aiohttp.ClientSession() as http:
         module, end = "dhsched.bench.input_peers", End()
@@ -89,19 +89,8 @@ async def peer_path(peer: str, url: str, server_pid: int, size: Size) -> AsyncIt
         worker = await processes.start(f"{peer} Worker", "worker", peer, front_url, module=module, hear=end.hear)
         await worker.until_ready()
         async with http.ws_connect(front_url, max_msg_size=0) as socket:
-            path = SocketPath([f"l{i}" for i in range(size.lives)], socket)
-            path.end, path.store_pid, path.middle = end, server_pid, (front.pid,)
-            yield path
-
-
-async def until_listening(port: int) -> None:
-    for _ in range(200):
-        with contextlib.suppress(OSError):
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.close()
-            return
-        await asyncio.sleep(0.05)
-    raise DhschedError("nats-server did not listen within 10 s")
+            lives = [f"l{i}" for i in range(size.lives)]
+            yield Path(lives, socket, end=end, store_pid=server_pid, middle=front.pid)
 
 
 # -- the front
@@ -110,11 +99,14 @@ async def until_listening(port: int) -> None:
 class Peer(Protocol):
     """A client of one of the servers, as the front uses it."""
 
-    async def push(self, item: bytes) -> None: ...
+    async def push(self, item: bytes) -> None:
+        """Store an item."""
 
-    async def fetch(self) -> list[tuple[str, bytes]]: ...
+    async def fetch(self) -> list[tuple[str, bytes]]:
+        """The next items with their ids, once there are some; nothing after a second."""
 
-    async def ack(self, ids: list[str]) -> None: ...
+    async def ack(self, ids: list[str]) -> None:
+        """These items are consumed."""
 
 
 class RedisPy:

@@ -8,14 +8,14 @@ product imports it.
 
 from __future__ import annotations
 
-import asyncio
 import re
+from functools import partial
 
 from dhsched.infer.app import run_infer
 from dhsched.infer.settings import InferSettings
 from dhsched.settings import settings_from
 from dhsched.store.steps.scripts import Script, load, sources
-from dhsched.web.server import product_loop
+from dhsched.web import run_service
 
 GUARDS = {
     "release_input": r"  elseif f\[1\] ~= epoch .*?number\(f\[4\]\) \}\n",
@@ -36,15 +36,8 @@ def unfenced_scripts() -> dict[str, Script]:
 
 def main() -> None:
     settings = settings_from(InferSettings, {"port": 0, "access": "open", "log_level": "error"})
-    with asyncio.Runner(loop_factory=product_loop()) as runner:
-        runner.run(
-            run_infer(
-                settings,
-                asyncio.Event(),
-                scripts=unfenced_scripts(),
-                say=lambda url: print(f"infer listens on {url}", flush=True),
-            )
-        )
+    say = partial(print, "infer listens on", flush=True)
+    run_service(lambda stop: run_infer(settings, stop, scripts=unfenced_scripts(), say=say))
 
 
 if __name__ == "__main__":

@@ -20,26 +20,23 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 import aiohttp
 import msgspec
-from yarl import URL
 
-from dhsched.bench.harness import percentile
-from dhsched.bench.recovery_end import RECORDS
+from dhsched.bench.ends import RECORDS
+from dhsched.bench.harness import figure, percentile, place_all
 from dhsched.errors import DhschedError
 from dhsched.local.deployment import Deployment
-from dhsched.ownership import outcomes as o
+from dhsched.local.waiting import until
 from dhsched.ownership.limits import Limits
-from dhsched.ownership.steps.place import Create
 from dhsched.store.records.workers import is_yes
 from dhsched.store.server.embedded import Embedded
 from dhsched.store.steps.redis import RedisStore
 from dhsched.types import split_tag
 
 POOL, DIGITAL_ID = "bench", "bench"
-RUNTIME = "dhsched.bench.recovery_end:measured"
+RUNTIME = "dhsched.bench.ends:measured"
 CLAIM_S = 120.0  # For all lives to be claimed at the start.
 RECOVER_S = 120.0  # For all lives of the dead Worker to be claimed elsewhere.
 DRAIN_S = 600.0
@@ -166,10 +163,12 @@ def blackouts(consumed: Sequence[Consumed], lives: set[str]) -> list[float]:
 class Cell:
     """The deployment under measurement, and what is asked of it."""
 
-    def __init__(self, processes: Deployment, store: RedisStore, http: aiohttp.ClientSession) -> None:
+    def __init__(
+        self, processes: Deployment, store: RedisStore, http: aiohttp.ClientSession, lives: Sequence[str]
+    ) -> None:
         self.processes = processes
         self.store = store
-        self.lives: list[str] = []
+        self.lives = lives
         self._http = http
         self._numbers: Counter[tuple[str, str]] = Counter()
         self._unanswered: dict[tuple[str, str, int], float] = {}
@@ -234,27 +233,22 @@ class Cell:
 
     async def books(self, *, prefix: str) -> dict[str, Any]:
         """Once all is consumed: items that nobody consumed, and those consumed more than once, since the last books."""
-        give_up = time.monotonic() + FLOW_S
-        while True:
-            cursors = await self._cursors()
-            unacked = sum(appended - acked for appended, acked in cursors.values())
-            if not unacked:
-                break
-            if time.monotonic() > give_up:
-                raise DhschedError(f"{unacked} items were not acked {FLOW_S:g} s after the last one was pushed")
-            await asyncio.sleep(0.2)
+        cursors = await until(self._settled_cursors, "every item to be acked", FLOW_S, every_s=0.2)
         # The cursors first, the records after them: a push that is still on its way adds to both, in this order.
         times = Counter((one.live, one.seq) for one in self.consumed())
-        appended = {(live, seq) for live, (last, _) in cursors.items() for seq in range(1, last + 1)}
+        appended = {(live, seq) for live, last in cursors.items() for seq in range(1, last + 1)}
         lost = sum(1 for item in appended if item not in self._seen and not times[item])
         twice = sum(count - max(1, self._seen.get(item, 1)) for item, count in times.items() if count > 1)
         items = len(appended) - len(self._seen)
         self._seen = dict(times)
         return {f"{prefix}items": items, f"{prefix}lost_items": lost, f"{prefix}consumed_twice": twice}
 
-    async def _cursors(self) -> dict[str, tuple[int, int]]:
+    async def _settled_cursors(self) -> dict[str, int] | None:
+        """How many items each live was given; None while some are not acked."""
         rows = await asyncio.gather(*(self.store.records.lives.get(live) for live in self.lives))
-        return {live: (row.appended, row.acked) for live, row in zip(self.lives, rows, strict=True) if row is not None}
+        found = {live: row for live, row in zip(self.lives, rows, strict=True) if row is not None}
+        settled = all(row.appended == row.acked for row in found.values())
+        return {live: row.appended for live, row in found.items()} if settled else None
 
     # -- Workers and their lives
 
@@ -276,11 +270,10 @@ class Cell:
             await asyncio.sleep(LOOK_S * 5)
 
     async def until_lost(self, worker: str) -> float:
-        give_up = time.monotonic() + RECOVER_S
-        while not is_yes(await self.store.records.workers.lost(worker)):
-            if time.monotonic() > give_up:
-                raise DhschedError(f"Worker {worker} was not called lost within {RECOVER_S:g} s")
-            await asyncio.sleep(LOOK_S)
+        async def lost() -> bool:
+            return is_yes(await self.store.records.workers.lost(worker))
+
+        await until(lost, f"Worker {worker} to be called lost", RECOVER_S, every_s=LOOK_S)
         return time.monotonic()
 
     async def claimed_elsewhere(self, lives: Sequence[str], worker: str) -> list[tuple[str, int]]:
@@ -300,39 +293,13 @@ class Cell:
         return min(tries)[1]
 
     async def drain(self, worker: str) -> None:
-        # A WorkerID has a `#` in it.
-        url = URL(f"{self.processes.replicas[0].url}/v1/workers/{quote(worker, safe='')}/drain", encoded=True)
-        async with self._http.post(url, json={}) as response:
-            response.raise_for_status()
+        async with self.processes.client() as client:
+            await client.drain(worker)
 
     async def forced(self) -> int:
         """Cutovers that did not wait for a boundary, by the replicas' own count."""
-        forced = 0
-        for replica in self.processes.replicas:
-            async with self._http.get(f"{replica.url}/metrics") as response:
-                for line in (await response.text()).splitlines():
-                    if line.startswith("dhsched_drain_moves_total") and 'how="forced"' in line:
-                        forced += int(float(line.split()[-1]))
-        return forced
-
-    # -- starting
-
-    async def place_all(self, count: int) -> None:
-        """Create every live and wait until each is claimed. The Workers' start budgets are not what is measured."""
-        self.lives = [f"default/l{n}" for n in range(count)]
-        for live in self.lives:
-            create = Create(digital_id=DIGITAL_ID, fingerprint="f")
-            placed = await self.store.place(
-                live=live, operation=f"op-{live[8:]}", cause="create", create=create, pools=[POOL]
-            )
-            if not isinstance(placed, o.Committed):
-                raise DhschedError(f"{live} was not placed: {placed}")
-
-        give_up = time.monotonic() + CLAIM_S
-        while (claimed := len(await self.claimed_elsewhere(self.lives, ""))) < count:
-            if time.monotonic() > give_up:
-                raise DhschedError(f"{claimed} of {count} lives were claimed after {CLAIM_S:g} s")
-            await asyncio.sleep(0.2)
+        urls = [replica.url for replica in self.processes.replicas]
+        return int(sum([await figure(url, "dhsched_drain_moves_total", how="forced") for url in urls]))
 
 
 @asynccontextmanager
@@ -354,9 +321,9 @@ async def running(size: Size, say: Callable[[str], None]) -> AsyncIterator[Cell]
             await processes.worker(worker_name(n), **how, environment={RECORDS: str(processes.folder)})
         await processes.until_workers(size.workers, CLAIM_S)
         say(f"placing {size.lives} lives on {size.workers} Workers")
-        cell = Cell(processes, store, http)
-        await cell.place_all(size.lives)
-        yield cell
+        lives = [f"default/l{n}" for n in range(size.lives)]
+        await place_all(store, lives, POOL, CLAIM_S)  # The Workers' start budgets are not what is measured.
+        yield Cell(processes, store, http, lives)
 
 
 def worker_name(number: int) -> str:

@@ -19,6 +19,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
+from dhsched.bench.harness import place, register
 from dhsched.ownership import items
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.steps.place import Create
@@ -80,17 +81,13 @@ class Bench:
         self.idle_bytes = 0.0
 
     async def register(self) -> None:
+        capacity = self.size.lives * 2 // self.size.workers + 8
         for i in range(self.size.workers):
-            self.workers.append(await self.worker(f"w{i}", self.size.lives * 2 // self.size.workers + 8))
-
-    async def worker(self, name: str, capacity: int, pool: str = "gpu") -> str:
-        made = await self.store.register_worker(name=name, boot=f"boot-{name}", pool=pool, capacity=capacity)
-        await self.store.report(worker=made.worker, boot=f"boot-{name}", link="d1")
-        return made.worker
+            self.workers.append(await register(self.store, f"w{i}", "gpu", capacity))
 
     async def round_trips(self) -> int:
-        """Round trips of one create whose first candidate has no free slot, so that it falls back to the Pool."""
-        small = await self.worker("small", 1)
+        """Round trips of one create whose first candidate has no room, so that it falls back to the Pool."""
+        small = await register(self.store, "small", "gpu", 1)
         await self.create("t/filler", small)
         before = self.store.link.calls
         await self.create("t/probe", small)
@@ -98,9 +95,7 @@ class Bench:
 
     async def create(self, live: str, worker: str) -> Placed:
         create = Create(digital_id="anna-v2", fingerprint="0123456789abcdef", room=live[2:], metadata=b"m" * 64)
-        placed: Any = await self.store.place(
-            live=live, operation=f"op-{live[2:]}", cause="create", create=create, candidates=[worker], pools=["gpu"]
-        )
+        placed = await place(self.store, live, create=create, candidates=[worker], pools=["gpu"])
         return Placed(live, placed.generation.worker, placed.generation.epoch)
 
     async def fill(self) -> dict[str, float]:
@@ -220,7 +215,7 @@ class Bench:
         """Milliseconds to call a Worker with this many lives lost."""
         took = []
         for i in range(5):
-            crowded = await self.worker(f"crowded-{i}", lives, pool="crowded")
+            crowded = await register(self.store, f"crowded-{i}", "crowded", lives)
             await pipelined([partial(self.create, f"t/crowd-{i}-{j}", crowded) for j in range(lives)])
             work = [partial(self.store.expire_worker, worker=crowded, beat=1)]
             took.append((await self.timed(work))[1] / 1000)
@@ -233,14 +228,11 @@ class Bench:
         return done, (await self.cpu_s() - before) / len(work) * 1e6
 
     async def cpu_s(self) -> float:
-        info = dict(line.split(":") for line in await self.info("cpu") if ":" in line)
+        info = await self.store.records.server.info("cpu")
         return float(info["used_cpu_user_main_thread"]) + float(info["used_cpu_sys_main_thread"])
 
-    async def info(self, section: str) -> list[str]:
-        return str((await self.store.link.call("INFO", section)).decode()).splitlines()
-
     async def used_memory(self) -> int:
-        return int(next(line for line in await self.info("memory") if line.startswith("used_memory:"))[12:])
+        return int((await self.store.records.server.info("memory"))["used_memory"])
 
 
 def shares(lives: Sequence[Placed]) -> list[Sequence[Placed]]:

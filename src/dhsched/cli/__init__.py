@@ -5,6 +5,7 @@ An expected error is one sentence on standard error that says what to do, and ex
 """
 
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -13,16 +14,13 @@ import dhsched
 from dhsched.cli import (
     bench,
     config,
-    dead_letters,
     demo,
     digital_id,
     doctor,
     events,
     key,
     live,
-    live_input,
     pool,
-    processes,
     recoveries,
     run,
     simulate,
@@ -38,25 +36,31 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.add_typer(bench.app, name="bench")
-app.add_typer(run.app, name="run")
-app.add_typer(live.app, name="live")
-app.add_typer(worker.app, name="worker")
-app.add_typer(pool.app, name="pool")
-app.add_typer(digital_id.app, name="digital-id")
-app.add_typer(key.app, name="key")
-processes.add_to(run.app)
-live_input.add_to(live.app)
-app.command("up")(up.up)
-app.command("config")(config.config)
-app.command("demo")(demo.demo)
-app.command("why")(live.why)
-app.command("doctor")(doctor.doctor)
-app.command("top")(top.top)
-app.command("simulate")(simulate.simulate_policies)
-app.command("events")(events.events)
-app.command("recoveries")(recoveries.recoveries)
-app.command("dead-letters")(dead_letters.dead_letters)
+FAMILIES = {
+    "bench": bench.app,
+    "run": run.app,
+    "live": live.app,
+    "worker": worker.app,
+    "pool": pool.app,
+    "digital-id": digital_id.app,
+    "token": token.app,
+}
+VERBS: dict[str, Callable[..., None]] = {
+    "up": up.up,
+    "config": config.config,
+    "demo": demo.demo,
+    "why": live.why,
+    "doctor": doctor.doctor,
+    "top": top.top,
+    "simulate": simulate.simulate_policies,
+    "events": events.events,
+    "recoveries": recoveries.recoveries,
+    "dead-letters": live.dead_letters,
+}
+for family_name, family in FAMILIES.items():
+    app.add_typer(family, name=family_name)
+for verb_name, verb in VERBS.items():
+    app.command(verb_name)(verb)
 
 
 def _print_version(asked: bool) -> None:

@@ -11,11 +11,7 @@ from dhsched.bench.harness import print_result
 app = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Only the last line: one JSON object.")]
-
-
-@app.callback()
-def family() -> None:
-    """A family even while it has one verb: without this, typer would drop the verb's name."""
+Bench = Callable[[Callable[[str], None]], Coroutine[Any, Any, dict[str, Any]]]
 
 
 @app.command()
@@ -100,8 +96,7 @@ def avatar(
     load_runtime(AVATAR)  # Says what is missing.
     from dhsched.bench.avatar import Size, bench_avatar
 
-    say = _silent if json else typer.echo
-    result = bench_avatar(Size(seconds=seconds, rounds=rounds), say)
+    result = bench_avatar(Size(seconds=seconds, rounds=rounds), _silent if json else typer.echo)
     if room:
         from dhsched.bench import avatar_room
 
@@ -109,8 +104,7 @@ def avatar(
             typer.echo("no browser: room, offers and gaps are not measured; install chromium", err=True)
         else:
             size = avatar_room.Size(kills=kills, drains=kills)
-            with asyncio.Runner(loop_factory=_product_loop()) as runner:
-                result |= runner.run(avatar_room.bench_avatar_room(size, say))
+            result |= measured(lambda report: avatar_room.bench_avatar_room(size, report), json)
     print_result(result)
 
 
@@ -127,18 +121,17 @@ def recovery(
     run_bench(lambda report: bench_recovery(Size(lives=lives, workers=workers, rate=rate), report), json)
 
 
-def run_bench(bench: Callable[[Callable[[str], None]], Coroutine[Any, Any, dict[str, Any]]], json: bool) -> None:
-    """Run a benchmark on the event loop that the product uses, and print its result last."""
-    with asyncio.Runner(loop_factory=_product_loop()) as runner:
-        print_result(runner.run(bench(_silent if json else typer.echo)))
+def run_bench(bench: Bench, json: bool) -> None:
+    """Run a benchmark, and print its result last."""
+    print_result(measured(bench, json))
 
 
-def _product_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:  # Not on Windows.
-        return None
-    return uvloop.new_event_loop
+def measured(bench: Bench, json: bool) -> dict[str, Any]:
+    """Run a benchmark on the event loop that the product uses, and return its result."""
+    from dhsched.web.server import product_loop
+
+    with asyncio.Runner(loop_factory=product_loop()) as runner:
+        return runner.run(bench(_silent if json else typer.echo))
 
 
 def _silent(_line: str) -> None:

@@ -16,8 +16,8 @@ import typer
 
 from dhsched.cli.sample import UpSettings, sample
 from dhsched.client import Client
-from dhsched.errors import DhschedError
 from dhsched.local.process import Process
+from dhsched.local.waiting import until
 
 LIVE = "anna"
 STEP_S = 30.0  # For any one thing to happen.
@@ -41,7 +41,6 @@ class Story:
     began: float = field(default_factory=time.monotonic)
     heard: list[Heard] = field(default_factory=list)
     rows: list[tuple[float, str]] = field(default_factory=list)
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def tell(self, what: str) -> float:
         """A line of the timeline."""
@@ -58,20 +57,12 @@ class Story:
         if said.get("event") in ("text", "open", "interrupt"):
             event, text = str(said["event"]), str(said.get("text", ""))
             self.heard.append(Heard(time.monotonic(), said["worker"], said["epoch"], event, text))
-            self.changed.set()
 
     async def until(self, wanted: Callable[[Heard], bool], what: str) -> Heard:
         """The first line like this, or an error that says what did not come."""
-        give_up = time.monotonic() + STEP_S
-        while True:
-            for each in self.heard:
-                if wanted(each):
-                    return each
-            self.changed.clear()
-            try:
-                await asyncio.wait_for(self.changed.wait(), give_up - time.monotonic())
-            except TimeoutError:
-                raise DhschedError(f"the demo waited {STEP_S:g} s for {what}; try it with --log-level info") from None
+        hint = f"{what}; try it with --log-level info"
+        found: Heard = await until(lambda: next(filter(wanted, self.heard), None), hint, STEP_S, every_s=0.01)
+        return found
 
 
 def demo(
@@ -171,23 +162,17 @@ class Tour:
         self.story.tell(f"{what}  [{time.monotonic() - began:.2f} s after]")
 
     async def moved(self, epoch: int) -> None:
-        await self._wait(lambda live: live.epoch > epoch and live.claimed, f"live {LIVE} to leave epoch {epoch}")
+        async def claimed_anew() -> bool:
+            live = await self.client.get(LIVE)
+            return live.epoch > epoch and live.active
+
+        await until(claimed_anew, f"live {LIVE} to leave epoch {epoch}", STEP_S, every_s=0.05)
 
     async def ready(self, worker: str) -> None:
-        give_up = time.monotonic() + STEP_S
-        while time.monotonic() < give_up:
-            if [w async for w in self.client.workers(status="ready") if w.worker == worker]:
-                return
-            await asyncio.sleep(0.1)
-        raise DhschedError(f"{worker} did not report again within {STEP_S:g} s")
+        async def reports() -> bool:
+            return worker in [each.worker async for each in self.client.workers(status="ready")]
 
-    async def _wait(self, wanted: Callable[[Any], bool], what: str) -> None:
-        give_up = time.monotonic() + STEP_S
-        while time.monotonic() < give_up:
-            if wanted(await self.client.get(LIVE)):
-                return
-            await asyncio.sleep(0.05)
-        raise DhschedError(f"the demo waited {STEP_S:g} s for {what}")
+        await until(reports, f"{worker} to report again", STEP_S)
 
     def process(self, worker: str) -> Process:
         return self.workers[worker.partition("#")[0]]

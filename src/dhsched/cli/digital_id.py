@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dhsched.cli.remote import URL, Json, Url, client, show
+from dhsched.cli.remote import URL, Json, Server, Url, show
 from dhsched.errors import BadValue
 
 app = typer.Typer(help="DigitalIDs: list, look at, put, remove.", no_args_is_help=True)
@@ -18,14 +18,14 @@ COLUMNS = ("name", "pools", "required_labels", "preferred_labels")
 @app.command()
 def ls(json: Json = False, url: Url = URL) -> None:
     """Every DigitalID."""
-    document = client(url).call("GET", "digital-ids")
+    document = Server(url).call("GET", "digital-ids")
     show(document, json, COLUMNS, [flat(each) for each in document["digital_ids"]])
 
 
 @app.command()
 def get(name: Name, json: Json = False, url: Url = URL) -> None:
     """One DigitalID."""
-    document = client(url).call("GET", "digital-ids", name)
+    document = Server(url).call("GET", "digital-ids", name)
     show(document if json else flat(document), json)
 
 
@@ -43,7 +43,7 @@ def put(
     """Make or replace a DigitalID."""
     body: dict[str, Any] = {"pools": [parse_pool(each) for each in pool]}
     body |= {"required_labels": require or [], "preferred_labels": prefer or []}
-    document = client(url).call("PUT", "digital-ids", name, body=body)
+    document = Server(url).call("PUT", "digital-ids", name, body=body)
     show(document if json else flat(document), json)
 
 
@@ -54,7 +54,7 @@ def rm(
     url: Url = URL,
 ) -> None:
     """Remove a DigitalID that no live shows."""
-    client(url).call("DELETE", "digital-ids", name, query={"force": "1" if force else None})
+    Server(url).call("DELETE", "digital-ids", name, query={"force": "1" if force else None})
 
 
 def parse_pool(given: str) -> dict[str, Any]:

@@ -20,9 +20,8 @@ from urllib.parse import urlsplit
 import typer
 
 from dhsched.addresses import addresses
-from dhsched.cli.live_input import INFER, INFER_DEFAULT
+from dhsched.cli.live import INFER_DEFAULT, InferUrl
 from dhsched.cli.remote import URL, Json, Url
-from dhsched.cli.server import DEFAULT_URL
 from dhsched.cli.tables import table
 from dhsched.errors import DhschedError, Refused, Unreachable
 
@@ -43,22 +42,25 @@ class Finding:
     remedy: str = ""
 
 
+def judged(check: str, fine: bool, found: str, remedy: str) -> Finding:
+    """A check that is fine, or else a warning with what to do."""
+    return Finding(check, "ok", found) if fine else Finding(check, "warning", found, remedy)
+
+
 def doctor(
     store: Annotated[
         str | None, typer.Option(envvar="DHSCHED_STORE", help="Also look at this store.", metavar="URL")
     ] = None,
-    infer: Annotated[
-        str | None, typer.Option(envvar=INFER, metavar="URL,...", help=f"Infer-Controllers; {INFER_DEFAULT}.")
-    ] = None,
+    infer: InferUrl = INFER_DEFAULT,
     json: Json = False,
     url: Url = URL,
 ) -> None:
     """Check this machine, the store, the roles, their settings and the clocks."""
     roles = {
         "dispatch": addresses("Dispatch", url),
-        "infer": addresses("Infer-Controller", infer or INFER_DEFAULT),
+        "infer": addresses("Infer-Controller", infer),
     }
-    findings = asyncio.run(_examine(store, roles, quiet=url == DEFAULT_URL))
+    findings = asyncio.run(_examine(store, roles, quiet=url == URL))
     if json:
         typer.echo(json_.dumps([asdict(finding) for finding in findings], indent=2))
     else:
@@ -108,12 +110,8 @@ def _files() -> Iterator[Finding]:
     except ImportError:  # Not on Windows.
         return
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if files >= FILES_MIN:
-        yield Finding("open files", "ok", str(files))
-    else:
-        yield Finding(
-            "open files", "warning", f"at most {files}", f"raise it to {FILES_MIN} or more (ulimit -n, LimitNOFILE=)"
-        )
+    remedy = f"raise it to {FILES_MIN} or more (ulimit -n, LimitNOFILE=)"
+    yield judged("open files", files >= FILES_MIN, f"at most {files}", remedy)
 
 
 def _settings() -> Iterator[Finding]:
@@ -167,38 +165,29 @@ async def _store_answers(link: Any, shown: str) -> AsyncIterator[Finding]:
     name = info.get("server_name", "redis")
     version = info.get("valkey_version") or info.get("redis_version", "?")
     yield Finding("store", "ok", f"{name} {version} at {shown}")
-    if each_ms <= STORE_SLOW_MS:
-        yield Finding("store round trip", "ok", f"{each_ms:.2f} ms")
-    else:
-        yield Finding(
-            "store round trip", "warning", f"{each_ms:.1f} ms", "each placement waits for one: bring the store nearer"
-        )
+    remedy = "each placement waits for one: bring the store nearer"
+    yield judged("store round trip", each_ms <= STORE_SLOW_MS, f"{each_ms:.2f} ms", remedy)
     if info.get("role") != "master":
         yield Finding("store role", "broken", str(info.get("role")), "give the primary's address: a replica is behind")
-    if info.get("aof_enabled") == "1":
-        yield Finding("store durability", "ok", "append-only file is on")
-    else:
-        yield Finding(
-            "store durability",
-            "warning",
-            "no append-only file: a restart forgets every live",
-            "set appendonly yes (docs/guides/faults.md says what each appendfsync can lose)",
-        )
-    async for finding in _store_memory(link, info):
+    kept = info.get("aof_enabled") == "1"
+    yield judged(
+        "store durability",
+        kept,
+        "append-only file is on" if kept else "no append-only file: a restart forgets every live",
+        "set appendonly yes (docs/faults.md says what each appendfsync can lose)",
+    )
+    for finding in _store_memory(info):
         yield finding
     off = abs(time.time() - await server.now_ms() / 1000)
-    if off <= CLOCK_WARN_S:
-        yield Finding("clocks", "ok", f"the store's differs from this machine's by {off:.2f} s")
-    else:
-        yield Finding(
-            "clocks",
-            "warning",
-            f"the store's differs from this machine's by {off:.1f} s",
-            "nothing decides by comparing them, but logs will not line up: run an NTP client",
-        )
+    yield judged(
+        "clocks",
+        off <= CLOCK_WARN_S,
+        f"the store's differs from this machine's by {off:.2f} s",
+        "nothing decides by comparing them, but logs will not line up: run an NTP client",
+    )
 
 
-async def _store_memory(link: Any, info: Any) -> AsyncIterator[Finding]:
+def _store_memory(info: Mapping[str, str]) -> Iterator[Finding]:
     from dhsched.store.records.server import REMEDY, evicts_lives
 
     most, used = int(info.get("maxmemory", 0)), int(info.get("used_memory", 0))
@@ -217,17 +206,9 @@ async def _store_memory(link: Any, info: Any) -> AsyncIterator[Finding]:
             f"maxmemory-policy is {policy}: the store may forget how often Workers failed, but no live",
             REMEDY,
         )
-    if not most:
-        yield Finding("store memory", "ok", f"{used / 2**20:.0f} MiB used, no limit set")
-    elif used / most < MEMORY_WARN:
-        yield Finding("store memory", "ok", f"{used / most:.0%} of {most / 2**20:.0f} MiB")
-    else:
-        yield Finding(
-            "store memory",
-            "warning",
-            f"{used / most:.0%} of {most / 2**20:.0f} MiB",
-            "at 90 % creates and pushes are refused: raise maxmemory",
-        )
+    shown = f"{used / most:.0%} of {most / 2**20:.0f} MiB" if most else f"{used / 2**20:.0f} MiB used, no limit set"
+    remedy = "at 90 % creates and pushes are refused: raise maxmemory"
+    yield judged("store memory", not most or used / most < MEMORY_WARN, shown, remedy)
 
 
 # -- the roles

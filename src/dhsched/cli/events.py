@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dhsched.cli.remote import URL, Json, Url, client, show
-from dhsched.cli.server import Server
+from dhsched.cli.remote import URL, Json, Server, Url, show
 from dhsched.cli.tables import moment, one_line, readable, text
 
 COLUMNS = ("time", "kind", "worker", "live", "numbers")
@@ -24,9 +23,9 @@ def events(
 ) -> None:
     """What happened to the fleet, the latest last."""
     if follow:
-        asyncio.run(_follow(client(url), {"limit": limit, "after": after}, json))
+        asyncio.run(_follow(Server(url), {"limit": limit, "after": after}, json))
         return
-    document = client(url).call("GET", "events", query={"limit": limit, "after": after})
+    document = Server(url).call("GET", "events", query={"limit": limit, "after": after})
     rows = [row(event) for event in document["events"]]
     show(document, json, COLUMNS, rows, least=("numbers",), cut="numbers")
 

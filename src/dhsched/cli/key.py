@@ -14,8 +14,7 @@ import typer
 
 from dhsched.access.callers import ANY, TENANT, Role
 from dhsched.addresses import addresses
-from dhsched.cli.remote import URL, Json, Url, client, show
-from dhsched.cli.server import Server
+from dhsched.cli.remote import URL, Json, Server, Url, show
 from dhsched.cli.tables import day
 from dhsched.client.credentials import find_key
 from dhsched.errors import BadValue, DhschedError
@@ -52,7 +51,7 @@ def create(
     if store:
         made = at_store(store, cell, lambda ring: _create(ring, body))
     else:
-        made = client(url).call("POST", "keys", body=body)
+        made = Server(url).call("POST", "keys", body=body)
     if json:
         show(made, True)
         return
@@ -63,7 +62,7 @@ def create(
 @app.command()
 def ls(json: Json = False, url: Url = URL, store: Store = None, cell: Cell = "main") -> None:
     """Every API key, without its secret."""
-    found = at_store(store, cell, _list) if store else client(url).call("GET", "keys")
+    found = at_store(store, cell, _list) if store else Server(url).call("GET", "keys")
     rows = [{**row, "created": day(row["created_at_ms"])} for row in found["keys"]]
     show(found, json, COLUMNS, rows)
 
@@ -77,7 +76,7 @@ def revoke(
 ) -> None:
     """Revoke a key, and with it all tokens that it minted; within a second or two, everywhere."""
     if not store:
-        client(url).call("DELETE", "keys", key_id)
+        Server(url).call("DELETE", "keys", key_id)
     elif not at_store(store, cell, lambda ring: ring.revoke(key_id)):
         raise DhschedError(f"key {key_id} does not exist; `dhsched key ls` lists those that do")
 
@@ -122,7 +121,7 @@ def rotate(
     if store:
         done = at_store(store, cell, lambda ring: _rotate(ring, what, drop_old))
     else:
-        done = client(url).call("POST", "secrets", what, "rotate", body={"drop_old": drop_old})
+        done = Server(url).call("POST", "secrets", what, "rotate", body={"drop_old": drop_old})
     show(done, json)
 
 

@@ -1,20 +1,26 @@
-"""`dhsched live ...`: create, find, reassign and end lives."""
+"""`dhsched live ...`: create, find, move and end lives; push input to them and watch what becomes of it."""
 
 from __future__ import annotations
 
+import asyncio
+import json as json_
 import secrets
 from typing import Annotated, Any
 
 import typer
 
-from dhsched.cli.remote import URL, Json, Url, all_pages, client, parse_object, show
-from dhsched.cli.server import Refused
+from dhsched import addresses
+from dhsched.cli.remote import INFER_CONTROLLER, URL, Json, Server, Url, all_pages, parse_object, show
 from dhsched.cli.tables import clock, one_line, table, text, took
-from dhsched.errors import DhschedError
+from dhsched.errors import BadValue, DhschedError, Refused
 
 app = typer.Typer(help="Lives: create, find, reassign, end.", no_args_is_help=True)
 
 LiveId = Annotated[str, typer.Argument(help="The live's id.")]
+INFER = "DHSCHED_INFER"
+INFER_DEFAULT = ",".join(addresses.INFER)
+PUSH_S = 10.0  # A push that no controller has stored by then is given up.
+InferUrl = Annotated[str, typer.Option("--infer", envvar=INFER, metavar="URL,...", help="The Infer-Controllers.")]
 ROOM_DEFAULT = "http://127.0.0.1:7402"
 COLUMNS = ("live_id", "digital_id", "state", "worker", "epoch", "claimed", "pending", "cause")
 LEAST = (
@@ -54,7 +60,7 @@ def create(
             body[name] = parse_object(given, f"--{name}")
     query = {"wait_s": wait or None, "explain": "1" if explain else None}
     headers = {"Idempotency-Key": key or secrets.token_hex(16)}  # Another replica asked once more makes no second live.
-    made = client(url).call("POST", "lives", body=body, query=query, headers=headers, wait_s=wait)
+    made = Server(url).call("POST", "lives", body=body, query=query, headers=headers, wait_s=wait)
     show(made, json)
     if open_:
         page = f"{room_url.rstrip('/')}/live/{made['live_id']}"
@@ -65,7 +71,7 @@ def create(
 @app.command()
 def get(live_id: LiveId, json: Json = False, url: Url = URL) -> None:
     """Everything about one live but its input."""
-    show(client(url).call("GET", "lives", live_id), json)
+    show(Server(url).call("GET", "lives", live_id), json)
 
 
 @app.command()
@@ -95,8 +101,8 @@ def reassign(
     json: Json = False,
     url: Url = URL,
 ) -> None:
-    """Reassign a live: give it to another Worker."""
-    server = client(url)
+    """Move a live to another Worker."""
+    server = Server(url)
     expected = server.call("GET", "lives", live_id)["epoch"] if epoch is None else epoch
     body: dict[str, Any] = {"expected_epoch": expected, "avoid": avoid or []}
     if to is not None:
@@ -114,13 +120,13 @@ def end(
 ) -> None:
     """End a live."""
     body = {"after_pending": after_pending}
-    show(client(url).call("POST", "lives", live_id, "end", body=body, twice=True), json)
+    show(Server(url).call("POST", "lives", live_id, "end", body=body, twice=True), json)
 
 
 @app.command()
 def history(live_id: LiveId, json: Json = False, url: Url = URL) -> None:
     """Its generations, the current one first."""
-    document = client(url).call("GET", "lives", live_id, "history")
+    document = Server(url).call("GET", "lives", live_id, "history")
     phases = ("detect", "place", "wait", "claim", "first_ack")
     rows = [
         {**row, "committed": clock(row["committed_at_ms"]), **{each: took(row[f"{each}_ms"]) for each in phases}}
@@ -161,12 +167,12 @@ def why(live_id: LiveId, json: Json = False, url: Url = URL) -> None:
 
 def decided(url: str, live_id: str) -> dict[str, Any]:
     """Why, from the replica that decided, if it is one of these: only it remembers, and any of them may have."""
-    server = client(url)
+    server = Server(url)
     found: dict[str, Any] | None = None
     trouble: DhschedError | None = None
     for each in server.urls:
         try:
-            document: dict[str, Any] = client(each).call("GET", "lives", live_id, "why")
+            document: dict[str, Any] = Server(each).call("GET", "lives", live_id, "why")
         except DhschedError as error:
             # A live that was not placed is known to the replica that could not place it, and to no other.
             trouble = error
@@ -201,3 +207,86 @@ def winner(document: dict[str, Any]) -> str:
         f"chosen: {row['worker']}, by another replica or too long ago to remember; now the first candidate of "
         f"{len(told['candidates'])} would be {first['worker']} at {share}"
     )
+
+
+# -- input
+
+
+@app.command()
+def push(
+    live_id: str,
+    text: Annotated[str, typer.Argument(help="What to push; for --kind config, a JSON object.")] = "",
+    kind: Annotated[str, typer.Option(help="text, interrupt or config.")] = "text",
+    boundary: Annotated[bool, typer.Option("--boundary", help="A sentence ends here.")] = False,
+    request_id: Annotated[str | None, typer.Option(help="The same id again is the same item.")] = None,
+    infer: InferUrl = INFER_DEFAULT,
+) -> None:
+    """Push one item of input to a live."""
+    body: dict[str, Any] = {"kind": kind, "boundary": boundary}
+    if kind == "config":
+        body["config"] = parse_object(text, "the configuration")
+    else:
+        body["text"] = text
+    body["request_id"] = request_id or secrets.token_hex(16)  # So that another controller may be asked once more.
+    typer.echo(json_.dumps(infer_at(infer).call("POST", "lives", live_id, "text", body=body, twice=True)))
+
+
+@app.command()
+def interrupt(
+    live_id: str,
+    text: Annotated[str, typer.Argument(help="What to go on with; nothing by default.")] = "",
+    request_id: Annotated[str | None, typer.Option(help="The same id again is the same item.")] = None,
+    infer: InferUrl = INFER_DEFAULT,
+) -> None:
+    """Drop what a live has not consumed yet, and stop what it is saying."""
+    push(live_id, text, kind="interrupt", boundary=False, request_id=request_id, infer=infer)
+
+
+@app.command()
+def watch(live_id: str, infer: InferUrl = INFER_DEFAULT) -> None:
+    """Print what happens to a live, one JSON object per line, until it ends."""
+
+    async def print_all() -> None:
+        async for event in infer_at(infer).events("lives", live_id, "events"):
+            typer.echo(json_.dumps({"event": event.name, **event.data}))
+            if event.name == "ended":
+                return
+
+    asyncio.run(print_all())
+
+
+def infer_at(urls: str) -> Server:
+    return Server(urls, role=INFER_CONTROLLER, deadline_s=PUSH_S)
+
+
+def dead_letters(
+    live_id: LiveId,
+    push: Annotated[str | None, typer.Option("--push", metavar="ID", help="Push this one once more.")] = None,
+    drop: Annotated[str | None, typer.Option("--drop", metavar="ID", help="Forget this one.")] = None,
+    json: Json = False,
+    url: Url = URL,
+) -> None:
+    """Input of a live that was dropped because generations died over it, the oldest first."""
+    if push is not None and drop is not None:
+        raise BadValue("--push and --drop were both given; give one, a letter at a time")
+    server = Server(url)
+    if push is not None:
+        show(server.call("POST", "lives", live_id, "dead-letters", push, "push"), json)
+        return
+    if drop is not None:
+        server.call("DELETE", "lives", live_id, "dead-letters", drop)
+        show({"live_id": live_id, "dropped": drop}, json)
+        return
+    document = server.call("GET", "lives", live_id, "dead-letters")
+    show(
+        document,
+        json,
+        ("id", "kind", "boundary", "text"),
+        document["items"],
+        least=("boundary", "kind", "text"),
+        cut="text",
+    )
+    if not json:
+        for letter in document["items"]:
+            if letter.get("reason"):
+                typer.echo(one_line(f"{letter['id']} was given up after: {letter['reason']}"))

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dhsched.cli.remote import URL, Json, Url, client, show
+from dhsched.cli.remote import URL, Json, Server, Url, show
 
 app = typer.Typer(help="Pools: list, look at, put, remove.", no_args_is_help=True)
 
@@ -31,7 +31,7 @@ LEAST = ("labels", "region", "gpu_class", "priority", "placeable", "workers", "c
 @app.command()
 def ls(json: Json = False, url: Url = URL) -> None:
     """Every Pool."""
-    document = client(url).call("GET", "pools")
+    document = Server(url).call("GET", "pools")
     rows = [{**pool["config"], **pool, "barred": barred(pool)} for pool in document["pools"]]
     show(document, json, COLUMNS, rows, least=LEAST)
 
@@ -39,7 +39,7 @@ def ls(json: Json = False, url: Url = URL) -> None:
 @app.command()
 def get(name: Name, json: Json = False, url: Url = URL) -> None:
     """One Pool."""
-    document = client(url).call("GET", "pools", name)
+    document = Server(url).call("GET", "pools", name)
     own = {key: document[key] for key in document if key != "config"}
     show(document if json else {**own, "barred": barred(document), **document["config"]}, json)
 
@@ -80,13 +80,13 @@ def put(
         "rebalance_moves_max": rebalance_moves_max,
     }
     body = {key: value for key, value in given.items() if value is not None}
-    show(client(url).call("PUT", "pools", name, body=body), json)
+    show(Server(url).call("PUT", "pools", name, body=body), json)
 
 
 @app.command()
 def rebalance(name: Name, json: Json = False, url: Url = URL) -> None:
     """How even a Pool is, and which lives would move to make it so."""
-    document = client(url).call("GET", "pools", name, "rebalance")
+    document = Server(url).call("GET", "pools", name, "rebalance")
     if not json:
         show({key: value for key, value in document.items() if key not in ("workers", "advice")}, False)
     show(document, json, ("source", "target", "lives"), document["advice"])
@@ -99,7 +99,7 @@ def rm(
     url: Url = URL,
 ) -> None:
     """Remove a Pool that nothing uses."""
-    client(url).call("DELETE", "pools", name, query={"force": "1" if force else None})
+    Server(url).call("DELETE", "pools", name, query={"force": "1" if force else None})
 
 
 def barred(pool: Mapping[str, Any]) -> str:

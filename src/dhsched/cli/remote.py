@@ -1,4 +1,9 @@
-"""What the verbs that talk to a server share: its address, `--json`, pages.
+"""What the verbs that talk to a server share: a small synchronous client, its address, `--json`, pages.
+
+The client asks the replicas as the Python client does (client/http.py), but each of them once only: a person would
+rather hear that none answers. What a server refuses is raised as `Refused` with its code and its sentence, so that a
+script can tell them apart. Where there is an API key for a server (client/credentials.py), each call has a token
+that it mints.
 
 Exit codes: 0 done; 1 refused or not reachable, with one sentence on standard error that ends with the problem's code;
 2 the command line itself is wrong.
@@ -6,16 +11,31 @@ Exit codes: 0 done; 1 refused or not reachable, with one sentence on standard er
 
 from __future__ import annotations
 
+import asyncio
 import json as json_
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-from dhsched.cli.server import DEFAULT_URL, Server
+from dhsched.access.key_file import KeyFile
+from dhsched.addresses import DISPATCH, addresses
 from dhsched.cli.tables import readable, table, text
-from dhsched.errors import BadValue
+from dhsched.client.credentials import KEY, KEY_FILE, TENANT, TLS_CA, given_or_found
+from dhsched.client.following import ServerSent, follow
+from dhsched.client.http import Replicas, open_session
+from dhsched.errors import BadValue, DhschedError, Refused, Unreachable
 
+URL = ",".join(DISPATCH)
+DISPATCH_ROLE = "Dispatch"
+INFER_CONTROLLER = "Infer-Controller"
+REMEDIES = {
+    DISPATCH_ROLE: "start it with `dhsched up` or `dhsched run dispatch`, or give its address by --url or DHSCHED_URL",
+    INFER_CONTROLLER: "start one with `dhsched up` or `dhsched run infer`, or give its address by --infer or "
+    "DHSCHED_INFER",
+}
 Url = Annotated[
     str,
     typer.Option(
@@ -26,12 +46,104 @@ Url = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="The server's answer as JSON.")]
-URL = DEFAULT_URL
 PAGES_MAX = 10_000
+T = TypeVar("T")
 
 
-def client(url: str) -> Server:
-    return Server(url)
+class Server:
+    """The replicas of one role; their addresses are separated by commas. Without a `key`, one is looked for."""
+
+    def __init__(
+        self, urls: str = URL, *, role: str = DISPATCH_ROLE, deadline_s: float = 30.0, key: str | None = None
+    ) -> None:
+        self.urls = addresses(role, urls)
+        self._role = role
+        self._deadline_s = deadline_s
+        self._credentials = given_or_found(key)
+        self._replicas: Replicas | None = None
+
+    def call(
+        self,
+        method: str,
+        *path: str,
+        body: Any = None,
+        query: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        wait_s: float = 0,
+        twice: bool | None = None,
+    ) -> Any:
+        """The answer's document, None where it has none. The words of `path` are quoted: a WorkerID has a `#`.
+
+        `twice` says that doing it twice is doing it once; by default only of what reads or replaces, or has a key.
+        """
+        sent = {**_tenant(), **(headers or {})}
+        if twice is None:
+            twice = method in ("GET", "PUT") or "Idempotency-Key" in sent
+        raw = self._run(
+            lambda replicas: replicas.call(
+                method, *path, body=body, query=query, headers=sent, wait_s=wait_s, twice=twice
+            )
+        )
+        try:
+            return json_.loads(raw) if raw else None
+        except ValueError:
+            at = self._replicas.url if self._replicas else self.urls[0]
+            raise DhschedError(f"{at} answered with something that is not JSON; is it dhsched?") from None
+
+    def text(self, path: str) -> str:
+        """What is served at `path` outside the API, as it is: metrics, health."""
+        raw = self._run(lambda replicas: replicas.ask("GET", path, headers=_tenant()))
+        return raw.decode(errors="replace")
+
+    async def events(self, *path: str, query: Mapping[str, Any] | None = None) -> AsyncIterator[ServerSent]:
+        """What happens, as it happens, from whichever replica answers."""
+        async with self._session() as replicas:
+            async for event in follow(replicas, *path, query=query, headers=_tenant()):
+                yield event
+
+    def _run(self, ask: Callable[[Replicas], Awaitable[T]]) -> T:
+        async def run() -> T:
+            async with self._session() as replicas:
+                return await ask(replicas)
+
+        return asyncio.run(run())
+
+    @asynccontextmanager
+    async def _session(self) -> AsyncIterator[Replicas]:
+        """The replicas, with a session on this event loop. Which one answered last is kept, and what was minted."""
+        async with open_session(self.urls, os.environ.get(TLS_CA, "")) as http:
+            if self._replicas is None:
+                self._replicas = Replicas(
+                    self._role, self.urls, http, self._credentials, deadline_s=self._deadline_s, once=True
+                )
+            self._replicas.use(http)
+            try:
+                yield self._replicas
+            except Refused as refused:
+                if refused.status == 401 and not self._replicas.key(self._replicas.url):
+                    raise _without_key(self._replicas.url, refused) from None
+                raise
+            except Unreachable as lost:
+                raise lost if lost.unknown else self._nobody(lost.troubles) from lost
+
+    def _nobody(self, troubles: Mapping[str, str]) -> DhschedError:
+        where = " or ".join(f"{url} ({troubles[url]})" for url in self.urls if url in troubles)
+        return DhschedError(f"cannot reach {self._role} at {where}: {REMEDIES[self._role]}")
+
+
+def _tenant() -> dict[str, str]:
+    """The header that says for which tenant."""
+    tenant = os.environ.get(TENANT)
+    return {"X-Tenant": tenant} if tenant else {}
+
+
+def _without_key(url: str, refused: Refused) -> Refused:
+    """A 401 as it looks from here: we had nothing to show."""
+    said = f"{url} asks for a key, and there is no key for it in {KEY}, {KEY_FILE} or {KeyFile().path}"
+    return Refused(refused.status, {**refused.problem, "detail": f"{said}: set {KEY} to an API key"})
+
+
+# -- answers
 
 
 def show(
@@ -66,7 +178,7 @@ def parse_object(given: str, what: str) -> dict[str, Any]:
 def all_pages(url: str, path: str, member: str, query: Mapping[str, Any], limit: int) -> list[dict[str, Any]]:
     """Up to `limit` rows of a list, page after page."""
     rows: list[dict[str, Any]] = []
-    after, server = None, client(url)
+    after, server = None, Server(url)
     for _ in range(PAGES_MAX):
         page = server.call("GET", path, query={**query, "after": after, "limit": min(1_000, limit - len(rows))})
         rows += page[member]

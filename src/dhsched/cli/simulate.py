@@ -8,9 +8,10 @@ from pathlib import Path
 from statistics import mean
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
-from dhsched.cli.remote import URL, Json, Url, all_pages, client
+from dhsched.cli.remote import URL, Json, Server, Url, all_pages
 from dhsched.cli.tables import table
 from dhsched.errors import BadValue
 from dhsched.placement import DEFAULT_POLICY, POLICIES
@@ -39,7 +40,7 @@ def simulate_policies(
         raise BadValue("name a plan file, or take --running for the fleet of the running deployment")
     chosen = read_plan(plan) if plan is not None else running_plan(url, creates)
     if creates is not None:
-        chosen = plan_of({**_document(chosen), "creates": creates}, "--creates")
+        chosen = msgspec.structs.replace(chosen, creates=creates)
     names = policy or list(SIDE_BY_SIDE)
     for name in names:
         if name not in POLICIES:
@@ -58,8 +59,8 @@ def simulate_policies(
 
 
 def running_plan(url: str, creates: int | None) -> Plan:
-    """The fleet of the running deployment as it stands, and as many creates as it has free slots for."""
-    server = client(url)
+    """The fleet of the running deployment as it stands, and as many creates as it has room for."""
+    server = Server(url)
     workers = [row for row in all_pages(url, "workers", "workers", {}, 20_000) if row["status"] == "ready"]
     digital_ids = server.call("GET", "digital-ids")["digital_ids"]
     if not workers or not digital_ids:
@@ -139,13 +140,6 @@ def _progress(rows: Iterator[dict[str, Any]], total: int) -> Iterator[dict[str, 
         for row in rows:
             bar.advance(task)
             yield row
-
-
-def _document(plan: Plan) -> dict[str, Any]:
-    import msgspec
-
-    made: dict[str, Any] = msgspec.to_builtins(plan)
-    return made
 
 
 def _check_plot(path: Path) -> None:

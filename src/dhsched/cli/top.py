@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dhsched.cli.pool import barred
-from dhsched.cli.remote import URL, Json, Url, client
-from dhsched.cli.server import Server
+from dhsched.cli.remote import URL, Json, Server, Url
 from dhsched.errors import DhschedError
 
 if TYPE_CHECKING:
@@ -26,15 +24,13 @@ BAR = 20  # Columns of a waterline.
 COUNTS = ("load", "capacity", "free", "workers", "placeable")
 PIPE_COLUMNS = 1_000  # Of a line that no terminal shows: so that nothing is folded.
 IDS = ("pool", "worker", "live")  # Columns that are never folded.
-RATES = {
-    "creates/s": ("dhsched_places_total", {"cause": "create", "outcome": "Committed"}),
-    "recoveries/s": ("dhsched_places_total", {"cause": "recover", "outcome": "Committed"}),
+RATES: dict[str, tuple[str, dict[str, str]]] = {
+    "creates/s": ("dhsched_places_total", {"because": "create", "outcome": "Committed"}),
+    "recoveries/s": ("dhsched_places_total", {"because": "recover", "outcome": "Committed"}),
     "refusals/s": ("dhsched_refusals_total", {}),
     "requests/s": ("dhsched_requests_total", {}),
     "Workers lost": ("dhsched_workers_lost_total", {}),
 }
-_SERIES = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$")
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 @dataclass(slots=True)
@@ -54,8 +50,8 @@ def top(
     json: Json = False,
     url: Url = URL,
 ) -> None:
-    """Pools, Workers, rates of this replica, and what waits for a free slot. Ctrl-C ends it."""
-    server = client(url)  # The same for all looks: it goes back to the replica that answered, whose counters these are.
+    """Pools, Workers, rates of this replica, and what waits for room. Ctrl-C ends it."""
+    server = Server(url)  # The same for all looks: it goes back to the replica that answered, whose counters these are.
     first = look(server)
     if json:
         typer.echo(json_.dumps({name: getattr(first, name) for name in ("pools", "workers", "recoveries", "counters")}))
@@ -96,16 +92,9 @@ def look(server: Server) -> Sample:
 
 def rates_of(exposition: str) -> dict[str, float]:
     """The sums of the counters that `RATES` names, from a page of metrics."""
-    sums = dict.fromkeys(RATES, 0.0)
-    for line in exposition.splitlines():
-        found = _SERIES.match(line)
-        if found is None:
-            continue
-        labels = dict(_LABEL.findall(found[2] or ""))
-        for name, (series, wanted) in RATES.items():
-            if found[1] == series and all(labels.get(key) == value for key, value in wanted.items()):
-                sums[name] += float(found[3])
-    return sums
+    from dhsched.client.metrics import total  # Late: other verbs need no metrics.
+
+    return {name: total(exposition, series, **labels) for name, (series, labels) in RATES.items()}
 
 
 def shown(now: Sample, before: Sample | None, trouble: str = "") -> Group:

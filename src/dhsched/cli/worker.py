@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from dhsched.cli.remote import URL, Json, Url, all_pages, client, show
-from dhsched.cli.server import Refused, Server
+from dhsched.cli.remote import URL, Json, Server, Url, all_pages, show
+from dhsched.errors import Refused
 
 app = typer.Typer(help="Workers: list, look at, cordon, drain.", no_args_is_help=True)
 LOOK_S = 0.5  # Between two looks at a drain that is waited for.
@@ -34,7 +34,7 @@ def ls(
 @app.command()
 def get(worker: WorkerId, json: Json = False, url: Url = URL) -> None:
     """One Worker and its slots."""
-    document = client(url).call("GET", "workers", worker)
+    document = Server(url).call("GET", "workers", worker)
     if not json:
         show({name: value for name, value in document.items() if name != "slots"}, False)
     show(document, json, ("live_id", "number", "state"), document["slots"])
@@ -43,13 +43,13 @@ def get(worker: WorkerId, json: Json = False, url: Url = URL) -> None:
 @app.command()
 def cordon(worker: WorkerId, json: Json = False, url: Url = URL) -> None:
     """Take no new lives on this Worker; those it has stay."""
-    show(client(url).call("POST", "workers", worker, "cordon", twice=True), json)
+    show(Server(url).call("POST", "workers", worker, "cordon", twice=True), json)
 
 
 @app.command()
 def uncordon(worker: WorkerId, json: Json = False, url: Url = URL) -> None:
     """Take new lives on this Worker again."""
-    show(client(url).call("POST", "workers", worker, "uncordon", twice=True), json)
+    show(Server(url).call("POST", "workers", worker, "uncordon", twice=True), json)
 
 
 @app.command()
@@ -68,7 +68,7 @@ def drain(
     """Move every live off this Worker, at boundaries. Said again, it changes what is given."""
     body = {"deadline_s": deadline, "boundary_wait_s": boundary_wait}
     given = {name: value for name, value in body.items() if value is not None}
-    server = client(url)
+    server = Server(url)
     document = server.call("POST", "workers", worker, "drain", body=given, twice=True)
     if wait:
         document = until_empty(server, worker, document, quiet=json)
@@ -78,13 +78,13 @@ def drain(
 @app.command()
 def undrain(worker: WorkerId, json: Json = False, url: Url = URL) -> None:
     """Cancel a drain: what has not moved stays, and new lives are taken again."""
-    show(client(url).call("DELETE", "workers", worker, "drain"), json)
+    show(Server(url).call("DELETE", "workers", worker, "drain"), json)
 
 
 @app.command()
 def drained(worker: WorkerId, json: Json = False, url: Url = URL) -> None:
     """How far a drain is, and what holds up each live that is left."""
-    show_drain(client(url).call("GET", "workers", worker, "drain"), json)
+    show_drain(Server(url).call("GET", "workers", worker, "drain"), json)
 
 
 def show_drain(document: dict[str, Any], json: bool) -> None:

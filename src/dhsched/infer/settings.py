@@ -5,34 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dhsched.settings import (
-    ACCESS,
-    ALLOW_EVICTION,
-    ALLOWED_ORIGINS,
-    BODY_S,
-    HEAD_S,
-    IDLE_S,
-    INSECURE,
-    KEY_RATE,
-    TLS_CERT,
-    TLS_KEY,
-    bounded,
-    check,
-    free,
-    one_of,
-)
+from dhsched.settings import ReplicaSettings, bounded, free
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InferSettings:
+class InferSettings(ReplicaSettings):
     """One Infer-Controller."""
 
     ROLE: ClassVar[str] = "infer"
 
     store: str | None = free(None, "The store's URL; Dispatch must use the same one.", secret=True)
-    cell: str = free("main", "The cell; one deployment is one cell.")
-    allow_eviction: bool = ALLOW_EVICTION
-    host: str = free("127.0.0.1", "Where to listen.")
     port: int = bounded(7401, 0, 65535, "Where to listen; 0 takes any free port.")
     name: str = free("", "The controller's id, which no other running one may have; made up when empty.")
     advertise: str = free("", "The URL at which Workers reach this controller; from host and port when empty.")
@@ -47,17 +29,3 @@ class InferSettings:
     memory_max: float = bounded(0.9, 0.1, 1.0, "The share of the store's memory past which input is refused.")
     watch_s: float = bounded(0.2, 0.02, 10, "Between two looks at a live whose events are watched.")
     stop_s: float = bounded(5, 0, 600, "For requests in flight when the controller stops.")
-    access: str = ACCESS
-    insecure: bool = INSECURE
-    allowed_origins: str = ALLOWED_ORIGINS
-    tls_cert: str = TLS_CERT
-    tls_key: str = TLS_KEY
-    key_rate_per_s: float = KEY_RATE
-    head_s: float = HEAD_S
-    body_s: float = BODY_S
-    idle_s: float = IDLE_S
-    log_level: str = one_of("info", ("debug", "info", "warning", "error"), "What is logged.")
-    log_json: bool = free(False, "Logs as JSON lines.")
-
-    def __post_init__(self) -> None:
-        check(self)

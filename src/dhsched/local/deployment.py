@@ -15,23 +15,20 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from dhsched.addresses import INFER
 from dhsched.client import Client
-from dhsched.errors import DhschedError
 from dhsched.local.keys import OPEN, Keys
 from dhsched.local.process import CLI, START_S, Process
+from dhsched.local.waiting import until
 
 STORE = "DHSCHED_STORE"
 REACH_THE_STORE = ("dispatch", "infer")
-LOOK_S = 0.1
 
 
 class Deployment:
@@ -69,9 +66,7 @@ class Deployment:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         try:
             # Workers first: a Worker that outlives its replicas would log that it cannot reach them.
             await asyncio.gather(*(process.stop() for process in reversed(self.processes)))
@@ -174,9 +169,9 @@ class Deployment:
 
     async def until_workers(self, count: int, wait_s: float = START_S) -> None:
         """Wait until so many Workers take lives."""
-        give_up = time.monotonic() + wait_s
         async with self.client() as client:
-            while (ready := len([each async for each in client.workers(status="ready")])) < count:
-                if time.monotonic() > give_up:
-                    raise DhschedError(f"{ready} of {count} Workers were ready after {wait_s:g} s")
-                await asyncio.sleep(LOOK_S)
+
+            async def ready() -> bool:
+                return len([each async for each in client.workers(status="ready")]) >= count
+
+            await until(ready, f"{count} Workers to be ready", wait_s)

@@ -11,7 +11,8 @@ One replica's round:
 
 from dhsched.placement.choose import choose, name_worker, unplaceable
 from dhsched.placement.explain import Explanation, Refusal, Won, explain
-from dhsched.placement.policies import DEFAULT_POLICY, POLICIES, Policy, view_for
+from dhsched.placement.policies import DEFAULT_POLICY, POLICIES, view_for
+from dhsched.placement.policy import Policy
 from dhsched.placement.pools import CANDIDATES_LIMIT, DigitalID, Pool, PoolEntry
 from dhsched.placement.request import Choice, NoEligiblePool, PlacementRequest, request_for
 from dhsched.placement.view import FleetView, Refreshed, Snapshot, Weighing, WorkerRow

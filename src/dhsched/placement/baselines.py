@@ -4,25 +4,17 @@ None of them sets apart Workers that it believes full, unless its own words say 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from heapq import nsmallest
 from random import Random
 
 from dhsched.placement.index import WorkerView
-from dhsched.placement.pools import CANDIDATES_FEW, RankedPool
+from dhsched.placement.policy import Policy
+from dhsched.placement.pools import RankedPool
 from dhsched.placement.request import PlacementRequest
-from dhsched.placement.view import Weighing
 
 
-@dataclass(frozen=True, slots=True)
-class StrictMin:
+class StrictMin(Policy):
     """The argmin of the snapshot in the chosen Pool, no delta; further attempts go to the next in line."""
-
-    name: str = "strict-min"
-    weighing: Weighing = Weighing.NONE
-    corrects: bool = False
-    compares: bool = False
-    candidates: int = CANDIDATES_FEW
 
     def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
         chosen: list[WorkerView] = []
@@ -33,29 +25,15 @@ class StrictMin:
         return chosen
 
 
-@dataclass(frozen=True, slots=True)
-class LeastLoad:
+class LeastLoad(Policy):
     """Cached Least-Load: the argmin of load / capacity over all eligible Workers, whatever their Pool's priority."""
-
-    name: str = "least-load"
-    weighing: Weighing = Weighing.ONE
-    corrects: bool = False
-    compares: bool = False
-    candidates: int = CANDIDATES_FEW
 
     def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
         return _lowest(pools, count)
 
 
-@dataclass(frozen=True, slots=True)
-class PowerOfTwo:
+class PowerOfTwo(Policy):
     """The emptier of two random Workers of the chosen Pool, by the snapshot alone."""
-
-    name: str = "power-of-two"
-    weighing: Weighing = Weighing.NONE
-    corrects: bool = False
-    compares: bool = False
-    candidates: int = CANDIDATES_FEW
 
     def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
         chosen: list[WorkerView] = []
@@ -64,33 +42,19 @@ class PowerOfTwo:
         return chosen
 
 
-@dataclass(frozen=True, slots=True)
-class OrleansAC:
+class OrleansAC(Policy):
     """ActivationCount placement as the paper words it.
 
     "Each Dispatch replica ranks a random pair using the latest cached activation count plus its own successful
     placements since that snapshot." Any eligible Worker may be in a pair, and counts are not divided by capacity.
     """
 
-    name: str = "orleans-ac"
-    weighing: Weighing = Weighing.ONE
-    corrects: bool = False
-    compares: bool = False
-    candidates: int = CANDIDATES_FEW
-
     def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
         return _add_pairs([], pools, count, WorkerView.effective_milli, rng)
 
 
-@dataclass(frozen=True, slots=True)
-class OrleansACPriority:
+class OrleansACPriority(Policy):
     """OrleansAC within the Pools of the best tier and priority; the last attempt is for any eligible Worker."""
-
-    name: str = "orleans-ac-priority"
-    weighing: Weighing = Weighing.ONE
-    corrects: bool = False
-    compares: bool = False
-    candidates: int = CANDIDATES_FEW
 
     def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
         best = [pool for pool in pools if (pool.tier, pool.priority) == (pools[0].tier, pools[0].priority)]
@@ -98,20 +62,13 @@ class OrleansACPriority:
         return _add_pairs(chosen, pools, count, WorkerView.effective_milli, rng)
 
 
-@dataclass(frozen=True, slots=True)
-class OrleansACCode:
+class OrleansACCode(Policy):
     """ActivationCount placement as the Orleans runtime has it.
 
     Silos that report overload are left out (here: Workers believed full), two of the rest are drawn, and the count
     of the chosen one rises at once by the number of placers, whether the activation succeeds or not. News of a silo
     wipes its count out; every silo sends its news at its own time, which is the `workers` schedule of the simulator.
     """
-
-    name: str = "orleans-ac-code"
-    weighing: Weighing = Weighing.SELECTION
-    corrects: bool = False
-    compares: bool = False
-    candidates: int = CANDIDATES_FEW
 
     def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
         return _add_pairs([], pools, count, _count_if_room, rng)

@@ -5,7 +5,8 @@ from random import Random
 from typing import Literal
 
 from dhsched.placement.index import WorkerView
-from dhsched.placement.policies import DEFAULT_POLICY, POLICIES, Policy
+from dhsched.placement.policies import DEFAULT_POLICY, POLICIES
+from dhsched.placement.policy import Policy
 from dhsched.placement.pools import ExcludedPool, RankedPool, order_pools
 from dhsched.placement.request import Choice, NoEligiblePool, PlacementRequest, Why, WorkerScore
 from dhsched.placement.view import FleetView, Weighing

@@ -9,63 +9,24 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from random import Random
-from typing import Protocol
 
 from dhsched.placement import baselines
 from dhsched.placement.index import WorkerView
-from dhsched.placement.pools import CANDIDATES_FEW, CANDIDATES_LIMIT, RankedPool
+from dhsched.placement.policy import Policy
+from dhsched.placement.pools import CANDIDATES_LIMIT, RankedPool
 from dhsched.placement.request import PlacementRequest
 from dhsched.placement.view import FleetView, Weighing
 from dhsched.placement.workers import draw, draw_full, draw_widely
 
 
-class Policy(Protocol):
-    """How candidates are found. The view must be made with the policy's weighing: see `view_for`."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def weighing(self) -> Weighing:
-        """What own assignments add to the view."""
-
-    @property
-    def corrects(self) -> bool:
-        """Whether refusals that carry the true load correct the view; the paper's policies do without."""
-
-    @property
-    def compares(self) -> bool:
-        """Whether the store compares candidates that stand equal by their true loads, instead of taking the first."""
-
-    @property
-    def candidates(self) -> int:
-        """How many candidates it names where nobody asks for another number."""
-
-    def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
-        """Up to `count` distinct placeable Workers of these Pools, best first."""
-
-
-def prefers(request: PlacementRequest) -> bool:
-    """Whether some Workers of a Pool are to be asked before others."""
-    return bool(request.preferred_labels or request.avoid or request.last is not None or request.first is not None)
-
-
-@dataclass(frozen=True, slots=True)
-class Emptiest:
+class Emptiest(Policy):
     """The emptiest Worker at the moment of the commit: the store knows it, and no view is fresh enough to.
 
     Where the request prefers some Workers to others, up to 16 are named, and the store compares those that it prefers
     alike. Where it does not, a Pool with more Workers is left to the store's own index: that is as even, and looking up
     16 loads makes a create cost the store a third more. A Pool with fewer is named, so that an explanation can list it.
     """
-
-    name: str = "emptiest"
-    weighing: Weighing = Weighing.SHARE
-    corrects: bool = True
-    compares: bool = True
-    candidates: int = CANDIDATES_LIMIT
 
     def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
         first = prefers(request)
@@ -83,15 +44,8 @@ class Emptiest:
         return chosen
 
 
-@dataclass(frozen=True, slots=True)
-class BottomTier:
-    """Sample the bottom tier of the first Pool; where it has too few Workers with a free slot, go on with the next."""
-
-    name: str = "bottom-tier"
-    weighing: Weighing = Weighing.SHARE
-    corrects: bool = True
-    compares: bool = False
-    candidates: int = CANDIDATES_FEW
+class BottomTier(Policy):
+    """Sample the bottom tier of the first Pool; where it has too few Workers with room, go on with the next."""
 
     def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
         chosen: list[WorkerView] = []
@@ -104,32 +58,25 @@ class BottomTier:
         return chosen
 
 
-@dataclass(frozen=True, slots=True)
-class Exact:
+class Exact(Policy):
     """No view of Workers at all, only of Pools. Nothing herds; every placement pays for the search in the store."""
-
-    name: str = "exact"
-    weighing: Weighing = Weighing.SHARE
-    corrects: bool = False
-    compares: bool = False
-    candidates: int = CANDIDATES_FEW
 
     def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
         return []
 
 
 _ALL: tuple[Policy, ...] = (
-    Emptiest(),
-    BottomTier(),
-    BottomTier("bottom-tier-paper", Weighing.ONE, corrects=False),
-    BottomTier("bottom-tier-replicas", Weighing.REPLICAS),
-    Exact(),
-    baselines.StrictMin(),
-    baselines.LeastLoad(),
-    baselines.PowerOfTwo(),
-    baselines.OrleansAC(),
-    baselines.OrleansACPriority(),
-    baselines.OrleansACCode(),
+    Emptiest("emptiest", corrects=True, compares=True, candidates=CANDIDATES_LIMIT),
+    BottomTier("bottom-tier", corrects=True),
+    BottomTier("bottom-tier-paper", Weighing.ONE),
+    BottomTier("bottom-tier-replicas", Weighing.REPLICAS, corrects=True),
+    Exact("exact"),
+    baselines.StrictMin("strict-min", Weighing.NONE),
+    baselines.LeastLoad("least-load", Weighing.ONE),
+    baselines.PowerOfTwo("power-of-two", Weighing.NONE),
+    baselines.OrleansAC("orleans-ac", Weighing.ONE),
+    baselines.OrleansACPriority("orleans-ac-priority", Weighing.ONE),
+    baselines.OrleansACCode("orleans-ac-code", Weighing.SELECTION),
 )
 POLICIES: dict[str, Policy] = {policy.name: policy for policy in _ALL}
 DEFAULT_POLICY = POLICIES["emptiest"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -36,15 +36,20 @@ class Publisher(Protocol):
     worker: str
     cause: str
 
-    def want_keyframe(self) -> None: ...
+    def want_keyframe(self) -> None:
+        """Ask for a keyframe."""
 
-    def superseded(self, epoch: int) -> None: ...
+    def superseded(self, epoch: int) -> None:
+        """Disconnect: the live is at `epoch` at least."""
 
-    def replaced(self) -> None: ...
+    def replaced(self) -> None:
+        """Disconnect: another connection of the same generation has begun."""
 
-    def ended(self) -> None: ...
+    def ended(self) -> None:
+        """Disconnect: the live has ended."""
 
-    async def confirm(self) -> None: ...
+    async def confirm(self) -> None:
+        """Ask Dispatch whether it may go on, and disconnect if it may not."""
 
 
 class Viewer(Protocol):
@@ -53,7 +58,8 @@ class Viewer(Protocol):
     video: Forward
     audio: Forward
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Disconnect."""
 
 
 class Shown(msgspec.Struct):
@@ -228,19 +234,18 @@ class Counts:
         self.refused = 0
         self.malformed = 0
 
-    def all(self) -> Iterator[tuple[str, str, Callable[[], int]]]:
-        yield "dhsched_room_packets_total", "Packets forwarded to viewers.", lambda: self.forwarded
-        yield "dhsched_room_stale_packets_total", "Packets of superseded generations, dropped.", lambda: self.stale
-        yield "dhsched_room_waiting_packets_total", "Packets before a first keyframe, dropped.", lambda: self.waited
-        yield "dhsched_room_behind_packets_total", "Packets behind the media clock, dropped.", lambda: self.behind
-        yield "dhsched_room_take_overs_total", "Times that a publisher went on air.", lambda: self.take_overs
-        yield "dhsched_room_keyframes_asked_total", "Keyframes asked of publishers.", lambda: self.keyframes_asked
-        yield "dhsched_room_publishers_refused_total", "Publishers that the fence refused.", lambda: self.refused
-        yield (
-            "dhsched_room_publishers_malformed_total",
-            "Publishers cut off for what they sent.",
-            lambda: self.malformed,
-        )
+    def all(self) -> list[tuple[str, str, Callable[[], int]]]:
+        """The name of each figure, what it says, and how to read it."""
+        return [
+            ("dhsched_room_packets", "Packets forwarded to viewers.", lambda: self.forwarded),
+            ("dhsched_room_stale_packets", "Packets of superseded generations, dropped.", lambda: self.stale),
+            ("dhsched_room_waiting_packets", "Packets before a first keyframe, dropped.", lambda: self.waited),
+            ("dhsched_room_behind_packets", "Packets behind the media clock, dropped.", lambda: self.behind),
+            ("dhsched_room_take_overs", "Times that a publisher went on air.", lambda: self.take_overs),
+            ("dhsched_room_keyframes_asked", "Keyframes asked of publishers.", lambda: self.keyframes_asked),
+            ("dhsched_room_publishers_refused", "Publishers that the fence refused.", lambda: self.refused),
+            ("dhsched_room_publishers_malformed", "Publishers cut off for what they sent.", lambda: self.malformed),
+        ]
 
 
 def wall_ms() -> int:

@@ -21,6 +21,7 @@ import msgspec
 import structlog
 from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 
+from dhsched.access.gate import bearer
 from dhsched.client.models.lives import PublishingOut
 from dhsched.errors import BadValue, DhschedError
 from dhsched.room.fence import Admitted, NeverIssued, Superseded, must_ask_again
@@ -42,7 +43,7 @@ MALFORMED, UNAUTHORIZED, REPLACED, STALE, ENDED = 4400, 4401, 4408, 4409, 4410
 def routes(rooms: Rooms) -> list[web.RouteDef]:
     async def serve(request: web.Request) -> web.StreamResponse:
         try:
-            token = bearer(request)
+            token = shown_token(request)
             publishing = await rooms.upstream.publishing(token)
             room = rooms.room(publishing.live)
             admitted = room.admit(publishing)
@@ -72,9 +73,9 @@ def routes(rooms: Rooms) -> list[web.RouteDef]:
     return [web.get(PATH, serve)]
 
 
-def bearer(request: web.Request) -> str:
-    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not token or len(token) > 2_048:
+def shown_token(request: web.Request) -> str:
+    token = bearer(request.headers.get("Authorization", ""))
+    if not token or len(token) > 2_048:
         raise Problem("UNAUTHORIZED", "publishing needs `Authorization: Bearer <token>`, as it came with the claim")
     return token
 

@@ -8,27 +8,12 @@ from typing import ClassVar
 
 from dhsched.addresses import DISPATCH, INFER, addresses
 from dhsched.errors import BadSetting
-from dhsched.settings import (
-    ALLOWED_ORIGINS,
-    BODY_S,
-    HEAD_S,
-    IDLE_S,
-    TLS_CA,
-    TLS_CERT,
-    TLS_KEY,
-    bounded,
-    check,
-    free,
-    is_loopback,
-    listed,
-    one_of,
-    shown_key,
-)
+from dhsched.settings import TLS_CA, ListenerSettings, bounded, check, free, is_loopback, listed, shown_key
 from dhsched.types import check_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoomSettings:
+class RoomSettings(ListenerSettings):
     """One room process. It serves the rooms of many lives."""
 
     ROLE: ClassVar[str] = "room"
@@ -37,7 +22,6 @@ class RoomSettings:
         ",".join(DISPATCH), "Dispatch replicas, separated by commas; the next is asked when one does not answer."
     )
     infer: str = free(",".join(INFER), "Infer-Controllers for what viewers type, separated by commas.")
-    host: str = free("127.0.0.1", "Where to listen.")
     port: int = bounded(7402, 0, 65535, "Where to listen; 0 takes any free port.")
     name: str = free("", "The room's id; made up when empty.")
     addresses: str = free("", "Addresses for media, separated by commas; when empty, the host's, or all of them.")
@@ -50,7 +34,6 @@ class RoomSettings:
         4, 0.1, 1_000, "Items a second from all viewers of one live; a quarter of it for interrupts."
     )
     insecure: bool = free(False, "Listen elsewhere than on loopback, although viewers have no keys.")
-    allowed_origins: str = ALLOWED_ORIGINS
     lives_max: int = bounded(1_000, 1, 100_000, "Lives with a publisher or a viewer at once.")
     viewers_max: int = bounded(200, 1, 10_000, "Viewers at once.")
     in_flight_max: int = bounded(256, 1, 100_000, "Requests worked on at once; past it 503 BUSY.")
@@ -61,14 +44,7 @@ class RoomSettings:
     stop_s: float = bounded(2, 0, 600, "For requests in flight when the room stops.")
     key: str = free("", "The API key that it asks Dispatch with, of role room and of its tenant.", secret=True)
     key_file: str = free("", "A file with that key in it, instead.")
-    tls_cert: str = TLS_CERT
-    tls_key: str = TLS_KEY
     tls_ca: str = TLS_CA
-    head_s: float = HEAD_S
-    body_s: float = BODY_S
-    idle_s: float = IDLE_S
-    log_level: str = one_of("info", ("debug", "info", "warning", "error"), "What is logged.")
-    log_json: bool = free(False, "Logs as JSON lines.")
 
     def __post_init__(self) -> None:
         check(self)

@@ -101,8 +101,8 @@ def simulate(
         rejected_candidates=rejected,
         fallback_placements=fallbacks,
         off_tier_share=off_tier / max(1, len(workload.arrivals) - failed),
-        spread=cell.spread(),
-        utilisation_spread=cell.utilisation_spread(),
+        spread=_width(list(cell.loads.values())),
+        utilisation_spread=_width([load / cell.capacities[worker] for worker, load in cell.loads.items()]),
         pool_spreads={pool: _width([cell.loads[worker] for worker in each]) for pool, each in cell.members.items()},
         pool_utilisation_spreads={
             pool: _width([cell.loads[worker] / cell.capacities[worker] for worker in each])
@@ -222,12 +222,6 @@ class _Cell:
     def winners(self, since: int, until: int) -> list[str]:
         """The Worker of each placement after `since`, up to `until`."""
         return self._winners[since:until]
-
-    def spread(self) -> int:
-        return _width(list(self.loads.values()))
-
-    def utilisation_spread(self) -> float:
-        return _width([load / self.capacities[worker] for worker, load in self.loads.items()])
 
     def _row(self, worker: str) -> WorkerRow:
         return WorkerRow(

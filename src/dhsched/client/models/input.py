@@ -10,13 +10,18 @@ from dhsched.client.models.base import UNSET, Optional, Strict
 from dhsched.types import NUMBER_MAX, Id, Kind
 
 
-class PushText(Strict):
+class Item(Strict):
     """One item. An interrupt drops what is pending; a config item brings the whole configuration, in `config`."""
 
     text: Annotated[str, msgspec.Meta(max_length=65_536)] = ""
     kind: Kind = "text"
     boundary: Annotated[bool, msgspec.Meta(description="A sentence ends here: a good place to move the live.")] = False
     config: dict[str, Any] | Optional = UNSET
+
+
+class PushText(Item):
+    """One item in a request of its own."""
+
     request_id: Id | Optional = UNSET
     viewer: Annotated[
         bool, msgspec.Meta(description="Typed by a viewer. Everything that comes with a key of role room is.")
@@ -32,15 +37,11 @@ class Pushed(msgspec.Struct, frozen=True, omit_defaults=True):
     duplicate: bool = False
 
 
-class Push(Strict):
+class Push(Item):
     """One message of a stream (infer/stream.py)."""
 
     live: Id | Optional = UNSET
     n: Annotated[int, msgspec.Meta(ge=1, le=NUMBER_MAX)] = 0
-    text: Annotated[str, msgspec.Meta(max_length=65_536)] = ""
-    kind: Kind = "text"
-    boundary: bool = False
-    config: dict[str, Any] | Optional = UNSET
     token: Annotated[str, msgspec.Meta(max_length=4_096)] | Optional = UNSET
 
 

@@ -84,9 +84,8 @@ class Ended(msgspec.Struct, frozen=True):
     state: Annotated[str, one_of("open", "closing", "ended")]
 
 
-class LiveSummary(msgspec.Struct, frozen=True):
-    """A live in a list. `claimed` says that its Worker has claimed the current generation; times are the store's, in
-    milliseconds."""
+class LiveHead(msgspec.Struct, frozen=True):
+    """What every document about a live begins with. `active` says that its Worker has taken it up."""
 
     live_id: str
     digital_id: str
@@ -96,6 +95,11 @@ class LiveSummary(msgspec.Struct, frozen=True):
     epoch: int
     claimed: bool
     priority: int
+
+
+class LiveSummary(LiveHead, frozen=True):
+    """A live in a list. Times are the store's, in milliseconds."""
+
     pending: int
     cause: str
     committed_at_ms: int
@@ -127,17 +131,9 @@ class CrashOut(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Live(msgspec.Struct, frozen=True):
+class Live(LiveHead, frozen=True):
     """Everything about a live but its input. `crash` is the latest one that its history still has."""
 
-    live_id: str
-    digital_id: str
-    room: str
-    state: str
-    worker: str
-    epoch: int
-    claimed: bool
-    priority: int
     immovable: bool
     metadata: dict[str, Any]
     config: dict[str, Any]

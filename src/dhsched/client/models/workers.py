@@ -56,20 +56,12 @@ class SlotOut(msgspec.Struct, frozen=True):
     state: str
 
 
-class WorkerOut(msgspec.Struct, frozen=True):
+class WorkerOut(WorkerSummary, frozen=True):
     """A Worker and its slots."""
 
-    worker: str
     name: str
-    pool: str
-    status: str
     mode: str
-    load: int
-    capacity: int
-    starting: int
     cutovers: int
-    labels: str
-    beat: int
     link: str
     slots: list[SlotOut]
 

@@ -20,7 +20,6 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha1
-from types import TracebackType
 from typing import Any, Literal, Self
 
 from dhsched.errors import StoreOverloaded, StoreRefused, StoreUnavailable
@@ -116,9 +115,7 @@ class Link:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     @property

@@ -19,7 +19,6 @@ import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, Self
 
 from dhsched.errors import ServerNotStarted
@@ -36,14 +35,12 @@ LOG_TAIL_CHARS = 1000
 
 
 @asynccontextmanager
-async def given_or_embedded(
-    url: str | None, data_dir: Path | None = None, appendfsync: Fsync = "everysec"
-) -> AsyncIterator[Address]:
+async def given_or_embedded(url: str | None) -> AsyncIterator[Address]:
     """The store at `url`; without one, our own server for as long as the context lasts."""
     if url is not None:
         yield parse_address(url)
         return
-    async with Embedded(data_dir, appendfsync=appendfsync) as server:
+    async with Embedded() as server:
         yield server.address
 
 
@@ -180,9 +177,7 @@ class Embedded:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     def _spawn(self, binary: Path) -> subprocess.Popen[bytes]:
@@ -250,32 +245,31 @@ def _private_dir() -> Path:
 
 async def _command(path: str, *lines: str) -> None:
     """Send commands to the server at `path`; ServerNotStarted if it refuses one."""
-    async with asyncio.timeout(5):
-        reader, writer = await asyncio.open_unix_connection(path)
-        try:
-            for line in lines:
-                writer.write(f"{line}\r\n".encode())
-                reply = (await reader.readline()).decode(errors="replace").strip()
-                if reply != "+OK":
-                    verb = " ".join(line.split()[:3]) if line.startswith("CONFIG SET port") else line.split()[0]
-                    raise ServerNotStarted(f"our store server refused {verb} ({reply[:200]}); is the port free?")
-        finally:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+    async with asyncio.timeout(5), _connected(path) as (reader, writer):
+        for line in lines:
+            writer.write(f"{line}\r\n".encode())
+            reply = (await reader.readline()).decode(errors="replace").strip()
+            if reply != "+OK":
+                verb = " ".join(line.split()[:3]) if line.startswith("CONFIG SET port") else line.split()[0]
+                raise ServerNotStarted(f"our store server refused {verb} ({reply[:200]}); is the port free?")
 
 
 async def _answers(path: str) -> bool:
     """Whether a server at `path` would take commands; NOAUTH is an answer, LOADING is not."""
     try:
-        async with asyncio.timeout(1):
-            reader, writer = await asyncio.open_unix_connection(path)
-            try:
-                writer.write(b"PING\r\n")
-                return (await reader.readline()).startswith((b"+PONG", b"-NOAUTH"))
-            finally:
-                writer.close()
-                with contextlib.suppress(OSError):
-                    await writer.wait_closed()
+        async with asyncio.timeout(1), _connected(path) as (reader, writer):
+            writer.write(b"PING\r\n")
+            return (await reader.readline()).startswith((b"+PONG", b"-NOAUTH"))
     except OSError:
         return False
+
+
+@asynccontextmanager
+async def _connected(path: str) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_unix_connection(path)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()

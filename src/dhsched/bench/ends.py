@@ -1,7 +1,12 @@
-"""The far end of the input benchmark: a runtime that counts, and tells how late each item was.
+"""The Workers' end of the benchmarks: runtimes that tell what they consume, and when.
 
-Its payload begins with the time at which it was pushed, by the clock that all processes of one machine share. Once in
-a while, and when it is asked (`tell`), it prints a line: {"consumed": n, "late_ms": [...]} of the items since.
+`timed`, of the input benchmark, counts, and tells how late each item was. Its payload begins with the time at which it
+was pushed, by the clock that all processes of one machine share. Once in a while, and when it is asked (`tell`), it
+prints a line: {"consumed": n, "late_ms": [...]} of the items since.
+
+`measured`, of the recovery benchmark, writes down a line per item before the item is acked, so that a Worker that is
+killed has told all that it consumed: the time by that clock, the live, its epoch, the item's number. One file per
+process, in the folder that DHSCHED_BENCH_RECORDS names.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ import time
 from dhsched.worker import Session
 
 TELL_S = 0.02  # What is told late is counted as time that the items took.
+RECORDS = "DHSCHED_BENCH_RECORDS"
 
 
 class Counter:
@@ -60,3 +66,19 @@ async def _tell_now_and_then() -> None:
 
 def stamp() -> bytes:
     return b"%020.6f" % time.monotonic()
+
+
+_file: list[int] = []
+
+
+async def measured(session: Session) -> None:
+    live, epoch = session.live, session.generation.epoch
+    async for item in session.inputs():
+        write(f"{time.monotonic():.6f} {live} {epoch} {item.seq}\n")
+
+
+def write(line: str) -> None:
+    if not _file:
+        path = os.path.join(os.environ[RECORDS], f"{os.getpid()}.txt")
+        _file.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
+    os.write(_file[0], line.encode())

@@ -1,0 +1,24 @@
+"""Waiting for something that only asking again and again can show."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable
+from typing import Any
+
+from dhsched.errors import DhschedError
+
+
+async def until(look: Callable[[], Any], what: str, wait_s: float, *, every_s: float = 0.1) -> Any:
+    """Call `look`, and await what it returns, until that is true; return it. After `wait_s` an error says `what`."""
+    give_up = time.monotonic() + wait_s
+    while True:
+        found = look()
+        found = await found if inspect.isawaitable(found) else found
+        if found:
+            return found
+        if time.monotonic() > give_up:
+            raise DhschedError(f"waited {wait_s:g} s for {what}")
+        await asyncio.sleep(every_s)
