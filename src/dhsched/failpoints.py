@@ -38,7 +38,6 @@ point = armed()
 """The point that is armed in this process."""
 
 
-def reach(point: str) -> None:
-    """Die here if this point is armed."""
-    if _armed is not None and _armed == point:
-        os.kill(os.getpid(), signal.SIGKILL)
+def die() -> None:
+    """What happens at the point."""
+    os.kill(os.getpid(), signal.SIGKILL)

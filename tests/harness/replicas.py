@@ -44,6 +44,6 @@ async def place(store: RedisStore, live: str, worker: str) -> None:
     """Create a live of DigitalID anna on this Worker."""
     create = Create(digital_id="anna", fingerprint="f")
     made = await store.place(
-        live=f"default/{live}", operation=f"op-{live}", because="create", create=create, candidates=[worker]
+        live=f"default/{live}", operation=f"op-{live}", cause="create", create=create, candidates=[worker]
     )
     assert isinstance(made, o.Committed)

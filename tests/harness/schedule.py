@@ -29,7 +29,7 @@ from dhsched.ownership.steps.place import Create
 from dhsched.store.link.link import Link
 from dhsched.store.records import Records
 from dhsched.store.steps.redis import Append, RedisStore
-from dhsched.store.steps.scripts import Argument, Script
+from dhsched.store.steps.scripts import Script
 from dhsched.tokens import Boot, Tokens
 from dhsched.types import Kind
 from dhsched.web import Service

@@ -160,7 +160,7 @@ async def test_a_runtime_that_does_not_stop_cordons_its_worker(replicas: list[Di
     a, b = await register(one.store, 2, capacity=4)
     await refresh(replicas)
     await place(one.store, "L", a)
-    await one.store.place(live="default/L", operation="op", because="reassign", expected=1, candidates=[b])
+    await one.store.place(live="default/L", operation="op", cause="reassign", expected=1, candidates=[b])
     loops = [Reconciliation(each, Recovery(each, Silences())) for each in replicas]
     await asyncio.gather(*(each.round() for each in loops))
     assert await said(replicas, "worker_cordoned") == []

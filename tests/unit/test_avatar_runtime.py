@@ -209,7 +209,7 @@ async def test_a_configuration_outlives_an_interrupt_that_comes_before_its_turn(
         # Nobody plays: the first one is not spoken, and the configuration has to wait behind it.
         await asyncio.sleep(0.3)
         assert port.acks == []
-        session.accept(Item(3, "interrupt", b"", True))
+        inbox.accept(Item(3, "interrupt", b"", True))
         await until(lambda: port.acks == [(3, None)] and stage.studio.face.name == "ben")
     finally:
         reading.cancel()

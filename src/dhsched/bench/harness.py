@@ -72,7 +72,7 @@ async def register(store: RedisStore, name: str, pool: str, capacity: int) -> st
 async def place(store: RedisStore, live: str, *, create: Create = CREATE, **where: Any) -> o.Committed:
     """Create a live of the tenant before its `/`, and return where it went."""
     operation = f"op-{live.partition('/')[2]}"
-    placed = await store.place(live=live, operation=operation, because="create", create=create, **where)
+    placed = await store.place(live=live, operation=operation, cause="create", create=create, **where)
     if not isinstance(placed, o.Committed) or placed.again:
         raise DhschedError(f"{live} was not placed: {placed}; this is a bug of the benchmark, report it")
     return placed

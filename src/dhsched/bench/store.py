@@ -86,7 +86,7 @@ class Bench:
             self.workers.append(await register(self.store, f"w{i}", "gpu", capacity))
 
     async def round_trips(self) -> int:
-        """Round trips of one create whose first candidate has no room, so that it falls back to the Pool."""
+        """Round trips of one create whose first candidate has no free slot, so that it falls back to the Pool."""
         small = await register(self.store, "small", "gpu", 1)
         await self.create("t/filler", small)
         before = self.store.link.calls

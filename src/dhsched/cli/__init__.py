@@ -43,7 +43,7 @@ FAMILIES = {
     "worker": worker.app,
     "pool": pool.app,
     "digital-id": digital_id.app,
-    "token": token.app,
+    "key": key.app,
 }
 VERBS: dict[str, Callable[..., None]] = {
     "up": up.up,

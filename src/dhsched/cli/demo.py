@@ -164,7 +164,7 @@ class Tour:
     async def moved(self, epoch: int) -> None:
         async def claimed_anew() -> bool:
             live = await self.client.get(LIVE)
-            return live.epoch > epoch and live.active
+            return live.epoch > epoch and live.claimed
 
         await until(claimed_anew, f"live {LIVE} to leave epoch {epoch}", STEP_S, every_s=0.05)
 

@@ -174,7 +174,7 @@ async def _store_answers(link: Any, shown: str) -> AsyncIterator[Finding]:
         "store durability",
         kept,
         "append-only file is on" if kept else "no append-only file: a restart forgets every live",
-        "set appendonly yes (docs/faults.md says what each appendfsync can lose)",
+        "set appendonly yes (docs/guides/faults.md says what each appendfsync can lose)",
     )
     for finding in _store_memory(info):
         yield finding

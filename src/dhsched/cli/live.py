@@ -1,4 +1,4 @@
-"""`dhsched live ...`: create, find, move and end lives; push input to them and watch what becomes of it."""
+"""`dhsched live ...`: create, find, reassign and end lives; push input to them and watch what becomes of it."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def reassign(
     json: Json = False,
     url: Url = URL,
 ) -> None:
-    """Move a live to another Worker."""
+    """Reassign a live: give it to another Worker."""
     server = Server(url)
     expected = server.call("GET", "lives", live_id)["epoch"] if epoch is None else epoch
     body: dict[str, Any] = {"expected_epoch": expected, "avoid": avoid or []}

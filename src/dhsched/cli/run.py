@@ -106,7 +106,7 @@ def worker(
     capacity: Annotated[int | None, typer.Option(help="Lives at once (DHSCHED_WORKER_CAPACITY).")] = None,
     runtime: Annotated[str, typer.Option(help="echo, null, avatar, or package.module:function.")] = "",
     exec_: Annotated[str, typer.Option("--exec", metavar="CMD", help="A command, run once per live.")] = "",
-    dispatch: Annotated[str | None, typer.Option(metavar="URL,...", help="Dispatch (DHSCHED_DISPATCH).")] = None,
+    dispatch: Annotated[str | None, typer.Option(metavar="URL,...", help="Dispatch (DHSCHED_URL).")] = None,
     name: Annotated[str | None, typer.Option(help="The machine's name; the host name.")] = None,
     device: Annotated[str | None, typer.Option(help="What is locked against a second Worker; the name.")] = None,
     labels: Annotated[str | None, typer.Option(help="Separated by commas; they rank it.")] = None,

@@ -59,7 +59,7 @@ def simulate_policies(
 
 
 def running_plan(url: str, creates: int | None) -> Plan:
-    """The fleet of the running deployment as it stands, and as many creates as it has room for."""
+    """The fleet of the running deployment as it stands, and as many creates as it has free slots for."""
     server = Server(url)
     workers = [row for row in all_pages(url, "workers", "workers", {}, 20_000) if row["status"] == "ready"]
     digital_ids = server.call("GET", "digital-ids")["digital_ids"]

@@ -25,8 +25,8 @@ COUNTS = ("load", "capacity", "free", "workers", "placeable")
 PIPE_COLUMNS = 1_000  # Of a line that no terminal shows: so that nothing is folded.
 IDS = ("pool", "worker", "live")  # Columns that are never folded.
 RATES: dict[str, tuple[str, dict[str, str]]] = {
-    "creates/s": ("dhsched_places_total", {"because": "create", "outcome": "Committed"}),
-    "recoveries/s": ("dhsched_places_total", {"because": "recover", "outcome": "Committed"}),
+    "creates/s": ("dhsched_places_total", {"cause": "create", "outcome": "Committed"}),
+    "recoveries/s": ("dhsched_places_total", {"cause": "recover", "outcome": "Committed"}),
     "refusals/s": ("dhsched_refusals_total", {}),
     "requests/s": ("dhsched_requests_total", {}),
     "Workers lost": ("dhsched_workers_lost_total", {}),
@@ -50,7 +50,7 @@ def top(
     json: Json = False,
     url: Url = URL,
 ) -> None:
-    """Pools, Workers, rates of this replica, and what waits for room. Ctrl-C ends it."""
+    """Pools, Workers, rates of this replica, and what waits for a free slot. Ctrl-C ends it."""
     server = Server(url)  # The same for all looks: it goes back to the replica that answered, whose counters these are.
     first = look(server)
     if json:

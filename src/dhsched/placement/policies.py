@@ -20,6 +20,11 @@ from dhsched.placement.view import FleetView, Weighing
 from dhsched.placement.workers import draw, draw_full, draw_widely
 
 
+def prefers(request: PlacementRequest) -> bool:
+    """Whether some Workers of a Pool are to be asked before others."""
+    return bool(request.preferred_labels or request.avoid or request.last is not None or request.first is not None)
+
+
 class Emptiest(Policy):
     """The emptiest Worker at the moment of the commit: the store knows it, and no view is fresh enough to.
 
@@ -45,7 +50,7 @@ class Emptiest(Policy):
 
 
 class BottomTier(Policy):
-    """Sample the bottom tier of the first Pool; where it has too few Workers with room, go on with the next."""
+    """Sample the bottom tier of the first Pool; where it has too few Workers with a free slot, go on with the next."""
 
     def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
         chosen: list[WorkerView] = []

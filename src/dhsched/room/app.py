@@ -38,15 +38,9 @@ async def open_room(settings: RoomSettings) -> AsyncIterator[Room]:
     urls = settings.dispatch_urls + settings.infer_urls
     async with open_session(urls, settings.tls_ca, connections_max=64) as http:
         rooms = Rooms(settings, Upstream(http, settings))
+
         name = check_id(settings.name or f"r-{secrets.token_hex(4)}", "name")
-        service = Service(
-            role="room",
-            instance=name,
-            ready=rooms.upstream.reachable,
-            in_flight_max=settings.in_flight_max,
-            body_s=settings.body_s,
-            door=make_door(settings),
-        )
+        service = make_service(settings, role="room", instance=name, ready=rooms.upstream.reachable)
         watch(service, rooms)
         raw = [*publish.routes(rooms), *whep.routes(rooms), *viewing.page_routes()]
         app = make_app(service, viewing.endpoints(rooms), raw)

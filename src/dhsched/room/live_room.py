@@ -237,14 +237,18 @@ class Counts:
     def all(self) -> list[tuple[str, str, Callable[[], int]]]:
         """The name of each figure, what it says, and how to read it."""
         return [
-            ("dhsched_room_packets", "Packets forwarded to viewers.", lambda: self.forwarded),
-            ("dhsched_room_stale_packets", "Packets of superseded generations, dropped.", lambda: self.stale),
-            ("dhsched_room_waiting_packets", "Packets before a first keyframe, dropped.", lambda: self.waited),
-            ("dhsched_room_behind_packets", "Packets behind the media clock, dropped.", lambda: self.behind),
-            ("dhsched_room_take_overs", "Times that a publisher went on air.", lambda: self.take_overs),
-            ("dhsched_room_keyframes_asked", "Keyframes asked of publishers.", lambda: self.keyframes_asked),
-            ("dhsched_room_publishers_refused", "Publishers that the fence refused.", lambda: self.refused),
-            ("dhsched_room_publishers_malformed", "Publishers cut off for what they sent.", lambda: self.malformed),
+            ("dhsched_room_packets_total", "Packets forwarded to viewers.", lambda: self.forwarded),
+            ("dhsched_room_stale_packets_total", "Packets of superseded generations, dropped.", lambda: self.stale),
+            ("dhsched_room_waiting_packets_total", "Packets before a first keyframe, dropped.", lambda: self.waited),
+            ("dhsched_room_behind_packets_total", "Packets behind the media clock, dropped.", lambda: self.behind),
+            ("dhsched_room_take_overs_total", "Times that a publisher went on air.", lambda: self.take_overs),
+            ("dhsched_room_keyframes_asked_total", "Keyframes asked of publishers.", lambda: self.keyframes_asked),
+            ("dhsched_room_publishers_refused_total", "Publishers that the fence refused.", lambda: self.refused),
+            (
+                "dhsched_room_publishers_malformed_total",
+                "Publishers cut off for what they sent.",
+                lambda: self.malformed,
+            ),
         ]
 
 

@@ -85,7 +85,7 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class LiveHead(msgspec.Struct, frozen=True):
-    """What every document about a live begins with. `active` says that its Worker has taken it up."""
+    """What every document about a live begins with. `claimed`: its Worker has claimed the current generation."""
 
     live_id: str
     digital_id: str
