@@ -203,7 +203,7 @@ class Replay:
             "push_service_p99_ms": round(quantile(metrics, "dhsched_push_seconds", 0.99) * 1e3, 3),
             "overshoots": found["overshoots"],
             "dual_owners": found["dual_owners"],
-            "stale_releases_refused": round(sum(total(page, "dhsched_stale_releases") for page in metrics)),
+            "stale_releases_refused": round(sum(total(page, "dhsched_stale_releases_total") for page in metrics)),
             "unclaimed_at_end": found["unclaimed"],
             "settled_s": round(settled_s, 1),
         }

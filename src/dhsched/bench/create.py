@@ -225,9 +225,9 @@ async def _over_http(size: Size, say: Callable[[str], None], store_url: str) -> 
         port = int(url.rpartition(":")[2])
         await _creates(port, "warm", 200, 16)
         for connections in (16, 256):
-            before = await figure(url, "dhsched_store_calls")
+            before = await figure(url, "dhsched_store_calls_total")
             load = await _creates(port, f"http-{connections}", size.creates, connections)
-            calls = await figure(url, "dhsched_store_calls") - before
+            calls = await figure(url, "dhsched_store_calls_total") - before
             result |= {
                 f"creates_per_s_{connections}": round(load.per_s),
                 f"p50_ms_{connections}": round(load.percentile_ms(0.5), 2),
