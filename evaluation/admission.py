@@ -34,7 +34,7 @@ THINK = 0.4  # Between read and write: uniform up to this share of the window in
 THINKS = (0.05, 0.1, 0.2, 0.4, 0.8)
 STORE_WINDOW_MS = 2.0  # On the real store clients start within this.
 STORE_WINDOWS_MS = (0.0, 2.0, 10.0)
-ROOM_CHECK = "  elseif w.load >= w.capacity then\n    return 'FULL'\n"
+CAPACITY_CHECK = "  elseif w.load >= w.capacity then\n    return 'FULL'\n"
 MODEL_NOTE = (
     "in our model think times go down to zero, so among many contenders somebody has written before most have read; "
     "think "
@@ -79,9 +79,9 @@ def run(contenders: int, atomic: bool, think: float, seed: int, trials: int) -> 
 def unchecked_place() -> dict[str, Script]:
     """The product's scripts, with place's check for a free slot cut out."""
     text = sources()["place"]
-    if text.count(ROOM_CHECK) != 1:
-        raise AssertionError("place.lua checks for a free slot in other words now: bring ROOM_CHECK up to date")
-    return load({"place": text.replace(ROOM_CHECK, "")})
+    if text.count(CAPACITY_CHECK) != 1:
+        raise AssertionError("place.lua checks for a free slot in other words now: bring CAPACITY_CHECK up to date")
+    return load({"place": text.replace(CAPACITY_CHECK, "")})
 
 
 def run_store(contenders: int, atomic: bool, window_ms: float, seed: int, trials: int) -> list[Row]:

@@ -106,7 +106,7 @@ def test_buckets_equal_a_sort_under_any_changes(
 
 def check_tier(pool: PoolView, workers: list[WorkerView], rng: Random) -> None:
     sure, chance, size = naive_tier(workers, pool.pool)
-    if not pool.has_room():
+    if not pool.has_free_slot():
         assert size == 0 and draw(pool, 3, frozenset(), rng) == []
         return
     tier = bottom_tier(pool)

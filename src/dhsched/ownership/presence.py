@@ -11,7 +11,7 @@ from dhsched.ownership.draft import Draft
 from dhsched.types import OWNED
 
 
-def enter_room(s: Draft, worker: str) -> None:
+def enter_free(s: Draft, worker: str) -> None:
     """The Worker became placeable: it has a free slot, and those who wait for a free slot are due."""
     s.touch(worker)
     s.write_free(worker)

@@ -71,7 +71,7 @@ class OrleansACCode(Policy):
     """
 
     def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
-        return _add_pairs([], pools, count, _count_if_room, rng)
+        return _add_pairs([], pools, count, _count_if_free, rng)
 
 
 def _with_free_slot_first(pools: Sequence[RankedPool]) -> list[RankedPool]:
@@ -83,7 +83,7 @@ def _share(worker: WorkerView) -> float:
     return worker.effective_milli() / worker.capacity if worker.capacity else float("inf")
 
 
-def _count_if_room(worker: WorkerView) -> float:
+def _count_if_free(worker: WorkerView) -> float:
     return float("inf") if worker.believed_full() else worker.effective_milli()
 
 

@@ -217,7 +217,7 @@ def _with_workers(pool: PoolExplained, view: FleetView | None) -> PoolExplained:
     seen = view.pools.get(pool.pool)
     return msgspec.structs.replace(
         pool,
-        bottom_tier=bottom_tier(seen).size if seen is not None and seen.has_room() else 0,
+        bottom_tier=bottom_tier(seen).size if seen is not None and seen.has_free_slot() else 0,
         excluded=tuple(excluded[:WORKERS_LISTED_MAX]),
         excluded_counts=dict(Counter(worker.reason for worker in excluded)),
     )

@@ -121,7 +121,7 @@ class PoolView:
     def relabelled(self) -> None:
         self._by_labels = None
 
-    def has_room(self) -> bool:
+    def has_free_slot(self) -> bool:
         return bool(self.keys) and self.keys[0] != FULL
 
     def admit(self, worker: WorkerView) -> None:

@@ -65,7 +65,7 @@ def draw(pool: PoolView, count: int, preferred: frozenset[str], rng: Random) -> 
     A uniform sample of the bottom tier without replacement; when the tier is too small, the tier of the rest
     follows, and so on. Preferred labels come first within the tier: they never reach above it.
     """
-    if preferred and pool.has_room():
+    if preferred and pool.has_free_slot():
         return _draw_preferred(pool, count, preferred, rng)
     chosen: list[WorkerView] = []
     start = 0

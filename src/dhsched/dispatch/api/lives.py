@@ -15,7 +15,7 @@ from dhsched.client.models import lives as m
 from dhsched.client.models.base import UNSET
 from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.api.create import place_new_for
-from dhsched.dispatch.api.refusals import explanation_of, no_room
+from dhsched.dispatch.api.refusals import explanation_of, no_free_slot
 from dhsched.dispatch.commit import NoFreeSlot
 from dhsched.dispatch.context import DispatchContext, retry_unknown
 from dhsched.dispatch.telemetry.history import history_of
@@ -141,7 +141,7 @@ class Lives:
             case o.Ended():
                 raise ended(live_id)
             case outcome if isinstance(outcome, NoFreeSlot):
-                raise no_room(self.context, live_id, attempt, admin=asked.caller.admin, explained=explained)
+                raise no_free_slot(self.context, live_id, attempt, admin=asked.caller.admin, explained=explained)
             case outcome:
                 raise AssertionError(f"place(create) answered {outcome}")
 

@@ -9,7 +9,7 @@ from msgspec import structs
 from dhsched.client.models import lives as m
 from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.api.lives import IDEMPOTENCY_KEY, digest, ended, find_digital_id, find_live, not_found, placed
-from dhsched.dispatch.api.refusals import explanation_of, no_room
+from dhsched.dispatch.api.refusals import explanation_of, no_free_slot
 from dhsched.dispatch.commit import Attempt, Intent, NoFreeSlot, choose_candidates, commit
 from dhsched.dispatch.context import DispatchContext
 from dhsched.ownership import outcomes as o
@@ -114,7 +114,7 @@ class Reassign:
             case o.NotFound():
                 raise not_found(live_id)
             case outcome if isinstance(outcome, NoFreeSlot):
-                raise no_room(self.context, live_id, attempt, admin=True, explained=explained)
+                raise no_free_slot(self.context, live_id, attempt, admin=True, explained=explained)
             case outcome:
                 raise AssertionError(f"place(reassign) answered {outcome}")
 

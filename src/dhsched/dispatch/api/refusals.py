@@ -33,7 +33,7 @@ def explain_choice(
     return explain(choice, view=context.fleet.view, refusals=told, won=won)
 
 
-def no_room(context: DispatchContext, live_id: str, attempt: Attempt, *, admin: bool, explained: bool) -> Problem:
+def no_free_slot(context: DispatchContext, live_id: str, attempt: Attempt, *, admin: bool, explained: bool) -> Problem:
     """The problem for a create or a reassign that found no free slot: for an admin with the numbers and what to do; for
     others without, because Pools are shared, and how full they are is what other tenants do."""
     outcome, choice = attempt.outcome, attempt.intent.choice

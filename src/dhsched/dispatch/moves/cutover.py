@@ -76,7 +76,7 @@ class Cutovers:
         request, choice = found
         candidates = choice.without(source)
         if not candidates:
-            return no_room(self._context, request, source)
+            return no_free_slot(self._context, request, source)
         sent_rev = self._context.fleet.view.rev
         outcome = await retry_unknown(
             "reserve",
@@ -85,7 +85,7 @@ class Cutovers:
         )
         if isinstance(outcome, o.Full):
             self._context.fleet.learn(outcome, sent_rev=sent_rev)
-            return no_room(self._context, request, source)
+            return no_free_slot(self._context, request, source)
         if isinstance(outcome, o.Reserved) and not outcome.again:
             log.debug("place reserved", live=row.live, source=source, target=outcome.target, number=outcome.number)
         return outcome
@@ -274,7 +274,7 @@ class Cutovers:
             tell(move.source)
 
 
-def no_room(context: DispatchContext, request: PlacementRequest, source: str) -> Blocked:
+def no_free_slot(context: DispatchContext, request: PlacementRequest, source: str) -> Blocked:
     """Why no Worker takes the live, from what this replica knows of those that could."""
     pools = [name for name, _ in request.pools]
     others = [each for each in context.fleet.view.workers.values() if each.pool in pools and each.worker != source]

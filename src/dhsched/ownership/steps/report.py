@@ -8,7 +8,7 @@ from dhsched.ownership.draft import Draft
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.outcomes import Gone, Reported, ReportOutcome, RolledBack
 from dhsched.ownership.poison import take_back
-from dhsched.ownership.presence import enter_room, wake_own
+from dhsched.ownership.presence import enter_free, wake_own
 from dhsched.ownership.state import State
 from dhsched.types import split_tag
 
@@ -38,7 +38,7 @@ def report(
     revived = record.lost
     record = s.set_worker(worker, beat=record.beat + 1, lost=False, lost_at=0, link=link)
     if fresh and record.placeable:
-        enter_room(s, worker)
+        enter_free(s, worker)
     elif revived:
         s.touch(worker)
         wake_own(s, worker)

@@ -7,7 +7,7 @@ from typing import Literal
 from dhsched.ownership.draft import Draft
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.outcomes import Moot, NotFound, SetOutcome, WorkerSet
-from dhsched.ownership.presence import enter_room, make_gone
+from dhsched.ownership.presence import enter_free, make_gone
 from dhsched.ownership.state import State
 from dhsched.types import OWNED, Mode
 
@@ -42,7 +42,7 @@ def set_worker(state: State, now: int, limits: Limits, *, worker: str, verb: Ver
                 s.clear_move(live)
     record = s.set_worker(worker, mode=mode)
     if record.placeable:
-        enter_room(s, worker)
+        enter_free(s, worker)
     else:
         s.touch(worker)
         s.write_free(worker)

@@ -33,7 +33,7 @@ if link ~= (w.link or '') then
   call('HSET', key, 'link', link)
 end
 if fresh and placeable(w) then
-  enter_room(worker_id, w, walk_max)
+  enter_free(worker_id, w, walk_max)
 elseif revived then
   touch(worker_id)
   wake_own(worker_id)

@@ -50,7 +50,7 @@ end
 w.mode = mode
 call('HSET', key, 'mode', mode)
 if placeable(w) then
-  enter_room(worker_id, w, walk_max)
+  enter_free(worker_id, w, walk_max)
 else
   touch(worker_id)
   write_free(worker_id, w)

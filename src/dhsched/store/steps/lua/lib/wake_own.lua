@@ -11,7 +11,7 @@ local function wake_own(id)
 end
 
 -- The Worker became placeable: it has a free slot, and those who wait for a free slot are due.
-local function enter_room(id, w, walk_max)
+local function enter_free(id, w, walk_max)
   touch(id)
   write_free(id, w)
   wake_waiting(w.pool, math.min(w.capacity - w.load, walk_max))
