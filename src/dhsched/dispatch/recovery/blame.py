@@ -1,4 +1,4 @@
-"""Blaming: note a Worker's troubles in the store, and cordon it when there are too many (the decision is in judge.py).
+"""Note a Worker's troubles in the store, and cordon the Worker when there are too many (blame_limits.py decides).
 
 A trouble is noted by the replica whose store call found it, so each counts once. Noting is never in the way: while it
 cannot be written, the Worker is not blamed, and recovery goes on. What an operator uncordons starts with a clean sheet.
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from dhsched.dispatch.recovery.judge import Blamed, BlameLimits, Trouble, judge_blame, may_cordon
+from dhsched.dispatch.recovery.blame_limits import Blamed, BlameLimits, Trouble, judge_blame, may_cordon
 from dhsched.errors import StoreError
 from dhsched.ownership import outcomes as o
 from dhsched.store.records.events import Value

@@ -15,7 +15,7 @@ from msgspec import structs
 from dhsched.dispatch.commit import Intent, choose_candidates, commit
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.recovery.blame import blame
-from dhsched.dispatch.recovery.judge import Trouble
+from dhsched.dispatch.recovery.blame_limits import Trouble
 from dhsched.dispatch.recovery.silences import Silences
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import read_dead_letter
