@@ -15,7 +15,7 @@ from playwright.async_api import Browser, Page, async_playwright
 from dhsched.bench.avatar_room import FLAGS, chromium
 from dhsched.links.messages import Register, encode
 from tests.harness.fleet import Fleet, Record
-from tests.integration.test_room import theatre
+from tests.harness.theatre import theatre
 
 TRY_ALL = """async ({dispatch, infer, room, register}) => {
   const found = {};

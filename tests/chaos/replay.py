@@ -19,7 +19,7 @@ from dhsched.ownership.steps import STEPS
 from tests.chaos.limits import CHAOS_LIMITS
 from tests.chaos.trace import Taken, read
 from tests.harness.hammer import as_text, said
-from tests.integration.test_hammer import Judge
+from tests.harness.judge import Judge
 
 HOT = frozenset({"append_input", "release_input", "ack_input", "report"})
 """Steps that come so often that the whole state is looked at after some of them only."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.unit.avatar_extra import require_avatar
+from tests.harness.avatar_extra import require_avatar
 
 require_avatar()
 
 from dhsched.avatar.runtime import avatar
+from tests.harness.acked import until_acked
 from tests.harness.fleet import Fleet, fleet, until
-from tests.integration.test_input_path import until_acked
-from tests.unit.test_avatar_publisher import Room, running
+from tests.harness.room_server import Room, running
 
 
 async def test_what_was_spoken_is_acked_and_a_move_goes_on_in_the_same_room(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from dhsched.web import listener_tls, serve
 from dhsched.worker.watchdog import Speaker, Watchdog, post
 from tests.harness.fleet import until
 from tests.harness.processes import FleetProcesses, Process, processes
-from tests.integration.test_recovery import Recovering, ready, recovering
+from tests.harness.recovering import Recovering, ready, recovering
 
 TROUBLED = ("--runtime", "tests.harness.troubled:speak")
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AbstractAsyncContextManager
-from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 from aiohttp import web
@@ -14,19 +11,8 @@ from aiohttp import web
 from dhsched.client import Client, Refused, Unreachable, following
 from dhsched.errors import BadAddress
 from dhsched.local.ports import free_port
-from tests.harness.cutting import Cutter, cutting
-from tests.harness.fleet import Fleet, Record, fleet, until
-
-
-def cut_off(url: str, nth: int = 1) -> AbstractAsyncContextManager[Cutter]:
-    """A proxy that hangs up in place of the nth piece of an answer on each connection."""
-    server = urlsplit(url)
-    return cutting(partial(asyncio.open_connection, server.hostname, server.port), nth)
-
-
-def client_of(f: Fleet, *, deadline_s: float = 10.0) -> Client:
-    """A client that knows all replicas."""
-    return Client(f.dispatch, f.infer, deadline_s=deadline_s)
+from tests.harness.clients import client_of, cut_off
+from tests.harness.fleet import Record, fleet, until
 
 
 async def test_a_quiet_live_is_followed_over_a_broken_connection(monkeypatch: pytest.MonkeyPatch) -> None:

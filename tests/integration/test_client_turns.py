@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from dhsched.client import Client, stream
+from tests.harness.clients import client_of, cut_off
 from tests.harness.fleet import Record, fleet, until
-from tests.integration.test_client import client_of, cut_off
 
 SENTENCES = ("one", "two")
 

@@ -9,8 +9,8 @@ import pytest
 
 from dhsched.types import Cause
 from dhsched.worker.session import Session
+from tests.harness.draining import drain, ids, where
 from tests.harness.fleet import Consumed, Fleet, Record, fleet, until_so
-from tests.integration.test_drain import drain, ids, where
 
 LIVE = "l"
 QUICK = {"drain_s": 0.1, "rebalance_s": 0.2, "worker_ttl_s": 2}

@@ -14,7 +14,7 @@ from dhsched import cli
 from dhsched.types import REASON_BYTES_MAX
 from tests.harness.fleet import until
 from tests.harness.processes import FleetProcesses, processes
-from tests.integration.test_recovery import Recovering, ready, recovering, verb
+from tests.harness.recovering import Recovering, ready, recovering, verb
 
 CRASH = "OutOfMemoryError: CUDA out of memory. [31mTried to allocate 2.00 GiB"
 TROUBLED = ("--runtime", "tests.harness.troubled:speak")

@@ -6,46 +6,15 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from dhsched.ownership import invariants
-from dhsched.store.raw import read_state
 from dhsched.worker.session import Session
-from tests.harness.fleet import PATIENCE_S, Consumed, Fleet, Record, WorkerTask, fleet, until, until_so
+from tests.harness.draining import drain, ids, progress, quoted, settled, until_done, where
+from tests.harness.fleet import Consumed, Fleet, Record, WorkerTask, fleet, until, until_so
 
 QUICK = {"drain_s": 0.1, "worker_ttl_s": 2}
 
 
-def quoted(worker: str) -> str:
-    return worker.replace("#", "%23")
-
-
-async def drain(f: Fleet, worker: str, **wish: Any) -> Any:
-    status, document = await f.post(f"{f.dispatch[0]}/v1/workers/{quoted(worker)}/drain", wish)
-    assert status == 200, document
-    return document
-
-
-async def progress(f: Fleet, worker: str) -> Any:
-    return await f.get(f"/v1/workers/{quoted(worker)}/drain")
-
-
-async def until_done(f: Fleet, worker: str, wait_s: float = PATIENCE_S) -> Any:
-    return await until_so(lambda: progress(f, worker), lambda at: at["done"], f"the drain of {worker}", wait_s)
-
-
 async def until_reasons(f: Fleet, worker: str, reasons: dict[str, int]) -> Any:
     return await until_so(lambda: progress(f, worker), lambda at: at["reasons"] == reasons, f"{reasons} of {worker}")
-
-
-async def ids(f: Fleet, count: int) -> dict[str, str]:
-    async def named() -> dict[str, str]:
-        return {w["worker"].partition("#")[0]: w["worker"] for w in (await f.get("/v1/workers"))["workers"]}
-
-    return await until_so(named, lambda found: len(found) >= count, f"{count} Workers")
-
-
-async def settled(f: Fleet) -> None:
-    """What must always hold, holds."""
-    assert invariants.of_state(await read_state(f.controllers[0].context.store.link, "main")) == []
 
 
 async def events(f: Fleet, worker: str) -> list[str]:
@@ -115,10 +84,6 @@ async def source_and_target(f: Fleet, runtime: Any, lives: list[str], **create: 
     b = await f.start_worker(runtime, "b", capacity=20)
     await ids(f, 2)
     return a, b
-
-
-async def where(f: Fleet, live: str) -> Any:
-    return await f.get(f"/v1/lives/{live}")
 
 
 async def test_lives_that_never_had_input_move_without_waiting_for_any_timer(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from dhsched.local.pids import alive
 from dhsched.worker.session import Session
+from tests.harness.draining import drain, ids, settled, until_done, where
 from tests.harness.fleet import Consumed, Record, fleet, until
 from tests.harness.replicas import replicas
-from tests.integration.test_drain import drain, ids, settled, until_done, where
 
 EAGER = {
     "DHSCHED_DISPATCH_DRAIN_S": "0.1",

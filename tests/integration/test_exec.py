@@ -14,9 +14,9 @@ from dhsched.types import Generation
 from dhsched.worker.exec import exec_runtime
 from dhsched.worker.inbox import LiveInfo, SessionInbox
 from dhsched.worker.session import Session
+from tests.harness.acked import until_acked
 from tests.harness.fleet import fleet, until
 from tests.harness.processes import processes
-from tests.integration.test_input_path import until_acked
 
 COUNTS = """
 import json, os, sys

@@ -18,7 +18,7 @@ from dhsched.infer.stream import read_pushes
 from dhsched.links import messages
 from dhsched.web import Problem
 from tests.harness.fleet import Fleet, Record, fleet, until
-from tests.integration.test_room import idle, theatre
+from tests.harness.theatre import idle, theatre
 
 
 async def said_on(socket: aiohttp.ClientWebSocketResponse) -> list[aiohttp.WSMessage]:

@@ -15,9 +15,9 @@ from dhsched.links.outbox import OUTBOX_BYTES_FULL
 from dhsched.local.pids import frozen
 from dhsched.tokens import Boot
 from dhsched.worker.session import Session
+from tests.harness.acked import until_acked, until_slots
 from tests.harness.fleet import Fleet, Record, fleet, until
 from tests.harness.pullers import FLUSH_SCRIPTS, KILL_PUBSUB, puller, tell_server
-from tests.integration.test_input_path import until_acked, until_slots
 
 
 async def test_workers_change_over_when_a_controller_dies(tmp_path: Path) -> None:

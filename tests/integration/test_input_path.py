@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from dhsched.store.raw import hash_of
 from dhsched.worker.session import Session
+from tests.harness.acked import slots_of, until_acked, until_slots
 from tests.harness.fleet import PATIENCE_S, Consumed, Fleet, Record, fleet, until, until_so
 
 
@@ -179,21 +179,8 @@ async def test_events_say_what_happens(tmp_path: Path) -> None:
         assert placed["epoch"] == 1
 
 
-async def until_acked(f: Fleet, live: str, n: int) -> None:
-    await until_so(lambda: f.get(f"/v1/lives/{live}"), lambda found: found["acked"] >= n, f"{live} to ack {n}")
-
-
-async def until_slots(f: Fleet, worker: str, n: int) -> None:
-    await until_so(lambda: slots_of(f, worker), lambda table: len(table) == n, f"{worker} to hold {n} slots")
-
-
 async def until_slot(f: Fleet, worker: str, live: str, state: str) -> None:
     def there(table: dict[str, bytes]) -> bool:
         return any(tag.startswith(f"default/{live}@") and found == state.encode() for tag, found in table.items())
 
     await until_so(lambda: slots_of(f, worker), there, f"{worker} to have {live} {state}")
-
-
-async def slots_of(f: Fleet, worker: str) -> dict[str, bytes]:
-    store = f.controllers[0].context.store
-    return hash_of(await store.link.call("HGETALL", store.keys.of("slots", worker)))

@@ -22,7 +22,7 @@ from dhsched.settings import DispatchSettings
 from dhsched.store.link.address import Address
 from tests.harness.fleet import Record
 from tests.harness.keyed import keyed
-from tests.integration.test_room import Theatre, theatre
+from tests.harness.theatre import Theatre, theatre
 
 EVIL = "http://evil.example"
 APP = "https://app.example"

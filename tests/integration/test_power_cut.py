@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.harness.fleet import until, until_so
-from tests.integration.test_standstill import Standing, standing
+from tests.harness.standing import Standing, standing
 
 
 def append_only_file(f: Standing) -> Path:

@@ -23,7 +23,7 @@ from dhsched.web.minting import MINT
 from tests.harness.fleet import Record, ended, fleet, until
 from tests.harness.processes import start
 from tests.harness.servers import running_server
-from tests.integration.test_room import theatre
+from tests.harness.theatre import theatre
 
 HEAD = b"GET /healthz HTTP/1.1\r\n"
 HALF = b'{"text": "the other half never'

@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from tests.harness.draining import ids, settled, where
 from tests.harness.fleet import Fleet, Record, fleet, until, until_so
-from tests.integration.test_drain import ids, settled, where
 
 EAGER = {"rebalance_s": 0.2}
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dhsched.ownership.limits import DEFAULT_LIMITS
-from tests.integration.test_room import SDP, Theatre, Watcher, idle, theatre
+from tests.harness.theatre import SDP, Theatre, Watcher, idle, theatre
 
 FREELY: dict[str, Any] = {"viewer_rate_per_s": 100, "live_rate_per_s": 100}
 

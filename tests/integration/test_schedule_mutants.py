@@ -18,8 +18,8 @@ from dhsched.worker.inbox import SessionInbox
 from dhsched.worker.pull_client import Connection, PullClient
 from dhsched.worker.session import Item, Session
 from tests.harness import schedule
+from tests.harness.schedule_runs import quiet, run_all
 from tests.harness.servers import running_server
-from tests.integration.test_schedules import quiet, run_all
 
 __all__ = ["quiet"]
 

@@ -9,7 +9,7 @@ import pytest
 
 from dhsched.ownership.limits import Limits
 from tests.harness.fleet import Record
-from tests.integration.test_recovery import Recovering, ready, recovering, verb, waiting
+from tests.harness.recovering import Recovering, ready, recovering, verb, waiting
 
 SOON = Limits(lease_ms=200, backoff_max_ms=500)
 IN_GPU = {"pools": [{"pool": "gpu"}]}

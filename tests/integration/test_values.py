@@ -12,8 +12,8 @@ import pytest
 from dhsched.client import Client
 from dhsched.worker import Session
 from dhsched.worker.exec import Exec
+from tests.harness.acked import until_acked
 from tests.harness.fleet import fleet, until
-from tests.integration.test_input_path import until_acked
 
 CHILD = """
 import json, sys

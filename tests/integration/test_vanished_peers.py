@@ -23,7 +23,7 @@ import structlog
 from dhsched.links import messages
 from dhsched.tokens import Boot
 from tests.harness.fleet import PATIENCE_S, Fleet, Record, fleet, until
-from tests.integration.test_room import theatre
+from tests.harness.theatre import theatre
 
 PING, BINARY, TEXT = 0x9, 0x2, 0x1
 ROUNDS = 20

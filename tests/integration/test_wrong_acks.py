@@ -18,8 +18,8 @@ from dhsched.types import Generation
 from dhsched.worker.exec import exec_runtime
 from dhsched.worker.inbox import SessionInbox
 from dhsched.worker.session import Item, Session
+from tests.harness.acked import until_acked
 from tests.harness.fleet import PATIENCE_S, Fleet, fleet
-from tests.integration.test_input_path import until_acked
 
 LIVE, EPOCH = "default/a", 1
 

@@ -7,7 +7,7 @@ import inspect
 import re
 
 from dhsched import errors
-from tests.tidy.test_tidy import PACKAGE, modules
+from tests.harness.tree import PACKAGE, modules
 
 OPEN_SESSIONS = ("client/http.py", "avatar/publisher.py", "worker/watchdog.py")
 """The caller; a WebSocket to a room; a thread that speaks while the event loop is blocked."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.tidy.test_tidy import ROOT, document, texts
+from tests.harness.tree import ROOT, document, texts
 
 DOCS = ROOT / "docs"
 LINK = re.compile(r"\]\(([^)#\s]+)")

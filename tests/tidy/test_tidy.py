@@ -25,11 +25,10 @@ from dhsched.store import keys
 from dhsched.store.link.connect import LinkSettings
 from dhsched.store.steps import replies, scripts
 from dhsched.store.steps.api import Store
+from tests.harness.tree import PACKAGE, ROOT, document, modules, texts
 from tests.scenarios.language import answers, outcome_word
 from tests.tidy import lua
 
-ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "src" / "dhsched"
 LINES_MAX = 450
 
 LAYERS = (
@@ -71,10 +70,6 @@ def imports_of(path: Path) -> list[tuple[str, str]]:
             assert node.level == 0, f"{path}: imports are absolute here"
             found += [(node.module or "", alias.name) for alias in node.names]
     return found
-
-
-def modules() -> list[Path]:
-    return [path for path in sorted(PACKAGE.rglob("*.py")) if path != PACKAGE / "__init__.py"]
 
 
 # -- imports
@@ -216,10 +211,6 @@ def test_parts_of_the_library_are_all_used() -> None:
 # -- keys and settings
 
 KINDS = (*keys.SINGLE, *keys.PER_LIVE, *keys.PER_WORKER, *keys.PER_POOL, *keys.OTHER, *keys.CHANNELS, keys.NEVER)
-
-
-def document(name: str) -> str:
-    return (ROOT / name).read_text()
 
 
 def test_every_key_is_known_and_documented() -> None:
@@ -365,21 +356,7 @@ def test_the_changelog_knows_this_version() -> None:
 
 # -- every file
 
-TEXT = {".py", ".lua", ".txt", ".md", ".toml", ".tla", ".cfg", ".lock", ".yml", ".yaml", ".html", ".js", ""}
-PLACES = ("src", "tests", "docs", "spec", "evaluation", "requirements", "deploy", ".ci")
 MACHINE = re.compile(r"(?<![\w.~}>-])/(?:home|Users|root|work|workspace|mnt|builds?)/[\w.]")
-
-
-def texts() -> Iterator[Path]:
-    # `.git` is a file in a work tree that stands beside another one.
-    yield from (
-        path for path in sorted(ROOT.iterdir()) if path.is_file() and path.suffix in TEXT and path.name != ".git"
-    )
-    for place in PLACES:
-        for path in sorted((ROOT / place).rglob("*")):
-            made = "__pycache__" in path.parts or ".egg-info" in str(path)
-            if path.is_file() and path.suffix in TEXT and not made:
-                yield path
 
 
 def test_files_are_short_enough_to_read() -> None:
@@ -430,3 +407,13 @@ def test_locks_name_no_place() -> None:
     for lock in ("run", "dev"):
         text = document(f"requirements/{lock}.lock")
         assert re.findall(r"https?://|file:|--index-url|--find-links|(?<![\w.])/\w+/", text) == []
+
+
+def test_no_test_is_imported_by_another_file() -> None:
+    """What two test files share is in tests/harness/: a helper in a test file is found by nobody."""
+    wrong = [
+        f"{path.relative_to(ROOT)}: {module}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for module in re.findall(r"^from (tests\.\S*\btest_\w+) import", path.read_text(), re.MULTILINE)
+    ]
+    assert wrong == []

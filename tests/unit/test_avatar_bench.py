@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.avatar_extra import require_avatar
+from tests.harness.avatar_extra import require_avatar
 
 require_avatar()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.avatar_extra import require_avatar
+from tests.harness.avatar_extra import require_avatar
 
 require_avatar()
 

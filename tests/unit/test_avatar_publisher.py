@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.avatar_extra import require_avatar, until
+from tests.harness.avatar_extra import require_avatar, until
 
 require_avatar()
 
 import asyncio
 import contextlib
-import json
 import struct
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
-
-from aiohttp import WSMsgType, web
 
 from dhsched.avatar.publisher import QUEUE_BYTES_MAX, QUEUE_PACKETS_MAX, Publisher, Queue
 from dhsched.room.packets import AUDIO, VIDEO, Packet, write_packet
 from dhsched.worker import Publish
+from tests.harness.room_server import Room, running
 
 
 def video(n: int, *, keyframe: bool = False, size: int = 10) -> Packet:
@@ -64,51 +61,6 @@ def test_when_full_all_of_it_is_old_and_video_waits_for_a_keyframe(size: int, fi
 
 
 # -- a room
-
-
-@dataclass
-class Room:
-    """What arrived, and the connections it came on."""
-
-    url: str = ""
-    tokens: list[str] = field(default_factory=list)
-    begins: list[dict[str, object]] = field(default_factory=list)
-    frames: list[bytes] = field(default_factory=list)
-    sockets: list[web.WebSocketResponse] = field(default_factory=list)
-    refuse: bool = False
-    reading: asyncio.Event = field(default_factory=asyncio.Event)  # Not set: it takes nothing from its connections.
-
-    async def serve(self, request: web.Request) -> web.StreamResponse:
-        self.tokens.append(request.headers["Authorization"])
-        if self.refuse:
-            return web.Response(status=503)
-        socket = web.WebSocketResponse()
-        await socket.prepare(request)
-        self.begins.append(json.loads(await socket.receive_str()))
-        self.sockets.append(socket)
-        await self.reading.wait()
-        async for message in socket:
-            if message.type is WSMsgType.BINARY:
-                self.frames.append(message.data)
-        return socket
-
-
-@contextlib.asynccontextmanager
-async def running(room: Room, *, reads: bool = True) -> AsyncIterator[Room]:
-    if reads:
-        room.reading.set()
-    app = web.Application()
-    app.router.add_get("/v1/publish", room.serve)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    room.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
-        yield room
-    finally:
-        room.reading.set()
-        await runner.cleanup()
 
 
 @contextlib.asynccontextmanager

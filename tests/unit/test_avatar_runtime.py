@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.avatar_extra import WAIT_S, require_avatar, until
+from tests.harness.avatar_extra import WAIT_S, require_avatar, until
 
 require_avatar()
 
@@ -29,7 +29,7 @@ from dhsched.types import Generation
 from dhsched.worker import Item, Publish, Session
 from dhsched.worker.inbox import SessionInbox
 from dhsched.worker.runtimes import load_runtime
-from tests.unit.test_avatar_publisher import Room, running
+from tests.harness.room_server import Room, running
 
 SMALL = AvatarSettings(size=64, fps=15)
 LONG = "This is a long sentence that goes on and on, and nobody would want to hear the end of it today."

@@ -21,7 +21,7 @@ from evaluation.experiment import Experiment, Part, Row, Size
 from evaluation.parts import run_parts
 from evaluation.report import write_report
 from evaluation.statistics import mean_and_half, share_interval
-from tests.unit.test_model_walk_mutants import everywhere
+from tests.harness.patching import everywhere
 
 ROOT = Path(__file__).parents[2]
 AT_1000 = {"staleness": 1_000, "first": 1, "seeds": 1}

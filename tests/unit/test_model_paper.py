@@ -15,7 +15,7 @@ from dhsched.ownership.state import Live, State
 from dhsched.ownership.steps import STEPS
 from dhsched.ownership.steps.place import Create
 from dhsched.types import split_tag
-from tests.unit.test_model_walk import LIMITS, Walk
+from tests.harness.walk import LIMITS, Walk
 
 
 class Moment(NamedTuple):

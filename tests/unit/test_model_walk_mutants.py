@@ -14,12 +14,8 @@ from dhsched.ownership.limits import Limits
 from dhsched.ownership.state import Live, State
 from dhsched.ownership.steps import STEPS
 from spec.patching import users_of
-from tests.unit.test_model_walk import SEEDS, Broken, walk
-
-
-def everywhere(patch: pytest.MonkeyPatch, name: str, function: Callable[..., Any]) -> None:
-    for module in users_of(name):
-        patch.setattr(module, name, function)
+from tests.harness.patching import everywhere
+from tests.harness.walk import SEEDS, Broken, walk
 
 
 def mutant_epoch_not_advanced(patch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,101 @@
+"""Run schedules by number."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import fields
+from itertools import pairwise
+
+import pytest
+import structlog
+
+from dhsched.ownership import invariants
+from dhsched.ownership import outcomes as o
+from dhsched.ownership.state import EMPTY, State
+from dhsched.ownership.steps import STEPS
+from dhsched.store.link.address import Address
+from dhsched.store.link.link import Link
+from dhsched.store.raw import read_state
+from tests.harness.hammer import ordered_scripts
+from tests.harness.schedule import CAPACITY, LIMITS, LIVES, Cell, Step, run_schedule
+
+AT_ONCE = 8
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Runtimes crash here by the hundred."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    yield
+    structlog.reset_defaults()
+
+
+async def run_all(address: Address, schedules: int) -> None:
+    first = int(os.environ.get("DHSCHED_SEED", "0"))
+    scripts = ordered_scripts()
+    sources = {name: script.source for name, script in scripts.items()}
+    async with await Link.open(address, scripts=sources) as link:
+        seeds = iter(range(first, first + schedules))
+
+        async def run_some() -> None:
+            for seed in seeds:
+                try:
+                    cell = await run_schedule(seed, link, scripts)
+                    check(cell, await read_state(link, cell.store.keys.cell_name))
+                except (AssertionError, TimeoutError) as error:
+                    error.add_note(f"repeat it with DHSCHED_SEED={seed}")
+                    raise
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(AT_ONCE):
+                group.create_task(run_some())
+
+
+def check(cell: Cell, found: State) -> None:
+    """Everything that must hold of a schedule that has come to its end."""
+    state, dropped = replay(cell.store.steps)
+    different = [each.name for each in fields(State) if getattr(found, each.name) != getattr(state, each.name)]
+    assert not different, f"store and model differ in {different}"  # Short: pytest would compare them for minutes.
+    consumed = defaultdict(list)
+    for one in cell.trace.consumed:
+        consumed[one.live, one.epoch].append(one)
+    for of_generation in consumed.values():
+        for before, after in pairwise(of_generation):
+            # In order per generation: the next one, or an interrupt that passed over some.
+            assert after.seq == before.seq + 1 or (after.kind == "interrupt" and after.seq > before.seq), (
+                before,
+                after,
+            )
+    for live in LIVES:
+        record = state.lives[live]
+        delivered = {one.seq for one in cell.trace.consumed if one.live == live}
+        missing = set(range(1, record.acked + 1)) - delivered
+        assert missing <= dropped[live], f"{live}: {sorted(missing - dropped[live])} settled and never delivered"
+        assert len(dropped[live]) == record.dropped, "I6: the ledger of what was dropped is not exact"
+        assert record.appended == record.acked
+    assert cell.trace.runtimes_max <= CAPACITY
+
+
+def replay(steps: list[Step]) -> tuple[State, dict[str, set[int]]]:
+    """The model's state after the same steps, each with the same outcome; and what was dropped on the way."""
+    state, releases = EMPTY, invariants.Releases()
+    dropped: dict[str, set[int]] = {live: set() for live in LIVES}
+    for step in sorted(steps, key=lambda each: each.order):
+        before = state
+        state, outcome = STEPS[step.name](state, step.order[0], LIMITS, **step.arguments)
+        assert outcome == step.outcome, (step, outcome)
+        broken = [*invariants.of_step(before, state)]
+        if isinstance(outcome, o.Items):
+            a = step.arguments
+            broken += releases.release(a["live"], a["worker"], a["epoch"], a["pull_no"])
+        assert not broken, (step, broken)
+        for live, record in state.lives.items():
+            was = before.lives.get(live)
+            if was is not None and record.dropped > was.dropped:
+                dropped[live].update(range(was.acked + 1, was.acked + 1 + record.dropped - was.dropped))
+    assert not invariants.of_state(state)
+    return state, dropped

@@ -1,0 +1,94 @@
+"""A room with publishers and viewers on real sockets, and a Dispatch that says who may publish."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from aiortc import MediaStreamTrack, RTCConfiguration, RTCPeerConnection, RTCSessionDescription
+
+from dhsched.local.ports import free_port
+from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
+from dhsched.room.app import Room, open_room
+from dhsched.room.settings import RoomSettings
+from dhsched.tokens import Publishing
+from dhsched.types import Generation
+from dhsched.worker import Publish
+from tests.harness.fleet import Fleet, ended, fleet
+
+SDP = {"Content-Type": "application/sdp"}
+
+
+class Theatre:
+    def __init__(self, made: Fleet, room: Room, url: str) -> None:
+        self.fleet, self.room, self.url = made, room, url
+
+    def path(self, what: str) -> str:
+        return f"{self.url}/v1/lives/demo/{what}"
+
+    def publish(self, worker: str, epoch: int) -> Publish:
+        tokens = self.fleet.controllers[0].pull_text.tokens
+        return Publish(self.url, tokens.issue_publish(Publishing("default/demo", Generation(worker, epoch))))
+
+    async def state(self) -> Any:
+        async with self.fleet.http.get(self.path("state")) as response:
+            assert response.status == 200
+            return await response.json()
+
+
+@asynccontextmanager
+async def theatre(
+    folder: Path, limits: Limits = DEFAULT_LIMITS, replica: Mapping[str, Any] | None = None, **settings: Any
+) -> AsyncIterator[Theatre]:
+    """`replica` are settings of Dispatch and Infer alike."""
+    port = free_port()
+    roles = {"room": f"http://127.0.0.1:{port}", **(replica or {})}
+    async with fleet(folder, limits=limits, replica=replica, **roles) as made:
+        asked = RoomSettings(
+            port=port, dispatch=f"http://127.0.0.1:1,{made.dispatch[0]}", infer=made.infer[0], **settings
+        )
+        async with open_room(asked) as room:
+            urls: list[str] = []
+            await made.serve(room.app, urls, port=port)
+            yield Theatre(made, room, urls[0])
+
+
+class Watcher:
+    """A viewer that keeps the timestamps of what it decoded."""
+
+    def __init__(self) -> None:
+        self.pc = RTCPeerConnection(RTCConfiguration(iceServers=[]))
+        self.seen: dict[str, list[float]] = {"video": [], "audio": []}
+        self.location = ""
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def offer(self, kinds: tuple[str, ...] = ("audio", "video")) -> str:
+        for kind in kinds:
+            self.pc.addTransceiver(kind, direction="recvonly")
+        self.pc.on("track", lambda track: self._tasks.append(asyncio.create_task(self._watch(track))))
+        await self.pc.setLocalDescription(await self.pc.createOffer())
+        return str(self.pc.localDescription.sdp)
+
+    async def connect(self, at: Theatre, kinds: tuple[str, ...] = ("audio", "video")) -> None:
+        offer = await self.offer(kinds)
+        async with at.fleet.http.post(at.path("whep"), data=offer, headers=SDP) as response:
+            assert response.status == 201, await response.text()
+            self.location = response.headers["Location"]
+            await self.pc.setRemoteDescription(RTCSessionDescription(await response.text(), "answer"))
+
+    async def _watch(self, track: MediaStreamTrack) -> None:
+        while True:
+            frame: Any = await track.recv()
+            self.seen[track.kind].append(float(frame.pts * frame.time_base))
+
+    async def close(self) -> None:
+        await self.pc.close()
+        await asyncio.gather(*map(ended, self._tasks))
+
+
+async def idle(session: Any) -> None:
+    async for _ in session.inputs():
+        pass
