@@ -23,11 +23,19 @@ NUMBER_MAX = 2**50
 """The largest number of anything: generations, terms, revisions, items, boots. A script counts in floating point, which
 is exact up to 2^53, and may add to a number before it compares. A larger one is refused wherever one comes in."""
 _ID = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,63}\Z")
-Id = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,63}$", max_length=64)]
+
+
+def whole(pattern: str, **more: Any) -> msgspec.Meta:
+    """Return the rule that a text fits `pattern` from its first to its last character, as Python and OpenAPI read it.
+
+    In Python `$` also matches before a newline at the end, and OpenAPI has no `\\Z`.
+    """
+    return msgspec.Meta(pattern=rf"^{pattern}$(?!\n)", **more)
+
+
+Id = Annotated[str, whole(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,63}", max_length=64)]
 """An id in a document. Who takes one still checks it (`check_id`): this pattern is what OpenAPI can say of it."""
-WorkerId = Annotated[
-    str, msgspec.Meta(pattern=r"^[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,63}#[0-9]{1,16}$", description="In a URL, # is %23.")
-]
+WorkerId = Annotated[str, whole(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,63}#[0-9]{1,16}", description="In a URL, # is %23.")]
 
 SlotState = Literal["reserved", "starting", "running", "vacant", "departing"]
 OWNED: tuple[SlotState, ...] = ("starting", "running", "vacant")

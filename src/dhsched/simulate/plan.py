@@ -27,9 +27,10 @@ import msgspec
 from dhsched.errors import BadValue
 from dhsched.placement import DigitalID, Pool, PoolEntry
 from dhsched.simulate.workloads import SimulatedWorker, Workload
+from dhsched.types import whole
 
 WORKERS_MAX = 20_000
-Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._~-]{1,128}$")]
+Name = Annotated[str, whole(r"[A-Za-z0-9._~-]{1,128}")]
 Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 

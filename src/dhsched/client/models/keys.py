@@ -8,10 +8,10 @@ import msgspec
 
 from dhsched.access.callers import ANY, TENANT, Role
 from dhsched.client.models.base import Strict
-from dhsched.types import Id
+from dhsched.types import Id, whole
 
-Pattern = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._~*?-]{1,64}$", description="A name, with * and ?.")]
-Note = Annotated[str, msgspec.Meta(pattern=r"^[ -~]{0,200}$")]
+Pattern = Annotated[str, whole(r"[A-Za-z0-9._~*?-]{1,64}", description="A name, with * and ?.")]
+Note = Annotated[str, whole(r"[ -~]{0,200}")]
 
 
 class CreateKey(Strict):

@@ -7,14 +7,14 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from dhsched.types import Id
+from dhsched.types import Id, whole
 
 POOLS_MAX = 16  # Of one DigitalID: `place` takes no more.
 LABELS_MAX = 32
 
-Label = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._~=-]{1,64}$")]
+Label = Annotated[str, whole(r"[A-Za-z0-9._~=-]{1,64}")]
 Labels = Annotated[list[Label], msgspec.Meta(max_length=LABELS_MAX)]
-Word = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._~-]{0,64}$")]
+Word = Annotated[str, whole(r"[A-Za-z0-9._~-]{0,64}")]
 Priority = Annotated[int, msgspec.Meta(ge=0, le=1_000)]
 Small = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
 

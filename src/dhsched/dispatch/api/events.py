@@ -21,6 +21,7 @@ from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.context import DispatchContext
 from dhsched.errors import StoreError
 from dhsched.store.records.events import Logged
+from dhsched.types import whole
 from dhsched.web import Endpoint, HeaderParameter, Problem, Request
 from dhsched.web.server import tell
 
@@ -29,9 +30,7 @@ LOOK_S = 0.3  # Between two readings of the log for a follower.
 PAGE = 500
 KEEP_ALIVE_S = 10.0
 
-Cursor = Annotated[
-    str, msgspec.Meta(pattern=r"^[0-9]{1,15}(-[0-9]{1,15})?$", description="An event's id, or a time in ms.")
-]
+Cursor = Annotated[str, whole(r"[0-9]{1,15}(-[0-9]{1,15})?", description="An event's id, or a time in ms.")]
 LAST_EVENT_ID = HeaderParameter("Last-Event-ID", Cursor, "What a stream that broke off goes on after.")
 
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import msgspec
-
 from dhsched.access.api_keys import ApiKey
 from dhsched.client.models import keys as m
 from dhsched.client.models.base import Strict
 from dhsched.dispatch.context import DispatchContext
-from dhsched.types import check_id
+from dhsched.types import check_id, whole
 from dhsched.web import Endpoint, Problem, Reply, Request
 
-KeyId = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{12}$")]
+KeyId = Annotated[str, whole(r"[0-9a-f]{12}")]
 
 
 class KeyPath(Strict):

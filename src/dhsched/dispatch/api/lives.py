@@ -25,10 +25,10 @@ from dhsched.ownership.state import Live
 from dhsched.ownership.steps.place import Create
 from dhsched.placement import PlacementRequest
 from dhsched.store.records.lives import LiveRow
-from dhsched.types import check_id, check_nesting, check_worker, live_key
+from dhsched.types import check_id, check_nesting, check_worker, live_key, whole
 from dhsched.web import YES, Endpoint, HeaderParameter, Problem, Reply, Request
 
-Key = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{1,255}$", description="Any printable ASCII without spaces.")]
+Key = Annotated[str, whole(r"[!-~]{1,255}", description="Any printable ASCII without spaces.")]
 IDEMPOTENCY_KEY = HeaderParameter(
     "Idempotency-Key", Key, "Names this call: the same key once more is the same call once more."
 )

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from dhsched.client.models.base import UNSET, Optional, Strict
-from dhsched.types import Id, LiveState, WorkerId, WorkerStatus
+from dhsched.types import Id, LiveState, WorkerId, WorkerStatus, whole
 from dhsched.web import Flag
 
 PAGE_DEFAULT = 100
@@ -48,7 +48,7 @@ class ListQuery(Strict):
 
 class DeadPath(Strict):
     live_id: Id
-    letter: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{16}$")]
+    letter: Annotated[str, whole(r"[0-9a-f]{16}")]
 
 
 # -- Workers

@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
-import msgspec
-
 from dhsched.client.models import fleet as m
 from dhsched.client.models.base import UNSET, Optional, Strict
 from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.context import DispatchContext
 from dhsched.store.records.recovering import Recovering
+from dhsched.types import whole
 from dhsched.web import Endpoint, Request
 
 SCAN_MAX = 5_000  # Lives that one page looks at; the cursor goes on from there.
 SCAN_STEP = 500
 
-FullName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._~-]{1,64}/[A-Za-z0-9._~-]{1,64}$")]
+FullName = Annotated[str, whole(r"[A-Za-z0-9._~-]{1,64}/[A-Za-z0-9._~-]{1,64}")]
 
 
 class RecoveriesQuery(Strict):
