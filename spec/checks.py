@@ -17,6 +17,7 @@ from typing import Literal
 
 from spec import configuration, tlc
 from spec.explore import Explored, World, explore
+from spec.failover import Failover
 from spec.input import Input
 from spec.marks import Marks
 from spec.mutants import Mutant
@@ -24,7 +25,7 @@ from spec.ownership import Ownership
 
 HERE = Path(__file__).parent
 COUNTS = HERE / "counts.json"
-WORLDS: dict[str, Callable[..., World]] = {"DHSched": Ownership, "Input": Input, "Marks": Marks}
+WORLDS: dict[str, Callable[..., World]] = {"DHSched": Ownership, "Input": Input, "Marks": Marks, "Failover": Failover}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Check:
     """One configuration, spec/<name>.cfg. `says` is for the reader of the table."""
 
     name: str
-    module: Literal["DHSched", "Input", "Marks"]
+    module: Literal["DHSched", "Input", "Marks", "Failover"]
     says: str
     compare: bool = True
     quick: bool = False
@@ -55,6 +56,13 @@ CHECKS = (
     Check("InputGhosts", "Input", "late and repeated pulls before a planned move", quick=True),
     Check("InputLooks", "Input", "stalls, holds that end, what is due", quick=True),
     Check("Poison", "Input", "input that kills its generations", quick=True),
+    Check("Failover", "Failover", "promotions, demotions, two primaries; connections that outlive them", quick=True),
+    Check("Settled", "Failover", "two clients, who are told when the replica has it", quick=True),
+    Check("Restarts", "Failover", "a store that restarts with an older state", quick=True),
+    Check("FailoverTwo", "Failover", "the same, and somebody else enters the home", compare=False),
+    Check(
+        "SettledRestarts", "Failover", "a primary that restarts without its last second", compare=False, violates="Kept"
+    ),
     Check("Marks", "Marks", "a store that forgets, whose runtimes and controllers do not"),
     Check("MarksReleases", "Marks", "the same, one pull and more items"),
     Check("MovesLosses", "DHSched", "planned moves while Workers are lost and come back"),
@@ -73,6 +81,10 @@ CHECKS = (
     Check("LongInput", "Input", "three items, three generations, moves, looks, ghosts", compare=False, long=True),
     Check("LongMarks", "Marks", "three items, interrupts, late messages, two generations", compare=False, long=True),
     Check("LongMarksTwice", "Marks", "a store that forgets twice", compare=False, long=True),
+    Check("LongFailover", "Failover", "two clients, two calls, three homes", compare=False, long=True),
+    Check("LongSettled", "Failover", "three servers, and both replicas must have it", compare=False, long=True),
+    Check("LongSettledOne", "Failover", "three servers, and one replica must have it", compare=False, long=True),
+    Check("LongSettledDemotes", "Failover", "two clients, while primaries change places", compare=False, long=True),
     Check("LongGhosts", "Input", "three items, three generations, three pulls, ghosts", compare=False, long=True),
 )
 
@@ -97,6 +109,10 @@ def module_of(name: str) -> str:
     return next(check.module for check in CHECKS if check.name == name)
 
 
+def is_long(name: str) -> bool:
+    return next(check.long for check in CHECKS if check.name == name)
+
+
 def world(name: str, *, strict: bool = False) -> World:
     """The explorer's side of a configuration."""
     return WORLDS[module_of(name)](configuration.read(name), strict=strict)
@@ -117,7 +133,9 @@ def run_check(check: Check) -> Row:
 
 
 def expectation(check: Check) -> str:
-    return "L1 violated" if check.violates else "holds, = model" if check.compare else "holds"
+    if check.violates:
+        return f"{'L1' if check.violates == 'temporal' else check.violates} violated"
+    return "holds, = model" if check.compare else "holds"
 
 
 def compare(check: Check, graph: tlc.Graph) -> tuple[Explored, str]:
@@ -149,7 +167,7 @@ def run_mutant(mutant: Mutant) -> Row:
     assert mutant.tlc is not None
     name, invariant = mutant.tlc
     broken = tlc.with_constants(text_of(name), Mutant=f'"{mutant.name}"')
-    run = tlc.run(module_of(name), broken)
+    run = tlc.run(module_of(name), broken, long=is_long(name))
     detail = "" if run.violated == invariant else f"{name} shows {run.violated or 'nothing'}\n{run.output}"
     return Row(mutant.name, run.states, run.seconds, f"{invariant} violated", not detail, detail)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
+import dhsched.ownership.steps.enter as entering
 from dhsched.ownership import agent as agency
 from dhsched.ownership.draft import Draft
 from dhsched.ownership.items import mark_of
@@ -237,6 +238,14 @@ def take_any_table(real: Any, agent: agency.Agent, *, rev: int, **named: Any) ->
     return replace(real(replace(agent, rev=0), rev=rev, **named), rev=rev)
 
 
+def enter_without_jump(real: Any, *arguments: Any, jump: int, **named: Any) -> Any:
+    return real(*arguments, jump=0, **named)
+
+
+def home_without_info(real: Any, cell: Any, *, greeted: str, server: str | None = None) -> Any:
+    return real(cell, greeted=greeted)
+
+
 # -- the registry
 
 MUTANTS = (
@@ -445,5 +454,39 @@ MUTANTS = (
         tlc=("Late", "Final"),
         explorer=("Late", "Final"),
         patch=lambda: function(agency, "take_table", take_any_table),
+    ),
+    Mutant(
+        "no-jump",
+        "a home begins where the numbers of its history end",
+        tlc=("Failover", "Twice"),
+        explorer=("Failover", "Twice"),
+        patch=lambda: function(entering, "enter", enter_without_jump),
+    ),
+    Mutant(
+        "info-not-compared",
+        "a step that issues numbers compares the home that it is told, and not the server that it runs on",
+        tlc=("Failover", "Twice"),
+        explorer=("Failover", "Twice"),
+        patch=lambda: function(entering, "is_home", home_without_info),
+    ),
+    Mutant(
+        "home-after-first-row",
+        "a call runs its first row before it compares the home",
+        tlc=("FailoverTwo", "NotRun"),
+    ),
+    Mutant(
+        "settle-without-a-write",
+        "WAIT follows the batch itself, which may have written nothing",
+        tlc=("Settled", "Kept"),
+    ),
+    Mutant(
+        "tell-before-settle",
+        "an answer is passed on before the replicas have what it says",
+        tlc=("Settled", "Kept"),
+    ),
+    Mutant(
+        "wait-not-checked",
+        "WAIT is believed on a server that was demoted and promoted since the batch",
+        tlc=("LongSettledDemotes", "Kept"),
     ),
 )
