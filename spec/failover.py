@@ -24,7 +24,7 @@ from dhsched.ownership.steps.place import Create
 from spec.canonical import NOW
 from spec.configuration import Configuration
 from spec.explore import Move
-from spec.shapes import boot, changed, worker_id
+from spec.shapes import boot, changed
 from spec.stores import POOL
 
 LIVE = "t/L1"
@@ -229,7 +229,8 @@ class Failover:
                     yield f"client {c} is told HOME for call {o}", put(key, no), ()
             return
         _, outcome = self.place(history, o)
-        after, ran, wrong = log, {SENT: changed(key[SENT], o, True)}, ()
+        after, wrong = log, tuple[str, ...]()
+        ran = {SENT: changed(key[SENT], o, True)}
         if not outcome.again:
             n = outcome.generation.epoch - 1
             if len(log) == self.c["Length"] or n > (history.block + 1) * self.c["PerHome"]:

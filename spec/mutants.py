@@ -242,6 +242,16 @@ def enter_without_jump(real: Any, *arguments: Any, jump: int, **named: Any) -> A
     return real(*arguments, jump=0, **named)
 
 
+def enter_with_old_pulls(real: Any, state: State, *rest: Any, **named: Any) -> Any:
+    after, outcome = real(state, *rest, **named)
+    return replace(after, cell=replace(after.cell, pull_base=state.cell.pull_base)), outcome
+
+
+def enter_as_a_term(real: Any, *arguments: Any, **named: Any) -> Any:
+    after, outcome = real(*arguments, **named)
+    return replace(after, cell=replace(after.cell, epoch_floor=after.cell.epoch_base)), outcome
+
+
 def home_without_info(real: Any, cell: Any, *, greeted: str, server: str | None = None) -> Any:
     return real(cell, greeted=greeted)
 
@@ -488,5 +498,46 @@ MUTANTS = (
         "wait-not-checked",
         "WAIT is believed on a server that was demoted and promoted since the batch",
         tlc=("LongSettledDemotes", "Kept"),
+    ),
+    Mutant(
+        "base-does-not-jump",
+        "a home goes on with the numbers of live and reservation",
+        tlc=("HomesFence", "Twice"),
+        explorer=("HomesFence", "Twice"),
+        patch=lambda: function(entering, "enter", enter_without_jump),
+    ),
+    Mutant(
+        "pulls-do-not-jump",
+        "a home goes on with the pulls of a generation",
+        tlc=("HomesPulls", "Twice"),
+        explorer=("HomesPulls", "Twice"),
+        patch=lambda: function(entering, "enter", enter_with_old_pulls),
+    ),
+    Mutant(
+        "unentered-home-issues",
+        "connections that outlive a loss issue numbers before the home is entered",
+        tlc=("HomesFence", "Twice"),
+    ),
+    Mutant(
+        "enter-raises-the-floor",
+        "to enter a home is a new term: every live restarts, touched by the loss or not",
+        tlc=("HomesFence", "Quiet"),
+        explorer=("HomesFence", "Quiet"),
+        patch=lambda: function(entering, "enter", enter_as_a_term),
+    ),
+    Mutant(
+        "agent-refuses-another-home",
+        "an agent keeps the table of the home that it knows",
+        tlc=("LiveHomes", "temporal"),
+    ),
+    Mutant(
+        "fence-keeps-its-highest",
+        "a room drops what is lower than it has heard, in whatever home",
+        tlc=("HomesRoom", "Audible"),
+    ),
+    Mutant(
+        "publishers-stay-admitted",
+        "a room that hears of another home does not ask about its publishers anew",
+        tlc=("HomesRoom", "Audible"),
     ),
 )
