@@ -8,7 +8,7 @@ any age, the wrong Worker, a move that is over. Most change nothing, and that is
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dhsched.ownership import invariants
@@ -328,12 +328,19 @@ class Stores:
             yield from self.step(node, f"reap {worker}", "set_worker", worker=worker, verb="reap")
 
     def register(self, state: State, w: int) -> State:
-        """The next boot of a device, in the place of the one before."""
+        """The next boot of a device, in the place of the one before.
+
+        Its number must be above the floor. Every boot here has a name of its own, so the number tells nobody apart: the
+        state is explored with the one that `worker_id` expects, as if the floor were put back after the registration.
+        """
         replaces = worker_id(w - self.devices) if w > self.devices else ""
-        new: Arguments = {"name": f"w{w}", "boot": boot(w), "pool": POOL, "capacity": self.c["Cap"]}
-        after, outcome = STEPS["register_worker"](state, NOW, self.limits, replaces=replaces, **new)
-        assert outcome.worker == worker_id(w), f"a boot after a new term has another id: {outcome}"
-        return after
+        new: Arguments = {"name": f"w{w}", "boot": boot(w), "pool": POOL, "capacity": self.c["Cap"], "replaces": replaces}
+        _, outcome = STEPS["register_worker"](state, NOW, self.limits, **new)
+        assert int(outcome.worker.partition("#")[2]) > state.cell.epoch_floor, outcome
+        below = replace(state, cell=replace(state.cell, epoch_floor=0))
+        after, outcome = STEPS["register_worker"](below, NOW, self.limits, **new)
+        assert outcome.worker == worker_id(w), outcome
+        return replace(after, cell=replace(after.cell, epoch_floor=state.cell.epoch_floor))
 
     def reports(self, node: StoreNode, w: int, record: Worker) -> Iterator[Edge]:
         """A sign of life, also from a process that has died since; busy with its lives, where stalls are explored."""
