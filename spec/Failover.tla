@@ -32,7 +32,8 @@ CONSTANTS
   PerHome,      \* numbers that one home may issue
   Length,       \* entries of the longest log
   Replicas,     \* replicas that must have a write before its caller is told
-  On,           \* groups: demotes, restarts, own (each client has one call, which nobody else repeats)
+  On,           \* groups: demotes, restarts, own (each client has one call, which nobody else repeats), input (calls
+                \* append: their numbers are those of items, which a mark tells apart, and may repeat)
   Mutant        \* "" or the name of a rule that is broken on purpose (spec/mutants.py)
 
 Servers == 1..NS
@@ -150,7 +151,8 @@ Linked(c) == link[c][1] # 0 /\ of[link[c][1]] = 0
 \* The script compares the home that the call names, and what INFO says of the server that it runs on.
 Fits(c) ==
   LET s == link[c][1] IN
-  link[c][2] = Home(log[s]) /\ (name[s] = Home(log[s]) \/ Broken("info-not-compared"))
+  /\ link[c][2] = Home(log[s])
+  /\ (name[s] = Home(log[s]) \/ Broken("info-not-compared") \/ Broken("append-not-compared"))
 
 Calls(c, o) ==
   /\ Linked(c) /\ call[c][1] = "none" /\ ~refused[o] /\ told[c][o] = <<0, 0>>
@@ -172,7 +174,7 @@ Run(c, o, answered) ==
   /\ sent' = [sent EXCEPT ![o] = TRUE]
   /\ told' = IF answered /\ (Replicas = 0 \/ Broken("tell-before-settle"))
              THEN [told EXCEPT ![c][o] = <<link[c][2], Position(h)>>] ELSE told
-  /\ Flag("Twice", ~again /\ issued[n])
+  /\ Flag("Twice", ~again /\ issued[n] /\ ~Has("input"))
   /\ call' = IF Replicas > 0 /\ answered THEN [call EXCEPT ![c] = <<"ran", o, Position(h)>>] ELSE call
   /\ UNCHANGED <<of, name, names, used, lost, refused>>
 

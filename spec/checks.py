@@ -98,6 +98,7 @@ CHECKS = (
     Check("LongMarks", "Marks", "three items, interrupts, late messages, two generations", compare=False, long=True),
     Check("LongMarksTwice", "Marks", "a store that forgets twice", compare=False, long=True),
     Check("LongFailover", "Failover", "two clients, two calls, three homes", compare=False, long=True),
+    Check("LongFailoverInput", "Failover", "appends of two clients while primaries change", compare=False, long=True),
     Check("LongSettled", "Failover", "three servers, and both replicas must have it", compare=False, long=True),
     Check("LongSettledOne", "Failover", "three servers, and one replica must have it", compare=False, long=True),
     Check("LongSettledDemotes", "Failover", "two clients, while primaries change places", compare=False, long=True),
@@ -110,7 +111,9 @@ CHECKS = (
     Check("LongHomesLate", "Homes", "slot tables of an earlier home that arrive late", compare=False, long=True),
     Check("LongHomesBoots", "Homes", "new boots, exits and reaps on a store that forgets", long=True),
     Check("LongHomesMoves", "Homes", "moves, losses and waiting on a store that forgets", long=True),
-    Check("LongHomesBack", "Homes", "two losses, or one and back to the primary that was left", compare=False, long=True),
+    Check(
+        "LongHomesBack", "Homes", "two losses, or one and back to the primary that was left", compare=False, long=True
+    ),
     Check("LongHomesRoom", "Homes", "the same, and the room's fence", compare=False, long=True),
     Check("LongGhosts", "Input", "three items, three generations, three pulls, ghosts", compare=False, long=True),
 )

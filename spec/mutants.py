@@ -480,6 +480,11 @@ MUTANTS = (
         patch=lambda: function(entering, "is_home", home_without_info),
     ),
     Mutant(
+        "append-not-compared",
+        "an append compares the home that it is told, and not the server that it runs on",
+        tlc=("LongFailoverInput", "Reported"),
+    ),
+    Mutant(
         "home-after-first-row",
         "a call runs its first row before it compares the home",
         tlc=("FailoverTwo", "NotRun"),

@@ -334,7 +334,13 @@ class Stores:
         state is explored with the one that `worker_id` expects, as if the floor were put back after the registration.
         """
         replaces = worker_id(w - self.devices) if w > self.devices else ""
-        new: Arguments = {"name": f"w{w}", "boot": boot(w), "pool": POOL, "capacity": self.c["Cap"], "replaces": replaces}
+        new: Arguments = {
+            "name": f"w{w}",
+            "boot": boot(w),
+            "pool": POOL,
+            "capacity": self.c["Cap"],
+            "replaces": replaces,
+        }
         _, outcome = STEPS["register_worker"](state, NOW, self.limits, **new)
         assert int(outcome.worker.partition("#")[2]) > state.cell.epoch_floor, outcome
         below = replace(state, cell=replace(state.cell, epoch_floor=0))
