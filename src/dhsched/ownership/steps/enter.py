@@ -23,9 +23,8 @@ from dhsched.ownership.state import Cell, Home, State
 from dhsched.types import NUMBER_MAX
 
 HOMES_MAX = 64  # The oldest home is forgotten: what was told there counts as lost.
-JUMP_MIN = 2**21  # Twice what one live may take in one home (`HOME_NUMBERS_MAX`), so that a lost end is passed over.
+JUMP_MIN = 2**21  # A live may be 2^20 numbers above the base, and a lost end may have given out as many more.
 JUMP_SPREAD = 2**28  # What a caller adds at random: two servers with the same past come to different numbers.
-HOME_NUMBERS_MAX = 2**20  # Numbers of one live above the base; `place` and `reserve` raise the base past it.
 
 
 @dataclass(frozen=True, slots=True)
