@@ -38,7 +38,7 @@ Workers == 1..NW
 Numbers == 1..Top
 
 VARIABLES
-  store,     \* lives, slots, workers, base, floor, term
+  store,     \* lives, slots, workers, base, floor, term; home: the block that numbers come from, 0 but in Homes.tla
   agents,    \* per Worker: its process, its copy of its slot table, what it runs, finished, said depart of;
              \* a table still on its way, and whether it is newer than the copy; what it ever finished
   released,  \* per live: the latest <<epoch, pull, Worker>> that a release was granted to
@@ -70,7 +70,7 @@ Init ==
   /\ store = [lives |-> [l \in Lives |-> NoLive],
               slots |-> [w \in Workers |-> Nothing("none")],
               workers |-> [w \in Workers |-> Worker(IF w <= ND THEN "up" ELSE "none")],
-              base |-> 0, floor |-> 0, term |-> 1]
+              base |-> 0, floor |-> 0, term |-> 1, home |-> 0]
   /\ agents = [w \in Workers |-> IF w <= ND THEN [NoAgent EXCEPT !.proc = "on"] ELSE NoAgent]
   /\ released = [l \in Lives |-> <<0, 0, 0>>]
   /\ bad = "" /\ trouble = 0 /\ admitted = [l \in Lives |-> 0]
@@ -154,7 +154,8 @@ MakeGone(s, w) ==
   IN IF Load(t, w) = 0 THEN [t EXCEPT !.workers[w] = Worker("over")] ELSE t
 
 Fresh(s, issued) == Max(issued, Max(s.base, s.floor)) + 1
-Issuable(s, n) == n <= s.floor + MaxN /\ n <= Top
+Issuable(s, n) == n <= Max(s.floor, s.home * Step) + MaxN /\ n <= Top
+PullBase(s) == IF Broken("pulls-do-not-jump") THEN 0 ELSE s.home * (MaxPull + 2)
 
 ----------------------------------------------------------------------------
 (* place: the only way to a new generation *)
@@ -280,9 +281,9 @@ Pull(l, w, e) ==
       slot == Slot(store, w, l, e)
       t == IF slot = "starting" THEN LeaveWaiting(Write(store, w, l, e, "running"), l) ELSE store
   IN
-  /\ Guard(store, l, w, e) /\ L.epoch = e /\ L.pull < MaxPull
+  /\ Guard(store, l, w, e) /\ L.epoch = e /\ L.pull < PullBase(store) + MaxPull
   /\ slot \in {"starting", "running"} \cup (IF Broken("pull-takes-vacant") THEN {"vacant"} ELSE {})
-  /\ store' = [t EXCEPT !.lives[l] = [@ EXCEPT !.active = w, !.pull = @ + 1, !.note = @ /\ L.active # 0,
+  /\ store' = [t EXCEPT !.lives[l] = [@ EXCEPT !.active = w, !.pull = Max(@, PullBase(store)) + 1, !.note = @ /\ L.active # 0,
                                                   !.stalled = @ /\ L.active # 0]]
   /\ UNCHANGED <<agents, released, bad, trouble, admitted>>
 
@@ -525,24 +526,37 @@ Die(w) ==
   /\ UNCHANGED <<store, released, bad, trouble, admitted>>
 
 ----------------------------------------------------------------------------
-Next ==
+\* The steps that give out numbers, and may not run on a server whose home was not entered (Homes.tla).
+Issue ==
   \/ \E l \in Lives :
-       \/ \E w \in Workers : Create(l, w) \/ Reserve(l, w) \/ ReadRoom(l, w)
+       \/ \E w \in Workers : Create(l, w) \/ Reserve(l, w)
        \/ \E w \in Workers, e \in Numbers :
             \/ \E cause \in {"reassign", "recover", "drain", "move"} : Place(l, w, e, cause)
             \/ Pull(l, w, e)
-            \/ \E p \in 1..MaxPull + 1 : Release(l, w, e, p)
+       \/ PlaceNowhere(l) \/ PlaceForNobody(l) \/ PlaceMoot(l)
+  \/ \E w \in Workers : Register(w)
+
+Pulls(l) == (1..MaxPull + 1) \cup {store.lives[l].pull}
+
+\* Everything else but reports.
+Rest ==
+  \/ \E l \in Lives :
+       \/ \E w \in Workers : ReadRoom(l, w)
+       \/ \E w \in Workers, e \in Numbers :
+            \/ \E p \in Pulls(l) : Release(l, w, e, p)
             \/ Depart(w, l, e)
             \/ Agent(w, l, e)
-       \/ PlaceNowhere(l) \/ PlaceForNobody(l) \/ PlaceMoot(l)
        \/ Hold(l) \/ Cancel(l) \/ End(l) \/ Sweep(l)
        \/ \E expired, ripe \in BOOLEAN : Look(l, expired, ripe)
   \/ \E w \in Workers :
-       \/ \E reply \in {"lost", "taken", "late"}, busy \in BOOLEAN : Report(w, reply, busy)
        \/ TakeLate(w)
        \/ \E to \in {"ready", "cordoned", "draining"} : SetMode(w, to)
-       \/ Expire(w) \/ Exit(w) \/ Reap(w) \/ Register(w) \/ Die(w)
+       \/ Expire(w) \/ Exit(w) \/ Reap(w) \/ Die(w)
   \/ NewTerm
+
+Next ==
+  \/ Issue \/ Rest
+  \/ \E w \in Workers, reply \in {"lost", "taken", "late"}, busy \in BOOLEAN : Report(w, reply, busy)
 
 Spec == Init /\ [][Next]_vars
 
@@ -551,33 +565,36 @@ Spec == Init /\ [][Next]_vars
 
 Alive(s, l) == s.lives[l].st = "open"
 
-I0 == [][\A l \in Lives :
+NumbersGrow == \A l \in Lives :
   LET L == store.lives[l]
       M == store'.lives[l]
   IN CASE L.st # "none" /\ M.st # "none" -> /\ L.epoch <= M.epoch /\ L.issued <= M.issued /\ M.epoch <= M.issued
                                             /\ M.epoch # L.epoch => M.epoch > store.floor
        [] L.st # "none" /\ M.st = "none" -> store'.base >= L.issued
        [] L.st = "none" /\ M.st # "none" -> M.epoch > store.base
-       [] OTHER -> TRUE]_vars
+       [] OTHER -> TRUE
+I0 == [][NumbersGrow]_vars
 
-I1 == [][\A l \in Lives :
+OneWorkerEach == \A l \in Lives :
   LET L == store.lives[l]
       M == store'.lives[l]
-  IN L.st # "none" /\ M.st # "none" /\ L.epoch = M.epoch => L.sel = M.sel]_vars
+  IN L.st # "none" /\ M.st # "none" /\ L.epoch = M.epoch => L.sel = M.sel
+I1 == [][OneWorkerEach]_vars
 
 Granted(l) ==
   IF store.lives[l].active = 0 THEN {}
-  ELSE {g \in Workers \X Numbers \X (0..MaxPull + 1) : MayRelease(store, l, g[1], g[2], g[3])}
+  ELSE {g \in Workers \X Numbers \X (Pulls(l) \cup {0}) : MayRelease(store, l, g[1], g[2], g[3])}
 I2 == /\ \A l \in Lives : Cardinality(Granted(l)) <= 1 /\ store.lives[l].active \in {0, store.lives[l].sel}
       /\ bad # "I2"
 
 \* Ownership changes by a commit, which clears active; by the claim of the current generation; by its end.
-I3 == [][bad' # "I3" /\ \A l \in Lives :
+OldWorkIsVoid == bad' # "I3" /\ \A l \in Lives :
   LET L == store.lives[l]
       M == store'.lives[l]
   IN Alive(store, l) /\ M.st # "none" /\ Ownership(store, l) # Ownership(store', l) =>
        \/ M.epoch > L.epoch /\ M.active = 0
-       \/ M.epoch = L.epoch /\ M.sel = L.sel /\ (M.active = 0 \/ (L.active = 0 /\ M.active = L.sel))]_vars
+       \/ M.epoch = L.epoch /\ M.sel = L.sel /\ (M.active = 0 \/ (L.active = 0 /\ M.active = L.sel))
+I3 == [][OldWorkIsVoid]_vars
 
 I4 == \A w \in Workers : Load(store, w) <= Cap /\ Cardinality(Running(agents[w])) <= Cap
 

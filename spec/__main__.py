@@ -17,7 +17,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 
 from spec import tlc
-from spec.checks import CHECKS, Row, read_counts, run_check, run_mutant, world, write_counts
+from spec.checks import CHECKS, Row, is_long, read_counts, run_check, run_mutant, world, write_counts
 from spec.explore import explore
 from spec.mutants import MUTANTS
 
@@ -60,7 +60,7 @@ def jobs(names: list[str], *, long: bool) -> list[Callable[[], Row]]:
     if unknown:
         raise SystemExit(f"no such configuration or mutant: {', '.join(unknown)}")
     wanted = [check for check in CHECKS if (check.name in names if names else check.long == long)]
-    broken = [m for m in MUTANTS if m.tlc and (m.name in names if names else not long)]
+    broken = [m for m in MUTANTS if m.tlc and (m.name in names if names else is_long(m.tlc[0]) == long)]
     wanted.sort(key=lambda check: (check.quick, not check.compare))
     return [*(partial(run_check, check) for check in wanted), *(partial(run_mutant_named, m.name) for m in broken)]
 

@@ -5,7 +5,8 @@ is set to zero. Nothing of that decides anything, once time is nondeterministic:
 past and not past (`aged`), and a revision is compared with nothing but other revisions.
 
 What becomes what:
-    cell        rev, placed, workers_issued = 0; term, epoch_base, epoch_floor stay
+    cell        rev, placed, workers_issued = 0; of the homes only the last one's name; term, epoch_base, epoch_floor
+                and pull_base stay
     lives       current.cause, .operation and all times, history, controller, starts, tries = their defaults: they
                 choose waiting times and answers to repeated operations. note and stalled are dropped where they no
                 longer equal the cursors: within a generation cursors never come back to an earlier value.
@@ -23,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from dhsched.ownership.state import Cell, Live, Row, State, Worker, frozen
+from dhsched.ownership.state import Cell, Home, Live, Row, State, Worker, frozen
 
 NOW = 10**9
 LONG_AGO = -(10**15)
@@ -34,7 +35,7 @@ def canonical(state: State) -> State:
     """The representative of the states that are like this one."""
     return replace(
         state,
-        cell=Cell(state.cell.term, state.cell.epoch_base, state.cell.epoch_floor),
+        cell=canonical_cell(state.cell),
         lives=frozen({name: canonical_live(record) for name, record in state.lives.items()}),
         workers=frozen({name: canonical_worker(record) for name, record in state.workers.items()}),
         changed=frozen({}),
@@ -42,6 +43,11 @@ def canonical(state: State) -> State:
         waiting=frozen({pool: frozen(dict.fromkeys(entries, 0.0)) for pool, entries in state.waiting.items()}),
         blame=frozen({}),
     )
+
+
+def canonical_cell(cell: Cell) -> Cell:
+    homes = (Home(cell.home, 0, 0),) if cell.homes else ()
+    return Cell(cell.term, cell.epoch_base, cell.epoch_floor, pull_base=cell.pull_base, homes=homes)
 
 
 def canonical_live(record: Live) -> Live:

@@ -9,6 +9,7 @@ changes what can happen is noticed without Java.
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from typing import Literal
 
 from spec import configuration, tlc
 from spec.explore import Explored, World, explore
+from spec.failover import Failover
+from spec.homes import Homes
 from spec.input import Input
 from spec.marks import Marks
 from spec.mutants import Mutant
@@ -24,7 +27,13 @@ from spec.ownership import Ownership
 
 HERE = Path(__file__).parent
 COUNTS = HERE / "counts.json"
-WORLDS: dict[str, Callable[..., World]] = {"DHSched": Ownership, "Input": Input, "Marks": Marks}
+WORLDS: dict[str, Callable[..., World]] = {
+    "DHSched": Ownership,
+    "Input": Input,
+    "Marks": Marks,
+    "Failover": Failover,
+    "Homes": Homes,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +41,7 @@ class Check:
     """One configuration, spec/<name>.cfg. `says` is for the reader of the table."""
 
     name: str
-    module: Literal["DHSched", "Input", "Marks"]
+    module: Literal["DHSched", "Input", "Marks", "Failover", "Homes"]
     says: str
     compare: bool = True
     quick: bool = False
@@ -55,8 +64,22 @@ CHECKS = (
     Check("InputGhosts", "Input", "late and repeated pulls before a planned move", quick=True),
     Check("InputLooks", "Input", "stalls, holds that end, what is due", quick=True),
     Check("Poison", "Input", "input that kills its generations", quick=True),
+    Check("Failover", "Failover", "promotions, demotions, two primaries; connections that outlive them", quick=True),
+    Check("Settled", "Failover", "two clients, who are told when the replica has it", quick=True),
+    Check("Restarts", "Failover", "a store that restarts with an older state", quick=True),
+    Check("FailoverTwo", "Failover", "promotions, and somebody else enters the home", compare=False),
+    Check("SettledRestarts", "Failover", "a primary that loses its last second", compare=False, violates="Kept"),
+    Check("HomesEnds", "Homes", "a store that forgets ends, sweeps and ids that are used again", compare=False),
+    Check("LiveHomes", "Homes", "what a store forgot is repaired, and every live flows again", compare=False),
+    Check("HomesFence", "Homes", "a store that forgets who owns a live; releases on record", quick=True),
+    Check("HomesPulls", "Homes", "the same, and every connection that was granted a pull", quick=True),
+    Check("HomesRoom", "Homes", "the same, and the room's fence", quick=True),
+    Check("HomesMoves", "Homes", "a store that forgets reservations"),
+    Check("HomesAgents", "Homes", "what agents run on a store that forgets"),
     Check("Marks", "Marks", "a store that forgets, whose runtimes and controllers do not"),
     Check("MarksReleases", "Marks", "the same, one pull and more items"),
+    Check("TermsBoots", "DHSched", "new terms with losses and new boots"),
+    Check("AgentsTwo", "DHSched", "two lives and agents with two slots each", quick=True),
     Check("MovesLosses", "DHSched", "planned moves while Workers are lost and come back"),
     Check("TwoMoves", "DHSched", "two lives, planned moves, one at a time"),
     Check("GoneMoves", "DHSched", "new boots in the middle of moves"),
@@ -73,6 +96,25 @@ CHECKS = (
     Check("LongInput", "Input", "three items, three generations, moves, looks, ghosts", compare=False, long=True),
     Check("LongMarks", "Marks", "three items, interrupts, late messages, two generations", compare=False, long=True),
     Check("LongMarksTwice", "Marks", "a store that forgets twice", compare=False, long=True),
+    Check("LongFailover", "Failover", "two clients, two calls, three homes", compare=False, long=True),
+    Check("LongFailoverInput", "Failover", "appends of two clients while primaries change", compare=False, long=True),
+    Check("LongSettled", "Failover", "three servers, and both replicas must have it", compare=False, long=True),
+    Check("LongSettledOne", "Failover", "three servers, and one replica must have it", compare=False, long=True),
+    Check("LongSettledDemotes", "Failover", "two clients, while primaries change places", compare=False, long=True),
+    Check("LongTwoGenerations", "DHSched", "two lives compete, two generations each", long=True),
+    Check("LongTermsTwo", "DHSched", "new terms with two lives, losses, waiting", long=True),
+    Check("LongTermsAgents", "DHSched", "new terms with losses, moves, waiting, agents", long=True),
+    Check("LongTermsBoots", "DHSched", "new terms with losses, new boots, agents", long=True),
+    Check("LongAgentsTwo", "DHSched", "the same slots, with reassign and ends", compare=False, long=True),
+    Check("LongHomesAgents", "Homes", "reassign and agents on a store that forgets", compare=False, long=True),
+    Check("LongHomesTwo", "Homes", "two lives and agents on a store that forgets", compare=False, long=True),
+    Check("LongHomesLate", "Homes", "slot tables of an earlier home that arrive late", compare=False, long=True),
+    Check("LongHomesBoots", "Homes", "new boots, exits and reaps on a store that forgets", long=True),
+    Check("LongHomesMoves", "Homes", "moves, losses and waiting on a store that forgets", long=True),
+    Check(
+        "LongHomesBack", "Homes", "two losses, or one and back to the primary that was left", compare=False, long=True
+    ),
+    Check("LongHomesRoom", "Homes", "the same, and the room's fence", compare=False, long=True),
     Check("LongGhosts", "Input", "three items, three generations, three pulls, ghosts", compare=False, long=True),
 )
 
@@ -97,6 +139,17 @@ def module_of(name: str) -> str:
     return next(check.module for check in CHECKS if check.name == name)
 
 
+def source_of(module: str) -> str:
+    """The text of a module and of ours that it extends."""
+    text = (HERE / f"{module}.tla").read_text(encoding="utf-8")
+    extended = re.findall(r"(?m)^EXTENDS (.+)$", text)[0].split(", ")
+    return "\n".join([text, *(source_of(name) for name in extended if (HERE / f"{name}.tla").exists())])
+
+
+def is_long(name: str) -> bool:
+    return next(check.long for check in CHECKS if check.name == name)
+
+
 def world(name: str, *, strict: bool = False) -> World:
     """The explorer's side of a configuration."""
     return WORLDS[module_of(name)](configuration.read(name), strict=strict)
@@ -117,7 +170,9 @@ def run_check(check: Check) -> Row:
 
 
 def expectation(check: Check) -> str:
-    return "L1 violated" if check.violates else "holds, = model" if check.compare else "holds"
+    if check.violates:
+        return f"{'L1' if check.violates == 'temporal' else check.violates} violated"
+    return "holds, = model" if check.compare else "holds"
 
 
 def compare(check: Check, graph: tlc.Graph) -> tuple[Explored, str]:
@@ -149,7 +204,7 @@ def run_mutant(mutant: Mutant) -> Row:
     assert mutant.tlc is not None
     name, invariant = mutant.tlc
     broken = tlc.with_constants(text_of(name), Mutant=f'"{mutant.name}"')
-    run = tlc.run(module_of(name), broken)
+    run = tlc.run(module_of(name), broken, long=is_long(name))
     detail = "" if run.violated == invariant else f"{name} shows {run.violated or 'nothing'}\n{run.output}"
     return Row(mutant.name, run.states, run.seconds, f"{invariant} violated", not detail, detail)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
+import dhsched.ownership.steps.enter as entering
 from dhsched.ownership import agent as agency
 from dhsched.ownership.draft import Draft
 from dhsched.ownership.items import mark_of
@@ -237,6 +238,24 @@ def take_any_table(real: Any, agent: agency.Agent, *, rev: int, **named: Any) ->
     return replace(real(replace(agent, rev=0), rev=rev, **named), rev=rev)
 
 
+def enter_without_jump(real: Any, *arguments: Any, jump: int, **named: Any) -> Any:
+    return real(*arguments, jump=0, **named)
+
+
+def enter_with_old_pulls(real: Any, state: State, *rest: Any, **named: Any) -> Any:
+    after, outcome = real(state, *rest, **named)
+    return replace(after, cell=replace(after.cell, pull_base=state.cell.pull_base)), outcome
+
+
+def enter_as_a_term(real: Any, *arguments: Any, **named: Any) -> Any:
+    after, outcome = real(*arguments, **named)
+    return replace(after, cell=replace(after.cell, epoch_floor=after.cell.epoch_base)), outcome
+
+
+def home_without_info(real: Any, cell: Any, *, greeted: str, server: str | None = None) -> Any:
+    return real(cell, greeted=greeted)
+
+
 # -- the registry
 
 MUTANTS = (
@@ -445,5 +464,85 @@ MUTANTS = (
         tlc=("Late", "Final"),
         explorer=("Late", "Final"),
         patch=lambda: function(agency, "take_table", take_any_table),
+    ),
+    Mutant(
+        "no-jump",
+        "a home begins where the numbers of its history end",
+        tlc=("Failover", "Twice"),
+        explorer=("Failover", "Twice"),
+        patch=lambda: function(entering, "enter", enter_without_jump),
+    ),
+    Mutant(
+        "info-not-compared",
+        "a step that issues numbers compares the home that it is told, and not the server that it runs on",
+        tlc=("Failover", "Twice"),
+        explorer=("Failover", "Twice"),
+        patch=lambda: function(entering, "is_home", home_without_info),
+    ),
+    Mutant(
+        "append-not-compared",
+        "an append compares the home that it is told, and not the server that it runs on",
+        tlc=("LongFailoverInput", "Reported"),
+    ),
+    Mutant(
+        "home-after-first-row",
+        "a call runs its first row before it compares the home",
+        tlc=("FailoverTwo", "NotRun"),
+    ),
+    Mutant(
+        "settle-without-a-write",
+        "WAIT follows the batch itself, which may have written nothing",
+        tlc=("Settled", "Kept"),
+    ),
+    Mutant(
+        "tell-before-settle",
+        "an answer is passed on before the replicas have what it says",
+        tlc=("Settled", "Kept"),
+    ),
+    Mutant(
+        "wait-not-checked",
+        "WAIT is believed on a server that was demoted and promoted since the batch",
+        tlc=("LongSettledDemotes", "Kept"),
+    ),
+    Mutant(
+        "base-does-not-jump",
+        "a home goes on with the numbers of live and reservation",
+        tlc=("HomesFence", "Twice"),
+        explorer=("HomesFence", "Twice"),
+        patch=lambda: function(entering, "enter", enter_without_jump),
+    ),
+    Mutant(
+        "pulls-do-not-jump",
+        "a home goes on with the pulls of a generation",
+        tlc=("HomesPulls", "Twice"),
+        explorer=("HomesPulls", "Twice"),
+        patch=lambda: function(entering, "enter", enter_with_old_pulls),
+    ),
+    Mutant(
+        "unentered-home-issues",
+        "connections that outlive a loss issue numbers before the home is entered",
+        tlc=("HomesFence", "Twice"),
+    ),
+    Mutant(
+        "enter-raises-the-floor",
+        "to enter a home is a new term: every live restarts, touched by the loss or not",
+        tlc=("HomesFence", "Quiet"),
+        explorer=("HomesFence", "Quiet"),
+        patch=lambda: function(entering, "enter", enter_as_a_term),
+    ),
+    Mutant(
+        "agent-refuses-another-home",
+        "an agent keeps the table of the home that it knows",
+        tlc=("LiveHomes", "temporal"),
+    ),
+    Mutant(
+        "fence-keeps-its-highest",
+        "a room drops what is lower than it has heard, in whatever home",
+        tlc=("HomesRoom", "Audible"),
+    ),
+    Mutant(
+        "publishers-stay-admitted",
+        "a room that hears of another home does not ask about its publishers anew",
+        tlc=("HomesRoom", "Audible"),
     ),
 )

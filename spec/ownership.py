@@ -7,6 +7,7 @@ Projection, in the order of the specification's variables and fields (canonical.
     store.slots[w][l][n]     the state of slot l@n in the Worker's table
     store.workers[w]    st: none, new (never reported), up, gone, over (forgotten); mode; lost
     store.base, .floor, .term    epoch_base, epoch_floor, term
+    store.home          the number in the name of the cell's home; 0 but in spec/homes.py
     agents[w]           proc: off, on, dead; table, with running shown as starting: a claim is no news to an agent;
                         runs: the phase of each runtime; fin: finished, as far as the table still has it; said: the
                         departs it has sent, which may arrive from then on; late, fresh: a table on its way (no, new,

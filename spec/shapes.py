@@ -15,7 +15,7 @@ from dhsched.ownership.state import Live, Worker
 Table = tuple[tuple[str, ...], ...]
 """A slot table: rows of numbers, one row per live."""
 
-STORE = ("lives", "slots", "workers", "base", "floor", "term")
+STORE = ("lives", "slots", "workers", "base", "floor", "term", "home")
 LIVE = (
     *("st", "epoch", "issued", "sel", "active", "pull"),
     *("target", "number", "hold", "note", "stalled", "due", "waits"),
@@ -25,6 +25,15 @@ AGENT = ("proc", "table", "runs", "fin", "said", "late", "fresh", "done")
 DUE = LIVE.index("due")
 NO_LIVE = ("none", 0, 0, 0, 0, 0, 0, 0, False, False, False, False, False)
 INVARIANTS = ("I", "Final", "Floor", "Need", "Once", "Order", "Repeat", "Slots")
+
+
+def home_id(number: int) -> str:
+    """The name of the home that has this block of numbers; the first has none."""
+    return f"h{number}" if number else ""
+
+
+def home_number(home: str) -> int:
+    return int(home[1:] or 0)
 
 
 def live_id(number: int) -> str:

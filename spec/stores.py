@@ -8,7 +8,7 @@ any age, the wrong Worker, a move that is over. Most change nothing, and that is
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dhsched.ownership import invariants
@@ -27,6 +27,7 @@ from spec.shapes import (
     Table,
     boot,
     for_agent,
+    home_number,
     live_id,
     named,
     shape_of_live,
@@ -49,6 +50,7 @@ class Edge:
     """A step of the store: where it leads, and what must be so outside the store for it to happen."""
 
     label: str
+    step: str
     to: int
     wrong: tuple[str, ...]
     trouble: bool = False
@@ -136,7 +138,8 @@ class Stores:
             else:
                 workers.append(shape_of_worker(machine, is_registered))
         cell = state.cell
-        return tuple(lives), tuple(slots), tuple(workers), cell.epoch_base, cell.epoch_floor, cell.term
+        home = home_number(cell.home)
+        return tuple(lives), tuple(slots), tuple(workers), cell.epoch_base, cell.epoch_floor, cell.term, home
 
     # -- steps
 
@@ -184,7 +187,8 @@ class Stores:
         after, outcome = STEPS[name](before, NOW, self.limits, **arguments)
         if after is before and not reporter:
             return
-        bound = min(after.cell.epoch_floor + self.c["MaxN"], self.c["Top"])
+        first = max(after.cell.epoch_floor, home_number(after.cell.home) * self.c["Step"])
+        bound = min(first + self.c["MaxN"], self.c["Top"])
         if any(record.issued > bound for record in after.lives.values()):
             return
         to = self.add(after, node.registered, node)
@@ -195,7 +199,7 @@ class Stores:
         if name == "place":
             wrong += self.check_place(node.state, after, outcome, arguments)
         if self.nodes[to] is not node or reporter or wrong:
-            yield Edge(label, to, named(wrong), trouble, sender, reporter)
+            yield Edge(label, name, to, named(wrong), trouble, sender, reporter)
 
     def check_place(self, before: State, after: State, outcome: Any, arguments: Arguments) -> list[str]:
         """What a place must keep besides the state: said twice is done once; a recovery has its reason."""
@@ -259,7 +263,7 @@ class Stores:
                 yield from self.step(node, label, "look", live=live, later=later, trouble=stalls)
 
     def pulls(self, node: StoreNode, live: str, record: Live) -> Iterator[Edge]:
-        if record.pull_no >= self.c["MaxPull"]:
+        if record.pull_no >= node.state.cell.pull_base + self.c["MaxPull"]:
             return
         for worker in self.worker_ids:
             for e in range(1, record.issued + 1):
@@ -271,7 +275,7 @@ class Stores:
         passing = []
         for w, worker in enumerate(self.worker_ids, 1):
             for e in range(1, state.lives[live].issued + 1):
-                for p in range(self.c["MaxPull"] + 2):
+                for p in {*range(self.c["MaxPull"] + 2), state.lives[live].pull_no}:
                     sent: Arguments = {"live": live, "worker": worker, "epoch": e, "pull_no": p}
                     _, outcome = STEPS["release_input"](state, NOW, self.limits, after=0, credit=1, **sent)
                     if not isinstance(outcome, (Stale, Ended)):
@@ -306,7 +310,7 @@ class Stores:
             after = self.register(node.state, w)
             to = self.add(after, node.registered | {w}, node)
             wrong = named(invariants.of_step(node.state, after))
-            yield Edge(f"register {worker} for {worker_id(w - self.devices)}", to, wrong, boot=w)
+            yield Edge(f"register {worker} for {worker_id(w - self.devices)}", "register_worker", to, wrong, boot=w)
         record = node.state.workers.get(worker)
         if record is not None:
             yield from self.reports(node, w, record)
@@ -324,12 +328,25 @@ class Stores:
             yield from self.step(node, f"reap {worker}", "set_worker", worker=worker, verb="reap")
 
     def register(self, state: State, w: int) -> State:
-        """The next boot of a device, in the place of the one before."""
+        """The next boot of a device, in the place of the one before.
+
+        Its number must be above the floor. Every boot here has a name of its own, so the number tells nobody apart: the
+        state is explored with the one that `worker_id` expects, as if the floor were put back after the registration.
+        """
         replaces = worker_id(w - self.devices) if w > self.devices else ""
-        new: Arguments = {"name": f"w{w}", "boot": boot(w), "pool": POOL, "capacity": self.c["Cap"]}
-        after, outcome = STEPS["register_worker"](state, NOW, self.limits, replaces=replaces, **new)
-        assert outcome.worker == worker_id(w), f"a boot after a new term has another id: {outcome}"
-        return after
+        new: Arguments = {
+            "name": f"w{w}",
+            "boot": boot(w),
+            "pool": POOL,
+            "capacity": self.c["Cap"],
+            "replaces": replaces,
+        }
+        _, outcome = STEPS["register_worker"](state, NOW, self.limits, **new)
+        assert int(outcome.worker.partition("#")[2]) > state.cell.epoch_floor, outcome
+        below = replace(state, cell=replace(state.cell, epoch_floor=0))
+        after, outcome = STEPS["register_worker"](below, NOW, self.limits, **new)
+        assert outcome.worker == worker_id(w), outcome
+        return replace(after, cell=replace(after.cell, epoch_floor=state.cell.epoch_floor))
 
     def reports(self, node: StoreNode, w: int, record: Worker) -> Iterator[Edge]:
         """A sign of life, also from a process that has died since; busy with its lives, where stalls are explored."""

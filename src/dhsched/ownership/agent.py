@@ -58,15 +58,20 @@ class Agent:
     table: Mapping[str, SlotState] = field(default_factory=lambda: frozen({}))
     runs: Mapping[str, Phase] = field(default_factory=lambda: frozen({}))
     finished: frozenset[str] = frozenset()
+    home: str = ""  # Planned (docs/protocol.md, homes): nobody sends one yet.
 
 
-def take_table(agent: Agent, *, term: int, rev: int, table: Mapping[str, SlotState]) -> Agent:
-    """A slot table arrived. One that is older than what the agent has is from a slow reply: ignored."""
-    if (term, rev) < (agent.term, agent.rev):
+def take_table(agent: Agent, *, term: int, rev: int, table: Mapping[str, SlotState], home: str = "") -> Agent:
+    """A slot table arrived. One that is older than what the agent has is from a slow reply: ignored.
+
+    Revisions of two homes cannot be compared: a table of another home is taken. If it was the older one, the next
+    report says so, and brings the table of now.
+    """
+    if home == agent.home and (term, rev) < (agent.term, agent.rev):
         return agent
     # A tag that the store has dropped never comes back, so there is no need to remember that it is finished.
     finished = frozenset(tag for tag in agent.finished if tag in table or tag in agent.runs)
-    return replace(agent, term=term, rev=rev, table=frozen(table), finished=finished)
+    return replace(agent, home=home, term=term, rev=rev, table=frozen(table), finished=finished)
 
 
 def reconcile(agent: Agent) -> list[Action]:

@@ -178,8 +178,17 @@ def status_of(*, mode: Mode, lost: bool, gone: bool, beat: int) -> WorkerStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Home:
+    """One uninterrupted time of one primary: its name, and the revision that the history had when it began."""
+
+    name: str
+    rev: int
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
 class Cell:
-    """What the whole cell counts."""
+    """What the whole cell counts. Homes are planned: only `steps/enter.py` writes `pull_base` and `homes`."""
 
     term: int = 1
     epoch_base: int = 0
@@ -187,6 +196,13 @@ class Cell:
     rev: int = 0
     placed: int = 0
     workers_issued: int = 0
+    pull_base: int = 0
+    homes: tuple[Home, ...] = ()
+
+    @property
+    def home(self) -> str:
+        """The name of the home that was entered last; empty before the first."""
+        return self.homes[-1].name if self.homes else ""
 
 
 @dataclass(frozen=True, slots=True)

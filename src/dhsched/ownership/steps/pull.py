@@ -48,7 +48,7 @@ def pull(
     if goes_on > record.released:
         # The mark fits, so the runtime has the item: it is the release that the store has forgotten.
         s.set_live(live, released=goes_on, at_boundary=is_boundary(record, goes_on))
-    record = s.set_live(live, pull_no=record.pull_no + 1, controller=controller)
+    record = s.set_live(live, pull_no=max(record.pull_no, s.cell.pull_base) + 1, controller=controller)
     return s.done(), Pulling(
         record.pull_no, goes_on, record.digital_id, record.room, record.metadata, record.config, record.saved
     )
