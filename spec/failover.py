@@ -133,7 +133,7 @@ class Failover:
             state, registered = STEPS["register_worker"](state, NOW, LIMITS, **new)
             state, _ = STEPS["report"](state, NOW, LIMITS, worker=registered.worker, boot=boot(w))
         create = Create(digital_id="d", fingerprint="f")
-        first = {"operation": "first", "because": "create", "create": create, "pools": (POOL,)}
+        first = {"operation": "first", "cause": "create", "create": create, "pools": (POOL,)}
         state, _ = STEPS["place"](state, NOW, LIMITS, live=LIVE, **first)
         return state
 
@@ -141,7 +141,7 @@ class Failover:
         """The call itself: a commit of the next generation, on the Worker that does not have the live."""
         record = history.state.lives[LIVE]
         candidates = tuple(worker for worker in history.state.workers if worker != record.selected)
-        wish = {"operation": f"op{o}", "because": "reassign", "expected": record.epoch, "candidates": candidates}
+        wish = {"operation": f"op{o}", "cause": "reassign", "expected": record.epoch, "candidates": candidates}
         state, outcome = STEPS["place"](history.state, NOW, LIMITS, live=LIVE, **wish)
         assert isinstance(outcome, Committed), outcome
         return state, outcome

@@ -38,7 +38,7 @@ def with_a_claimed_live() -> State:
         state, registered = run(state, "register_worker", name=name, boot=name, pool="p", capacity=2)
         state, _ = run(state, "report", worker=registered.worker, boot=name)
     create = Create(digital_id="d", fingerprint="f")
-    state, _ = run(state, "place", live=LIVE, operation="o", because="create", create=create, candidates=("w#2",))
+    state, _ = run(state, "place", live=LIVE, operation="o", cause="create", create=create, candidates=("w#2",))
     state, _ = run(state, "pull", live=LIVE, worker="w#2", epoch=1, after=0, controller="c")
     return state
 
@@ -55,7 +55,7 @@ def test_every_number_jumps() -> None:
     state = entered(before, "s1")
     state, pulling = run(state, "pull", live=LIVE, worker="w#2", epoch=1, after=0, controller="c")
     assert pulling.pull_no == JUMP + 1
-    state, moved = run(state, "place", live=LIVE, operation="p", because="reassign", expected=1, candidates=("v#1",))
+    state, moved = run(state, "place", live=LIVE, operation="p", cause="reassign", expected=1, candidates=("v#1",))
     assert moved.generation.epoch == JUMP + 1
     assert moved.rev > before.cell.rev + JUMP
     state, registered = run(state, "register_worker", name="w", boot="x", pool="p", capacity=2)

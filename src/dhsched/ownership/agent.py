@@ -58,7 +58,7 @@ class Agent:
     table: Mapping[str, SlotState] = field(default_factory=lambda: frozen({}))
     runs: Mapping[str, Phase] = field(default_factory=lambda: frozen({}))
     finished: frozenset[str] = frozenset()
-    home: str = ""  # Planned (docs/protocol.md, homes): nobody sends one yet.
+    home: str = ""  # Planned (docs/internals/protocol.md, homes): nobody sends one yet.
 
 
 def take_table(agent: Agent, *, term: int, rev: int, table: Mapping[str, SlotState], home: str = "") -> Agent:

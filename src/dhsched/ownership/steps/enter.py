@@ -8,7 +8,7 @@ above anything that the history, or a lost end of it, has given out. The base is
 A jump makes numbers different, not ordered: nobody may conclude anything from a number of another home.
 
 The product does not run this step yet: it is in no `STEPS`, and no script has it. `spec/Failover.tla` and
-`spec/Homes.tla` are explored with it (docs/protocol.md, "Homes (planned)").
+`spec/Homes.tla` are explored with it (docs/internals/protocol.md, "Homes (planned)").
 """
 
 from __future__ import annotations
