@@ -318,7 +318,7 @@ class DispatchLink:
             return False
         log.warning("Dispatch refused", code=said.code, reason=said.detail)
         if said.code == UNAUTHORIZED:
-                # Without a valid token this boot cannot go on.
+            # Without a valid token this boot cannot go on.
             self._boot.gone.set()
         self._asked_at = self._answered_since = None
         return False

@@ -238,7 +238,7 @@ class PullClient:
         if stream.opening is not None and not stream.opening.done():
             self._say(stream, Open(live, epoch))
         elif stream.wants_pull:
-                # The earlier pull is not the latest any more: ignore what still arrives from it.
+            # The earlier pull is not the latest any more: ignore what still arrives from it.
             stream.pull_no = 0
             self._say(stream, Pull(live, epoch, *stream.session.accepted))
 
