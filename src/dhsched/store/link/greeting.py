@@ -1,8 +1,8 @@
-"""What is said on every new connection, before any command of ours: who we are, and whether the server will do.
+"""The first commands on every new connection: log in, check the server, load the scripts.
 
 HELLO 3 (with AUTH and SETNAME), SELECT, INFO server; in a cluster, who owns our slot; then the scripts and the
-channels. It is the same on the first connection and on every later one, because anything can have changed meanwhile:
-the password, the version, the role, the scripts.
+channels. The greeting is the same on every connection, because anything can have changed meanwhile: the password, the
+version, the role, the scripts.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ REDIS_MIN = (7, 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """The server at the other end. `elsewhere` is the node to go to instead, when it does not own our slot."""
+    """The server at the other end. `elsewhere` is the node to use instead, if this server does not own our slot."""
 
     name: str
     version: str
@@ -35,7 +35,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Greeting:
-    """What a link wants of each of its connections."""
+    """The client name, scripts and slot key that a link uses on each connection."""
 
     client_name: str
     scripts: Mapping[str, bytes]
@@ -44,7 +44,7 @@ class Greeting:
 
 
 async def greet(wire: Wire, address: Address, greeting: Greeting, channels: Iterable[bytes]) -> Server:
-    """Make `wire` ready for commands. Raises a StoreError that says why it cannot be."""
+    """Make `wire` ready for commands. Raise a StoreError that says why it cannot be."""
     try:
         return await _greet(wire, address, greeting, channels)
     except StoreUnavailable as error:
