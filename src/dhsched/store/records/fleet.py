@@ -13,7 +13,7 @@ from dhsched.store.steps.replies import text
 from dhsched.types import Mode, WorkerStatus
 
 PAGE_WORKERS = 1_000  # Workers of one snapshot script, about a millisecond of the store's time; more take more scripts.
-PAGES_MAX = 1_000  # Workers beyond this many pages are left to the next snapshot.
+PAGES_MAX = 1_000  # Workers beyond this many pages are missing from the snapshot.
 ROW = 11
 
 

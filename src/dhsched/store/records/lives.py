@@ -133,7 +133,7 @@ class LiveRecords(Part):
         return [text(live) for live in await self._run("due", limit, PRIORITIES)]
 
     async def names(self, tenant: str, after: str, limit: int) -> list[str]:
-        """Return a tenant's lives by name, after the id `after`. Names do not change, so a walk meets each live once."""
+        """Return a tenant's lives by name, after the id `after`. Names do not change: a walk meets each live once."""
         start = f"({tenant}/{after}" if after else f"[{tenant}/"
         return await self._names_between(start, f"({tenant}0", limit)  # 0 comes right after / in ASCII.
 
