@@ -69,7 +69,7 @@ def goes_after(s: Draft, cause: Cause, pool: str) -> bool:
 
 
 def reach(s: Draft, cause: Cause) -> int:
-    """Return how many start budgets a Worker may have reached and still start this live: 1 if its budget is the higher one."""
+    """Return how many start budgets a Worker may have reached and still start this live: the higher one allows 1."""
     create, recover = s.limits.starts_create_max, s.limits.starts_recover_max
     return int(recover > create if cause == "recover" else create > recover)
 

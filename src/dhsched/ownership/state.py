@@ -22,7 +22,7 @@ def frozen(mapping: Mapping[K, V]) -> Mapping[K, V]:
 
 
 class Cursors(NamedTuple):
-    """The epoch and ack cursor, which do not change while a live is stalled: only an ack of the current generation is progress."""
+    """The cursors that stand still while a live is stalled: only an ack of the current generation is progress."""
 
     epoch: int
     acked: int
