@@ -50,11 +50,11 @@ async def greet(wire: Wire, address: Address, greeting: Greeting, channels: Iter
     except StoreUnavailable as error:
         reason = await wire.lost
         if wire.garbled:
-            raise StoreIncompatible(f"store {wire.store} is none: {reason}; check host and port") from error
+            raise StoreIncompatible(f"store {wire.store} is not a store: {reason}; check host and port") from error
         tls = "rediss:// if it wants TLS" if not address.tls else "redis:// if it has no TLS"
         raise StoreUnavailable(
-            f"store {wire.store} hung up on our greeting ({reason}): check that it is a Valkey or Redis server, "
-            f"and use {tls}",
+            f"store {wire.store} closed the connection during the greeting ({reason}): check that it is a Valkey "
+            f"or Redis server, and use {tls}",
             unknown=False,
         ) from error
 
@@ -151,7 +151,7 @@ async def _answers(wire: Wire, calls: "list[Call] | list[Subscribing]") -> list[
     if not calls:
         return []
     if wire.gone:
-        raise StoreUnavailable(f"store {wire.store} hung up", unknown=False)
+        raise StoreUnavailable(f"store {wire.store} closed the connection", unknown=False)
     wire.send(calls)
     answers = await asyncio.gather(*(call.future for call in calls), return_exceptions=True)
     for answer in answers:

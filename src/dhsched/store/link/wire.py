@@ -159,7 +159,7 @@ class Wire(asyncio.Protocol):
                 if kind is hiredis.PushNotification:
                     self._pushed(reply)
                 elif not sent:
-                    self.drop("it answered what nobody asked")
+                    self.drop("it sent a reply without a call")
                     return
                 elif kind is StoreRefused:
                     self.on_refusal(sent.popleft(), reply)

@@ -219,7 +219,7 @@ class Embedded:
         if locked := re.search(r"^locked (\S+)", words, re.MULTILINE):
             return ServerNotStarted(
                 f"data directory {self.data_dir} is in use by another store server (its guardian is pid {locked[1]}): "
-                "stop that one, or give another directory"
+                "stop that server, or give another directory"
             )
         exited = re.search(r"^exited (-?\d+)\n(.*)", words, re.MULTILINE | re.DOTALL)
         status, log = (exited[1], exited[2].strip()) if exited else ("unknown", words.strip())
@@ -251,7 +251,7 @@ async def _command(path: str, *lines: str) -> None:
             reply = (await reader.readline()).decode(errors="replace").strip()
             if reply != "+OK":
                 verb = " ".join(line.split()[:3]) if line.startswith("CONFIG SET port") else line.split()[0]
-                raise ServerNotStarted(f"our store server refused {verb} ({reply[:200]}); is the port free?")
+                raise ServerNotStarted(f"our store server refused {verb} ({reply[:200]}); check that the port is free")
 
 
 async def _answers(path: str) -> bool:
