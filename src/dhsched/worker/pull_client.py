@@ -6,9 +6,9 @@ last item that arrived; the store makes that the latest pull, so an old socket c
 same: it ignores messages of any pull but the latest, and an item that is neither the next nor an interrupt makes the
 live pull again.
 
-A controller that is cut off from the store says that it is unavailable, and serves nobody. It is left for another one
-after UNAVAILABLE_S of that, if Dispatch answered our reports all that time: if it did not, the store itself is away,
-and all Workers would pull all lives anew for nothing.
+A controller that is cut off from the store answers STORE_UNAVAILABLE to every request. After UNAVAILABLE_S of such
+answers its lives go to other controllers, if Dispatch answered all reports meanwhile: if Dispatch did not, the store
+itself is away, and all Workers would pull all lives anew for nothing.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Reports run on the loop that runs the runtimes. A runtime that calls blocking code stops the reports, and the Worker
 would count as lost although its item will be done in a moment. So a separate thread checks whether the loop still
 turns. After `LOG_S` the thread logs the stack that blocks; from then on it sends the Worker's beat over HTTP, once a
-second, for `blocked_max_s` at most. Then the thread stops: a loop that is blocked for ever must look dead, because
-nothing on this Worker moves.
+second, for `blocked_max_s` at most. Then it sends no more: a loop that is blocked for ever must look dead,
+because nothing on this Worker moves.
 
 `decide` is pure and chooses the actions. A frozen process is not a blocked loop: time in which the thread itself did
 not run does not count. Code that holds the interpreter's lock stops this thread as well; such a Worker is lost after
