@@ -241,7 +241,7 @@ class DispatchLink:
                 f"that the same user started on this machine would be in {KeyFile().path}"
             )
         else:
-            self._refused(f"{url} answered 403: add the name in this URL to its allowed_origins, if it is missing there")
+            self._refused(f"{url} answered 403: add the name in this URL to its allowed_origins, if it is missing")
 
     def _refused(self, reason: str) -> None:
         """Log the refusal, and note since when this Worker has been refused."""
