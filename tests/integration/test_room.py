@@ -157,7 +157,7 @@ async def test_without_dispatch_nobody_new_publishes(tmp_path: Path) -> None:
                 await at.fleet.http.ws_connect(f"{urls[0]}/v1/publish", headers=headers)
             assert refused.value.status == 503
             async with at.fleet.http.get(f"{urls[0]}/readyz") as response:
-                assert response.status == 503 and "nobody answers" in (await response.json())["detail"]
+                assert response.status == 503 and "no replica answers" in (await response.json())["detail"]
 
 
 async def send_slots(socket: aiohttp.ClientWebSocketResponse, card: Card, slots: int) -> None:

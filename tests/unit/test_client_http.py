@@ -90,7 +90,7 @@ async def test_a_token_that_is_void_is_renewed_once() -> None:
             await replicas.call("POST", "publishing", body={})
         assert (len(replica.minted), replica.asked) == (3, 5)
         replica.knows_key = False
-        with pytest.raises(KeyRefused, match="mints no token for our API key"):
+        with pytest.raises(KeyRefused, match="mints no token for API key"):
             await replicas.call("GET", "lives")
 
 

@@ -27,8 +27,8 @@ async def refusal(fake: FakeStore, **address: Any) -> StoreError:
 @pytest.mark.parametrize(
     ("greeting", "kind", "words"),
     [
-        ({b"HELLO": b"HTTP/1.0 400 Bad Request\r\n"}, StoreIncompatible, "is none"),
-        ({b"HELLO": b"\x15\x03\x01\x00\x02\x02\x28"}, StoreIncompatible, "is none"),
+        ({b"HELLO": b"HTTP/1.0 400 Bad Request\r\n"}, StoreIncompatible, "is not a store"),
+        ({b"HELLO": b"\x15\x03\x01\x00\x02\x02\x28"}, StoreIncompatible, "is not a store"),
         ({b"HELLO": b"-ERR unknown command `HELLO`\r\n"}, StoreIncompatible, "does not know RESP3"),
         ({b"HELLO": b"-NOPROTO unsupported protocol version\r\n"}, StoreIncompatible, "does not know RESP3"),
         ({b"HELLO": b"+hi\r\n"}, StoreIncompatible, "answers HELLO with"),

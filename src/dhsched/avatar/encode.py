@@ -1,6 +1,6 @@
-"""Pictures to VP8 and sound to Opus, each in a context of its own with one thread: lives are what runs in parallel.
+"""Encodes pictures to VP8 and sound to Opus, each in a context with one thread: lives run in parallel instead.
 
-Settings are for real time: no look-ahead, the fastest mode, a keyframe when one is asked for and, rarely, by itself.
+Settings are for real time: no look-ahead, the fastest mode, a keyframe on request and, rarely, by itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dhsched.avatar.speech import RATE, Samples
 from dhsched.room.packets import AUDIO, VIDEO, Packet
 
 VIDEO_CLOCK = 90_000
-KEYFRAME_EVERY = 300  # Frames: for a viewer whose request for one got lost.
+KEYFRAME_EVERY = 300  # After this many frames a keyframe comes unasked, for a viewer whose request was lost.
 BITS_PER_PIXEL = 0.16  # At 320x320 and 15 frames a second, 250 kbit/s.
 AUDIO_BITS = 32_000
 
@@ -49,7 +49,7 @@ class VideoEncoder:
         self._context = context
 
     def encode(self, i420: Pixels, pts_us: int, *, keyframe: bool) -> Packet | None:
-        """None where the encoder chose to leave the frame out."""
+        """Return the encoded frame; None if the encoder left the frame out."""
         frame = av.VideoFrame.from_ndarray(i420, format="yuv420p")
         frame.pts = pts_us * (VIDEO_CLOCK // 1000) // 1000
         frame.time_base = Fraction(1, VIDEO_CLOCK)
@@ -74,7 +74,7 @@ class AudioEncoder:
         context.options = {"application": "audio", "frame_duration": "20", "compression_level": "3"}
         self._context = context
         self._samples = 0
-        self._pause = b"\xf8"  # Until there was a packet: full band, 20 ms, mono.
+        self._pause = b"\xf8"  # The header before the first packet: full band, 20 ms, mono.
 
     def encode(self, samples: Samples, pts_us: int) -> Packet | None:
         assert len(samples) == SAMPLES_PER_SLOT, f"{len(samples)} samples in a slot of {SAMPLES_PER_SLOT}"
@@ -90,5 +90,5 @@ class AudioEncoder:
         return Packet(AUDIO, False, pts_us, payload)
 
     def pause(self, pts_us: int) -> Packet:
-        """Silence goes on: a packet with a header and no sound, which receivers take for a pause, not for a loss."""
+        """Return a packet with a header and no sound, which receivers take for a pause, not for a loss."""
         return Packet(AUDIO, False, pts_us, self._pause)

@@ -1,8 +1,8 @@
 """The voices of espeak-ng, from the wheel `espeakng-loader`: a library and its data, nothing to install.
 
-espeak-ng keeps its state in globals, so there is one engine per process and a lock around it. It calls back with sound
-and events while it speaks. It is licensed under the GPL, version 3, which is why all of this is an optional extra
-(docs/guides/avatar.md).
+espeak-ng keeps its state in globals, so there is one engine per process and a lock around it. The engine calls back
+with sound and events while it speaks. It is licensed under the GPL, version 3, which is why the avatar is an optional
+extra (docs/guides/avatar.md).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctype
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """A voice of the engine: its name there (language and variant), words a minute, pitch and its range, 0 to 99."""
+    """A voice of the engine: its espeak-ng name (language and variant), words a minute, pitch and range, 0 to 99."""
 
     name: str
     speed: int = 165
@@ -71,11 +71,11 @@ VOICES: dict[str, Settings] = {
     "fr": Settings("fr+f2"),
     "zh": Settings("cmn+f2"),
 }
-"""The names that a DigitalID or a configuration may give, and what they are here."""
+"""The voices that a DigitalID or a configuration may name, and their settings."""
 
 
 class Engine:
-    """The library, once per process. Whoever speaks holds the lock."""
+    """The library, once per process. A thread that speaks holds the lock."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -87,12 +87,12 @@ class Engine:
         self.rate = library.espeak_Initialize(_SYNCHRONOUS, 0, espeakng_loader.get_data_path().encode(), options)
         if self.rate <= 0:
             raise SpeechFailed(f"espeak-ng did not start ({self.rate}); reinstall the wheel espeakng-loader")
-        # Kept: the library has only the address, and would call into freed memory.
+        # Kept in an attribute: the library has only the address, and would call into freed memory.
         self._callback = _Callback(self._on_sound)
         library.espeak_SetSynthCallback(self._callback)
 
     def choose(self, settings: Settings) -> None:
-        """Loading a voice takes longer than a short sentence, so only where it is another one."""
+        """Load a voice, unless it is loaded already: loading takes longer than a short sentence."""
         if settings == self._chosen:
             return
         self._chosen = None
@@ -103,7 +103,7 @@ class Engine:
         self._chosen = settings
 
     def synthesise(self, text: str) -> tuple[Samples, list[tuple[int, int, bytes, int, int]]]:
-        """Sound at `rate`, and (type, milliseconds, phoneme, position, length) of each event."""
+        """Return sound at `rate`, and (type, milliseconds, phoneme, position, length) of each event."""
         self._chunks, self._events = [], []
         encoded = text.encode()
         status = self._library.espeak_Synth(encoded, len(encoded) + 1, 0, _POSITION_CHARACTER, 0, _UTF8, None, None)
@@ -132,17 +132,17 @@ def engine() -> Engine:
 
 
 class EspeakVoice:
-    """One of VOICES. Any number of them share the engine."""
+    """One of VOICES. All voices share the engine."""
 
     def __init__(self, name: str) -> None:
         if name not in VOICES:
-            raise KeyError(f"no voice {name!r}; there are {', '.join(VOICES)}")
+            raise KeyError(f"no voice {name!r}; use one of {', '.join(VOICES)}")
         self.name = name
 
     def say(self, text: str) -> Utterance:
         """Speak at most PIECE_CHARS_MAX characters; longer text is cut into pieces first (sentences.py)."""
         if len(text) > PIECE_CHARS_MAX:
-            raise SpeechFailed(f"{len(text)} characters in one piece, at most {PIECE_CHARS_MAX} are spoken at once")
+            raise SpeechFailed(f"a piece has {len(text)} characters; cut it to at most {PIECE_CHARS_MAX}")
         speaker = engine()
         with speaker.lock:
             speaker.choose(VOICES[self.name])
@@ -155,7 +155,7 @@ class EspeakVoice:
             if kind == _EVENT_PHONEME
         ]
         words = [
-            # Positions count from one; what the engine made up itself has none.
+            # Positions count from one; words that the engine added itself have none.
             Word(at / 1000, max(0, position - 1), length)
             for kind, at, _, position, length in events
             if kind == _EVENT_WORD
@@ -164,7 +164,7 @@ class EspeakVoice:
 
 
 def resampled(samples: Samples, rate: int) -> Samples:
-    """At RATE, with a filter: stretching alone would add a hiss above what was there."""
+    """Return the samples at RATE, filtered: stretching alone would add a hiss above the old rate."""
     if rate == RATE or not len(samples):
         return samples
     frame = av.AudioFrame.from_ndarray(samples.reshape(1, -1), format="s16", layout="mono")

@@ -1,4 +1,4 @@
-"""A face, frame by frame: a portrait whose head is moved, with eyes, brows and mouth drawn on it.
+"""Draws a face, frame by frame: a portrait whose head is moved, with eyes, brows and mouth drawn on it.
 
 Deterministic: the same pose and mouth give the same pixels. Nothing here knows the time.
 """
@@ -20,11 +20,11 @@ SIZE_MIN, SIZE_MAX = 64, 1_024
 PIVOT_X, PIVOT_Y = 160.0, 240.0  # A head turns about the top of its neck.
 NOSE_Y, CHIN_Y = 186.0, 233.0
 JAW = 7.0  # How far the chin goes down.
-MARGIN = 14.0  # Units of the design that the head may move in any direction.
+MARGIN = 14.0  # Design units that the head may move in any direction; beyond them it is cut off.
 
 
 class Face:
-    """One face at one size. Drawing reuses one buffer: what `draw` returned is valid until the next call."""
+    """One face at one size. Drawing reuses one buffer: the result of `draw` is valid until the next call."""
 
     def __init__(self, face: str, background: str, size: int) -> None:
         self.name, self.background, self.size = face, background, size
@@ -45,7 +45,7 @@ class Face:
         self._below = head.top + cut - 2 * margin
 
     def draw(self, pose: Pose, mouth: Mouth = REST) -> Pixels:
-        """The frame, size by size, blue-green-red."""
+        """Return the frame, size by size, blue-green-red."""
         affine = self._affine(pose)
         self._draw_head(affine, JAW * mouth.open)
         look, frame = self._still.look, self._frame
@@ -54,18 +54,18 @@ class Face:
         return frame
 
     def draw_i420(self, pose: Pose, mouth: Mouth = REST) -> Pixels:
-        """The same as planes of brightness and colour, as encoders want it."""
+        """Return the frame as planes of brightness and colour, as encoders take it."""
         return np.asarray(cv2.cvtColor(self.draw(pose, mouth), cv2.COLOR_BGR2YUV_I420), np.uint8)
 
     def _affine(self, pose: Pose) -> Affine:
-        """From the design, with the head upright, to pixels of the frame."""
+        """Return the map from the design, with the head upright, to pixels of the frame."""
         c, s = math.cos(math.radians(pose.tilt)), math.sin(math.radians(pose.tilt))
         x = PIVOT_X + pose.x - c * PIVOT_X + s * PIVOT_Y
         y = PIVOT_Y + pose.y - s * PIVOT_X - c * PIVOT_Y
         return np.array([[c, -s, x], [s, c, y]], np.float32) * np.float32(self._scale)
 
     def _draw_head(self, affine: Affine, jaw: float) -> None:
-        """The head's part of the frame, from the backdrop and the head where the pose puts it.
+        """Draw the head's part of the frame, from the backdrop and the head at its pose.
 
         An open mouth takes the jaw down: the head below the nose is stretched and drawn first, the rest over it.
         """
@@ -80,7 +80,7 @@ class Face:
         self._put(self._head, affine, self._head_at, part)
 
     def _put(self, sprite: Pixels, affine: Affine, at: tuple[int, int], part: tuple[slice, slice]) -> None:
-        """Blend a sprite, which lies at `at` while upright, into a part of the frame."""
+        """Blend a sprite, whose upright position is `at`, into a part of the frame."""
         # From pixels of the sprite to pixels of the part.
         linear = affine[:, :2] / self._scale
         shift = linear @ np.array(at, np.float32) + affine[:, 2] - (part[1].start, part[0].start)

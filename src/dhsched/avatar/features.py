@@ -1,8 +1,8 @@
-"""What of a face changes in every frame: eyes, brows and mouth.
+"""The parts of a face that change in every frame: eyes, brows and mouth.
 
-A feature is a list of polygons in the design's units, some of them clipped by an outline. Making it takes longer than
-drawing it, and the same blink, gaze and mouth come again and again, so features are made for rounded values and kept.
-It is drawn in a patch of the frame at twice the size, where the head's pose puts it.
+A feature is a list of polygons in the design's units, some of them clipped by an outline. Making a feature takes longer
+than drawing it, and the same blink, gaze and mouth repeat, so features are made for rounded values and kept. A feature
+is drawn in a patch of the frame at twice the size, at its place in the head's pose.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dhsched.avatar.pose import Pose
 from dhsched.avatar.visemes import Mouth
 
 FINER = 2
-KEPT_MAX = 2_048  # Features of each kind, of a few kilobytes.
+KEPT_MAX = 2_048  # Features of each kind, of a few kilobytes; past this the least recently used is made again.
 STEPS = 20  # Between 0 and 1; finer than the eye sees at this size.
 EYE_X, EYE_Y = 27.5, 146.0  # Where the eyes are, from the middle.
 MOUTH_Y = 202.0
@@ -34,7 +34,7 @@ Affine = NDArray[np.float32]
 
 @dataclass(slots=True)
 class Feature:
-    """Polygons to draw: under the clipped part, in it, and over it. All points lie in one array."""
+    """Polygons to draw: under the clipped part, in it, and over it. All points are in one array."""
 
     corners: Points
     clip: slice | None = None
@@ -107,7 +107,7 @@ def draw_eyes(frame: Pixels, affine: Affine, look: Look, pose: Pose) -> None:
 
 @lru_cache(maxsize=KEPT_MAX)
 def _eye(look: Look, side: int, blink_n: int, gaze_x_n: int, gaze_y_n: int, brow_n: int) -> Feature:
-    """`side` is -1 for the eye on the left of the picture, 1 for the other."""
+    """Return one eye; `side` is -1 for the eye on the left of the picture, 1 for the other."""
     blink, brow = blink_n / STEPS, brow_n / STEPS
     x, y = MIDDLE + side * EYE_X, EYE_Y
     outside = side * (38.0 if look.glasses else 23.0)
@@ -156,7 +156,7 @@ _CIRCLE = np.stack([np.cos(_TURN), np.sin(_TURN)], 1).astype(np.float32)
 
 
 def _brow(look: Look, side: int, x: float, y: float) -> Points:
-    """Strong near the nose, fine at its outer end."""
+    """Return the outline of a brow: strong near the nose, fine at its outer end."""
     top = points((x - side * 15, y + 0.6), (x - side * 3, y - 3.6), (x + side * 9, y - 3.9), (x + side * 19, y + 3.4))
     thick = np.array(((0, 4.0), (0, 4.2), (0, 3.0), (0, 0.5)), np.float32) * look.brows
     bottom = (top + thick).astype(np.float32)
@@ -188,7 +188,7 @@ def draw_mouth(frame: Pixels, affine: Affine, look: Look, mouth: Mouth) -> None:
 
 @lru_cache(maxsize=KEPT_MAX)
 def _mouth(look: Look, open_n: int, wide_n: int, teeth_n: int, tongue_n: int) -> Feature:
-    """Lips around an opening; in it, teeth and tongue. Shut lips meet in a line that smiles a little."""
+    """Return the mouth: lips around an opening with teeth and tongue. Shut lips meet in a line that smiles a little."""
     shape = Mouth(open_n / STEPS, wide_n / STEPS, teeth_n / STEPS, tongue_n / STEPS)
     half = 14.0 + 13.5 * shape.wide
     rounded = max(0.0, 0.5 - shape.wide) * 2
@@ -227,7 +227,7 @@ def _mouth(look: Look, open_n: int, wide_n: int, teeth_n: int, tongue_n: int) ->
 
 
 def _edge(half: float, corner: float, *right: tuple[float, float]) -> Points:
-    """A lip's edge from corner to corner. `right` runs from outside to the middle, as (share of half, dy)."""
+    """Return a lip's edge from corner to corner. `right` runs from outside to the middle, as (share of half, dy)."""
     left = [(MIDDLE - share * half, MOUTH_Y + dy) for share, dy in right]
     mirror = [(MIDDLE + share * half, MOUTH_Y + dy) for share, dy in right[-2::-1]]
     return smooth(points((MIDDLE - half, corner), *left, *mirror, (MIDDLE + half, corner)), closed=False)

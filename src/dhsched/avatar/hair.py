@@ -1,4 +1,4 @@
-"""The shapes of hair, by style: outlines in the design's units, nothing that draws."""
+"""The shapes of hair, by style: only outlines in the design's units."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BEHIND: dict[str, Points] = {
     "curls": points((0, 26), (58, 36), (96, 82), (106, 138), (100, 190), (78, 222), (30, 226), (0, 226)),
     "bun": points((0, 44), (50, 52), (72, 96), (70, 150), (60, 190), (0, 196)),
 }
-"""The right half of what falls behind the neck, as distances from the middle."""
+"""The right half of the hair behind the neck, as distances from the middle."""
 
 FRONT: dict[str, Points] = {
     "long": points(

@@ -1,4 +1,4 @@
-"""The faces and backgrounds there are, by name: colours and shapes, nothing that draws.
+"""The faces and backgrounds, by name: only colours and shapes.
 
 A new face is one more entry in FACES; a new background one more in BACKGROUNDS.
 """

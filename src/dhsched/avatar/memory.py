@@ -1,14 +1,14 @@
-"""Where a conversation stands: the small state that travels with every ack to whichever Worker comes next."""
+"""The state of a conversation: saved with every ack, for the next Worker of the live."""
 
 from __future__ import annotations
 
 import msgspec
 
-LAST_CHARS_MAX = 200
+LAST_CHARS_MAX = 200  # Of a longer text only the end is remembered.
 
 
 class Memory(msgspec.Struct):
-    """Over all generations of the live: items and sentences that were spoken to their end, and the last words."""
+    """Counts of items and sentences spoken to their end, over all generations of the live, and the last words."""
 
     items: int = 0
     sentences: int = 0
@@ -25,7 +25,7 @@ class Memory(msgspec.Struct):
 
 
 def remembered(saved: object) -> Memory:
-    """What was saved. Another runtime's state, or none, is a beginning."""
+    """Return the saved memory; an empty one if nothing was saved, or another runtime saved it."""
     try:
         return msgspec.json.decode(saved, type=Memory) if isinstance(saved, bytes) and saved else Memory()
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,8 +1,8 @@
-"""What is heard and seen in each slot of the media clock, decided before anything is drawn or encoded.
+"""Decides the sound and picture of each slot of the media clock, before anything is drawn or encoded.
 
 Pure but for its own queue: a slot number in, a cue out. Lines are spoken one after the other without a gap. While a
 line is spoken every slot has sound and the face has its full frame rate. Otherwise the face is idle: a frame now and
-then, more of them only while it blinks, and hardly any packets of sound, because silence need not be sent.
+then, more only while the face blinks, and few packets of sound, because silence need not be sent.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from dhsched.avatar.speech import RATE, Samples, Utterance
 from dhsched.avatar.visemes import REST, Mouth, Track
 
 SLOTS_PER_S = 50
-TAIL_SLOTS = 15  # Silence that is sent as sound behind speech, for decoders to fade out on.
-PAUSE_EVERY_SLOTS = 20  # A sign every 400 ms that silence goes on.
-IDLE_FRAME_EVERY = 3  # Of the frames of a speaking face.
-LOUD = 5_000.0  # Root mean square of a voice that is loud.
-ENERGY_FALL = 0.8  # Of the energy stays from slot to slot: a head does not shake with every syllable.
-UNSEEN_SLOTS = 50  # Between two looks of an idle face that nobody can see.
+TAIL_SLOTS = 15  # Slots of silence that are sent as sound after speech, for decoders to fade out on.
+PAUSE_EVERY_SLOTS = 20  # While idle, a packet without sound is sent every 400 ms.
+IDLE_FRAME_EVERY = 3  # An idle face has one of this many frames of a speaking face.
+LOUD = 5_000.0  # Root mean square of a voice that counts as fully loud.
+ENERGY_FALL = 0.8  # Share of the energy that stays from slot to slot: a head does not shake with every syllable.
+UNSEEN_SLOTS = 50  # Slots between two cues of an idle face that nobody can see.
 
 Done = Callable[[], None]
 
 
 @dataclass(slots=True)
 class Cue:
-    """One slot: sound, or a pause, or neither; a picture, or none; and what has been spoken to its end in it."""
+    """One slot: sound, or a pause, or neither; a picture, or none; and the lines that ended in it."""
 
     slot: int
     samples: Samples | None = None
@@ -46,7 +46,7 @@ class Cue:
 
 @dataclass(slots=True)
 class Line:
-    """An utterance on its way; without one, a mark between two of them."""
+    """An utterance that waits or is spoken; without an utterance, a mark between two of them."""
 
     done: Done
     utterance: Utterance | None = None
@@ -66,45 +66,45 @@ class Performance:
         self._tail = TAIL_SLOTS  # A generation begins with silence that can be decoded.
         self._energy = 0.0
         self._picture_wanted = True
-        self._flowing = False  # The last slot had sound, and the next one must follow it.
+        self._flowing = False  # Whether the last slot had sound, so that the next one must follow it.
         self._hushed: Line | None = None
 
-    # -- what is to be spoken
+    # -- lines
 
     def say(self, utterance: Utterance, done: Done) -> None:
-        """Speak it after what waits; `done` is called when its last sample is."""
+        """Queue an utterance; `done` is called when its last sample has been spoken."""
         self._lines.append(Line(done, utterance, Track(utterance.sounds, utterance.length_s)))
 
     def mark(self, done: Done) -> None:
-        """Have `done` called when everything before it has been spoken."""
+        """Call `done` when everything queued before has been spoken."""
         self._lines.append(Line(done))
 
     def hush(self) -> None:
-        """Stop speaking: the line that is heard fades out within a slot, what waits is dropped and never done."""
+        """Stop speaking: the current line fades out within a slot, waiting lines are dropped and never done."""
         if self._lines and self._lines[0].position > 0:
             self._hushed = self._lines[0]
         self._lines.clear()
 
     def want_picture(self) -> None:
-        """The next slot has a picture, whatever the frame rate."""
+        """Give the next slot a picture, whatever the frame rate."""
         self._picture_wanted = True
 
     @property
     def left_s(self) -> float:
-        """How long the speech is that waits."""
+        """Return the length of the queued speech."""
         return sum(line.left for line in self._lines) / RATE
 
     @property
     def speaking(self) -> bool:
-        """Whether slots must follow one another: there is sound, or its tail."""
+        """Return whether slots must follow one another: there is sound, or its tail."""
         return bool(self._lines) or self._hushed is not None or self._tail > 0
 
     # -- slot by slot
 
     def next_slot(self, last: int, current: int, *, seen: bool = True) -> int:
-        """The next slot with something in it after `last`, where `current` is what the clock shows.
+        """Return the next slot after `last` with something in it; `current` is the clock's slot.
 
-        Speech leaves no slot out, however late; an idle face takes up from the present.
+        Speech leaves no slot out, however late; an idle face continues from the present.
         """
         if self.speaking and self._flowing:
             return last + 1
@@ -119,7 +119,7 @@ class Performance:
         return next((n for n in range(slot, end) if n % PAUSE_EVERY_SLOTS == 0 or self._frame_in(n)), end)
 
     def cue(self, slot: int, *, pictures: bool = True) -> Cue:
-        """What slot `slot` has. Called once for each, in order; without `pictures` a frame that is due is left out."""
+        """Return the cue of `slot`. Call it once for each, in order; without `pictures` a due frame is left out."""
         cue = Cue(slot)
         speaking = self.speaking
         framed = self._picture_wanted or self._frame_in(slot)
@@ -139,7 +139,7 @@ class Performance:
         return cue
 
     def _heard(self) -> tuple[Line | None, int]:
-        """The line that is heard at the beginning of the slot, and how far it is."""
+        """Return the line that is spoken at the beginning of the slot, and its position."""
         line = next((line for line in self._lines if line.utterance is not None), None)
         return line, line.position if line is not None else 0
 

@@ -1,12 +1,12 @@
-"""Who is seen and heard: a voice, a face, a background, and how large the picture is.
+"""The persona of a live: a voice, a face and a background.
 
-The DigitalID chooses. One that is named like a face is that face with its voice; any other name always gets the same
-ones. A live's metadata and its configuration may choose otherwise, field by field, under the key `avatar`; a `config`
-item changes it while the live goes on:
+The DigitalID chooses. A DigitalID that is named like a face gets that face with its voice; any other name always gets
+the same ones. A live's metadata and its configuration may override each field under the key `avatar`; a `config` item
+changes the persona while the live goes on:
 
     {"avatar": {"voice": "zola", "face": "emi", "background": "dusk"}}
 
-What is not understood is passed over with a warning: a wrong name must not take a live down on every Worker.
+An unknown choice is ignored with a warning: a wrong name must not take a live down on every Worker.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Persona:
 
 
 def persona_of(digital_id: str, *options: Mapping[str, object]) -> Persona:
-    """The DigitalID's persona with what each of `options` (the last one wins) asks for."""
+    """Return the DigitalID's persona with the overrides of `options`; the last one wins."""
     persona = _by_name(digital_id)
     for option in options:
         for name, value in _asked(option).items():
@@ -42,7 +42,7 @@ def persona_of(digital_id: str, *options: Mapping[str, object]) -> Persona:
                 persona = replace(persona, **{name: value})
             else:
                 there_are = f"there are {', '.join(known)}" if known else f"known are {', '.join(CHOICES)}"
-                log.warning("avatar: not understood, passed over", asked=f"{name}={value!r}"[:100], reason=there_are)
+                log.warning("avatar: unknown choice, ignored", asked=f"{name}={value!r}"[:100], reason=there_are)
     return persona
 
 

@@ -1,4 +1,4 @@
-"""What of a face does not change from frame to frame, painted once for each look, background and size.
+"""The parts of a face that do not change from frame to frame, painted once for each look, background and size.
 
 Two pictures: the backdrop with shoulders, neck and the hair behind them, which stands still, and the head without
 eyes, brows and mouth, which is moved as a whole. Lives with the same face share them.
@@ -28,7 +28,7 @@ from dhsched.avatar.canvas import (
 from dhsched.avatar.hair import BEHIND, FRONT, STRANDS
 from dhsched.avatar.looks import BACKGROUNDS, FACES, Backdrop, Look
 
-KEPT_MAX = 64  # Of either picture; they have a third of a megabyte at 320.
+KEPT_MAX = 64  # Of either picture, a third of a megabyte each at 320; past this the least recently used is repainted.
 MIDDLE = DESIGN / 2
 BLACK, WHITE = (0, 0, 0), (255, 255, 255)
 
@@ -71,7 +71,7 @@ def _vignette(sheet: Layer) -> None:
 
 
 def _hair_behind(sheet: Layer, look: Look) -> None:
-    """The part of the hair that falls behind the neck."""
+    """Paint the part of the hair that falls behind the neck."""
     half = BEHIND.get(look.hair_style)
     if half is None:
         return
@@ -85,7 +85,7 @@ def _hair_behind(sheet: Layer, look: Look) -> None:
 
 
 def _curly(outline: Points, depth: float) -> Points:
-    """The same outline in locks."""
+    """Return the same outline in locks."""
     turn = np.arange(len(outline)) * (2 * np.pi * 26 / len(outline))
     centre = outline.mean(0)
     away = outline - centre
@@ -164,7 +164,7 @@ def _ears(sheet: Layer, look: Look) -> None:
 
 
 def _model(sheet: Layer, look: Look, face: Mask) -> None:
-    """Light from the upper left: what turns away is darker, what comes forward lighter."""
+    """Paint light from the upper left: parts that turn away are darker, parts that come forward lighter."""
     away = sheet.blurred(np.clip(face - sheet.moved(face, -15, -5), 0, 1), 9)
     sheet.paint(away * face, look.shadow, 0.5)
     rim = sheet.blurred(np.clip(face - sheet.moved(face, 9, 0), 0, 1), 7)
@@ -215,7 +215,7 @@ def _beard(sheet: Layer, look: Look, face: Mask) -> None:
 
 
 def _hair(sheet: Layer, look: Look) -> Mask:
-    """The hair in front; returns where it is."""
+    """Paint the hair in front; return its mask."""
     outline = smooth(FRONT[look.hair_style])
     if look.hair_style == "curls":
         outline = _curly(outline, 4.0)

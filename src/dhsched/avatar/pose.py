@@ -1,4 +1,4 @@
-"""How a face moves by itself: it blinks, looks around, sways and nods as it speaks. Pure: time and seed in, pose out.
+"""The idle movements of a face: it blinks, looks around, sways and nods as it speaks. Pure: time and seed in, pose out.
 
 The same time and seed always give the same pose, so a frame can be drawn twice, skipped, or drawn by another Worker.
 """
@@ -16,7 +16,7 @@ SACCADE_S = 0.09
 
 
 class Pose(NamedTuple):
-    """How the head is held, in units of the design; `blink` is 1 with eyes shut, gaze is -1 to 1 either way."""
+    """The pose of the head, in units of the design; `blink` is 1 with eyes shut, gaze is -1 to 1 either way."""
 
     blink: float = 0.0
     gaze_x: float = 0.0
@@ -28,7 +28,7 @@ class Pose(NamedTuple):
 
 
 def pose_at(time_s: float, seed: int, energy: float = 0.0) -> Pose:
-    """`energy` is how loud the voice is right now, 0 to 1: a speaker nods and raises the brows with it."""
+    """Return the pose at a time. `energy` is the voice's loudness, 0 to 1: head and brows move with it."""
     gaze_x, gaze_y = _gaze(time_s, seed)
     a, b, c = (_chance(seed, "phase", n) * math.tau for n in range(3))
     return Pose(
@@ -43,7 +43,7 @@ def pose_at(time_s: float, seed: int, energy: float = 0.0) -> Pose:
 
 
 def blink_at(time_s: float, seed: int) -> float:
-    """How far the lids are down: fast to close, slower to open, once in a while twice in a row."""
+    """Return how far the lids are down: fast to close, slower to open, once in a while twice in a row."""
     n = math.floor(time_s / BLINK_EVERY_S)
     since = time_s - n * BLINK_EVERY_S - (0.3 + _chance(seed, "blink", n) * (BLINK_EVERY_S - 4 * BLINK_S - 0.3))
     if since > BLINK_S and _chance(seed, "twice", n) < 0.15:
@@ -55,12 +55,12 @@ def blink_at(time_s: float, seed: int) -> float:
 
 
 def is_quick(time_s: float, seed: int, *, within_s: float) -> bool:
-    """Whether something moves that a low frame rate would miss: the lids, now or `within_s` ago."""
+    """Return whether the lids move, now or `within_s` ago, which a low frame rate would miss."""
     return blink_at(time_s, seed) > 0 or blink_at(time_s - within_s, seed) > 0
 
 
 def _gaze(time_s: float, seed: int) -> tuple[float, float]:
-    """Eyes rest, mostly on the viewer, and jump to where they rest next."""
+    """Return where the eyes look: they rest, mostly on the viewer, and jump to the next target."""
     n = math.floor(time_s / GAZE_EVERY_S)
     share = _ease(min(1.0, (time_s - n * GAZE_EVERY_S) / SACCADE_S))
     (x0, y0), (x1, y1) = _target(n - 1, seed), _target(n, seed)
@@ -79,6 +79,6 @@ def _ease(share: float) -> float:
 
 
 def _chance(seed: int, what: str, n: int) -> float:
-    """0 to 1, the same for the same question."""
+    """Return a number from 0 to 1, always the same for the same arguments."""
     mixed = (zlib.crc32(f"{seed} {what} {n}".encode()) * 2_654_435_761) & 0xFFFFFFFF
     return mixed / 0x1_0000_0000

@@ -1,13 +1,13 @@
-"""Sends a generation's packets to the room, over one WebSocket that comes back when it is lost.
+"""Sends a generation's packets to the room, over one WebSocket that reconnects when it is lost.
 
     -> {"live", "epoch", "video": {"codec": "vp8", "clock": 90000}, "audio": {"codec": "opus", "clock": 48000}}
     -> kind (0 video, 1 audio), flags (bit 0: keyframe), pts in microseconds (8 bytes), payload       binary frames
-    <- {"keyframe": true}                 the next frame should be one
+    <- {"keyframe": true}                 request: make the next frame a keyframe
     <- {"stale": {"epoch": n}}            the live has moved on: never publish for this generation again
     <- {"ended": true}                    the live has ended: the same
 
-Nobody waits for the room. Packets are put into a bounded queue; when it is full, all of it is old, so it is emptied
-and video goes on with the next keyframe. While there is no connection nothing is queued at all.
+The runtime never waits for the room. Packets go into a bounded queue; when the queue is full, all of it is old, so it
+is emptied and video goes on with the next keyframe. Without a connection nothing is queued.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from dhsched.room.packets import VIDEO, Packet, write_packet
 log = structlog.get_logger(__name__)
 
 PATH = "/v1/publish"
-QUEUE_PACKETS_MAX = 200  # Three seconds of a speaking face: more is too old to be shown.
-QUEUE_BYTES_MAX = 512 * 1024
-CONNECT_S = 3.0
-SEND_S = 2.0  # For one packet to be taken by the transport.
-CLOSE_S = 0.5
+QUEUE_PACKETS_MAX = 200  # Three seconds of a speaking face; a full queue is emptied, because it is too old to show.
+QUEUE_BYTES_MAX = 512 * 1024  # A queue of more bytes is emptied as well.
+CONNECT_S = 3.0  # A room that does not accept the connection for this long is dialled again.
+SEND_S = 2.0  # A room that does not take a packet for this long is disconnected.
+CLOSE_S = 0.5  # Packets that are still queued this long after `close` are dropped.
 HEARTBEAT_S = 2.0
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 2.0
-MESSAGE_BYTES_MAX = 4_096  # Of what a room says.
+MESSAGE_BYTES_MAX = 4_096  # A longer message of a room ends the connection.
 
 
 class Place(Protocol):
-    """Where to publish, as it comes with the claim."""
+    """The room's URL and token, as they come with the claim."""
 
     @property
     def url(self) -> str:
-        """The room."""
+        """Return the room's URL."""
 
     @property
     def token(self) -> str:
-        """The publish token of the generation."""
+        """Return the publish token of the generation."""
 
 
 class Heard(msgspec.Struct):
-    """What a room says."""
+    """A message from the room."""
 
     keyframe: bool = False
     stale: dict[str, int] | None = None
@@ -60,7 +60,7 @@ class Heard(msgspec.Struct):
 
 
 class Queue:
-    """Packets on their way, bounded. Video that cannot be decoded without what was dropped is not let in."""
+    """A bounded queue of packets. Video that needs a dropped frame to be decoded is refused."""
 
     def __init__(self) -> None:
         self.dropped = 0
@@ -98,7 +98,7 @@ class Queue:
 
 
 class Publisher:
-    """`where` gives the place, which may change; `on_keyframe` is called when a keyframe is needed."""
+    """Publishes one generation. `where` returns the place, which may change; `on_keyframe` requests a keyframe."""
 
     def __init__(
         self, *, live: str, epoch: int, where: Callable[[], Place | None], on_keyframe: Callable[[], None]
@@ -138,7 +138,7 @@ class Publisher:
         self._some.set()
 
     async def close(self) -> None:
-        """Give what is queued CLOSE_S to leave, then hang up."""
+        """Wait up to CLOSE_S for the queue to be sent, then disconnect."""
         if self._task is None:
             return
         if self.connected and len(self._queue):
@@ -152,7 +152,7 @@ class Publisher:
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
-        """Connect, and again, until told that the live has moved on."""
+        """Connect again and again, until the room says that the live has moved on or ended."""
         backoff_s = BACKOFF_FIRST_S
         async with aiohttp.ClientSession() as http:
             while not self.stale:
@@ -164,7 +164,7 @@ class Publisher:
                     backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
 
     async def _connect(self, http: aiohttp.ClientSession, place: Place) -> bool:
-        """One connection from its beginning to its end; whether there was one."""
+        """Serve one connection from its beginning to its end; return whether there was one."""
         served = False
         try:
             async with asyncio.timeout(CONNECT_S) as connecting:
@@ -191,7 +191,7 @@ class Publisher:
         return served
 
     async def _serve(self, socket: aiohttp.ClientWebSocketResponse) -> None:
-        """Send and hear until either ends."""
+        """Send packets and handle messages until either ends."""
         sending = asyncio.create_task(self._send(socket))
         hearing = asyncio.create_task(self._hear(socket))
         try:
@@ -219,7 +219,7 @@ class Publisher:
             try:
                 heard = msgspec.json.decode(message.data, type=Heard)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                log.warning("the room said what we cannot read", live=self._live, reason=str(error))
+                log.warning("the room sent a message that cannot be read", live=self._live, reason=str(error))
                 continue
             if heard.stale is not None:
                 self.stale = True

@@ -1,9 +1,9 @@
 """The avatar runtime: `dhsched run worker --runtime avatar`. One coroutine per live, as any runtime.
 
-Two things go on at once. Input is read, cut into pieces and turned into sound a little ahead of what is heard; and the
-stage goes from slot to slot of its media clock, has the studio make packets, and gives them to the publisher. An item
-is acked when its last sample has been spoken, with the state of that moment. An interrupt stops the voice in the slot
-that comes next. What is prepared has its voice, face and encoders ready, and shows nothing until it is claimed.
+Two tasks run at once. One reads input, cuts it into pieces and turns them into sound a little ahead of what is heard;
+the other goes from slot to slot of the media clock, has the studio make packets, and gives them to the publisher. An
+item is acked when its last sample has been spoken, with the state of that moment. An interrupt stops the voice in the
+next slot. A prepared generation has its voice, face and encoders ready, and shows nothing until it is claimed.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from dhsched.room.packets import Packet
 from dhsched.settings import settings_from
 from dhsched.worker import Item, Session
 
-AHEAD_S = 1.0  # Of sound that waits: enough for no gap between two pieces, little to throw away.
-EXTEND_S = 15.0  # On top of what waits: for a piece to be made on a busy machine.
+AHEAD_S = 1.0  # With more queued sound than this, no further piece is made: no gaps, and little to throw away.
+EXTEND_S = 15.0  # Beyond the queued sound, for a piece to be made on a busy machine; then it counts towards a stall.
 
 
 class Output(Protocol):
-    """Where packets go. While it is not connected nothing is drawn or encoded."""
+    """The destination of packets. While it is not connected nothing is drawn or encoded."""
 
     @property
     def connected(self) -> bool:
-        """Whether packets reach anybody."""
+        """Return whether packets reach anybody."""
 
     def put(self, packets: list[Packet]) -> None:
         """Send the packets of one slot, without waiting."""
 
 
 class Nowhere:
-    """Where no room is configured: the avatar speaks at its pace, and nobody sees it."""
+    """The output without a room: the avatar speaks at its pace, and nobody sees it."""
 
     connected = False
 
     def put(self, packets: list[Packet]) -> None:
-        """Drop them."""
+        """Drop the packets."""
 
 
 async def avatar(session: Session) -> None:
-    """One generation of one live, from its preparation to its end."""
+    """Run one generation of one live, from its preparation to its end."""
     stage = await Stage.ready(session, settings_from(AvatarSettings, {}))
     session.on_interrupt = stage.interrupt
     reading = asyncio.create_task(stage.read(), name=f"read {session.live}")
@@ -60,7 +60,7 @@ async def avatar(session: Session) -> None:
     stopping = asyncio.create_task(session.stopping.wait())
     tasks = (reading, playing, stopping)
     try:
-        # Playing ends only when it fails; reading may be in the middle of a long text when the live moves on.
+        # Playing ends only with an error; reading may be in the middle of a long text when the live moves on.
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
@@ -81,12 +81,12 @@ class Stage:
         self._memory = remembered(session.state)
         self._interrupts = 0
         self._keyframe = True
-        self._wake = asyncio.Event()  # Something to show before the next slot of an idle face.
-        self._hungry = asyncio.Event()  # Little is left to say.
+        self._wake = asyncio.Event()  # Set when an idle face has something to show before its next slot.
+        self._hungry = asyncio.Event()  # Set when at most AHEAD_S of speech is left.
 
     @classmethod
     async def ready(cls, session: Session, settings: AvatarSettings) -> Stage:
-        """Everything that takes long, without claiming anything."""
+        """Do everything that takes long, without claiming anything."""
         persona = persona_of(session.digital_id, session.metadata, session.config)
 
         def build() -> Studio:
@@ -109,19 +109,19 @@ class Stage:
             elif item.kind == "config":
                 await self._take_config(item)
             else:
-                # The voice has stopped already. A configuration that waited in line is still the live's own.
+                # The voice has stopped already. A configuration that the interrupt overtook is still the live's own.
                 session.ack(item)
                 self._wear(await self._face())
 
     def interrupt(self) -> None:
-        """Called the moment an interrupt arrives, whatever the reader is doing."""
+        """Stop the voice as soon as an interrupt arrives, whatever the reader is doing."""
         self._interrupts += 1
         self.performance.hush()
         self._hungry.set()
         self._wake.set()
 
     async def _say(self, item: Item) -> None:
-        """All pieces of one item. An interrupt drops the rest of it."""
+        """Speak all pieces of one item. An interrupt drops the rest of it."""
         interrupts, sentences = self._interrupts, 0
         voice = EspeakVoice(self._persona().voice)
         for piece in pieces(item.text):
@@ -150,7 +150,7 @@ class Stage:
         self.session.ack(item)
 
     async def _take_config(self, item: Item) -> None:
-        """The next item has the new voice; the face changes when what was said before has been heard."""
+        """Apply a configuration: the voice from the next item on, the face when earlier speech has been heard."""
         face = await self._face()
 
         def apply() -> None:
@@ -165,7 +165,7 @@ class Stage:
         return persona_of(session.digital_id, session.metadata, session.config)
 
     async def _face(self) -> Face:
-        """The face of the configuration as it is now; painting one that is new here takes a while."""
+        """Return the face of the current configuration; painting a face that is new here takes a while."""
         persona, size = self._persona(), self.studio.settings.size
         return await asyncio.get_running_loop().run_in_executor(threads(), Face, persona.face, persona.background, size)
 
@@ -178,10 +178,10 @@ class Stage:
     # -- output
 
     async def show(self) -> None:
-        """Publish from the claim on, to wherever the claim says."""
+        """Publish from the claim on, to the room that the claim names."""
         session = self.session
         await session.claimed.wait()
-        # What was claimed may be newer than what was prepared.
+        # The claimed state may be newer than the one at the preparation.
         self._memory = remembered(session.state)
         self._wear(await self._face())
         if session.publish is None:
@@ -205,7 +205,7 @@ class Stage:
         self._wake.set()
 
     async def play(self, output: Output) -> None:
-        """Slot by slot, for ever."""
+        """Play slot by slot, for ever."""
         loop = asyncio.get_running_loop()
         clock, last = MediaClock(loop.time()), -1
         while True:
@@ -219,7 +219,7 @@ class Stage:
             await self._step(slot, output, pictures=output.connected and not due.frame_too_late)
 
     async def _woken_within(self, wait_s: float) -> bool:
-        """Sleep to the deadline. An idle face is woken by what comes in; one that speaks comes by soon anyway."""
+        """Sleep to the deadline; return True if input woke an idle face first. A speaking face is not woken."""
         if self.performance.speaking:
             await asyncio.sleep(wait_s)
             return False
@@ -235,14 +235,14 @@ class Stage:
         if output.connected:
             output.put(await self._packets(cue))
         else:
-            await asyncio.sleep(0)  # A slot that is late is not waited for: let others have their turn.
+            await asyncio.sleep(0)  # A late slot is not waited for, so let other tasks run.
         for done in cue.spoken:
             done()
         if self.performance.left_s <= AHEAD_S:
             self._hungry.set()
 
     async def _packets(self, cue: Cue) -> list[Packet]:
-        """Sound alone is quick. Pictures are made in a thread: with many of them the loop would be late."""
+        """Return the packets of a cue. Pictures are made in a thread: many of them would delay the loop."""
         if cue.picture is None:
             await asyncio.sleep(0)
             return self.studio.make(cue, keyframe=False)

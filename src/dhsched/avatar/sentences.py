@@ -1,7 +1,7 @@
-"""Text in pieces that can be spoken one by one: sentences, and parts of long ones.
+"""Cuts text into pieces that can be spoken one by one: sentences, and parts of long ones.
 
 A piece is short enough that the first one is heard soon, that the voice's lock is held briefly, and that the sound of
-the whole text never lies in memory at once.
+the whole text is never in memory at once.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-PIECE_CHARS_MAX = 400
+PIECE_CHARS_MAX = 400  # A longer sentence is cut at a pause, else between words.
 
 _END = re.compile(r"(?<=[.!?…。！？])[\"'”’)\]]*\s+|\n\s*\n")
 _PAUSE = re.compile(r"(?<=[,;:–—])\s+")
 
 
 def pieces(text: str) -> Iterator[str]:
-    """The text in order, in pieces of at most PIECE_CHARS_MAX characters with something to say in each."""
+    """Yield the text in order, in pieces of at most PIECE_CHARS_MAX characters with something to say in each."""
     for sentence in _END.split(printable(text)):
         yield from _shortened(" ".join(sentence.split()))
 
 
 def printable(text: str) -> str:
-    """Without what no voice can say and a C library must not get: control characters and lone surrogates."""
+    """Return the text without control characters and lone surrogates, which a C library must not get."""
     return "".join(c if c.isprintable() or c in "\n\t" else " " for c in text)
 
 
@@ -36,7 +36,7 @@ def _shortened(sentence: str) -> Iterator[str]:
 
 
 def _cut(sentence: str) -> int:
-    """Where to break: at the last pause, else between words, else anywhere."""
+    """Return where to break: at the last pause, else between words, else anywhere."""
     within = sentence[: PIECE_CHARS_MAX + 1]
     pauses = [found.end() for found in _PAUSE.finditer(within)]
     if pauses:

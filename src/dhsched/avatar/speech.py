@@ -1,8 +1,8 @@
 """Voices: text in, sound with the times of its phonemes out.
 
-A voice is anything with `say`. It may take as long as the text is, so it is called in a thread of its own: the event
-loop has reports to send (docs/guides/write-a-runtime.md). One thread serves the whole process, because the engine
-behind the voices is one per process; texts are short (sentences.py), so nobody waits long.
+A voice is anything with `say`. A call may take as long as the text is, so it runs in a thread of its own: the event
+loop has reports to send (docs/guides/write-a-runtime.md). One thread serves the whole process, because there is one
+engine per process; texts are short (sentences.py), so no live waits long.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dhsched.avatar.visemes import Sound
 
 RATE = 48_000
-SAY_S = 20.0  # For one piece of text; measured, it takes milliseconds.
+SAY_S = 20.0  # A piece that takes longer fails with SpeechFailed; measured, a piece takes milliseconds.
 
 Samples = NDArray[np.int16]
 
@@ -35,7 +35,7 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """One piece of text, spoken: mono at RATE, with what is heard when, in order."""
+    """One piece of text, spoken: mono at RATE, with the times of its sounds and words."""
 
     text: str
     samples: Samples
@@ -48,14 +48,14 @@ class Utterance:
 
 
 class SpeechFailed(RuntimeError):
-    """The engine could not speak; the message has its words and what to do."""
+    """The engine could not speak; the message has the reason and what to do."""
 
 
 class Voice(Protocol):
-    """Something that speaks. `say` blocks, and is called from one thread at a time."""
+    """A voice. `say` blocks, and is called from one thread at a time."""
 
     def say(self, text: str) -> Utterance:
-        """The text, spoken."""
+        """Return the text, spoken."""
 
 
 @cache
@@ -64,7 +64,7 @@ def _thread() -> ThreadPoolExecutor:
 
 
 async def say(voice: Voice, text: str) -> Utterance:
-    """Speak off the loop, within SAY_S."""
+    """Speak off the loop. Raise SpeechFailed after SAY_S."""
     spoken = asyncio.get_running_loop().run_in_executor(_thread(), voice.say, text)
     try:
         return await asyncio.wait_for(spoken, SAY_S)

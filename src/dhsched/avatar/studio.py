@@ -1,6 +1,6 @@
-"""From cues to packets: one live's face and encoders. Everything here is work for the CPU, and runs in any thread.
+"""Makes packets from cues: one live's face and encoders. Everything here is work for the CPU, and runs in any thread.
 
-Not in two at once: whoever owns a studio waits for one cue before it hands in the next.
+Only one thread at a time: the owner of a studio waits for one cue before it hands in the next.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from dhsched.settings import bounded, check
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AvatarSettings:
-    """Of a Worker that runs the avatar."""
+    """The settings of a Worker that runs the avatar."""
 
     ROLE: ClassVar[str] = "avatar"
 
-    size: int = bounded(320, SIZE_MIN, SIZE_MAX, "Pixels of a side of the square picture; an even number.")
+    size: int = bounded(320, SIZE_MIN, SIZE_MAX, "Side of the square picture in pixels; an even number.")
     fps: int = bounded(15, 1, 30, "Frames a second while the face speaks.")
 
     def __post_init__(self) -> None:
@@ -40,8 +40,8 @@ class AvatarSettings:
 
 @cache
 def threads() -> ThreadPoolExecutor:
-    """For pictures. One per core: more lives than that wait for each other, and never for the event loop."""
-    # Lives are what runs in parallel; splitting one small picture over threads only costs.
+    """Return the threads that make pictures, one per core: more lives wait for each other, never for the event loop."""
+    # Lives run in parallel; splitting one small picture over threads would only cost.
     cv2.setNumThreads(1)
     return ThreadPoolExecutor(max_workers=os.cpu_count() or 1, thread_name_prefix="pictures")
 
@@ -54,12 +54,12 @@ class Studio:
         self._audio = AudioEncoder()
 
     def warm(self) -> None:
-        """Do everything once that takes longer the first time. The first frame that is sent is a keyframe anyway."""
+        """Run once what takes longer the first time. The first frame that is sent is a keyframe anyway."""
         self._video.encode(self.face.draw_i420(Pose()), 0, keyframe=True)
         self._video = VideoEncoder(self.settings.size, self.settings.fps)
 
     def make(self, cue: Cue, *, keyframe: bool) -> list[Packet]:
-        """The packets of one slot, sound first."""
+        """Return the packets of one slot, sound first."""
         packets: list[Packet | None] = []
         if cue.samples is not None:
             packets.append(self._audio.encode(cue.samples, cue.pts_us))

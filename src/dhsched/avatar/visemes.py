@@ -1,9 +1,9 @@
-"""From the sounds of speech to the shapes of a mouth. Pure: sounds with times in, a shape for any moment out.
+"""Maps the sounds of speech to the shapes of a mouth. Pure: sounds with times in, a shape for any moment out.
 
-A viseme is what a group of sounds looks like: `p`, `b` and `m` are one, because lips cannot be told apart there. A
-mouth never jumps from one to the next: each sound pulls at the shape with a weight that grows towards its middle and
-fades behind it, so neighbours colour each other. Closed lips pull hardest: a `p` that does not close looks wrong,
-while nobody misses half an `a`. Lips move before they are heard, hence the lead.
+A viseme is the shape of a group of sounds: `p`, `b` and `m` are one, because lips cannot be told apart there. A mouth
+never jumps from one to the next: each sound pulls at the shape with a weight that grows towards its middle and fades
+behind it, so neighbours colour each other. Closed lips pull hardest: a `p` that does not close looks wrong, while
+nobody misses half an `a`. Lips move before they are heard, hence the lead.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
-LEAD_S = 0.020
+LEAD_S = 0.020  # The mouth is this far ahead of the sound.
 REACH_S = 0.070  # How far a sound is seen before it begins and after it ends.
-SOUND_MAX_S = 0.6  # A sound that lasts longer is a sound and a pause.
+SOUND_MAX_S = 0.6  # A longer sound counts as a sound and a pause.
 
 
 class Mouth(NamedTuple):
@@ -79,7 +79,7 @@ class Sound(NamedTuple):
 
 
 def viseme_of(phoneme: str) -> str:
-    """The viseme of a phoneme by its beginning; stress and what we do not know are passed over."""
+    """Return the viseme of a phoneme by its beginning; stress marks and unknown symbols are skipped."""
     rest = phoneme.strip("ˈˌ_ː .|‖")
     while rest:
         for length in range(min(_LONGEST, len(rest)), 0, -1):
@@ -91,7 +91,7 @@ def viseme_of(phoneme: str) -> str:
 
 
 class Track:
-    """The mouth over one utterance."""
+    """The shapes of the mouth over one utterance."""
 
     __slots__ = ("_begins", "_ends", "_starts", "_visemes")
 
@@ -108,7 +108,7 @@ class Track:
         self._starts = [begin - REACH_S for begin in self._begins]
 
     def mouth_at(self, time_s: float) -> Mouth:
-        """The shape at a moment of the audio; the lead is taken here."""
+        """Return the shape at a moment of the audio; LEAD_S is added here."""
         at = time_s + LEAD_S
         sums = [0.0, 0.0, 0.0, 0.0]
         total = 0.0
@@ -124,14 +124,14 @@ class Track:
                     sums[i] += pull * value
         if total <= 0:
             return REST
-        # Where hardly anything pulls, the mouth falls shut.
+        # Where hardly any sound pulls, the mouth falls shut.
         ease = max(0.0, 0.25 - total)
         total += ease
         return Mouth(*((value + ease * rest) / total for value, rest in zip(sums, REST, strict=True)))
 
 
 def _pull(at: float, begin: float, end: float) -> float:
-    """1 in the middle of a sound, 0 from REACH_S outside of it."""
+    """Return 1 in the middle of a sound, falling to 0 at REACH_S outside of it."""
     middle, half = (begin + end) / 2, (end - begin) / 2 + REACH_S
     away = abs(at - middle) / half
     return (1 - away * away) ** 3 if away < 1 else 0.0

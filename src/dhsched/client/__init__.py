@@ -8,8 +8,13 @@
         async for event in client.events(live.live_id):
             print(event.name, event.data)
 
-Every call that changes something carries an id of its own, so the client repeats it, here or at another replica, until
-its deadline: twice is once. What the server refuses is raised as `Refused`, with its code.
+Every call that changes something carries an id of its own, so the client may repeat the call, here or at another
+replica, until its deadline: the server does it once. A refusal of the server is raised as `Refused`, with its code.
+
+Words: *replicas* are the servers of one role, any of which answers; a *key* is long-lived and mints *tokens*, which are
+short-lived; a *producer* is a name under which a stream numbers its items.
+Walk: lives.py is the client; it calls http.py, which asks credentials.py for the key. stream.py pushes over a
+WebSocket, following.py reads server-sent events, models/ has the documents.
 """
 
 from dhsched.client.lives import Client, Event

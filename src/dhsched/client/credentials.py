@@ -1,8 +1,8 @@
-"""Where a caller finds its API key, and whom it trusts.
+"""Where a caller finds its API key, and which TLS authorities it trusts.
 
-A key is found, first to last: given, in DHSCHED_KEY, in the file that DHSCHED_KEY_FILE names, and in the key file for
-the server's address (access/development.py). A Worker or a room is given its own in its settings; without one, the
-last place is left to it. http.py makes tokens of it.
+A key is searched in this order: given, in DHSCHED_KEY, in the file that DHSCHED_KEY_FILE names, and in the key file for
+the server's address (access/development.py). A Worker or a room gets its own key in its settings; without one, only
+the last place is searched. http.py mints tokens with the key.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ TLS_CA = "DHSCHED_TLS_CA"
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """An API key: `given`, or what `find` finds for a server's address. Its tokens allow what `asks` says."""
+    """An API key: `given`, or what `find` returns for a server's address. Its tokens have the rights in `asks`."""
 
     given: str = ""
     find: Callable[[str], str] = lambda _: ""
     asks: MintToken = field(default_factory=MintToken)
 
     def key(self, url: str) -> str:
-        """The key to use at this server now; empty if there is none."""
+        """Return the key to use at this server now; empty if there is none."""
         return self.given or self.find(url)
 
 
 def given_or_found(key: str | None) -> Credentials:
-    """Of a person or an application: the key that is given; None looks for one."""
+    """Return the credentials of a person or an application: `key`, or for None the key that `find_key` finds."""
     return Credentials(find=find_key) if key is None else Credentials(key)
 
 
 def own_key(key: str, role: Role, tenant: str | msgspec.UnsetType = msgspec.UNSET) -> Credentials:
-    """Of a Worker or a room. Without a key of its own it uses the development key, for no more than that role."""
+    """Return the credentials of a Worker or a room: its own key, else the development key with only that role."""
     if key:
         return Credentials(key)
     return Credentials(find=lambda url: KeyFile().get(url), asks=MintToken(role=role, tenant=tenant))
 
 
 def find_key(url: str, environment: Mapping[str, str] | None = None) -> str:
-    """The key to use at this server; empty if there is none."""
+    """Return the key to use at this server; empty if there is none."""
     environment = os.environ if environment is None else environment
     if environment.get(KEY):
         return environment[KEY].strip()
@@ -62,11 +62,11 @@ def find_key(url: str, environment: Mapping[str, str] | None = None) -> str:
 
 
 def client_tls(ca: str) -> ssl.SSLContext:
-    """TLS of a client, trusting this authority's PEM file beside the usual ones."""
+    """Return the TLS context of a client, which trusts the PEM file `ca` beside the usual authorities."""
     context = ssl.create_default_context()
     if ca:
         try:
             context.load_verify_locations(ca)
         except (OSError, ssl.SSLError) as error:
-            raise BadSetting(f"cannot use the authority {ca} ({error}); check tls_ca: it is a PEM file") from None
+            raise BadSetting(f"cannot use the authority {ca} ({error}); set tls_ca to a PEM file") from None
     return context

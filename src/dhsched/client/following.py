@@ -1,4 +1,4 @@
-"""Server-sent events from whichever replica answers: a connection that breaks off is made anew at the next one."""
+"""Server-sent events from any replica: a connection that breaks is made anew at the next replica."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import aiohttp
 from dhsched.client.http import NO_ANSWER, Replicas, read_reply, refusal_of, target_of, words
 from dhsched.errors import NotMinted, Refused, Unreachable
 
-SILENCE_S = 30.0  # Events come with a sign of life every ten seconds.
-CONNECT_S = 5.0
-HELD_S = 1.0  # A connection that lasted so long was one, even if nothing happened on it.
+SILENCE_S = 30.0  # A connection without a byte for this long is broken: servers send at least every ten seconds.
+CONNECT_S = 5.0  # A replica that does not accept a connection for this long is left for the next.
+HELD_S = 1.0  # A connection that lasted this long counts as a success, even without events.
 
 
 class ServerSent(NamedTuple):
-    """One event: its id, where the stream has ids, its name, and its data."""
+    """One event: its id (empty if the stream has none), its name and its data."""
 
     id: str
     name: str
@@ -28,7 +28,7 @@ class ServerSent(NamedTuple):
 async def follow(
     replicas: Replicas, *path: str, query: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
 ) -> AsyncIterator[ServerSent]:
-    """Events until the reader has enough. Where they have ids, none is missed and none comes twice."""
+    """Yield events until the reader stops. If they have ids, none is missed and none comes twice."""
     loop = asyncio.get_running_loop()
     tries, heard, last, troubles = 0, loop.time(), "", dict[str, str]()
     while True:
@@ -65,7 +65,7 @@ async def follow(
 async def _connection(
     replicas: Replicas, url: str, target: str, headers: Mapping[str, str]
 ) -> AsyncIterator[ServerSent | None]:
-    """The events of one connection; None for every other sign of life."""
+    """Yield the events of one connection, and None for a keep-alive."""
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S)
     said = {"Accept": "text/event-stream", **await replicas.access(url), **headers}
     async with replicas.http.get(url + target, timeout=timeout, headers=said) as response:

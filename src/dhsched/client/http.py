@@ -1,14 +1,14 @@
 """The one HTTP caller: one call to its end, over the replicas, and never past its deadline.
 
-The Python client, the command line and rooms all ask by it, and it alone knows these rules:
+The Python client, the command line and rooms all call through this module, and it alone knows these rules:
 
-- The replica that answered last is asked first; one that does not answer, or answers that it cannot serve now, is left
-  for the next. Each call goes through the replicas in an order of its own, so that calls which fail at the same time do
-  not push each other back to a dead replica.
-- A call is repeated until its deadline, with growing pauses, or (`once`) until each replica was asked. One that may not
-  be done twice is repeated only where it surely was not done.
+- The replica that answered last is asked first; a replica that does not answer, or answers that it cannot serve now, is
+  left for the next. Each call goes through the replicas in an order of its own, so that calls which fail at the same
+  time do not push each other back to a dead replica.
+- A call is repeated until its deadline, with growing pauses, or (`once`) until each replica was asked. A call that may
+  not be done twice is repeated only if it surely was not done.
 - An error document becomes `Refused`, no answer becomes `Unreachable`, and a key that gets no token `NotMinted`.
-- An API key (credentials.py) mints a token at each replica, which is renewed before it ends. One that is refused is
+- An API key (credentials.py) mints a token at each replica, which is renewed before it ends. A token that is refused is
   renewed once, at once: a secret may have been rotated since.
 """
 
@@ -32,25 +32,25 @@ from dhsched.client.credentials import Credentials, client_tls
 from dhsched.errors import KeyRefused, NotMinted, Refused, Unreachable
 
 AGAIN = frozenset({"STORE_UNAVAILABLE", "BUSY", "NOT_READY", "INTERNAL", "STARTING", "RATE_LIMITED", "TIMEOUT"})
-"""Refusals that pass by themselves. FULL is not one of them: `wait_s` of a create waits for a free slot, in line."""
+"""Refusals worth repeating. FULL is not among them: `wait_s` of a create waits for a free slot in the queue."""
 UNTOUCHED = frozenset({"BUSY", "NOT_READY", "RATE_LIMITED", "TIMEOUT"})
-"""Those of them that are given before anything is done."""
-BACKOFF_FIRST_S = 0.05
+"""The codes of AGAIN that a server answers before it has done anything."""
+BACKOFF_FIRST_S = 0.05  # Pause after the first failed try; doubled after each, up to:
 BACKOFF_MAX_S = 2.0
-TRY_S = 10.0  # One try at one replica, without what the call itself asks to wait. Then the next one is asked.
-CONNECT_S = 5.0  # For a replica to take a connection. Then the next one is asked.
-REPLY_BYTES_MAX = 64 * 1024 * 1024  # A page of the longest documents is far below; a longer reply is no answer.
-MINT_S = 5.0  # For a replica to mint a token. Then the next one is asked.
-RENEW = 0.75  # Of a token's life, after which there is a new one.
+TRY_S = 10.0  # A replica that does not answer for this long (plus the call's `wait_s`) is left for the next.
+CONNECT_S = 5.0  # A replica that does not accept a connection for this long is left for the next.
+REPLY_BYTES_MAX = 64 * 1024 * 1024  # A longer reply counts as no answer; the longest page is far shorter.
+MINT_S = 5.0  # A replica that mints no token for this long is left for the next.
+RENEW = 0.75  # Share of a token's life after which a new token is minted.
 NO_ANSWER = (aiohttp.ClientError, TimeoutError, OSError)
 
 
 class NotSent(Exception):
-    """The replica has not been given the call: it was not there, or minted no token. `__cause__` says why."""
+    """The call was not sent: the replica was not reached, or minted no token. `__cause__` says why."""
 
 
 class Replicas:
-    """The replicas of one role, and how they are asked."""
+    """The replicas of one role, and the rules for calling them."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Replicas:
         try_s: float | None = None,
         once: bool = False,
     ) -> None:
-        """A call is given up at its deadline; with `once`, also when each replica has been asked."""
+        """Give up a call at its deadline; with `once`, also when each replica has been asked."""
         self.urls = addresses(role, urls)
         self.role = role
         self.http = http
@@ -75,46 +75,46 @@ class Replicas:
         self._random = Random()
 
     def use(self, http: aiohttp.ClientSession) -> None:
-        """Go on with another session, on another event loop perhaps: what was learnt and minted stays."""
+        """Continue with another session, perhaps on another event loop; known replicas and tokens stay."""
         self.http = http
         for minter in self._minters.values():
             minter.http = http
 
-    # -- which is asked next
+    # -- the order of replicas
 
     @property
     def url(self) -> str:
-        """The replica to ask first."""
+        """Return the replica to ask first."""
         return self.urls[self._at]
 
     def order(self) -> tuple[str, ...]:
-        """All of them, the one to ask first at the front."""
+        """Return all replicas, the one to ask first at the front."""
         return self.urls[self._at :] + self.urls[: self._at]
 
     def leave(self, url: str) -> None:
-        """This one does not answer: the one behind it is asked first, unless another call has left it already."""
+        """Ask the next replica first from now on, unless another call has already left this one."""
         if self.url == url:
             self._at = (self._at + 1) % len(self.urls)
 
     def is_over(self, tries: int) -> bool:
-        """Whether so many tries in a row are as many as there may be."""
+        """Return whether this many tries in a row use up the limit, which only `once` has."""
         return self._once and tries >= len(self.urls)
 
     def backoff_s(self, tries: int) -> float:
         return min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2.0 ** min(tries, 10)) * self._random.uniform(0.5, 1.0)
 
-    # -- what is shown to it
+    # -- tokens
 
     def key(self, url: str) -> str:
-        """The API key that mints our tokens there; empty without one."""
+        """Return the API key that mints tokens at this replica; empty without one."""
         return self._minters[url].key
 
     async def access(self, url: str) -> dict[str, str]:
-        """The headers that show our token at this replica; none without a key. Raises NotMinted."""
+        """Return the headers that carry a token for this replica; none without a key. Raise NotMinted."""
         return await self._minters[url].headers()
 
     def forget(self, url: str) -> bool:
-        """Our token was refused there. Whether there is a key to mint another one with."""
+        """Drop the token that this replica refused. Return whether there is a key to mint another with."""
         return self._minters[url].forget()
 
     # -- calls
@@ -129,8 +129,8 @@ class Replicas:
         wait_s: float = 0,
         twice: bool = True,
     ) -> bytes:
-        """The answer's body. `twice`: the call may be done twice, because it has an id or changes nothing the second
-        time. One that may not is repeated only where it surely was not done."""
+        """Send a call and return the answer's body. `twice` says that the call may be done twice, because it has an id
+        or changes nothing the second time; other calls are repeated only if they surely were not done."""
         target = target_of(*path, query=query)
         return await self.ask(method, target, body=body, headers=headers, wait_s=wait_s, twice=twice)
 
@@ -144,7 +144,7 @@ class Replicas:
         wait_s: float = 0,
         twice: bool = True,
     ) -> bytes:
-        """The same for any target, also one outside the API."""
+        """Send a call like `call` to any target, also one outside the API."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + self.deadline_s + wait_s
         try_s = (TRY_S if self._try_s is None else self._try_s) + wait_s
@@ -156,7 +156,7 @@ class Replicas:
             pause_s = 0.0 if self._once else self.backoff_s(tries)
             tries += 1
             try:
-                # One that is not repeated has all the time there is: giving up early would leave it in the dark.
+                # A call that is not repeated gets all the time that is left: after a timeout its outcome is unknown.
                 raw = await self._try(url, method, target, body, headers or {}, min(left, try_s) if twice else left)
             except (Refused, NotMinted) as refused:
                 if refused.code not in (AGAIN if twice or isinstance(refused, NotMinted) else UNTOUCHED):
@@ -174,7 +174,7 @@ class Replicas:
                 if not twice:
                     raise Unreachable(
                         f"{url} did not answer {method} {target} ({words(error)}), and whether it was done is not "
-                        "known: look, and repeat it if it was not",
+                        "known: check, and repeat the call if it was not",
                         troubles,
                         unknown=True,
                     ) from error
@@ -194,7 +194,7 @@ class Replicas:
     async def _try(
         self, url: str, method: str, target: str, body: Any, headers: Mapping[str, str], timeout_s: float
     ) -> bytes:
-        """One try at one replica; a second one with a new token where the first was refused."""
+        """Send the call to one replica, and once more with a new token if the first token was refused."""
         timeout = aiohttp.ClientTimeout(total=max(0.01, timeout_s), sock_connect=CONNECT_S)
         sent = None if body is None else msgspec.json.encode(body)
         for renewed in (False, True):
@@ -217,7 +217,7 @@ class Replicas:
 
 
 class Minter:
-    """Tokens of one API key at one server, each renewed before it ends."""
+    """Mint the tokens of one API key at one server, and renew each before it ends."""
 
     def __init__(self, http: aiohttp.ClientSession, url: str, credentials: Credentials) -> None:
         self.http = http
@@ -225,16 +225,16 @@ class Minter:
         self._credentials = credentials
         self.key = credentials.key(url)
         self._shown: dict[str, str] = {}
-        self._until = 0.0  # By the monotonic clock; from then on a new token is minted first.
+        self._until = 0.0  # Monotonic time from which the next call mints a new token.
 
     def forget(self) -> bool:
-        """Mint another token before the next call, with the key that is found then. Whether there is one."""
+        """Search the key anew, and mint a token before the next call. Return whether a key was found."""
         self._until = 0.0
         self.key = self._credentials.key(self._url)
         return bool(self.key)
 
     async def headers(self) -> dict[str, str]:
-        """What to send with a request; nothing without a key. Raises NotMinted."""
+        """Return the headers to send with a request; none without a key. Raise NotMinted."""
         if not self.key:
             return {}
         if time.monotonic() >= self._until:
@@ -257,27 +257,27 @@ class Minter:
 
 
 async def read_reply(response: aiohttp.ClientResponse) -> bytes:
-    """The whole body of a reply. One of more than REPLY_BYTES_MAX counts as no answer: none of our servers sends it."""
+    """Return the whole body of a reply. Raise if it is longer than REPLY_BYTES_MAX: none of our servers sends that."""
     raw = bytearray()
     async for part in response.content.iter_any():
         raw += part
         if len(raw) > REPLY_BYTES_MAX:
             response.close()
-            raise aiohttp.ClientPayloadError(f"it sent more than {REPLY_BYTES_MAX} bytes")
+            raise aiohttp.ClientPayloadError(f"the reply has more than {REPLY_BYTES_MAX} bytes")
     return bytes(raw)
 
 
 def open_session(
     urls: Sequence[str], ca: str, *, headers: Mapping[str, str] | None = None, connections_max: int = 100
 ) -> aiohttp.ClientSession:
-    """A session to ask these servers with, without a deadline of its own; `ca` is a PEM file to trust, too."""
-    secure = bool(ca) or any(url.startswith("https:") for url in urls)  # To load authorities takes a while.
+    """Open a session to these servers, without a deadline of its own; `ca` is a PEM file to trust as well."""
+    secure = bool(ca) or any(url.startswith("https:") for url in urls)  # Loading the authorities is slow.
     connector = aiohttp.TCPConnector(limit=connections_max, ssl=client_tls(ca) if secure else True)
     return aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=None), connector=connector)
 
 
 def target_of(*path: str, query: Mapping[str, Any] | None = None) -> str:
-    """A target of the API. The words of `path` are quoted: a WorkerID has a `#`."""
+    """Return a target of the API. The parts of `path` are quoted: a WorkerID has a `#`."""
     given = {name: value for name, value in (query or {}).items() if value is not None}
     return "/v1/" + "/".join(quote(word, safe="") for word in path) + ("?" + urlencode(given) if given else "")
 
@@ -287,25 +287,25 @@ def bearer(token: str) -> dict[str, str]:
 
 
 def words(error: BaseException | None) -> str:
-    """What an error says; many say nothing but their name."""
+    """Return an error's message, or its type if the message is empty."""
     return str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
 
 
 def refusal_of(response: aiohttp.ClientResponse, raw: bytes) -> Refused:
-    """An error document as an exception."""
+    """Return a server's error document as an exception."""
     status, retry_after = response.status, response.headers.get("Retry-After")
     after = float(retry_after) if retry_after and retry_after.isdecimal() else None
     with contextlib.suppress(msgspec.DecodeError):
         return Refused(status, msgspec.json.decode(raw, type=dict[str, Any]), after)
-    # A load balancer without a replica behind it answers like this.
+    # A load balancer without a replica behind it sends no error document.
     code = "NOT_READY" if status in (502, 503, 504) else str(status)
-    detail = f"the server answered {status} with something that is not a problem"
+    detail = f"the server answered {status} with a body that is not a problem document"
     return Refused(status, {"code": code, "detail": detail}, after)
 
 
 def not_minted(url: str, key: str, refused: Refused) -> NotMinted:
-    """What a server's refusal to mint means: about our key, or only about the server."""
+    """Return the error for a refused mint: KeyRefused if the key is at fault, else NotMinted."""
     code, status = refused.code, refused.status
     kind = KeyRefused if code in ("UNAUTHORIZED", "FORBIDDEN", "401", "403") else NotMinted
-    why = "check that the key is whole and has not been revoked" if status < 500 else "it may be able to later"
-    return kind(f"{url} mints no token for our API key {id_of(key)} ({code}); {why}", code=code, status=status)
+    why = "check that the key is whole and has not been revoked" if status < 500 else "try again later"
+    return kind(f"{url} mints no token for API key {id_of(key)} ({code}); {why}", code=code, status=status)

@@ -1,4 +1,4 @@
-"""The client itself: lives, their input and what happens to them."""
+"""The client: create and end lives, push their input, follow their events."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ T = TypeVar("T")
 
 
 class Event(NamedTuple):
-    """Something that happened to a live: committed, claimed, released, acked, dropped, stalled or ended."""
+    """An event of a live: committed, claimed, released, acked, dropped, stalled or ended."""
 
     name: str
     data: dict[str, Any]
 
 
 class Client:
-    """One deployment. Use it as a context, from one event loop.
+    """A client of one deployment. Use it as a context, from one event loop.
 
-    `dispatch` and `infer` are addresses, one or many: when one does not answer, the next is asked. `key` is an API key,
-    whose tokens go along with every call and are renewed in time; without one it is looked for in DHSCHED_KEY,
-    DHSCHED_KEY_FILE, and among the development keys of this user. `token` is a token instead. `tenant` is for an
-    admin's key: whose lives are meant. `deadline_s` is for one call, all tries included.
+    `dispatch` and `infer` are addresses, one or many: if one does not answer, the next is asked. `key` is an API key,
+    whose tokens go along with every call and are renewed in time; without `key` the client searches DHSCHED_KEY,
+    DHSCHED_KEY_FILE, and the development keys of this user. `token` is a token instead of a key. `tenant`, for an
+    admin's key, says whose lives are meant. `deadline_s` is for one call, all tries included.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Client:
         immovable: bool = False,
         wait_s: float = 0,
     ) -> Placed:
-        """Place a new live. The id is made here when none is given, so that a repeated try makes no second live."""
+        """Place a new live. Without `live_id` the client makes one, so that a repeated try makes no second live."""
         body = CreateLive(
             digital_id,
             live_id=live_id or f"lv-{secrets.token_hex(8)}",
@@ -105,12 +105,12 @@ class Client:
         return _as(Live, await self._dispatch.call("GET", "lives", live_id))
 
     async def lives(self, **filters: str) -> AsyncIterator[LiveSummary]:
-        """Lives by name; filters: state, worker, pool, digital_id."""
+        """Yield lives by name; filters: state, worker, pool, digital_id."""
         async for row in self._pages("lives", filters):
             yield msgspec.convert(row, LiveSummary)
 
     async def reassign(self, live_id: str, *, to: str | None = None, avoid: Sequence[str] = ()) -> Placed:
-        """Reassign a live to another Worker: to `to` or nowhere else, or wherever there is a free slot."""
+        """Reassign a live to another Worker: to `to` and no other, or without it wherever there is a free slot."""
         expected = (await self.get(live_id)).epoch
         body = Reassign(expected, target=UNSET if to is None else to, avoid=list(avoid))
         headers = {"Idempotency-Key": secrets.token_hex(16)}
@@ -124,17 +124,17 @@ class Client:
         return _as(History, await self._dispatch.call("GET", "lives", live_id, "history"))
 
     async def workers(self, **filters: str) -> AsyncIterator[WorkerSummary]:
-        """Workers by id; filters: pool, status."""
+        """Yield Workers by id; filters: pool, status."""
         async for row in self._pages("workers", filters):
             yield msgspec.convert(row, WorkerSummary)
 
     async def drain(self, worker: str, *, deadline_s: float | None = None) -> Drain:
-        """Move every live off a Worker, at boundaries; after `deadline_s` wherever their input stands."""
+        """Move every live off a Worker, at boundaries; after `deadline_s` lives that are left move at once."""
         body = DrainWorker() if deadline_s is None else DrainWorker(deadline_s)
         return _as(Drain, await self._dispatch.call("POST", "workers", worker, "drain", body=body))
 
     async def drained(self, worker: str) -> Drain:
-        """How far a drain is."""
+        """Return the progress of a drain."""
         return _as(Drain, await self._dispatch.call("GET", "workers", worker, "drain"))
 
     async def undrain(self, worker: str) -> None:
@@ -142,11 +142,11 @@ class Client:
         await self._dispatch.call("DELETE", "workers", worker, "drain")
 
     async def put_pool(self, pool: str, config: Mapping[str, Any]) -> None:
-        """Make or replace a Pool, whole."""
+        """Create or replace a Pool as a whole."""
         await self._dispatch.call("PUT", "pools", pool, body=dict(config))
 
     async def put_digital_id(self, digital_id: str, config: Mapping[str, Any]) -> None:
-        """Make or replace a DigitalID, whole."""
+        """Create or replace a DigitalID as a whole."""
         await self._dispatch.call("PUT", "digital-ids", digital_id, body=dict(config))
 
     async def _pages(self, what: str, filters: Mapping[str, str]) -> AsyncIterator[Any]:
@@ -163,15 +163,15 @@ class Client:
     # -- input
 
     async def push(self, live_id: str, text: str, *, boundary: bool = False, request_id: str | None = None) -> Pushed:
-        """Store one item of text. For many, a `stream` is faster and keeps their order."""
+        """Store one item of text. For many items, a `stream` is faster and keeps their order."""
         return await self._push(live_id, PushText(text, boundary=boundary), request_id)
 
     async def interrupt(self, live_id: str, text: str = "", *, request_id: str | None = None) -> Pushed:
-        """Drop what is pending; the runtime stops and goes on with `text`, if there is any."""
+        """Drop the pending items; the runtime stops and continues with `text`, if given."""
         return await self._push(live_id, PushText(text, "interrupt"), request_id)
 
     async def configure(self, live_id: str, config: Mapping[str, Any], *, request_id: str | None = None) -> Pushed:
-        """Give the runtime its whole new configuration, in order with the text."""
+        """Replace the runtime's whole configuration, in order with the text."""
         return await self._push(live_id, PushText(kind="config", config=dict(config)), request_id)
 
     async def _push(self, live_id: str, body: PushText, request_id: str | None) -> Pushed:
@@ -179,7 +179,7 @@ class Client:
         return _as(Pushed, await self._infer.call("POST", "lives", live_id, "text", body=body))
 
     def stream(self, live_id: str, *, in_flight_max: int = 256) -> Stream:
-        """A connection for many items: in order, each exactly once, also over lost connections."""
+        """Return a connection for many items: in order, each exactly once, also over lost connections."""
         assert self._http is not None, "use the client as a context: async with Client(...) as client"
         return Stream(
             *(self._infer, live_id, self._producers),
@@ -187,10 +187,10 @@ class Client:
             deadline_s=self._deadline_s,
         )
 
-    # -- what happens
+    # -- events
 
     async def events(self, live_id: str) -> AsyncIterator[Event]:
-        """What happens to a live, until it ends. A lost connection is made anew: it tells where the live stands."""
+        """Yield a live's events until it ends. A connection made anew begins with the live's current state."""
         assert self._http is not None, "use the client as a context: async with Client(...) as client"
         async for event in follow(self._infer, "lives", live_id, "events"):
             yield Event(event.name, event.data)

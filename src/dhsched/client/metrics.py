@@ -1,4 +1,4 @@
-"""The metrics page of a role, read back."""
+"""Reads a role's metrics page."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from prometheus_client.samples import Sample
 
 
 def samples(page: str) -> Iterator[Sample]:
-    """Every series of a metrics page: its name, labels and value."""
+    """Yield every series of a metrics page: its name, labels and value."""
     for family in text_string_to_metric_families(page):
         yield from family.samples
 
 
 def total(page: str, series: str, **labels: str) -> float:
-    """Return the sum of all series of this name that have these labels; 0 where the page has none."""
+    """Return the sum of all series of this name that have these labels; 0 if the page has none."""
     return sum(each.value for each in samples(page) if each.name == series and labels.items() <= each.labels.items())

@@ -2,7 +2,7 @@
 
 A live remembers few producers, each for ten minutes at least, because it must know the last number of each. An app that
 opens a stream for every turn of a conversation would use them up, so a stream that has ended with everything stored
-leaves its name and its last number to the next stream of the same client to the same live.
+passes its name and its last number on to the next stream of the same client to the same live.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import secrets
 from collections import OrderedDict
 from dataclasses import dataclass
 
-LIVES_MAX = 10_000  # Past it the live that was used longest ago is forgotten; its next stream takes a new name.
-KEPT_MAX = 8  # Per live: the store remembers no more.
+LIVES_MAX = 10_000  # Past this the live that was used longest ago is forgotten; its next stream takes a new name.
+KEPT_MAX = 8  # Per live; further names are dropped, because the store remembers no more.
 
 
 @dataclass(slots=True)
 class Producer:
-    """A name, and the last number that was used under it."""
+    """A producer's name, and the last number that was used under it."""
 
     name: str
     n: int = 0
@@ -28,18 +28,18 @@ def new_producer() -> Producer:
 
 
 class Producers:
-    """What the streams of one client left, by live."""
+    """Names that ended streams of one client have passed on, by live."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, list[Producer]] = OrderedDict()
 
     def take(self, live_id: str) -> Producer:
-        """One that no other stream uses now."""
+        """Return a producer that no other stream uses now."""
         kept = self._kept.get(live_id)
         return kept.pop() if kept else new_producer()
 
     def leave(self, live_id: str, producer: Producer) -> None:
-        """Everything up to `producer.n` is stored, and nothing more is under way."""
+        """Keep a producer for the next stream: all its items are stored, and none is in flight."""
         kept = self._kept.setdefault(live_id, [])
         self._kept.move_to_end(live_id)
         if len(kept) < KEPT_MAX:

@@ -1,11 +1,11 @@
-"""Pushing many items over one WebSocket, exactly once each and in order, whatever happens to the connection.
+"""Pushes many items over one WebSocket, exactly once each and in order, whatever happens to the connection.
 
-The stream is a producer with a name of its own and numbers its items. What has no answer yet is kept; after a lost
-connection it is sent again, to another controller if need be, and the store knows each number: nothing is doubled,
+The stream is a producer with a name of its own and numbers its items. Items without an answer are kept; after a lost
+connection they are sent again, to another controller if need be, and the store knows each number: nothing is doubled,
 left out or reordered. Names are passed on from stream to stream (producers.py).
 
-A live remembers so many producers and no more. A stream that finds no place among them stores its items one at a time,
-each by a request id: slower, and as exact.
+A live remembers a limited number of producers. A stream that finds no place among them stores its items one at a time,
+each with a request id: slower, and as exact.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from dhsched.types import Kind
 
 HEARTBEAT_S = 5.0
 SETTLE_S = 6.0
-"""By then a controller has given up on what a lost connection left it: nothing is stored behind our back."""
+"""After this time a controller has dropped what a lost connection sent: nothing is stored any more."""
 PAUSES = AGAIN | {"GAP", "TOO_MANY_PENDING"}
-"""Not stored, and it may be yet: the connection is made anew, and everything from there on is sent again."""
+"""Codes of an item that is not stored but may be later: after a reconnect, this and all later items are sent again."""
 _answers = msgspec.json.Decoder(list[Answer])
 
 
 class _Item:
-    """One item that has no answer yet."""
+    """One item without an answer yet."""
 
     __slots__ = ("push", "stored")
 
@@ -49,8 +49,8 @@ class _Item:
 class Stream:
     """Items for one live. `push` waits until the item is stored; `send` does not wait, and `flush` waits for all.
 
-    An item that is refused for good (the live has ended, the text is too large) ends the stream: what was sent behind
-    it must not overtake it. A full queue is waited for, up to the client's deadline.
+    An item that is refused for good (the live has ended, the text is too large) ends the stream: later items must not
+    overtake it. A full queue is waited for, up to the client's deadline.
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class Stream:
         self._in_flight_max = in_flight_max
         self._producers = producers
         self._producer = producers.take(live_id)
-        self._known = False  # The store has an item of this stream.
-        self._unsure = False  # A connection was lost, and what was sent on it may yet be stored.
+        self._known = False  # Whether the store has an item of this stream.
+        self._unsure = False  # Whether items that were sent on a lost connection may yet be stored.
         self._one_by_one = False
         self._owed: deque[_Item] = deque()
         self._changed = asyncio.Condition()
@@ -85,7 +85,7 @@ class Stream:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Waits for what is in flight, unless the block failed."""
+        """Wait for the items in flight, unless the block failed."""
         try:
             if kind is None:
                 await self.flush()
@@ -106,7 +106,7 @@ class Stream:
     async def send(
         self, text: str = "", *, kind: Kind = "text", boundary: bool = False, config: dict[str, Any] | None = None
     ) -> asyncio.Future[Pushed]:
-        """Send one item; the future says when it is stored. Waits only while too many are in flight."""
+        """Send one item; return a future that is done once the item is stored. Wait only if too many are in flight."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._failed or len(self._owed) < self._in_flight_max)
             if self._failed:
@@ -120,7 +120,7 @@ class Stream:
             )
             encoded = msgspec.json.encode(push)
             if len(encoded) > PUSH_FRAME_BYTES_MAX - 2:
-                raise BadValue(f"an item has {len(encoded)} bytes, at most {PUSH_FRAME_BYTES_MAX - 2} are taken")
+                raise BadValue(f"an item has {len(encoded)} bytes; send at most {PUSH_FRAME_BYTES_MAX - 2}")
             self._producer.n += 1
             item = _Item(push, asyncio.get_running_loop().create_future())
             self._owed.append(item)
@@ -137,14 +137,14 @@ class Stream:
                 raise self._failed
 
     async def _transmit(self, items: Iterable[bytes]) -> None:
-        """Send now, if there is a connection; what is lost with it is sent again by the next one."""
+        """Send now, if there is a connection; the next connection repeats what is lost."""
         if self._socket is not None:
             with contextlib.suppress(aiohttp.ClientError, ConnectionError):
                 for frame in frames_of(items):
                     await self._socket.send_str(frame)
 
     async def _keep(self) -> None:
-        """Have a connection, and make another when it is lost, until none was to be had for too long."""
+        """Keep a connection, and replace it when it is lost; fail after `deadline_s` without one."""
         loop = asyncio.get_running_loop()
         tries, well = 0, loop.time()
         while self._failed is None:
@@ -153,7 +153,7 @@ class Stream:
                 await self._store_one_by_one()
                 break
             url = self._replicas.url
-            self._trouble = "it hung up"
+            self._trouble = "the connection was closed"
             try:
                 async with self._replicas.http.ws_connect(
                     f"{url}/v1/lives/{self.live_id}/stream",
@@ -195,7 +195,7 @@ class Stream:
             self._changed.notify_all()
 
     async def _serve(self, socket: aiohttp.ClientWebSocketResponse) -> bool:
-        """Send again what has no answer, then hear the answers. True if there were any."""
+        """Send all items without an answer again, then handle the answers. Return whether there were any."""
         async with self._changed:
             self._socket = socket
             await self._transmit([msgspec.json.encode(item.push) for item in self._owed])
@@ -211,7 +211,7 @@ class Stream:
         return answered
 
     async def _hear(self, answer: Answer) -> bool:
-        """One answer; False when the connection should be made anew, because it cannot go on."""
+        """Handle one answer. Return False if the stream must reconnect."""
         problem = answer.problem
         if problem is not None and self._gives_up_its_name(problem.get("code")):
             return False
@@ -230,20 +230,20 @@ class Stream:
                     item.stored.set_result(Pushed(self.live_id, request_id="", seq=seq, duplicate=seq is None))
             self._known = self._known or problem is None
             if problem is not None:
-                # The next number would leave a gap: this producer has come to its end.
+                # The next number would leave a gap, so this producer cannot continue.
                 self._fail(Refused(problem.get("status", 400), problem))
                 return False
             self._changed.notify_all()
         return True
 
     def _gives_up_its_name(self, code: object) -> bool:
-        """Whether the store does not take this name, and nothing of this stream has been or can be stored under it."""
+        """Return whether the store refuses this name and no item of this stream is or can be stored under it."""
         if self._known or (code == "GAP" and self._unsure):
             return False
         if code == "TOO_MANY_PRODUCERS":
             self._one_by_one = True
         elif code == "GAP":
-            # A name of an earlier stream that the store has forgotten since: begin anew, under a new one.
+            # The store has forgotten this name of an earlier stream: number the items anew, under a new name.
             self._producer = new_producer()
             for item in self._owed:
                 self._producer.n += 1
@@ -251,7 +251,7 @@ class Stream:
         return code in ("TOO_MANY_PRODUCERS", "GAP")
 
     async def _store_one_by_one(self) -> None:
-        """Items in their order, each stored before the next is sent. The request id makes a repetition safe."""
+        """Store the items in order, each before the next is sent. The request id makes a repetition safe."""
         while self._failed is None:
             async with self._changed:
                 await self._changed.wait_for(lambda: self._failed or self._owed)
@@ -288,11 +288,11 @@ class Stream:
         for item in self._owed:
             if not item.stored.done():
                 item.stored.set_exception(self._failed)
-                item.stored.exception()  # Whoever asked may have gone.
+                item.stored.exception()  # Marks it as retrieved: the caller may have gone.
 
 
 def frames_of(items: Iterable[bytes]) -> Iterator[str]:
-    """Encoded items as JSON arrays, none longer than a controller takes: it counts every object in a frame."""
+    """Yield encoded items as JSON arrays within a controller's limits of bytes and of objects per frame."""
     frame: list[bytes] = []
     size_bytes = objects = 0
     for item in items:

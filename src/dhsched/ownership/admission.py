@@ -1,4 +1,4 @@
-"""Admission: which Worker takes a live now, by the true loads, and why others do not.
+"""Admission: decides by the true loads which Worker takes a live now, and why others do not.
 
 docs/internals/protocol.md, place, 4.
 """
@@ -25,7 +25,7 @@ class Admitted:
 def admit(
     s: Draft, live: str, record: Live | None, cause: Cause, candidates: Candidates, pools: Sequence[str]
 ) -> Admitted | Full | Starting | Waiting:
-    """The first candidate that has a free slot, of equals the emptiest; else the emptiest of each named Pool in
+    """Return the first candidate that has a free slot, of equals the emptiest; else the emptiest of each named Pool in
     turn."""
     refusals: list[Refusal] = []
     reasons: set[Refused] = set()
@@ -64,25 +64,25 @@ def admit(
 
 
 def goes_after(s: Draft, cause: Cause, pool: str) -> bool:
-    """A create goes after the lives that wait for a free slot in the Pool."""
+    """Return whether this is a create and lives wait for a free slot in the Pool: they go first."""
     return cause == "create" and bool(s.waiting.get(pool))
 
 
 def reach(s: Draft, cause: Cause) -> int:
-    """How many start budgets a Worker may have reached and still start this live: the higher budget allows one."""
+    """Return how many start budgets a Worker may have reached and still start this live: the higher one allows 1."""
     create, recover = s.limits.starts_create_max, s.limits.starts_recover_max
     return int(recover > create if cause == "recover" else create > recover)
 
 
 def emptiest(free: Mapping[str, float], reach: int) -> str | None:
-    """Of these entries of free:<pool>, the first with the lowest share among those within reach."""
+    """Return, of these entries of free:<pool>, the first with the lowest share among those within reach."""
     low, high = -min(reach, 1), max(reach, 1)
     shares = {worker: score % 1 for worker, score in free.items() if low <= score < high}
     return min(shares, key=shares.__getitem__) if shares else None
 
 
 def refuses(s: Draft, worker: str, record: Live | None, cause: Cause) -> Refused | None:
-    """Why the Worker cannot take the live, or None."""
+    """Return why the Worker cannot take the live, or None."""
     w = s.workers.get(worker)
     if w is None:
         return "UNKNOWN"
@@ -109,5 +109,5 @@ def unplaceable(gone: bool, lost: bool, mode: str) -> Refused:
 
 
 def next_number(s: Draft, issued: int) -> int:
-    """A number that was never issued for this id, in this term or any before."""
+    """Return a number that was never issued for this id, in this term or any before."""
     return max(issued, s.cell.epoch_base, s.cell.epoch_floor) + 1

@@ -1,8 +1,8 @@
 """The rules of a Worker's agent, pure: they are part of the safety argument (docs/internals/protocol.md, table a).
 
-The agent is given its whole slot table and compares it with what it runs. It never runs more runtimes than its
+The agent gets its whole slot table and compares it with the runtimes that it runs. It never runs more runtimes than its
 capacity, counting those that are still stopping, and it never starts a generation twice in one boot: a crash or a
-depart ends it. That is why the store may give a slot away as soon as the agent says `depart`.
+depart ends the generation. That is why the store may give a slot away as soon as the agent sends `depart`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Phase = Literal["prepared", "running", "stopping"]
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Run this generation; where it was prepared, let it go on to claim."""
+    """Run this generation; if it was prepared, let it go on to claim."""
 
     tag: str
 
@@ -33,14 +33,14 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Tear this runtime down."""
+    """Stop this runtime."""
 
     tag: str
 
 
 @dataclass(frozen=True, slots=True)
 class Depart:
-    """Say that this slot has no runtime here, and never will have one again."""
+    """Tell Dispatch that this slot has no runtime here, and never will have one again."""
 
     tag: str
 
@@ -50,7 +50,7 @@ Action = Start | Prepare | Stop | Depart
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """What one boot knows: the newest slot table, what it runs, and what it will never run again."""
+    """What one boot knows: the newest slot table, its runtimes, and the slots that it will never run again."""
 
     capacity: int
     term: int = 0
@@ -75,7 +75,7 @@ def take_table(agent: Agent, *, term: int, rev: int, table: Mapping[str, SlotSta
 
 
 def reconcile(agent: Agent) -> list[Action]:
-    """What to do now, in order: stop, depart, then start while there is capacity."""
+    """Return what to do now, in order: stop, depart, then start while there is capacity."""
     stop: list[Action] = []
     depart: list[Action] = []
     for tag, phase in sorted(agent.runs.items()):
@@ -114,7 +114,7 @@ def starts(agent: Agent) -> list[Action]:
 
 
 def begun(agent: Agent, action: Start | Prepare) -> Agent:
-    """The runtime exists from here on, and counts."""
+    """Return the agent with this runtime, which exists and counts from here on."""
     phase: Phase = "running" if isinstance(action, Start) else "prepared"
     return replace(agent, runs=frozen({**agent.runs, action.tag: phase}))
 
@@ -124,11 +124,11 @@ def stopping(agent: Agent, tag: str) -> Agent:
 
 
 def over(agent: Agent, tag: str) -> Agent:
-    """The runtime is gone, whether it was stopped or it crashed: this generation is finished in this boot."""
+    """Return the agent without a runtime that was stopped or crashed: its generation is finished in this boot."""
     runs = {other: phase for other, phase in agent.runs.items() if other != tag}
     return replace(agent, runs=frozen(runs), finished=agent.finished | {tag})
 
 
 def departed(agent: Agent, tag: str) -> Agent:
-    """The agent said depart: from now on it must not start that tag, even from a table it already has."""
+    """Return the agent after its depart: it must not start that tag again, even from a table that it already has."""
     return replace(agent, finished=agent.finished | {tag})

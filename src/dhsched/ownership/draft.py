@@ -2,7 +2,7 @@
 
 A slot and a move each have one writer. Load, starting, cutovers, free and rev are differences that the writers apply,
 so that no step can forget one: recounted from the raw tables they are equal, always (invariants.py).
-`store/steps/lua/lib` is this file once more, in the store's own language.
+`store/steps/lua/lib` is this file once more, in Lua.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ class Draft:
         return self.slots.get(worker, {}).get(slot_tag(live, number))
 
     def touch(self, worker: str) -> int:
-        """Something about the Worker changed that a placement view or its agent must see.
+        """Note the Worker as changed at the next revision, so that placement views and its agent see the change.
 
-        A step takes one revision at most, whatever it changes: the order in which it goes through a table then
+        A step takes one revision at most, whatever it changes: so the order in which the step goes through a table
         shows nowhere.
         """
         self.cell = replace(self.cell, rev=self._rev + 1)
@@ -81,7 +81,7 @@ class Draft:
     def write_slot(
         self, worker: str, live: str, number: int, state: SlotState | None, *, was: int | None = None
     ) -> None:
-        """Write `live@number` on `worker`; None removes it. `was` is the number of the slot this one replaces."""
+        """Write `live@number` on `worker`; None removes it. `was` is the number of the slot that this one replaces."""
         record = before = self.workers[worker]
         if record.gone and state == "departing":
             state = None  # Nothing runs on a Worker that is gone, so nothing is left to depart.
@@ -111,7 +111,7 @@ class Draft:
         self._write(self.free, record.pool, worker, None)
 
     def set_budgets(self, worker: str) -> None:
-        """Which start budgets free:<pool> goes by for this Worker."""
+        """Record on the Worker the start budgets that free:<pool> uses for it."""
         create, recover = self.limits.starts_create_max, self.limits.starts_recover_max
         self.set_worker(worker, starts_create_max=create, starts_recover_max=recover)
 
@@ -128,7 +128,7 @@ class Draft:
         self.set_worker(record.selected, cutovers=self.workers[record.selected].cutovers + 1)
 
     def clear_move(self, live: str, *, slot: bool = True) -> None:
-        """Forget the live's move, if it has one; `slot` gives its reservation back as well."""
+        """Remove the live's move, if it has one; `slot` gives its reservation back as well."""
         record = self.lives[live]
         if record.move is None:
             return
@@ -144,7 +144,7 @@ class Draft:
             self.write_slot(move.target, live, move.number, "departing")
 
     def clear_moves_to(self, worker: str) -> None:
-        """Any refusal because of the target clears the move in the same step."""
+        """Clear every move to this Worker, in the same step that makes the Worker unfit as a target."""
         for live, _, state in self.table(worker):
             if state == "reserved":
                 self.clear_move(live)
@@ -155,11 +155,11 @@ class Draft:
     # -- agenda and waiting
 
     def look_at(self, live: str, when: int) -> None:
-        """The live is to be looked at at `when`, neither sooner nor later."""
+        """Put the live on the agenda for `when`, neither sooner nor later."""
         self._write(self.agenda, self.lives[live].priority, live, when)
 
     def look_by(self, live: str, when: int) -> None:
-        """The live is to be looked at at `when` at the latest."""
+        """Put the live on the agenda for `when` at the latest."""
         at = self.agenda.get(self.lives[live].priority, {}).get(live)
         self.look_at(live, when if at is None else min(at, when))
 
@@ -167,7 +167,7 @@ class Draft:
         self._write(self.agenda, self.lives[live].priority, live, None)
 
     def join_waiting(self, live: str, pools: tuple[str, ...]) -> None:
-        """The live waits for a free slot in these Pools and in no other; it keeps the place in line that it has."""
+        """Queue the live for a free slot in these Pools and in no other; it keeps its position in the queues."""
         record = self.lives[live]
         since = [score for pool in record.waits if (score := self.waiting.get(pool, {}).get(live)) is not None]
         score = since[0] if since else float(record.priority * WAITING_CLASS + self.now)
@@ -179,7 +179,7 @@ class Draft:
         self._pass_on(pool for pool in record.waits if pool not in pools)
 
     def leave_waiting(self, live: str) -> None:
-        """The live waits no more."""
+        """Remove the live from every queue."""
         pools = self.lives[live].waits
         self.set_live(live, waits=())
         for pool in pools:
@@ -187,13 +187,13 @@ class Draft:
         self._pass_on(pools)
 
     def _pass_on(self, left: Iterable[str]) -> None:
-        """A live waits in these Pools no more. Room that is there, and that it was woken for, is for the next one."""
+        """Wake the next live of each Pool with a free slot: the live that left may have been woken for it."""
         for pool in left:
             if self.free.get(pool):
                 self.wake_waiting(pool, 1)
 
     def wake_waiting(self, pool: str, count: int) -> None:
-        """Room came free in the Pool: the first ones waiting for it are due now, and their backoff is over."""
+        """Make the first `count` lives in the Pool's queue due now, and reset their backoff: a slot came free."""
         ordered = sorted(self.waiting.get(pool, {}).items(), key=lambda entry: (entry[1], entry[0]))
         for live, _ in ordered[:count]:
             self.look_by(live, self.now)

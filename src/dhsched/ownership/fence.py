@@ -14,7 +14,7 @@ from dhsched.ownership.state import Live, State
 
 
 def guard(s: Draft, record: Live | None, worker: str, epoch: int) -> Stale | Ended | None:
-    """The fence (paper, equation 3), before `active` and the pull: None lets it pass."""
+    """Return the refusal (paper, equation 3), before `active` and the pull are checked; None lets the caller pass."""
     if record is None:
         return Stale(None)
     if record.state == "ended":
@@ -25,7 +25,7 @@ def guard(s: Draft, record: Live | None, worker: str, epoch: int) -> Stale | End
 
 
 def fits(record: Live, n: int, mark: bytes) -> bool:
-    """Whether item n, as the caller has it, is of the history that this store has. Below `acked` nothing is known."""
+    """Return whether item n, as the caller has it, is of this store's history. Below `acked` nothing is known."""
     if n == 0 or n < record.acked:
         return True
     if n == record.acked:
@@ -34,12 +34,12 @@ def fits(record: Live, n: int, mark: bytes) -> bool:
 
 
 def forgotten(s: Draft, live: str) -> tuple[State, Stale]:
-    """The runtime has items that the store has forgotten: it must stop, and what follows is no fault of an item."""
+    """Refuse a runtime that has items which the store has forgotten: it must stop, and its end blames no item."""
     s.set_live(live, forgot=True)
     return s.done(), Stale(None)
 
 
 def is_boundary(record: Live, seq: int) -> bool:
-    """A sentence ends here, or an interrupt stands here, or a closing live has nothing after it."""
+    """Return whether a sentence ends here, or an interrupt stands here, or a closing live has nothing after it."""
     closes = record.state == "closing" and seq == record.appended
     return closes or record.pending[seq - record.acked - 1][0] in items.BOUNDARIES

@@ -1,4 +1,4 @@
-"""The end of a live, from whichever step it comes."""
+"""The end of a live, for every step that ends one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dhsched.ownership.state import frozen
 
 
 def finish(s: Draft, live: str) -> None:
-    """Everything the live holds is given back; what is left of its input is dropped, and counted."""
+    """End the live: give back everything it holds, and drop and count what is left of its input."""
     s.clear_move(live)
     record = s.lives[live]
     slot = s.slot(record.selected, live, record.epoch)

@@ -1,6 +1,6 @@
 """I0-I7 of docs/internals/protocol.md as predicates. Each returns the violations it sees, as sentences; none is good.
 
-`of_state` looks at one state, `of_step` at a step, `of_agents` at what runs, `Releases` at a recorded trace.
+`of_state` checks one state, `of_step` a step, `of_agents` the runtimes, `Releases` a recorded trace.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dhsched.types import slot_tag, split_tag
 
 
 def of_state(state: State) -> list[str]:
-    """Everything that must hold of a state by itself."""
+    """Return every violation that one state shows by itself."""
     return [
         *capacity(state),
         *current_slot(state),
@@ -94,7 +94,7 @@ def nothing_forgotten(state: State) -> Iterator[str]:
 
 
 def counters(state: State) -> Iterator[str]:
-    """Recounted from the raw tables, every difference the writers kept is right."""
+    """Recount every difference that the writers keep from the raw tables, and yield what differs."""
     for worker, record in state.workers.items():
         table = state.slots.get(worker, {})
         starting = sum(slot == "starting" for slot in table.values())
@@ -116,7 +116,7 @@ def counters(state: State) -> Iterator[str]:
 
 
 def moves(state: State) -> Iterator[str]:
-    """One reservation per live, and no reserved slot without its move."""
+    """Check that each move has its one reserved slot, and each reserved slot its move."""
     wanted = {
         (record.move.target, slot_tag(live, record.move.number)) for live, record in state.lives.items() if record.move
     }
@@ -126,7 +126,7 @@ def moves(state: State) -> Iterator[str]:
 
 
 def of_step(before: State, after: State) -> list[str]:
-    """I0, I1 and I6 across one step: numbers only grow, an epoch has one Worker, its cursors never go back."""
+    """Check I0, I1 and I6 across one step: numbers only grow, an epoch has one Worker, its cursors never go back."""
     found = []
     for live, old in before.lives.items():
         new = after.lives.get(live)
@@ -148,7 +148,7 @@ def of_step(before: State, after: State) -> list[str]:
 
 
 def old_work(before: State, after: State, live: str, epoch: int) -> list[str]:
-    """I3: a step that carries an old epoch changes no ownership."""
+    """Check I3: a step that carries an old epoch changes no ownership."""
     old, new = before.lives.get(live), after.lives.get(live)
     if old is None or new is None or epoch >= old.epoch:
         return []
@@ -158,7 +158,7 @@ def old_work(before: State, after: State, live: str, epoch: int) -> list[str]:
 
 
 def of_agents(agents: Mapping[str, Agent]) -> list[str]:
-    """I4, the half that matters to a GPU: runtimes, stopping ones included, against capacity."""
+    """Check I4, the half that matters to a GPU: runtimes, stopping ones included, against capacity."""
     return [
         f"I4: {worker} runs {len(agent.runs)} of {agent.capacity}: {sorted(agent.runs)}"
         for worker, agent in agents.items()
@@ -168,7 +168,7 @@ def of_agents(agents: Mapping[str, Agent]) -> list[str]:
 
 @dataclass
 class Releases:
-    """I2 on a recorded trace: what was released, in the order the store released it."""
+    """Checks I2 on a recorded trace: the releases, in the order of the store."""
 
     latest: dict[str, tuple[int, int, str]] = field(default_factory=dict)
 
@@ -183,5 +183,5 @@ class Releases:
 
 
 def tags_of(state: State, live: str) -> list[tuple[str, str]]:
-    """Where the live has slots: for a reader of a violation."""
+    """Return where the live has slots: for a reader of a violation."""
     return [(w, tag) for w, table in state.slots.items() for tag in table if split_tag(tag)[0] == live]

@@ -1,9 +1,9 @@
-"""How an input item lies in the queue: its sign, its mark, then the payload, which nothing here reads.
+"""The format of an input item in the queue: its sign, its mark, then the payload, which nothing here reads.
 
-The *sign*, one byte, says what the fence has to know without parsing: where a boundary is, and what is an interrupt.
-The *mark*, 32 random bits as eight hexadecimal digits, is drawn anew for every attempt to append. Counts cannot tell
-two histories of a store apart that has forgotten its last second: both have an item 5. A number with its mark names one
-append, and every history that has this append has the same items before it.
+The *sign*, one byte, tells the fence without parsing whether the item is a boundary or an interrupt. The *mark*, 32
+random bits as eight hexadecimal digits, is drawn anew for every attempt to append. Counts cannot tell two histories of
+a store apart that has forgotten its last second: both have an item 5. A number with its mark names one append, and
+every history that has this append has the same items before it.
 
 An item that is dropped as poison becomes a dead letter: a sign, the reason, and the item as it was.
 """
@@ -28,12 +28,12 @@ DEAD_LETTER = b"D"
 BOUNDARIES = frozenset(b"TCIJ")
 _KINDS: dict[int, Kind] = {ord("t"): "text", ord("c"): "config", ord("i"): "interrupt", ord("j"): "interrupt"}
 UNMARKED = b"0" * MARK_BYTES
-"""The mark of an item whose appender drew none, as in scenarios that lose no history."""
+"""The mark of an item that was appended without one, as in scenarios that lose no history."""
 _HEAD = 1 + MARK_BYTES
 
 
 class Item(NamedTuple):
-    """One input, as a runtime sees it. `config` is set where the item brings a configuration with it."""
+    """One input item, as a runtime sees it. `config` is set if the item carries a configuration."""
 
     kind: Kind
     payload: bytes
@@ -46,17 +46,17 @@ def new_mark(rng: Random) -> bytes:
 
 
 def unmarked(kind: Kind, payload: bytes, boundary: bool) -> bytes:
-    """The item before it has a mark: sign and payload."""
+    """Return an item before it has a mark: sign and payload."""
     return SIGNS[kind, boundary] + payload
 
 
 def marked(item: bytes, mark: bytes) -> bytes:
-    """What `unmarked` made, with its mark: the blob that lies in the queue."""
+    """Return the stored form of an item that `unmarked` made, with its mark."""
     return item[:1] + mark + item[1:]
 
 
 def stored(kind: Kind, payload: bytes, boundary: bool, mark: bytes = UNMARKED) -> bytes:
-    """The blob that lies in the queue for this item."""
+    """Return the stored form of this item."""
     return SIGNS[kind, boundary] + mark + payload
 
 
@@ -65,12 +65,12 @@ def mark_of(blob: bytes) -> bytes:
 
 
 def with_config(payload: bytes, config: bytes, mark: bytes = UNMARKED) -> bytes:
-    """An interrupt that passed over a config item brings the configuration itself: nothing else would."""
+    """Return an interrupt that carries the configuration of a config item that it dropped."""
     return INTERRUPT_WITH_CONFIG + mark + str(len(config)).encode() + b":" + config + payload
 
 
 def read(blob: bytes) -> Item:
-    """The item behind a stored blob."""
+    """Return the item of a stored form."""
     sign, payload = blob[0], blob[_HEAD:]
     kind = _KINDS[sign | 0x20]
     boundary = sign in BOUNDARIES
@@ -81,13 +81,13 @@ def read(blob: bytes) -> Item:
 
 
 def dead_letter(item: bytes, reason: str) -> bytes:
-    """The item as it lies among the dead letters, with what the last generation died of."""
+    """Return the item as a dead letter, with the reason of the last generation's end."""
     said = reason.encode()
     return DEAD_LETTER + str(len(said)).encode() + b":" + said + item
 
 
 def read_dead_letter(letter: bytes) -> tuple[bytes, str]:
-    """The item, and what the last generation died of; empty in a letter that was written without it."""
+    """Return a dead letter's item and reason; the reason is empty in a letter that was written without it."""
     if letter[:1] != DEAD_LETTER:
         return letter, ""
     size, _, rest = letter[1:].partition(b":")

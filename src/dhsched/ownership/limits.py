@@ -1,7 +1,7 @@
 """The limits of the protocol: every wait, queue and retry of a step has one, with its unit in its name.
 
 One `Limits` serves the model and the store: a Lua step names the limits that it needs in its header, and both sides
-are given the same values. All times are whole milliseconds, because that is what the store's scores hold exactly.
+get the same values. All times are whole milliseconds, because the store's scores hold those exactly.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""When a live needs a new generation: one function, used by `look` to say so and by `place` to check it is still so."""
+"""When a live needs a new generation: one rule, by which `look` reports the need and `place` checks that it remains."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dhsched.ownership.state import Live
 
 
 def needs(s: Draft, live: str) -> Need | None:
-    """Why the live must be placed anew, or None."""
+    """Return why the live must be placed anew, or None."""
     record = s.lives[live]
     if record.state == "ended":
         return None
@@ -24,14 +24,14 @@ def needs(s: Draft, live: str) -> Need | None:
 
 
 def needs_anew(*, below_floor: bool, gone: bool, lost: bool, vacant: bool, stalled: bool) -> Need | None:
-    """Why a live that has not ended must be placed anew: the first of these that is so. Lua has it in lib/needs.lua."""
+    """Return the first reason that holds why a live that has not ended must be placed anew (Lua: lib/needs.lua)."""
     reasons: tuple[tuple[bool, Need], ...]
     reasons = ((below_floor, "floor"), (gone, "gone"), (lost, "lost"), (vacant, "vacant"), (stalled, "stalled"))
     return next((need for holds, need in reasons if holds), None)
 
 
 def watched(record: Live, limits: Limits) -> int | None:
-    """How long the live may stand still as it is now, in ms; None when standing still is fine."""
+    """Return how long, in ms, the live may make no progress as it is now; None if it needs to make none."""
     if record.active is None:
         return limits.claim_wait_ms
     if record.released > record.acked:
@@ -42,5 +42,5 @@ def watched(record: Live, limits: Limits) -> int | None:
 
 
 def backoff_ms(tries: int, limits: Limits) -> int:
-    """The lease doubles with every try."""
+    """Return the lease of this try, which doubles with every try."""
     return min(limits.backoff_max_ms, limits.lease_ms << min(tries, 20))

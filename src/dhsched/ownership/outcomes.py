@@ -1,6 +1,6 @@
-"""What a step can answer: values, because losing a race is normal. docs/internals/protocol.md has the table.
+"""The outcomes of the steps: values, because losing a race is normal. docs/internals/protocol.md has the table.
 
-The class name in capitals is the word the Lua step replies: `NotYet` is NOT_YET.
+The class name in capitals is the word of the Lua step's reply: `NotYet` is NOT_YET.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """The asker's generation, or pull, is not the current one. `current` is; do not retry with the old one."""
+    """The caller's generation, or pull, is not the current one. `current` is; do not retry with the old one."""
 
     current: Generation | None
     pull_no: int = 0
@@ -32,17 +32,17 @@ class Stale:
 
 @dataclass(frozen=True, slots=True)
 class Moot:
-    """The reason for the step is gone. Nothing to do."""
+    """The reason for the step is gone; nothing was done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """There was nothing for the step to do, or it had been done before."""
+    """The step had nothing to do, or had been done before."""
 
 
 @dataclass(frozen=True, slots=True)
 class RolledBack:
-    """The asker has seen a later state than the store has: history was lost, and a new term must begin."""
+    """The caller has seen a later state than the store has: history was lost, and a new term must begin."""
 
     term: int
     rev: int
@@ -59,7 +59,7 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """The report counted. `table` is the whole slot table when the reporter's copy is old, else None."""
+    """The report counted. `table` is the whole slot table if the reporter's copy is old, else None."""
 
     beat: int
     term: int
@@ -75,7 +75,7 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSet:
-    """The Worker's mode now; `gone` when it has left for good."""
+    """The Worker's mode now; `gone` if it has left for good."""
 
     mode: Mode
     gone: bool
@@ -97,7 +97,7 @@ class Alive:
 
 @dataclass(frozen=True, slots=True)
 class Departed:
-    """The Worker's word that it does not run this slot was taken; what the slot was."""
+    """The Worker does not run this slot, which was in state `was`."""
 
     was: SlotState
 
@@ -107,7 +107,7 @@ Refused = Literal["UNKNOWN", "GONE", "LOST", "CORDONED", "DRAINING", "NEW", "FUL
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a candidate was passed over, with its true load: placement corrects its view from it."""
+    """Why a candidate was refused, with its true load, by which placement corrects its view."""
 
     worker: str
     reason: Refused
@@ -117,7 +117,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The live's generation. `again`: the operation had been committed before; `superseded_by` what came since."""
+    """The live's generation. `again`: the operation had been committed before; `superseded_by` is the current one."""
 
     generation: Generation
     rev: int
@@ -146,7 +146,7 @@ class Full:
 
 @dataclass(frozen=True, slots=True)
 class Starting:
-    """There is a free slot, but every Worker that has it is starting as many lives as it may."""
+    """There is a free slot, but every Worker that has one is starting as many lives as it may."""
 
     refusals: tuple[Refusal, ...]
 
@@ -169,14 +169,14 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """The source has as many moves under way as it may."""
+    """The source Worker has as many moves under way as it may."""
 
     cutovers: int
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Input stops after item `at`, or, when `at` is "next", after the next boundary that is released."""
+    """Input stops after item `at`, or, if `at` is "next", after the next boundary that is released."""
 
     at: int | Literal["next"]
 
@@ -193,7 +193,7 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Pulling:
-    """The Worker holds the live's input. It goes on after `after`; older pulls of this generation are dead."""
+    """The Worker's pull is granted. Input goes on after `after`; older pulls of this generation are dead."""
 
     pull_no: int
     after: int
@@ -206,26 +206,26 @@ class Pulling:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Accepted, and stored, as item `seq`."""
+    """The item is accepted, and stored, as number `seq`."""
 
     seq: int
 
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """Accepted before."""
+    """The item was accepted before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The producer left out items: `last` is the last one accepted from it."""
+    """The producer skipped items: `last` is the last one accepted from it."""
 
     last: int
 
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """The live takes no more input; it ends when what is pending has been acked."""
+    """The live takes no more input; it ends when its pending input has been acked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +252,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Acked:
-    """The ack cursor now; `ended` when the live was closing and this was its last item."""
+    """The ack cursor now; `ended` if the live was closing and this was its last item."""
 
     acked: int
     ended: bool
@@ -260,14 +260,14 @@ class Acked:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """An ack of something that was not released."""
+    """The ack is of an item that was not released."""
 
     released: int
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What state the live is in after end_live."""
+    """The live's state after end_live."""
 
     state: LiveState
 
@@ -277,7 +277,7 @@ Need = Literal["vacant", "lost", "gone", "floor", "stalled"]
 
 @dataclass(frozen=True, slots=True)
 class Recover:
-    """The live needs a new generation; whoever is told has a lease to place it."""
+    """The live needs a new generation; the caller has a lease to place it."""
 
     epoch: int
     need: Need
@@ -289,29 +289,29 @@ class Recover:
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """Nothing moved for a period: its Worker and controller were nudged. Only a second look recovers."""
+    """No progress for a period: the live's Worker and controller were woken. Only a second look recovers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Nothing can go wrong with the live unseen; it left the agenda."""
+    """The live needs no look any more; it left the agenda."""
 
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """Not now; the agenda says when."""
+    """The live is not due yet; `at` is when it is."""
 
     at: int
 
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """The ended live was forgotten; its numbers will not be issued again."""
+    """The ended live was removed; its numbers will not be issued again."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewTerm:
-    """Every generation issued before is below the floor now."""
+    """A new term has begun: every generation issued before is below the floor."""
 
     term: int
     floor: int

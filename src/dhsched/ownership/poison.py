@@ -1,7 +1,7 @@
-"""Who is to blame when a generation dies: the item at the head, or the configuration.
+"""Counts what a generation's death is blamed on: the item at the head, or the configuration.
 
 docs/internals/protocol.md, table d. Both are counted at the commit of the next generation, by a recovery only, and only
-where the store itself is not at fault. What is given up is kept among the dead letters.
+where the store itself is not at fault. A dropped item or configuration is kept among the dead letters.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ from dhsched.types import Cause
 
 
 def blames(s: Draft, live: str, cause: Cause) -> bool:
-    """A recovery counts against the input in hand, unless it is the store's fault."""
+    """Return whether this commit counts against the input: it is a recovery, and not the store's fault."""
     return cause == "recover" and needs(s, live) != "floor" and not s.lives[live].forgot
 
 
 def deaths(record: Live) -> int:
-    """Generations that died so far with the item at the head in their hands."""
+    """Return how many generations have died so far while they had the item at the head."""
     return record.suspect[1] if record.suspect and record.suspect[0] == record.acked + 1 else 0
 
 
 def poisoned(record: Live, limits: Limits) -> bool:
-    """One more generation dead over the item at the head, and it is dropped."""
+    """Return whether one more generation that dies with the item at the head gets the item dropped."""
     return record.released > record.acked and deaths(record) + 1 >= limits.poison_max
 
 
 def closes_with(record: Live) -> bool:
-    """The item at the head is all that a closing live still waits for."""
+    """Return whether the item at the head is all that a closing live still waits for."""
     return record.state == "closing" and record.appended == record.acked + 1
 
 
 def died_of(s: Draft, live: str) -> str:
-    """What the current generation died of: in its Worker's words, else why it needs a new one."""
+    """Return what the current generation died of: its Worker's reason, else why it needs a new one."""
     return s.lives[live].current.reason or needs(s, live) or ""
 
 
 def blame_head(s: Draft, live: str, reason: str, lost: str) -> None:
-    """A generation was lost with input in its hands: its first item is suspect, and dropped the third time.
+    """Count a generation that was lost with input against its first item, which is dropped at `poison_max`.
 
-    `lost` names the generation if its Worker is only silent: should that report again, it takes its count back.
+    `lost` names the generation if its Worker is only silent: if that Worker reports again, the count is taken back.
     """
     record = s.lives[live]
     if poisoned(record, s.limits):
@@ -52,7 +52,7 @@ def blame_head(s: Draft, live: str, reason: str, lost: str) -> None:
 
 
 def take_back(s: Draft, worker: str) -> None:
-    """The Worker was only silent: generations that were taken from it have not died, over no item."""
+    """Take back the counts of generations that were taken from this Worker: it was only silent, so none has died."""
     for live, number, slot in s.table(worker):
         record = s.lives.get(live)
         if slot == "departing" and record is not None and record.blamed == f"{worker}@{number}":
@@ -74,9 +74,9 @@ def drop_poison(s: Draft, live: str, reason: str) -> None:
 
 
 def fall_back(s: Draft, live: str, reason: str) -> None:
-    """Generation after generation died before its first ack: the configuration that nobody has lived with goes.
+    """Replace a configuration with which generation after generation died before its first ack by the one before.
 
-    It is kept among the dead letters.
+    The replaced configuration is kept among the dead letters.
     """
     record = s.lives[live]
     if record.fallback is None:

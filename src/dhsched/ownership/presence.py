@@ -1,4 +1,4 @@
-"""What happens to a Worker's slots and lives when it comes, goes or loses a runtime.
+"""Changes a Worker's slots and lives when the Worker comes, goes or loses a runtime.
 
 `lost` is not a verdict: it stops placement and puts lives on the agenda, and a report clears it. Only `gone` is final,
 and only a Worker's own side (a new boot on its device, a clean exit) or long silence with nothing left on it makes it
@@ -21,14 +21,14 @@ def enter_free(s: Draft, worker: str) -> None:
 
 
 def wake_own(s: Draft, worker: str) -> None:
-    """Its own lives that wait for another place may not need one any more, or have it here: look now."""
+    """Make the Worker's own waiting lives due: they may need no other Worker any more, or find a slot here."""
     for live, _, slot in s.table(worker):
         if slot in OWNED and s.lives[live].waits:
             s.look_by(live, s.now)
 
 
 def make_gone(s: Draft, worker: str) -> None:
-    """The boot is over, for good. Its lives are unowned until they are placed; nothing of it is left to depart."""
+    """End the boot for good. Its lives are unowned until they are placed; none of its slots is left to depart."""
     record = s.workers[worker]
     if record.gone:
         return
@@ -49,6 +49,6 @@ def make_gone(s: Draft, worker: str) -> None:
 
 
 def vacate(s: Draft, worker: str, live: str, number: int) -> None:
-    """The current generation has no runtime any more, and never will have one again."""
+    """Mark that the current generation has no runtime any more, and never will have one again."""
     s.write_slot(worker, live, number, "vacant")
     s.set_live(live, active=None, pull_no=s.lives[live].pull_no + 1, note=None, stalled=None)

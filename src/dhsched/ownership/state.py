@@ -1,6 +1,6 @@
-"""The whole state of one cell as immutable values: what docs/reference/state.md lists as keys, written as dataclasses.
+"""The whole state of one cell as immutable values: the keys of docs/reference/state.md, written as dataclasses.
 
-`State` is what the steps take and return. Its maps are never changed in place; `Draft` (draft.py) makes the next one.
+Steps take and return a `State`. Its maps are never changed in place; `Draft` (draft.py) makes the next one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def frozen(mapping: Mapping[K, V]) -> Mapping[K, V]:
 
 
 class Cursors(NamedTuple):
-    """What stands still when a live is stalled: only an ack of the current generation is progress."""
+    """The cursors that stand still while a live is stalled: only an ack of the current generation is progress."""
 
     epoch: int
     acked: int
@@ -30,7 +30,7 @@ class Cursors(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """The one reservation a live may have: where it goes, the number issued for it, where input stops before it."""
+    """The one reservation a live may have: its target, the number issued for it, where input stops before it."""
 
     target: str
     number: int
@@ -40,9 +40,9 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One generation in a live's history. Times are the store's, 0 where it never happened.
+    """One generation in a live's history. Times are the store's, 0 for what never happened.
 
-    `reason` is what its Worker said about the end of its runtime, empty where it said nothing.
+    `reason` is the Worker's account of the end of its runtime, empty if there is none.
     """
 
     epoch: int
@@ -57,7 +57,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """One session's record and everything that hangs on it."""
+    """One session's record (a session is called a live here) and everything that belongs to it."""
 
     # What the application said at create.
     digital_id: str
@@ -120,7 +120,7 @@ class Live:
 
     @property
     def held(self) -> bool:
-        """Input stands at the boundary before a planned move."""
+        """Return whether input has stopped at the boundary before a planned move."""
         return self.move is not None and isinstance(self.move.hold, int) and self.released >= self.move.hold
 
 
@@ -144,14 +144,14 @@ class Worker:
     slots_rev: int = 0
     link: str = ""
     starts_create_max: int = 0
-    """Start budgets as of the last place on it, or its registration: so whichever step ends a start knows them."""
+    """Start budgets as of the last place on the Worker, or its registration, for whichever step ends a start."""
     starts_recover_max: int = 0
 
     @property
     def free_score(self) -> float | None:
-        """Its score in free:<pool>: load/capacity, moved below 0 at one of its start budgets, above 1 at both.
+        """Return its score in free:<pool>: load/capacity, minus 1 at one of its start budgets, plus 1 at both.
 
-        So the first entry of all is the emptiest Worker, unless there are some at one budget.
+        So the first entry of all is the emptiest Worker, unless some Workers are at one budget.
         """
         if not self.placeable or self.load >= self.capacity:
             return None
@@ -160,7 +160,7 @@ class Worker:
 
     @property
     def placeable(self) -> bool:
-        """Ready, not lost, not gone, and has reported at least once."""
+        """Return whether the Worker is ready, not lost, not gone, and has reported at least once."""
         return self.status == "ready"
 
     @property
@@ -169,7 +169,7 @@ class Worker:
 
 
 def status_of(*, mode: Mode, lost: bool, gone: bool, beat: int) -> WorkerStatus:
-    """What a Worker is: gone before lost before the mode that it was set to; new until it has reported."""
+    """Return a Worker's status: gone before lost before the mode that it was set to; new until it has reported."""
     if gone:
         return "gone"
     if lost:

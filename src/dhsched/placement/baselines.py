@@ -1,6 +1,6 @@
-"""What the paper compares with (paper, 8.1), under the same views, requests and admission as our own policies.
+"""The policies that the paper compares with (paper, 8.1), under the same views, requests and admission as our own.
 
-None of them sets apart Workers that it believes full, unless its own words say so: that is part of what is compared.
+None of them sets apart Workers that it believes full, unless its definition says so: that is part of the comparison.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from dhsched.placement.request import PlacementRequest
 
 
 class StrictMin(Policy):
-    """The argmin of the snapshot in the chosen Pool, no delta; further attempts go to the next in line."""
+    """The argmin of the snapshot in the chosen Pool, no delta; further attempts go to the next lowest Worker."""
 
     def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
         chosen: list[WorkerView] = []
@@ -75,7 +75,7 @@ class OrleansACCode(Policy):
 
 
 def _with_free_slot_first(pools: Sequence[RankedPool]) -> list[RankedPool]:
-    """The chosen Pool is the first that is not full throughout; otherwise the order stays."""
+    """Return the Pools with any free slot first; otherwise the order stays."""
     return sorted(pools, key=lambda pool: pool.with_free_slot == 0)
 
 
@@ -88,9 +88,9 @@ def _count_if_free(worker: WorkerView) -> float:
 
 
 def _lowest(pools: Sequence[RankedPool], count: int) -> list[WorkerView]:
-    """The `count` lowest Workers by share of capacity, ties by name.
+    """Return the `count` lowest Workers by share of capacity, ties by name.
 
-    Buckets are in order of share within a Pool, so those that hold a Pool's lowest `count` hold all that matter.
+    Buckets are in order of share within a Pool, so the buckets of a Pool's lowest `count` Workers are enough.
     """
     near: list[WorkerView] = []
     for pool in pools:
@@ -110,7 +110,7 @@ def _add_pairs(
     cost: Callable[[WorkerView], float],
     rng: Random,
 ) -> list[WorkerView]:
-    """Add to `chosen`, up to `count`, the cheaper Worker of a random pair of those not chosen yet, for each attempt."""
+    """For each attempt add to `chosen`, up to `count`, the cheaper Worker of a random pair of those not chosen yet."""
     rosters = [pool.view.members for pool in pools]
     total = sum(len(roster) for roster in rosters)
     if total <= 4 * count:

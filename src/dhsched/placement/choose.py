@@ -16,10 +16,10 @@ from dhsched.types import Equals
 def choose(
     view: FleetView, request: PlacementRequest, *, rng: Random, now: float, policy: Policy = DEFAULT_POLICY
 ) -> Choice | NoEligiblePool:
-    """Where a live should go, as this replica sees the fleet.
+    """Return where a live should go, as this replica sees the fleet.
 
-    The caller hands ranks and Pools to `place`, and tells the view what came of it: `committed`, `correct`. The Pool
-    that comes first may have a policy of its own; own assignments are weighed as the view was made.
+    The caller passes ranks and Pools to `place`, and reports the result to the view: `committed`, `correct`. The first
+    Pool may have a policy of its own; own assignments are weighed as the view was made.
     """
     pools, excluded = order_pools(view.pools, request.pools, request.required_labels)
     if not pools:
@@ -50,21 +50,21 @@ def choose(
         ),
     )
     if workers and view.weighing is Weighing.SELECTION:
-        view.selected(workers[0].worker)  # The one policy whose very choice counts, and the one change made here.
+        view.selected(workers[0].worker)  # For the one policy that counts the choice itself.
     return choice
 
 
 def name_worker(
     view: FleetView, request: PlacementRequest, worker: str, *, now: float, how: Literal["named", "reserved"]
 ) -> Choice:
-    """The choice of one Worker that somebody named, or that has set a place aside. No Pool: nobody else is meant."""
+    """Return the choice of one Worker that was named, or that has reserved a slot. It has no Pools to fall back on."""
     seen = view.workers.get(worker)
     why = Why(request, how, now, view.rev, view.taken_at, view.weight_milli(), (), (), _scores([seen] if seen else []))
     return Choice((worker,), (worker,), (), why)
 
 
 def unplaceable(view: FleetView, request: PlacementRequest) -> str:
-    """Why no Worker may take such a live, as things are configured, full or not; empty where some may."""
+    """Return why no Worker may take such a live, as configured, full or not; empty if some Worker may."""
     pools, excluded = order_pools(view.pools, request.pools, request.required_labels)
     return "" if pools else _nobody(request, excluded).reason
 
@@ -81,7 +81,7 @@ def _nobody(request: PlacementRequest, excluded: list[ExcludedPool]) -> NoEligib
 def _rank_in_asked_order(
     view: FleetView, request: PlacementRequest, policy: Policy, pools: list[RankedPool], count: int, rng: Random
 ) -> list[WorkerView]:
-    """Rank as many more as may have to make way, then move those asked for to the front or the end."""
+    """Over-sample by the number of Workers to avoid, then reorder: `first` leads, avoided Workers go last."""
     late = request.avoid if request.last is None else request.avoid | {request.last}
     ranked = policy.rank(pools, count + len(late) + 1, request, rng)
     first = view.workers.get(request.first) if request.first is not None else None
@@ -93,7 +93,7 @@ def _rank_in_asked_order(
 
 
 def _equals_together(workers: list[WorkerView], request: PlacementRequest) -> tuple[str | Equals, ...]:
-    """Neighbours of one Pool that the request prefers alike stand equal: true loads decide between them."""
+    """Group neighbours of one Pool that the request prefers alike: the store compares their true loads."""
     late, preferred = request.avoid, request.preferred_labels
 
     def standing(worker: WorkerView) -> tuple[str, bool, bool, bool, int]:

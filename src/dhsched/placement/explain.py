@@ -1,8 +1,8 @@
-"""Every placement explains itself, as data (design, 5.7): nobody should have to guess why a live is where it is.
+"""Explains a placement as data (design, 5.7): nobody should have to guess why a live is where it is.
 
-A choice records the few numbers it was made from; only who asks pays for the explanation. With the view at hand the
-Workers that were no candidates are listed too, as the view has them now: `view_rev` tells whether that is still the
-view the choice was made from.
+A choice records the few numbers it was made from; the explanation is made only on request. With a view, the Workers
+that were no candidates are listed too, as the view has them now: compare `view_rev` with `rev` to see whether it is
+still the view of the choice.
 """
 
 from collections import Counter
@@ -15,15 +15,15 @@ from dhsched.placement.request import Choice, WorkerScore
 from dhsched.placement.view import FleetView
 from dhsched.placement.workers import bottom_tier
 
-WORKERS_LISTED_MAX = 100  # Workers listed by name for one Pool; the counts cover all.
+WORKERS_LISTED_MAX = 100  # Further Workers of a Pool are not listed by name; the counts cover all.
 
 
 UNCHOSEN = {"named": "it was asked for by name", "reserved": "its place was set aside there before the live moved"}
-"""What decided where no policy chose (`name_worker`)."""
+"""The reason where no policy chose (`name_worker`)."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """A candidate that the store turned down."""
+    """A candidate that the store refused."""
 
     worker: str
     reason: str
@@ -31,35 +31,35 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Won(msgspec.Struct, frozen=True):
-    """What the store said when it placed the live: where, and the true load of that Worker, the live included."""
+    """The store's answer when it placed the live: the Worker, and its true load, the live included."""
 
     worker: str
     load: int
-    took_slot: bool = True  # False: it came back into a slot that it held already.
+    took_slot: bool = True  # False: the live came back into a slot that it already had.
 
 
 class WorkerChosen(msgspec.Struct, frozen=True):
-    """The Worker that got the live, and what decided."""
+    """The Worker that got the live, and the reason."""
 
     worker: str
-    pool: str | None  # Unknown, as its capacity, when it was no candidate and the view does not know it.
+    pool: str | None  # Pool and capacity are None if the Worker was no candidate and the view does not know it.
     load_before: int  # Both are true loads, by the store.
     load_after: int
     capacity: int | None
-    rank: int | None  # Among the candidates, from 1; None when the store found it in a Pool.
-    of: int  # So many candidates.
+    rank: int | None  # Among the candidates, from 1; None if the store found the Worker in a Pool.
+    of: int  # Number of candidates.
     reason: str
 
 
 class WorkerExplained(msgspec.Struct, frozen=True):
-    """A candidate, in the order in which it was to be tried. `result` is what became of it: chosen, refused, or how its
-    load share, as it was believed, compares with that of the one that was chosen."""
+    """A candidate, in the order in which it was to be tried. `result` is chosen, refused, or how the candidate's load
+    share, as it was believed, compares with that of the chosen Worker."""
 
     worker: str
     pool: str
-    load: int  # As the snapshot had it,
-    own: int  # assignments of this replica that the snapshot did not contain,
-    score: float  # and what it was ranked by, in slots: load + weighted own assignments.
+    load: int  # As the snapshot had it.
+    own: int  # Assignments of this replica that the snapshot did not contain.
+    score: float  # What the candidate was ranked by, in slots: load + weighted own assignments.
     capacity: int
     starting: int
     notes: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class WorkerExplained(msgspec.Struct, frozen=True):
 
 
 class WorkerExcluded(msgspec.Struct, frozen=True):
-    """A Worker of an eligible Pool that no choice would name before all others."""
+    """A Worker of an eligible Pool that every choice ranks after all others."""
 
     worker: str
     reason: str
@@ -82,19 +82,19 @@ class PoolExplained(msgspec.Struct, frozen=True):
     waterline: float
     workers: int
     with_free_slot: int
-    bottom_tier: int | None = None  # Workers in the tier, and the excluded ones: only with the view at hand.
+    bottom_tier: int | None = None  # Workers in the tier; like the excluded ones, only known with a view.
     excluded: tuple[WorkerExcluded, ...] = ()
     excluded_counts: dict[str, int] = {}
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """Why a live was sent where it was sent."""
+    """Why a live was placed where it was."""
 
     digital_id: str
     policy: str
     rev: int
     snapshot_age_s: float | None
-    weight: float  # What one own assignment counted for, in slots.
+    weight: float  # The weight of one own assignment, in slots.
     pools: tuple[PoolExplained, ...]
     pools_excluded: dict[str, str]
     candidates: tuple[WorkerExplained, ...]
@@ -106,7 +106,7 @@ class Explanation(msgspec.Struct, frozen=True):
 def explain(
     choice: Choice, *, view: FleetView | None = None, refusals: Iterable[Refusal] = (), won: Won | None = None
 ) -> Explanation:
-    """Turn what a choice recorded into an explanation; `refusals` and `won` are what the store reported."""
+    """Return the explanation of a choice; `refusals` and `won` are what the store reported."""
     why, refused = choice.why, {each.worker: each for each in refusals}
     chosen = None if won is None else _explain_winner(choice, won, view, refused)
     return Explanation(
@@ -131,8 +131,8 @@ def explain(
 
 
 def _explain_winner(choice: Choice, won: Won, view: FleetView | None, refused: Mapping[str, Refusal]) -> WorkerChosen:
-    """Who won and by which numbers. The others' loads are what was believed of them, so a winner that was not the
-    lowest of them is told by its rank alone: the store knows better, and does not tell all it knows."""
+    """Return the Worker that won, with its numbers. The others' loads are only believed, so a winner that was not the
+    lowest of them is explained by its rank alone: the store knew better, and does not return all it knows."""
     scores = choice.why.scores
     rank = next((at for at, score in enumerate(scores, 1) if score.worker == won.worker), None)
     seen = None if view is None else view.workers.get(won.worker)
@@ -207,7 +207,7 @@ def _explain_candidate(
 
 
 def _with_workers(pool: PoolExplained, view: FleetView | None) -> PoolExplained:
-    """Add what only the view knows: the size of the tier, and who is excluded and why."""
+    """Add what only the view knows: the size of the tier, and the excluded Workers with their reasons."""
     if view is None:
         return pool
     reasons = {worker.worker: worker.barred for worker in view.workers.values() if worker.pool == pool.pool}

@@ -1,8 +1,8 @@
 """One Pool as a replica sees it: its placeable Workers in buckets by effective load.
 
-A decision needs the lowest few buckets only, and a change moves one Worker from one bucket to another, so the cost of
+A decision needs only the lowest few buckets, and a change moves one Worker from one bucket to another, so the cost of
 either does not grow with the fleet. Effective load is counted in thousandths of a slot, because an own assignment may
-count as a fraction more than one; a bucket is one slot wide where all capacities are equal, else a thousandth of the
+count as a fraction more than one slot; a bucket is one slot wide if all capacities are equal, else a thousandth of the
 capacity. Workers believed full share one bucket above all others: they come last and are never lost.
 """
 
@@ -20,7 +20,7 @@ OUT = -1  # The key of a Worker that is in no bucket.
 
 
 class WorkerView:
-    """One Worker as a replica sees it: the snapshot's numbers and this replica's own deltas on top."""
+    """One Worker as a replica sees it: the snapshot's numbers and this replica's own deltas."""
 
     __slots__ = (
         "barred",
@@ -44,32 +44,32 @@ class WorkerView:
     def __init__(self, worker: str) -> None:
         self.worker = worker
         self.pool = ""
-        self.load = 0  # Slots taken, as last heard.
+        self.load = 0  # Slots taken, by the latest snapshot or correction.
         self.capacity = 0
         self.starting = 0
-        self.barred = "unknown"  # Why it takes nothing new; empty when it is placeable.
+        self.barred = "unknown"  # Why the Worker takes nothing new; empty if it is placeable.
         self.labels: frozenset[str] = frozenset()
-        self.row_rev = -1  # The last change of this Worker that a snapshot told.
-        self.known = -1  # A correction told the load as of this rev, which may be ahead of the snapshot.
+        self.row_rev = -1  # The last change of this Worker that a snapshot contained.
+        self.known = -1  # The rev of the latest correction of the load, which may be ahead of the snapshot.
         self.tags: list[tuple[int, int]] = []  # (rev of the commit, weight) of own assignments not yet in `load`.
         self.own = 0  # Own assignments among them, each counted as the one slot it takes,
         self.delta = 0  # and in thousandths of a slot, each counted by its weight.
-        self.home: PoolView | None = None  # Where it is a member; None while it is barred.
-        self.member = 0  # Its place in home.members,
-        self.key = OUT  # the bucket it is in
-        self.position = 0  # and its place there.
+        self.home: PoolView | None = None  # The Pool of which it is a member; None while it is barred.
+        self.member = 0  # Its index in home.members,
+        self.key = OUT  # the key of its bucket,
+        self.position = 0  # and its index in the bucket.
 
     def effective_milli(self) -> int:
-        """Snapshot load plus weighted own deltas, in thousandths of a slot."""
+        """Return snapshot load plus weighted own deltas, in thousandths of a slot."""
         return self.load * MILLI + self.delta
 
     def believed_full(self) -> bool:
-        """Only real slots count here. A weight is a guess about others: it may rank a Worker, never exclude one."""
+        """Return whether all slots are taken, by real slots only: a weight may rank a Worker, never exclude one."""
         return self.load + self.own >= self.capacity
 
 
 class PoolView:
-    """The placeable Workers of one Pool. Who changes the numbers of a Worker calls `reindex` for it."""
+    """The placeable Workers of one Pool. Code that changes a Worker's numbers calls `reindex` for it."""
 
     __slots__ = (
         "_by_labels",
@@ -96,22 +96,22 @@ class PoolView:
         self.delta = 0
         self.capacities: dict[int, int] = {}  # Capacity -> how many members have it.
         self.divisor = MILLI  # Width of a bucket in effective_milli; 0 when capacities differ: then each Worker's own.
-        self.stale = False  # The buckets wait for `rebuild`; until then changes leave them alone.
-        self._by_labels: dict[frozenset[str], list[WorkerView]] | None = None  # Made when somebody asks.
+        self.stale = False  # Whether the buckets wait for `rebuild`; until then changes leave them alone.
+        self._by_labels: dict[frozenset[str], list[WorkerView]] | None = None  # Made on demand.
 
     def configure(self, pool: Pool) -> None:
         self.pool = pool
         self.offers = pool.offers()
 
     def waterline(self) -> float:
-        """(L_snap + delta) / C. A Pool without Workers counts as full, so it comes last among its equals."""
+        """Return (L_snap + delta) / C. A Pool without Workers counts as full, so it comes last among its equals."""
         return (self.load * MILLI + self.delta) / (self.capacity * MILLI) if self.capacity else 1.0
 
     def full_count(self) -> int:
         return len(self.buckets[FULL]) if self.keys and self.keys[-1] == FULL else 0
 
     def by_labels(self) -> dict[frozenset[str], list[WorkerView]]:
-        """The members by what they are labelled with: there are few such sets, however many Workers."""
+        """Return the members by their set of labels: there are few such sets, however many Workers."""
         if self._by_labels is None:
             self._by_labels = {}
             for worker in self.members:
@@ -125,7 +125,7 @@ class PoolView:
         return bool(self.keys) and self.keys[0] != FULL
 
     def admit(self, worker: WorkerView) -> None:
-        """Take in a Worker that became placeable."""
+        """Add a Worker that became placeable."""
         self._by_labels = None
         worker.home = self
         worker.member = len(self.members)
@@ -137,7 +137,7 @@ class PoolView:
         self.reindex(worker)
 
     def dismiss(self, worker: WorkerView) -> None:
-        """Let go of a Worker that takes nothing new. Its numbers must still be those it was admitted with."""
+        """Remove a Worker that takes nothing new. Its numbers must still be the ones it was admitted with."""
         self._leave_bucket(worker)
         self._by_labels = None
         worker.home = None
@@ -151,7 +151,7 @@ class PoolView:
         self._count_capacity(worker.capacity, -1)
 
     def reindex(self, worker: WorkerView) -> None:
-        """Put a Worker into the bucket that its numbers say."""
+        """Move a Worker to the bucket of its current numbers."""
         if self.stale:
             return
         if worker.load + worker.own >= worker.capacity:

@@ -5,7 +5,7 @@
 - bottom-tier-paper: the same with +1, as the paper has it.
 - bottom-tier-replicas: the same with +R.
 - exact: names Pools only; the store takes the emptiest Worker of `free:<pool>`.
-- the others: what the paper compares with; see `baselines`.
+- the others: the policies that the paper compares with; see `baselines`.
 """
 
 from collections.abc import Sequence
@@ -21,16 +21,16 @@ from dhsched.placement.workers import draw, draw_full, draw_widely
 
 
 def prefers(request: PlacementRequest) -> bool:
-    """Whether some Workers of a Pool are to be asked before others."""
+    """Return whether the request ranks some Workers of a Pool before others."""
     return bool(request.preferred_labels or request.avoid or request.last is not None or request.first is not None)
 
 
 class Emptiest(Policy):
-    """The emptiest Worker at the moment of the commit: the store knows it, and no view is fresh enough to.
+    """The emptiest Worker at the moment of the commit, which only the store knows: no view is fresh enough.
 
-    Where the request prefers some Workers to others, up to 16 are named, and the store compares those that it prefers
-    alike. Where it does not, a Pool with more Workers is left to the store's own index: that is as even, and looking up
-    16 loads makes a create cost the store a third more. A Pool with fewer is named, so that an explanation can list it.
+    If the request prefers some Workers to others, up to 16 are named, and the store compares those that it prefers
+    alike. If not, a Pool with more Workers is left to the store's own index: that is as even, and looking up 16 loads
+    makes a create cost the store a third more. A Pool with fewer is named, so that an explanation can list its Workers.
     """
 
     def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
@@ -50,7 +50,7 @@ class Emptiest(Policy):
 
 
 class BottomTier(Policy):
-    """Sample the bottom tier of the first Pool; where it has too few Workers with a free slot, go on with the next."""
+    """Sample the bottom tier of the first Pool; if it has too few Workers with a free slot, go on with the next."""
 
     def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
         chosen: list[WorkerView] = []
@@ -64,7 +64,7 @@ class BottomTier(Policy):
 
 
 class Exact(Policy):
-    """No view of Workers at all, only of Pools. Nothing herds; every placement pays for the search in the store."""
+    """Names only Pools, no Workers. Replicas cannot herd; every placement pays for the search in the store."""
 
     def rank(self, pools: Sequence[RankedPool], count: int, request: PlacementRequest, rng: Random) -> list[WorkerView]:
         return []
@@ -88,5 +88,5 @@ DEFAULT_POLICY = POLICIES["emptiest"]
 
 
 def view_for(policy: Policy, *, replicas: int | None = None) -> FleetView:
-    """An empty view that weighs own assignments as the policy wants them."""
+    """Return an empty view that weighs own assignments as the policy requires."""
     return FleetView(weighing=policy.weighing, replicas=replicas)

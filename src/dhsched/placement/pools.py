@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from dhsched.placement.index import PoolView
 
-CANDIDATES_LIMIT = 16  # `place` takes no more names than this.
-CANDIDATES_FEW = 3  # What a policy names whose first candidate with a free slot wins: the paper's attempts.
+CANDIDATES_LIMIT = 16  # `place` refuses more candidates than this.
+CANDIDATES_FEW = 3  # Candidates of a policy whose first candidate with a free slot wins: the paper's attempts.
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class Pool:
     tier_workers_min: int = 8  # The bottom tier k(P) is max(tier_workers_min, N / tier_divisor) ...
     tier_divisor: int = 8
     tau_slots: int = 8  # ... and reaches at most this far above the emptiest Worker.
-    candidates_max: int | None = None  # None: as the policy has it.
-    policy: str = ""  # Of lives that try this Pool first; empty: the replica's.
+    candidates_max: int | None = None  # None: as the policy sets it.
+    policy: str = ""  # For lives that try this Pool first; empty: the replica's policy.
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -44,14 +44,14 @@ class Pool:
             )
 
     def offers(self) -> frozenset[str]:
-        """The labels that a request may require: the Pool's own, and its GPU class and region as `key=value`."""
+        """Return the labels that a request may require: the Pool's own, and its GPU class and region as `key=value`."""
         named = (("gpu_class", self.gpu_class), ("region", self.region))
         return self.labels | {f"{key}={value}" for key, value in named if value}
 
 
 @dataclass(frozen=True, slots=True)
 class PoolEntry:
-    """One Pool that may serve a DigitalID; tier 0 is where its lives belong."""
+    """One Pool that may serve a DigitalID; tier 0 is preferred."""
 
     pool: str
     tier: int = 0
@@ -59,7 +59,7 @@ class PoolEntry:
 
 @dataclass(frozen=True, slots=True)
 class DigitalID:
-    """Who speaks: the avatar, voice or scene that a live shows, and the Pools that can run it."""
+    """The avatar, voice or scene that a live shows, and the Pools that can run it."""
 
     name: str
     pools: tuple[PoolEntry, ...]
@@ -75,9 +75,9 @@ class DigitalID:
 
 
 class RankedPool(NamedTuple):
-    """A Pool in its place in the order, with the numbers as they were when the order was made.
+    """A Pool at its position in the order, with the numbers as they were when the order was made.
 
-    The first four fields are the order itself. Names differ, so no comparison ever reaches the fields behind them.
+    The first four fields are the order itself. Names differ, so no comparison ever reaches the later fields.
     """
 
     tier: int
@@ -99,10 +99,10 @@ class ExcludedPool(NamedTuple):
 def order_pools(
     views: Mapping[str, PoolView], entries: Iterable[tuple[str, int]], required_labels: frozenset[str]
 ) -> tuple[list[RankedPool], list[ExcludedPool]]:
-    """Eligible Pools in the order in which they are tried, and the others with the reason.
+    """Return the eligible Pools in the order in which they are tried, and the others with the reason.
 
-    A Pool that this replica has not heard of is eligible, with default settings: the view may be behind, and an
-    error that says "never" where the truth is "not yet" could not be retried.
+    A Pool that this replica does not know is eligible, with default settings: the view may be behind, and an error that
+    says "never" instead of "not yet" could not be retried.
     """
     ranked: list[RankedPool] = []
     excluded: list[ExcludedPool] = []

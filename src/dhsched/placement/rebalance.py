@@ -1,26 +1,26 @@
-"""Which lives should change their Worker so that a Pool is even again: loads in, moves out (paper, 6.2).
+"""Plans which lives change their Worker to make a Pool even: loads in, moves out (paper, 6.2).
 
 A move goes from the fullest Worker that can give to the one that would be the least full after taking, each measured as
 a share of its capacity, and only if the giver is still at least as full as the taker afterwards. So within one plan,
-and between plans made from what the last one left, no Worker both gives and takes: nothing ever moves back. It begins
-only when the gap is wider than `spread` and goes on until it is half as wide: few moves, seldom, instead of one for
+and between plans made from what the last one left, no Worker both gives and takes: nothing ever moves back. Moves begin
+only when the gap is wider than `spread` and go on until the gap is half as wide: few moves, seldom, instead of one for
 every live that comes or goes.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-STOP_SHARE = 0.5  # Of the spread at which it begins: where it is even enough.
+STOP_SHARE = 0.5  # Moves stop when the gap is this share of the spread at which they began.
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """One placeable Worker of the Pool: what it will hold once the moves under way are done."""
+    """One placeable Worker of the Pool: its load once the moves under way are done."""
 
     load: int
     capacity: int
     movable: int
-    """Lives of it that may be asked to leave."""
+    """Number of its lives that may be moved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ class Advice:
 def advise(
     workers: Mapping[str, Holding], *, spread: float, under_way: bool = False, moves_max: int = 1_000
 ) -> list[Advice]:
-    """The fewest moves, in order, after which no more are advised; at most `moves_max` of them.
+    """Return the fewest moves, in order, after which no more are advised; at most `moves_max` of them.
 
-    `under_way`: it has begun and is not done, because only some of the moves could be made at a time.
+    `under_way`: moves have begun and are not done, because only some of them could be made at a time.
     """
     loads = {name: holding.load for name, holding in workers.items()}
     movable = {name: holding.movable for name, holding in workers.items()}
@@ -57,7 +57,7 @@ def advise(
 def widest(
     workers: Mapping[str, Holding], loads: Mapping[str, int], movable: Mapping[str, int]
 ) -> tuple[str, str, float] | None:
-    """Who should give to whom, and how much fuller the giver is than the taker would be; None where nobody should."""
+    """Return the giver, the taker, and how much fuller the giver is than the taker would be; None if none should."""
     takers = [name for name, holding in workers.items() if loads[name] < holding.capacity]
     if not takers:
         return None

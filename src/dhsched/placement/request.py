@@ -1,4 +1,4 @@
-"""What is asked of placement and what it answers: plain values.
+"""The requests and results of placement: plain values.
 
 None of them can be part of a reference cycle, so `gc=False` keeps thousands of them a second out of the collector.
 """
@@ -12,7 +12,7 @@ NOTHING: frozenset[str] = frozenset()
 
 
 class PlacementRequest(msgspec.Struct, frozen=True, gc=False):
-    """A live of `digital_id` needs a Worker.
+    """A request for a Worker for a live of `digital_id`.
 
     `avoid`, `last` and `first` are orders, not filters: avoided Workers come after all others and `last` after those;
     `first` leads, also when it looks full, because the live may hold a slot there.
@@ -20,12 +20,12 @@ class PlacementRequest(msgspec.Struct, frozen=True, gc=False):
 
     digital_id: str
     pools: tuple[tuple[str, int], ...]  # (Pool, tier); tier 0 is preferred.
-    required_labels: frozenset[str] = NOTHING  # Of the Pool.
-    preferred_labels: frozenset[str] = NOTHING  # Of the Worker; they only rank.
+    required_labels: frozenset[str] = NOTHING  # Labels that the Pool must have.
+    preferred_labels: frozenset[str] = NOTHING  # Labels of Workers; they only rank.
     avoid: frozenset[str] = NOTHING
     last: str | None = None
     first: str | None = None
-    candidates_max: int | None = None  # None: as the first Pool in the order has it.
+    candidates_max: int | None = None  # None: as the first Pool in the order sets it.
 
     def __post_init__(self) -> None:
         if len(self.pools) > 1 and len({pool for pool, _ in self.pools}) != len(self.pools):
@@ -47,7 +47,7 @@ class WorkerScore(msgspec.Struct, frozen=True, gc=False):
 
 
 class Why(msgspec.Struct, frozen=True, gc=False):
-    """What a choice was made from, recorded as cheaply as possible; `explain` turns it into words and numbers."""
+    """The inputs of a choice, recorded as cheaply as possible; `explain` turns them into words and numbers."""
 
     request: PlacementRequest
     policy: str
@@ -61,9 +61,9 @@ class Why(msgspec.Struct, frozen=True, gc=False):
 
 
 class Choice(msgspec.Struct, frozen=True, gc=False):
-    """Whom the store should ask in order, then all eligible Pools in order, in which it looks for a free slot itself.
+    """The candidates in order, then all eligible Pools in order, in which the store looks for a free slot itself.
 
-    `ranks` are the candidates as the store is told of them: those that stand equal together.
+    `ranks` are the candidates as the store gets them: equal ones together.
     """
 
     candidates: tuple[str, ...]
@@ -72,7 +72,7 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
     why: Why
 
     def without(self, *workers: str) -> list[str | Equals]:
-        """The ranks, with these Workers left out."""
+        """Return the ranks without these Workers."""
         left: list[str | Equals] = []
         for rank in self.ranks:
             if isinstance(rank, Equals):
@@ -84,7 +84,7 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
 
 
 class NoEligiblePool(msgspec.Struct, frozen=True, gc=False):
-    """No Pool may ever take this live. It is a matter of configuration; do not retry."""
+    """No Pool may ever take this live. Only a change of the configuration helps; do not retry."""
 
     reason: str
     excluded: tuple[ExcludedPool, ...] = ()
@@ -98,7 +98,7 @@ def request_for(
     first: str | None = None,
     candidates_max: int | None = None,
 ) -> PlacementRequest:
-    """The request that a DigitalID's configuration asks for."""
+    """Return the request for a live of this DigitalID."""
     return PlacementRequest(
         digital_id=digital_id.name,
         pools=tuple((entry.pool, entry.tier) for entry in digital_id.pools),

@@ -1,4 +1,4 @@
-"""How much an own assignment stands for: the share weight w (design, 5.4).
+"""The share weight w: how many placements of the cell one own assignment stands for (design, 5.4).
 
 Between two snapshots a replica sees its own assignments only, while the others rank the same snapshot and do much the
 same out of sight. So an own assignment counts as w = placements of the cell / own placements, measured over the last
@@ -9,9 +9,9 @@ from collections import deque
 
 from dhsched.placement.index import MILLI
 
-WINDOWS = 4  # Snapshots looked back over: long enough to count, short enough to follow traffic that shifts.
+WINDOWS = 4  # Older windows are dropped: these are long enough to count, short enough to follow traffic that shifts.
 PRIOR_PLACEMENTS = 4  # The even share weighs as much as this many own placements, so tiny samples cannot explode.
-REPLICAS_UNKNOWN = 8  # What R is taken for until somebody knows better.
+REPLICAS_UNKNOWN = 8  # Number of replicas R until the real number is known.
 CLIP_REPLICAS = 4  # w stays within [1, CLIP_REPLICAS * R].
 
 
@@ -38,7 +38,7 @@ class ShareWeight:
         self._weigh()
 
     def close_window(self, placed: int) -> None:
-        """A snapshot came, in which the cell's counter of placements stands at `placed`."""
+        """Count a snapshot, in which the cell's counter of placements stands at `placed`."""
         if self._last_placed is not None and placed >= self._last_placed:
             self._windows.append((placed - self._last_placed, self.own_now))
         else:

@@ -29,13 +29,13 @@ class WorkerRow(msgspec.Struct, frozen=True, gc=False):
     load: int
     capacity: int
     starting: int = 0
-    barred: str = ""  # Why it takes nothing new (draining, lost, ...); empty when it is placeable.
+    barred: str = ""  # Why the Worker takes nothing new (draining, lost, ...); empty if it is placeable.
     labels: frozenset[str] = frozenset()
     rev: int = 0  # The cell's rev at this Worker's last change.
 
 
 class Snapshot(msgspec.Struct, frozen=True, gc=False):
-    """The Workers that changed after `since`, as of `rev`; all of them when `since` is None."""
+    """The Workers that changed after `since`, as of `rev`; all Workers if `since` is None."""
 
     rev: int
     placed: int
@@ -44,11 +44,11 @@ class Snapshot(msgspec.Struct, frozen=True, gc=False):
 
 
 class Refreshed(Enum):
-    """What became of a snapshot."""
+    """The result of applying a snapshot."""
 
     APPLIED = "applied"
-    OLDER = "older"  # The view is ahead of it. Harmless; after a rollback of the store, make a new view.
-    GAP = "gap"  # It starts after the view ends, so changes would be missed: ask for a full one.
+    OLDER = "older"  # The view is newer than the snapshot. Harmless; after a rollback of the store, make a new view.
+    GAP = "gap"  # The snapshot starts after the view ends, so changes would be missed: request a full one.
 
 
 class Weighing(Enum):
@@ -62,7 +62,7 @@ class Weighing(Enum):
 
 
 class FleetView:
-    """Changes only by what it is told: snapshots, own commits, corrections, configuration."""
+    """One replica's view; see the module. It changes only by snapshots, own commits, corrections and configuration."""
 
     def __init__(
         self, *, weighing: Weighing = Weighing.SHARE, replicas: int | None = None, pools: Iterable[Pool] = ()
@@ -74,11 +74,11 @@ class FleetView:
         self._tracks_commits = weighing in (Weighing.ONE, Weighing.REPLICAS, Weighing.SHARE)
         self.pools: dict[str, PoolView] = {}
         self.workers: dict[str, WorkerView] = {}
-        self._owing: dict[str, WorkerView] = {}  # Those with tags. A dict, because its order is the same in every run.
+        self._owing: dict[str, WorkerView] = {}  # Workers with tags; a dict: its order is the same in every run.
         self.configure(pools)
 
     def weight_milli(self) -> int:
-        """What the next own assignment counts for, in thousandths of a slot."""
+        """Return the weight of the next own assignment, in thousandths of a slot."""
         if self.weighing is Weighing.SHARE:
             return self.share.milli
         if self.weighing is Weighing.NONE:
@@ -94,7 +94,7 @@ class FleetView:
             self.pools[name] = PoolView(pool)
 
     def apply(self, snapshot: Snapshot, *, now: float) -> Refreshed:
-        """Take over a snapshot that was asked for at `now`, and rebase the own deltas on it."""
+        """Apply a snapshot that was requested at `now`, and rebase the own deltas on it."""
         if snapshot.rev < self.rev:
             return Refreshed.OLDER
         if snapshot.since is not None and snapshot.since > self.rev:
@@ -116,21 +116,21 @@ class FleetView:
         return Refreshed.APPLIED
 
     def committed(self, worker: str, *, rev: int) -> None:
-        """An own operation took a slot of `worker`; `rev` is the cell's rev that its commit returned.
+        """Count an own operation that took a slot of `worker`; `rev` is the cell's rev that its commit returned.
 
         Only for commits that took a slot: a generation that moves into the slot it already holds changes no load.
-        A rev names one change, so hearing of it twice counts once.
+        A rev names one change, so a repeated call counts once.
         """
         self.share.own_now += 1
         if not self._tracks_commits or rev <= self.rev:
-            return  # A reply that the snapshot overtook: the load already contains it.
+            return  # The snapshot overtook this reply: the load already contains it.
         view = self.workers.get(worker) or self._meet(worker)
         if rev <= view.known or (view.tags and any(tag == rev for tag, _ in view.tags)):
             return
         self._tag(view, rev, self.weight_milli(), own=1)
 
     def selected(self, worker: str) -> None:
-        """A Worker was chosen by a policy that counts at selection; its next news wipes the count out."""
+        """Count a Worker that was chosen by a policy which counts at selection; its next news resets the count."""
         view = self.workers[worker]
         self._tag(view, max(self.rev, view.known) + 1, self.weight_milli(), own=0)
 
@@ -143,11 +143,11 @@ class FleetView:
         starting: int | None = None,
         barred: str | None = None,
     ) -> None:
-        """A refusal or a departure told the truth about one Worker as of `rev`. Older news is ignored."""
+        """Correct one Worker by a refusal or a departure, which is true as of `rev`. Older news is ignored."""
         view = self.workers.get(worker) or self._meet(worker)
         if rev < max(self.rev, view.known):
             return
-        view.row_rev = -1  # What we hold is no longer what that row said: the next full snapshot must be heard.
+        view.row_rev = -1  # The numbers differ from that row now: the next full snapshot must be applied.
         if starting is not None:
             view.starting = starting
         if load is not None:
@@ -159,7 +159,7 @@ class FleetView:
         self._rebuild_stale()
 
     def _apply_rows(self, snapshot: Snapshot) -> None:
-        """One loop without calls for the usual row, in which only the load changed: there may be thousands."""
+        """Apply all rows in one loop, without calls for the usual row, in which only the load changed."""
         workers = self.workers
         rev = snapshot.rev
         for row in snapshot.rows:
@@ -177,8 +177,8 @@ class FleetView:
             if row.barred != view.barred or row.capacity != view.capacity or row.pool != view.pool:
                 self._rehome(view, row.pool, row.capacity, row.barred)
             if rev < view.known:
-                # A correction told a later load than this snapshot knows. Should it have been wrong, the next full
-                # snapshot must still be heard, so this row does not count as heard.
+                # A correction has a later load than this snapshot. Should it have been wrong, the next full
+                # snapshot must still be applied, so this row does not count as applied.
                 view.row_rev = -1
                 continue
             home, load = view.home, row.load
@@ -209,7 +209,7 @@ class FleetView:
             home.reindex(view)
 
     def _meet(self, worker: str) -> WorkerView:
-        """A Worker heard of for the first time. Until a row tells its Pool it is no candidate, but its tags count."""
+        """Add an unknown Worker. Until a row brings its Pool the Worker is no candidate, but its tags count."""
         view = self.workers[worker] = WorkerView(worker)
         return view
 
@@ -220,7 +220,7 @@ class FleetView:
             if view.home is not None:
                 view.home.dismiss(view)
             if view.tags or view.known > rev:
-                # It is younger than this snapshot: keep what we know of it until a snapshot tells the rest.
+                # The Worker is newer than this snapshot: keep its numbers until a snapshot contains it.
                 view.pool, view.barred, view.row_rev = "", "unknown", -1
             else:
                 del self.workers[worker]
@@ -235,7 +235,7 @@ class FleetView:
             view.home.reindex(view)
 
     def _drop_tags(self, rev: int) -> list[WorkerView]:
-        """Drop what a snapshot as of `rev` contains. Those touched are reindexed by the caller, after their rows."""
+        """Drop the tags that a snapshot as of `rev` contains, and return the Workers that the caller must reindex."""
         touched = list(self._owing.values())
         for view in touched:
             self._drop_tags_of(view, rev)

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from dhsched.placement.index import FULL, MILLI, PoolView, WorkerView
 
-LOWEST_SHARE = 0.25  # Of the candidates that the store compares: those that the view says are the lowest.
-EQUALS_READ_MAX = 512  # Workers with the same number of preferred labels that one decision ranks.
-LABELS_READ_MAX = 512  # Workers whose labels one decision compares: any tier of a Pool of 4,000 Workers fits.
+LOWEST_SHARE = 0.25  # Share of the candidates for the store that are the lowest by the view.
+EQUALS_READ_MAX = 512  # Of more Workers with equally many preferred labels, one decision ranks a sample of this size.
+LABELS_READ_MAX = 512  # Labels of further Workers are not compared; any tier of a Pool of 4,000 Workers fits.
 NO_LABELS: frozenset[str] = frozenset()
 
 
@@ -30,19 +30,19 @@ class Tier(NamedTuple):
 
 
 def tier_workers(pool: PoolView) -> int:
-    """k(P): a minimum tier, which grows with the Pool."""
+    """Return k(P): a minimum tier, which grows with the Pool."""
     return max(pool.pool.tier_workers_min, len(pool.members) // pool.pool.tier_divisor)
 
 
 def tier_window(pool: PoolView) -> int:
-    """tau in bucket keys: slots, or the share of the mean capacity that they are where capacities differ."""
+    """Return tau in bucket keys: slots, or if capacities differ, the share of the mean capacity that they are."""
     if pool.divisor:
         return pool.pool.tau_slots
     return pool.pool.tau_slots * MILLI * len(pool.members) // pool.capacity
 
 
 def bottom_tier(pool: PoolView, start: int = 0) -> Tier:
-    """The tier of the buckets from `start` up, which must not be that of Workers believed full: none of them is in."""
+    """Return the tier of the buckets from `start` up. `start` must not be the bucket of Workers believed full."""
     k = tier_workers(pool)
     limit = pool.keys[start] + tier_window(pool)
     buckets: list[list[WorkerView]] = []
@@ -60,9 +60,9 @@ def bottom_tier(pool: PoolView, start: int = 0) -> Tier:
 
 
 def draw(pool: PoolView, count: int, preferred: frozenset[str], rng: Random) -> list[WorkerView]:
-    """Up to `count` Workers believed to have a free slot, in the order in which to try them.
+    """Return up to `count` Workers believed to have a free slot, in the order in which to try them.
 
-    A uniform sample of the bottom tier without replacement; when the tier is too small, the tier of the rest
+    They are a uniform sample of the bottom tier without replacement; if the tier is too small, the tier of the rest
     follows, and so on. Preferred labels come first within the tier: they never reach above it.
     """
     if preferred and pool.has_free_slot():
@@ -74,7 +74,7 @@ def draw(pool: PoolView, count: int, preferred: frozenset[str], rng: Random) -> 
         chosen += _sample(tier, count - len(chosen), rng)
         start += len(tier.buckets)
         if len(chosen) < count and tier.size - tier.sure < len(tier.buckets[-1]):
-            # Rank k fell among equals and more are asked for than the tier holds: those left out are next.
+            # Rank k fell among equals and the tier holds too few: its left-out equals are next.
             left_out = [worker for worker in tier.buckets[-1] if worker not in chosen]
             chosen += rng.sample(left_out, min(count - len(chosen), len(left_out)))
     return chosen
@@ -83,11 +83,11 @@ def draw(pool: PoolView, count: int, preferred: frozenset[str], rng: Random) -> 
 def draw_widely(
     pool: PoolView, with_free_slot: int, count: int, preferred: frozenset[str], rng: Random
 ) -> list[WorkerView]:
-    """Up to `count` of the `with_free_slot` Workers believed to have one, for the store to compare by true loads.
+    """Return up to `count` of the `with_free_slot` Workers, for the store to compare by true loads.
 
-    All of them if they are so few. Else a quarter are the lowest as this replica sees them, which is exact while the
-    view is fresh, and the others come from anywhere, which no age of a view can spoil. Those with more of the preferred
-    labels come first.
+    If there are no more than `count`, all are returned. Else a quarter are the lowest as this replica sees them, which
+    is exact while the view is fresh, and the others come from anywhere, which no age of a view can spoil. Workers with
+    more of the preferred labels come first.
     """
     chosen: list[WorkerView] = []
     if preferred:
@@ -108,13 +108,13 @@ def draw_widely(
 
 
 def draw_full(pool: PoolView, count: int, rng: Random) -> list[WorkerView]:
-    """Workers believed full, at random. They are worth a try when nothing else is left: the store is the judge."""
+    """Return Workers believed full, at random. They are worth a try when nothing else is left: the store decides."""
     full = pool.buckets.get(FULL, [])
     return rng.sample(full, min(count, len(full)))
 
 
 def _sample(tier: Tier, count: int, rng: Random) -> list[WorkerView]:
-    """Draw ranks and look up who holds them; most of a small tier is cheaper to take whole and shuffle."""
+    """Draw ranks and look up their Workers; if most of a small tier is wanted, shuffle all of it, which is cheaper."""
     buckets, sure, size = tier
     edge = buckets[-1]
     if 2 * count > size:
@@ -144,9 +144,9 @@ def _sample(tier: Tier, count: int, rng: Random) -> list[WorkerView]:
 
 
 def _draw_preferred(pool: PoolView, count: int, preferred: frozenset[str], rng: Random) -> list[WorkerView]:
-    """Those of the tier that carry most of the preferred labels, then the others as if no label had been asked for.
+    """Return Workers of the tier with the most preferred labels, then others as if no label were preferred.
 
-    Labels break the ties of rank, so all of the tier's last bucket takes part, up to the limit.
+    Labels break the ties of rank, so all of the tier's last bucket takes part, up to LABELS_READ_MAX.
     """
     by_matches: dict[int, list[WorkerView]] = {}
     for worker in islice(_from_anywhere(bottom_tier(pool), rng), LABELS_READ_MAX):
@@ -164,7 +164,7 @@ def _draw_preferred(pool: PoolView, count: int, preferred: frozenset[str], rng: 
 
 
 def _from_anywhere(tier: Tier, rng: Random) -> Iterator[WorkerView]:
-    """All Workers of the tier's buckets, each bucket from a random place on, so that a limit favours nobody."""
+    """Yield all Workers of the tier's buckets, each bucket from a random index on, so that a limit favours nobody."""
     for bucket in tier.buckets:
         start = int(rng.random() * len(bucket))
         yield from bucket[start:]
@@ -172,7 +172,7 @@ def _from_anywhere(tier: Tier, rng: Random) -> Iterator[WorkerView]:
 
 
 def _by_matches(pool: PoolView, preferred: frozenset[str]) -> list[list[WorkerView]]:
-    """The Workers that carry most of the preferred labels, then those that carry fewer, down to none."""
+    """Return the Workers with the most preferred labels, then those with fewer, down to none."""
     found: dict[int, list[WorkerView]] = {}
     for labels, workers in pool.by_labels().items():
         found.setdefault(len(labels & preferred), []).extend(workers)
@@ -180,8 +180,8 @@ def _by_matches(pool: PoolView, preferred: frozenset[str]) -> list[list[WorkerVi
 
 
 def _some_of(equals: list[WorkerView], count: int, rng: Random) -> list[WorkerView]:
-    """Up to `count` of these that are believed to have a free slot: a quarter of them the lowest, the others from
-    anywhere."""
+    """Return up to `count` of these that are believed to have a free slot: a quarter of them the lowest, the others
+    from anywhere."""
     if len(equals) > EQUALS_READ_MAX:
         equals = rng.sample(equals, EQUALS_READ_MAX)
     roomy = [worker for worker in equals if worker.key != FULL]
@@ -193,7 +193,7 @@ def _some_of(equals: list[WorkerView], count: int, rng: Random) -> list[WorkerVi
 
 
 def _anywhere(pool: PoolView, count: int, chosen: list[WorkerView], rng: Random) -> list[WorkerView]:
-    """Members with a free slot at random, none of `chosen`. Where most are full it may find fewer than `count`."""
+    """Return random members with a free slot, none of `chosen`; fewer than `count` if most members are full."""
     members, found = pool.members, list[WorkerView]()
     if len(members) <= 4 * count:
         others = [worker for worker in members if worker.key != FULL and worker not in chosen]

@@ -1,4 +1,8 @@
-"""The room: viewers stay in it while Workers come and go; what a superseded Worker makes is dropped.
+"""The room: viewers stay connected while Workers come and go; media of a superseded Worker is dropped.
 
-See docs/guides/room.md.
+Words: a *publisher* is a Worker's connection for one generation; a *viewer* is a browser's connection; a generation is
+*on air* while its media reaches the viewers; it *takes over* with its first keyframe.
+Walk: publish.py admits a publisher through upstream.py and fence.py, live_room.py passes its packets (packets.py) by
+the fence and media_clock.py to each viewer's tracks (tracks.py). whep.py connects viewers, viewing.py serves the page,
+state and text. See docs/guides/room.md.
 """

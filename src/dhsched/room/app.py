@@ -1,4 +1,4 @@
-"""One room process: its parts put together, served, and stopped."""
+"""One room process: builds its parts, serves and stops them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dhsched.web.figures import Figure, Figures
 
 @dataclass(slots=True)
 class Room:
-    """A room process that is ready to be served."""
+    """A room process that is ready to serve."""
 
     rooms: Rooms
     app: web.Application
@@ -34,7 +34,7 @@ class Room:
 async def open_room(settings: RoomSettings) -> AsyncIterator[Room]:
     use_addresses(settings.media_addresses)
     for library in ("aioice", "aiortc"):
-        logging.getLogger(library).setLevel(logging.WARNING)  # They tell every candidate of every viewer.
+        logging.getLogger(library).setLevel(logging.WARNING)  # At INFO they log every candidate of every viewer.
     urls = settings.dispatch_urls + settings.infer_urls
     async with open_session(urls, settings.tls_ca, connections_max=64) as http:
         rooms = Rooms(settings, Upstream(http, settings))
@@ -54,7 +54,7 @@ async def open_room(settings: RoomSettings) -> AsyncIterator[Room]:
 
 
 def watch(service: Service, rooms: Rooms) -> None:
-    """Figures that are read when they are asked for."""
+    """Register the metrics, which are read when the metrics page is requested."""
     figures: list[Figure] = [
         ("dhsched_room_lives", "Lives that this room knows.", lambda: len(rooms)),
         ("dhsched_room_on_air", "Lives that show something.", lambda: rooms.on_air),

@@ -1,17 +1,17 @@
 """The fence of output: which generation's media reaches the viewers of one live. Pure.
 
-Input is fenced in the store; media is fenced here, because a Worker that was superseded still has what it was given
-before, and may go on speaking, or thaw in the middle of a word. The rules:
+Input is fenced in the store; media is fenced here, because a superseded Worker still has its earlier input, and may go
+on speaking, or thaw in the middle of a word. The rules:
 
     admit   A publisher shows a token. Dispatch says which generation the token is for and which one is current.
             Equal: it may publish. Lower: it is superseded. Higher, or another Worker's: it was never issued.
             Asked for every connection, so a room that has just started and remembers nothing is no way around it.
-    join    The connection begins, once what it says first fits its token.
+    join    The connection begins, once its first message fits its token.
     hear    The first packet of a generation makes it the highest that has published. From then on lower ones are
             dropped for good. The highest is on air from its first keyframe: before, it has no picture to show.
-    silence A publisher that was silent for SILENCE_MAX_S may have been frozen while the live moved on. It is asked
-            about again before its next packet passes.
-    end     The live has ended: nobody is on air. Whoever publishes is cut off, and refused when it comes back.
+    silence A publisher that was silent for SILENCE_MAX_S may have been frozen while the live moved on. Dispatch is
+            asked about the publisher again before its next packet passes.
+    end     The live has ended: nobody is on air. Its publishers are disconnected, and refused when they come back.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from enum import Enum
 
 from dhsched.types import Generation
 
-SILENCE_MAX_S = 1.0  # Far below what it takes to call a frozen Worker lost; far above the 20 ms between packets.
+SILENCE_MAX_S = 1.0  # After longer silence Dispatch is asked. Packets are 20 ms apart; a lost Worker takes far longer.
 
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """What the fence of one live remembers."""
+    """The state of one live's fence."""
 
     highest: int = 0
     on_air: int = 0
@@ -34,12 +34,12 @@ class Fence:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """It may publish."""
+    """The publisher may publish."""
 
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """The live has moved on; `epoch` is where it is at least."""
+    """The live has moved on, to `epoch` or further."""
 
     epoch: int
 
@@ -52,7 +52,7 @@ class NeverIssued:
 
 
 class Verdict(Enum):
-    """What becomes of one packet."""
+    """What the room does with one packet."""
 
     STALE = "stale"
     WAIT = "wait for a keyframe"
@@ -71,13 +71,13 @@ def admit(fence: Fence, asking: Generation, current: Generation) -> Admitted | S
 
 
 def join(fence: Fence, epoch: int) -> Fence:
-    """A new connection begins. Where its generation is on air already, what was lost between the two connections leaves
-    the picture without a base: it takes over from itself, at a keyframe."""
+    """Return the fence after a new connection begins. If its generation is already on air, packets may have been lost
+    between the two connections, so the generation takes over from itself at the next keyframe."""
     return replace(fence, on_air=0) if fence.on_air == epoch else fence
 
 
 def hear(fence: Fence, epoch: int, *, keyframe: bool) -> tuple[Fence, Verdict]:
-    """One packet of an admitted publisher; `keyframe` of video only."""
+    """Return the fence and the verdict after one packet of an admitted publisher; `keyframe` is for video only."""
     if epoch < fence.highest:
         return fence, Verdict.STALE
     if epoch == fence.on_air:
@@ -88,7 +88,7 @@ def hear(fence: Fence, epoch: int, *, keyframe: bool) -> tuple[Fence, Verdict]:
 
 
 def end(fence: Fence) -> Fence:
-    """The live has ended. `highest` stays: epochs never repeat, also not when the live's id is used again."""
+    """Return the fence of an ended live. `highest` stays: epochs never repeat, even if the live's id is used again."""
     return replace(fence, on_air=0)
 
 

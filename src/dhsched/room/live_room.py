@@ -1,7 +1,7 @@
-"""One live in this room: who publishes, who watches, and what has been shown.
+"""One live in this room: its publishers, its viewers, and its timeline.
 
-The decisions are elsewhere (fence.py, media_clock.py); here packets pass from the publisher on air to every viewer, in
-the order in which they came and in the same tick, so audio and video of one moment leave together.
+fence.py and media_clock.py decide; this module passes packets from the publisher on air to every viewer, in the order
+of arrival and in the same tick, so audio and video of one moment leave together.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from dhsched.types import Generation
 
 log = structlog.get_logger(__name__)
 
-SHOWN_MAX = 64  # Generations that the timeline goes back.
-KEYFRAME_MIN_S = 0.5  # Between two requests to one publisher: a keyframe is many times as large as another frame.
+SHOWN_MAX = 64  # Older generations are dropped from the timeline.
+KEYFRAME_MIN_S = 0.5  # A request that follows sooner waits: a keyframe is many times as large as another frame.
 
 
 class Publisher(Protocol):
-    """One connection of one generation."""
+    """One connection of one generation, as the live sees it."""
 
     epoch: int
     worker: str
     cause: str
 
     def want_keyframe(self) -> None:
-        """Ask for a keyframe."""
+        """Request a keyframe."""
 
     def superseded(self, epoch: int) -> None:
         """Disconnect: the live is at `epoch` at least."""
@@ -49,11 +49,11 @@ class Publisher(Protocol):
         """Disconnect: the live has ended."""
 
     async def confirm(self) -> None:
-        """Ask Dispatch whether it may go on, and disconnect if it may not."""
+        """Ask Dispatch whether the connection may go on, and disconnect if it may not."""
 
 
 class Viewer(Protocol):
-    """One connection of one viewer."""
+    """One connection of one viewer, as the live sees it."""
 
     video: Forward
     audio: Forward
@@ -63,7 +63,7 @@ class Viewer(Protocol):
 
 
 class Shown(msgspec.Struct):
-    """One stretch of the timeline: this generation was on air from `began_ms` to `last_ms`. Wall-clock time."""
+    """One row of the timeline: this generation was on air from `began_ms` to `last_ms`. Wall-clock time."""
 
     epoch: int
     worker: str
@@ -71,11 +71,11 @@ class Shown(msgspec.Struct):
     began_ms: int
     last_ms: int
     gap_ms: int
-    """Without a picture, between the last one of the stretch before and the first one of this."""
+    """Time without a picture, between the last one of the row before and the first one of this row."""
 
 
 class LiveRoom:
-    """See the module. `live` is its full name, with the tenant."""
+    """One live; see the module. `live` is its full name, with the tenant."""
 
     def __init__(self, live: str, counts: Counts) -> None:
         self.live = live
@@ -106,12 +106,12 @@ class LiveRoom:
     # -- publishers
 
     def admit(self, publishing: PublishingOut) -> Admitted | Superseded | NeverIssued:
-        """May a connection of this generation begin to publish, or go on?"""
+        """Return whether a connection of this generation may begin to publish, or go on."""
         current = Generation(publishing.current.worker, publishing.current.epoch)
         return fence.admit(self._fence, Generation(publishing.worker, publishing.epoch), current)
 
     def join(self, publisher: Publisher) -> None:
-        """The latest connection of a generation is the one that counts."""
+        """Add a connection. An earlier connection of the same generation is disconnected."""
         before = self._publishers.get(publisher.epoch)
         self._publishers[publisher.epoch] = publisher
         self._fence = fence.join(self._fence, publisher.epoch)
@@ -136,7 +136,7 @@ class LiveRoom:
         self._note_idle()
 
     def hear(self, publisher: Publisher, packet: Packet) -> bool:
-        """One packet. False: its publisher is not the one that counts any more."""
+        """Handle one packet. Return False if its publisher has been superseded or replaced."""
         if self._publishers.get(publisher.epoch) is not publisher:
             return False
         before = self._fence.highest
@@ -182,14 +182,14 @@ class LiveRoom:
         log.info("on air", live=self.live, epoch=publisher.epoch, worker=publisher.worker, gap_ms=gap_ms)
 
     def _fence_off(self, highest: int) -> None:
-        """This generation has published: every lower one is told, and hears no more of us."""
+        """Disconnect the publishers of every generation below `highest`, which has published."""
         for epoch in [epoch for epoch in self._publishers if epoch < highest]:
             self._publishers.pop(epoch).superseded(highest)
 
     # -- keyframes
 
     def want_keyframe(self) -> None:
-        """Ask the publisher for one, once for all who want it and not too often."""
+        """Request a keyframe from the newest publisher, at most once per KEYFRAME_MIN_S for all viewers together."""
         if self._keyframe_timer is not None or not self._publishers:
             return
         loop = asyncio.get_running_loop()
@@ -222,7 +222,7 @@ class LiveRoom:
 
 
 class Counts:
-    """What this process counts; read when somebody asks (app.py)."""
+    """Counters of this process, read when the metrics page is requested (app.py)."""
 
     def __init__(self) -> None:
         self.forwarded = 0
@@ -235,7 +235,7 @@ class Counts:
         self.malformed = 0
 
     def all(self) -> list[tuple[str, str, Callable[[], int]]]:
-        """The name of each figure, what it says, and how to read it."""
+        """Return the name, the help text and the reader of each counter."""
         return [
             ("dhsched_room_packets_total", "Packets forwarded to viewers.", lambda: self.forwarded),
             ("dhsched_room_stale_packets_total", "Packets of superseded generations, dropped.", lambda: self.stale),

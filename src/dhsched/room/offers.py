@@ -1,9 +1,9 @@
-"""What a viewer offers, checked and made fit. Pure.
+"""A viewer's SDP offer, checked and cleaned. Pure.
 
-A viewer need not say where it is: its first packet shows it. So the page sends its offer before the browser has
-gathered any address, and the addresses that an offer does name are left out: ICE would send checks to each of them for
-half a minute, and whoever posts an offer could aim those at anybody. But ICE gives up at once on an offer without any
-address. So each part is given one at which nobody listens: its checks run into nothing, on this machine, until the
+A viewer need not send its address: its first packet shows it. So the page sends its offer before the browser has
+gathered any address, and addresses in an offer are removed: ICE would send checks to each of them for half a minute,
+and anybody who posts an offer could aim the checks at a third party. But ICE fails at once on an offer without any
+address. So each part gets an address at which nobody listens: its checks go nowhere, on this machine, until the
 viewer's own have arrived.
 """
 
@@ -18,16 +18,16 @@ NOBODY = (f"{CANDIDATE}1 1 udp 1 127.0.0.1 9 typ host", f"{CANDIDATE}2 1 udp 1 :
 
 
 def check_offer(offer: str) -> list[str]:
-    """The kinds that are offered: one video, one audio, or one of them. Whatever cannot be parsed raises what the
-    parser raises."""
+    """Return the kinds of media offered: one video, one audio, or both. Raise Problem for other kinds or repeated ones,
+    and whatever the parser raises if the offer cannot be parsed."""
     media = [each.kind for each in SessionDescription.parse(offer).media]
     if not media or len(media) != len({*media}) or not {*media} <= {"audio", "video"}:
-        raise Problem("BAD_REQUEST", f"an offer has one video and one audio, or one of them; this one has {media}")
+        raise Problem("BAD_REQUEST", f"an offer must have one video, one audio, or both; this one has {media}")
     return media
 
 
 def without_addresses(offer: str) -> str:
-    """The offer with all its addresses left out, and in each of its parts one at which nobody listens."""
+    """Return the offer without its addresses, and with one address in each part at which nobody listens."""
     parts: list[list[str]] = [[]]
     for line in offer.splitlines():
         if line.startswith("m="):

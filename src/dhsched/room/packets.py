@@ -1,7 +1,7 @@
-"""What a publisher says, decoded and checked. Pure; docs/guides/room.md has the format.
+"""A publisher's messages, decoded and checked. Pure; docs/guides/room.md has the format.
 
-Nothing is believed: a packet that does not fit ends its publisher's connection with a sentence, because what follows
-it cannot be trusted either. The keyframe flag is compared with the frame itself: a take-over rests on it.
+Every field is checked: a packet that does not fit ends its publisher's connection with a reason, because later packets
+cannot be trusted either. The keyframe flag is compared with the frame itself: a take-over depends on the flag.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Audio(msgspec.Struct, frozen=True):
 
 
 class Begin(msgspec.Struct, frozen=True):
-    """The first message. Live and epoch are those of the token; saying them guards against mixing up two."""
+    """The first message. Its live and epoch must be those of the token, so that a mix-up of two is noticed."""
 
     live: Annotated[str, msgspec.Meta(max_length=129)]
     epoch: Annotated[int, msgspec.Meta(ge=1, le=NUMBER_MAX)]
@@ -76,10 +76,10 @@ def read_packet(frame: bytes) -> Packet:
 
 
 def write_packet(packet: Packet) -> bytes:
-    """As a publisher does it."""
+    """Encode a packet as a publisher does."""
     return HEADER.pack(packet.kind, KEYFRAME if packet.keyframe else 0, packet.pts_us) + packet.payload
 
 
 def is_vp8_keyframe(frame: bytes) -> bool:
-    """Bit 0 of the frame tag is clear in a keyframe, which goes on with a start code."""
+    """Return whether a VP8 frame is a keyframe: bit 0 of its tag is clear, and a start code follows."""
     return not frame[0] & 1 and frame[3:6] == VP8_START_CODE

@@ -1,14 +1,14 @@
-"""Publishers: `/v1/publish`, a WebSocket on which a Worker sends what one generation of one live shows and says.
+"""Publishers: `/v1/publish`, a WebSocket on which a Worker sends the media of one generation of one live.
 
     Authorization: Bearer <publish token>                                       in the request
     -> {"live", "epoch", "video": {"codec", "clock"}, "audio": {...}}           text, first
     -> kind, flags, pts, payload                                                binary, from then on (packets.py)
-    <- {"keyframe": true}                                                       the next frame should be one
-    <- {"stale": {"epoch": 8}}, then the end                                    the live is at least that far
-    <- {"ended": true}, then the end                                            the live has ended
+    <- {"keyframe": true}                                                       request: make the next frame a keyframe
+    <- {"stale": {"epoch": 8}}, then close                                      the live is at this epoch or further
+    <- {"ended": true}, then close                                              the live has ended
 
-A token that Dispatch does not know is refused before the upgrade. What cannot be read ends the connection with a
-reason. A Worker that loses its connection comes back with the same token; whether it is still current is asked anew.
+A token that Dispatch does not know is refused before the upgrade. A message that cannot be read ends the connection
+with a reason. A Worker that loses its connection comes back with the same token; Dispatch is asked anew about it.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from dhsched.web import Problem, problem_from, upgrade
 log = structlog.get_logger(__name__)
 
 PATH = "/v1/publish"
-BEGIN_S = 5.0
+BEGIN_S = 5.0  # A publisher whose first message takes longer is disconnected.
 HEARTBEAT_S = 2.0
-CLOSE_S = 1.0
-REASON_BYTES_MAX = 120  # A close frame holds no more.
+CLOSE_S = 1.0  # A publisher that does not take a message or answer a close for this long is dropped.
+REASON_BYTES_MAX = 120  # A longer reason is cut: a close frame holds no more.
 MALFORMED, UNAUTHORIZED, REPLACED, STALE, ENDED = 4400, 4401, 4408, 4409, 4410
 
 
@@ -76,7 +76,7 @@ def routes(rooms: Rooms) -> list[web.RouteDef]:
 def shown_token(request: web.Request) -> str:
     token = bearer(request.headers.get("Authorization", ""))
     if not token or len(token) > 2_048:
-        raise Problem("UNAUTHORIZED", "publishing needs `Authorization: Bearer <token>`, as it came with the claim")
+        raise Problem("UNAUTHORIZED", "publishing needs `Authorization: Bearer <token>`, with the token of the claim")
     return token
 
 
@@ -98,7 +98,7 @@ class PublisherConnection:
         self._ending: asyncio.Task[None] | None = None
 
     async def serve(self, admitted: Admitted | Superseded) -> None:
-        """From the first message to the end, whoever brings it about."""
+        """Serve the connection from its first message until either side ends it."""
         try:
             if isinstance(admitted, Superseded):
                 self.superseded(admitted.epoch)
@@ -118,7 +118,7 @@ class PublisherConnection:
         try:
             first = await self._receive(BEGIN_S)
         except TimeoutError:
-            raise BadValue(f"nothing was said within {BEGIN_S:g} s; begin with a JSON text") from None
+            raise BadValue(f"no message came within {BEGIN_S:g} s; begin with a JSON text") from None
         if first is None:
             return
         if first.type is not WSMsgType.TEXT:
@@ -130,7 +130,7 @@ class PublisherConnection:
         heard_at = loop.time()
         while (message := await self._receive()) is not None:
             if message.type is not WSMsgType.BINARY:
-                raise BadValue("after the first message everything is binary")
+                raise BadValue("every message after the first must be binary")
             packet = read_packet(message.data)
             if must_ask_again(loop.time() - heard_at) and not await self._may_go_on():
                 return
@@ -139,17 +139,17 @@ class PublisherConnection:
                 return
 
     async def _receive(self, wait_s: float | None = None) -> WSMessage | None:
-        """The next message; None when this connection is over, from either side."""
+        """Return the next message; None if either side has closed the connection."""
         try:
             message = await self._socket.receive(wait_s)
-        except ConnectionError:  # A ping could not be answered any more.
+        except ConnectionError:  # A ping could not be answered.
             return None
         if message.type is WSMsgType.ERROR:
             raise BadValue(f"a message cannot be read: {message.data}")
         return message if message.type in (WSMsgType.TEXT, WSMsgType.BINARY) else None
 
     async def _may_go_on(self) -> bool:
-        """It was silent so long that it may have been frozen: ask again before a packet of it passes."""
+        """Ask Dispatch about a publisher that may have been frozen, before its packet passes; return the answer."""
         still = await self._ask_again()
         if isinstance(still, Superseded):
             self.superseded(still.epoch)
@@ -166,7 +166,7 @@ class PublisherConnection:
         await self._ask_again()
 
     async def _ask_again(self) -> Admitted | Superseded | DhschedError | None:
-        """Dispatch's answer about this connection. None: it must not go on, whoever asks, and has been told why."""
+        """Return Dispatch's answer about this connection; None if the connection has been ended for good."""
         try:
             publishing = await self._rooms.upstream.publishing(self._token)
         except DhschedError as error:
@@ -185,10 +185,10 @@ class PublisherConnection:
             return None
         return still
 
-    # -- what the live says
+    # -- for the live
 
     def want_keyframe(self) -> None:
-        # One that does not take the last request would not take another one either.
+        # A publisher that has not taken the last request would not take another.
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._say({"keyframe": True}))
 
@@ -202,7 +202,7 @@ class PublisherConnection:
         self._end(ENDED, "the live has ended", {"ended": True})
 
     def _end(self, code: int, reason: str, last_word: dict[str, Any] | None = None) -> None:
-        """Say why and close, once; `_receive` then ends as well."""
+        """Send the reason and close, once; `_receive` then ends as well."""
         if self._ending is None:
             self._ending = asyncio.create_task(self._finish(code, reason, last_word))
 

@@ -1,8 +1,8 @@
-"""How often viewers may type: per address, and per live for all its viewers together.
+"""Limits how often viewers may type: per address, and per live for all its viewers together.
 
-Viewers have no keys, so an address is all that tells one from another. The rate of a live bounds what many addresses
-do together. An interrupt drops everything that waits, also the app's items, so interrupts have buckets of their own
-with a quarter of the rate.
+Viewers have no keys, so only the address tells viewers apart. The rate of a live bounds what many addresses do
+together. An interrupt drops every pending item, also the app's, so interrupts have buckets of their own with a quarter
+of the rate.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dhsched.access.bucket import Bucket
 from dhsched.errors import TooManyRequests
 from dhsched.room.settings import RoomSettings
 
-BUCKETS_MAX = 10_000  # Addresses and lives remembered; past it the one that was silent longest is forgotten.
+BUCKETS_MAX = 10_000  # Past this the bucket that was used longest ago is forgotten.
 INTERRUPT_SHARE = 0.25
-SITE_BITS = 64  # Of an IPv6 address: one viewer can have all addresses of a site.
+SITE_BITS = 64  # Lower bits of an IPv6 address that are ignored: one viewer can have all addresses of a site.
 
 
 class Rates:
@@ -31,7 +31,7 @@ class Rates:
         self._buckets: OrderedDict[tuple[str, str, str], Bucket] = OrderedDict()
 
     def take(self, *, address: str, live: str, kind: str) -> None:
-        """Count one item; raises TooManyRequests past either rate."""
+        """Count one item; raise TooManyRequests past either rate."""
         share = INTERRUPT_SHARE if kind == "interrupt" else 1.0
         for whose, name, rate_per_s, who in (
             ("address", site_of(address), self._settings.viewer_rate_per_s, "your address"),
@@ -55,7 +55,7 @@ class Rates:
 
 
 def site_of(address: str) -> str:
-    """What counts as one viewer: an IPv4 address, or the site of an IPv6 address."""
+    """Return the address that counts as one viewer: an IPv4 address, or the site of an IPv6 address."""
     try:
         parsed = ip_address(address.partition("%")[0])
     except ValueError:

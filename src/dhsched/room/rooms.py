@@ -1,4 +1,4 @@
-"""All lives of this room process, and how many of them and of their viewers it takes on."""
+"""All lives of this room process, and the limits on lives and viewers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from dhsched.web import Problem
 
 log = structlog.get_logger(__name__)
 
-CONFIRM_AT_ONCE_MAX = 16  # Questions to Dispatch; the others wait for these.
+CONFIRM_AT_ONCE_MAX = 16  # Further lives wait until Dispatch has answered about one of these.
 IDLE_S = 600.0  # A live without publisher and viewer is forgotten after this, and its timeline with it.
 
 
 class Rooms:
-    """What every part of a room process shares."""
+    """The lives, limits and connections that all parts of a room process share."""
 
     def __init__(self, settings: RoomSettings, upstream: Upstream) -> None:
         self.settings = settings
@@ -50,7 +50,7 @@ class Rooms:
         return self._lives.get(live)
 
     def room(self, live: str) -> LiveRoom:
-        """The live's room, made when there is none."""
+        """Return the live's room, and make it if there is none. Raise Problem BUSY past `lives_max`."""
         found = self._lives.get(live)
         if found is None:
             self._forget_idle()
@@ -63,7 +63,7 @@ class Rooms:
         return found
 
     def check_viewers(self) -> None:
-        """Room for one more, those on their way in counted."""
+        """Raise Problem BUSY unless one more viewer fits; viewers that are connecting count."""
         if self.viewers + self.connecting >= self.settings.viewers_max:
             raise Problem(
                 "BUSY",
@@ -74,7 +74,7 @@ class Rooms:
     async def confirm(self) -> None:
         """Ask Dispatch every `confirm_s` about each live that is published or watched, until cancelled.
 
-        A Worker that is frozen, cut off or hostile never tells that its live has ended, so the room asks.
+        A frozen, cut off or hostile Worker never reports that its live has ended, so the room asks.
         """
         turns = asyncio.Semaphore(CONFIRM_AT_ONCE_MAX)
 

@@ -14,53 +14,53 @@ from dhsched.types import check_id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoomSettings(ListenerSettings):
-    """One room process. It serves the rooms of many lives."""
+    """The settings of one room process, which serves the rooms of many lives."""
 
     ROLE: ClassVar[str] = "room"
 
     dispatch: str = free(
-        ",".join(DISPATCH), "Dispatch replicas, separated by commas; the next is asked when one does not answer."
+        ",".join(DISPATCH), "URLs of Dispatch replicas, separated by commas; if one does not answer, the next is asked."
     )
-    infer: str = free(",".join(INFER), "Infer-Controllers for what viewers type, separated by commas.")
-    port: int = bounded(7402, 0, 65535, "Where to listen; 0 takes any free port.")
-    name: str = free("", "The room's id; made up when empty.")
+    infer: str = free(",".join(INFER), "URLs of Infer-Controllers for viewers' text, separated by commas.")
+    port: int = bounded(7402, 0, 65535, "Port to listen on; 0 takes any free port.")
+    name: str = free("", "Id of the room; made up when empty.")
     addresses: str = free("", "Addresses for media, separated by commas; when empty, the host's, or all of them.")
-    tenant: str = free("default", "Whose lives are shown: /live/L1 is this tenant's L1.")
-    text: bool | None = free(None, "Whether viewers may type and interrupt; on loopback they may, elsewhere not.")
+    tenant: str = free("default", "Tenant whose lives are shown: /live/L1 is this tenant's L1.")
+    text: bool | None = free(None, "Permission for viewers to type and interrupt; by default only on loopback.")
     viewer_rate_per_s: float = bounded(
         2, 0.1, 1_000, "Items a second from one viewer's address; a quarter of it for interrupts."
     )
     live_rate_per_s: float = bounded(
         4, 0.1, 1_000, "Items a second from all viewers of one live; a quarter of it for interrupts."
     )
-    insecure: bool = free(False, "Listen elsewhere than on loopback, although viewers have no keys.")
-    lives_max: int = bounded(1_000, 1, 100_000, "Lives with a publisher or a viewer at once.")
-    viewers_max: int = bounded(200, 1, 10_000, "Viewers at once.")
+    insecure: bool = free(False, "Permission to listen elsewhere than on loopback, although viewers have no keys.")
+    lives_max: int = bounded(1_000, 1, 100_000, "Lives with a publisher or a viewer at once; past it BUSY.")
+    viewers_max: int = bounded(200, 1, 10_000, "Viewers at once; past it BUSY.")
     in_flight_max: int = bounded(256, 1, 100_000, "Requests worked on at once; past it 503 BUSY.")
-    packet_bytes_max: int = bounded(262_144, 1_024, 4_194_304, "Of one published packet.")
-    connect_s: float = bounded(15, 1, 120, "For a viewer's connection to come up before it is given up.")
-    confirm_s: float = bounded(2, 0.1, 60, "Between two questions to Dispatch whether a live that is shown goes on.")
-    deadline_s: float = bounded(3, 0.1, 60, "For Dispatch or an Infer-Controller to answer.")
-    stop_s: float = bounded(2, 0, 600, "For requests in flight when the room stops.")
-    key: str = free("", "The API key that it asks Dispatch with, of role room and of its tenant.", secret=True)
-    key_file: str = free("", "A file with that key in it, instead.")
+    packet_bytes_max: int = bounded(262_144, 1_024, 4_194_304, "Bytes of one packet; a larger one ends its publisher.")
+    connect_s: float = bounded(15, 1, 120, "Time for a viewer's connection to come up; then it is given up.")
+    confirm_s: float = bounded(2, 0.1, 60, "Time between two questions to Dispatch whether a shown live goes on.")
+    deadline_s: float = bounded(3, 0.1, 60, "Time for a Dispatch replica or an Infer-Controller to answer.")
+    stop_s: float = bounded(2, 0, 600, "Time for requests in flight when the room stops.")
+    key: str = free("", "API key for calls to Dispatch, of role room and of the room's tenant.", secret=True)
+    key_file: str = free("", "File that contains the key, instead of the key itself.")
     tls_ca: str = TLS_CA
 
     def __post_init__(self) -> None:
         check(self)
         check_id(self.tenant, "tenant")
         if not (self.dispatch.strip(" ,") and self.infer.strip(" ,")):
-            raise BadSetting("a room asks Dispatch who may publish; give --dispatch URL and --infer URL")
+            raise BadSetting("a room must reach Dispatch and an Infer-Controller: give --dispatch URL and --infer URL")
         addresses("Dispatch", self.dispatch), addresses("Infer-Controller", self.infer)
         if not self.insecure and not is_loopback(self.host):
             raise BadSetting(
                 f"a room would listen on {self.host or 'every address'}, and whoever reaches it can watch all lives of "
-                f"tenant {self.tenant}, because viewers have no keys: listen on 127.0.0.1 behind something that knows "
-                "your viewers, or say --insecure if the network itself keeps strangers out"
+                f"tenant {self.tenant}, because viewers have no keys: listen on 127.0.0.1 behind a proxy that knows "
+                "your viewers, or add --insecure if the network itself keeps strangers out"
             )
 
     def shown_key(self) -> str:
-        """The API key, from wherever it is; empty without one."""
+        """Return the API key, from `key` or `key_file`; empty without one."""
         return shown_key(self.key, self.key_file)
 
     @property
@@ -77,7 +77,7 @@ class RoomSettings(ListenerSettings):
 
     @property
     def media_addresses(self) -> tuple[str, ...]:
-        """Where viewers send their media packets; nothing for every address of this machine."""
+        """Return the addresses that viewers send media packets to; none means every address of this machine."""
         if self.addresses:
             return listed(self.addresses)
         try:

@@ -1,8 +1,8 @@
-"""Encoded media to one viewer: two tracks that hand out packets as they came, never encoded again.
+"""Encoded media to one viewer: two tracks that pass packets on as they came, never encoded again.
 
-aiortc sends what a track's `recv` returns; an `av.Packet` it packs as it is. Two things are not in its public face, so
-the dependency is pinned and `tests/unit/test_room_aiortc.py` guards them: a sender that is asked for a keyframe only
-sets a flag for its own encoder (we ask the publisher instead), and host candidates leave out the loopback address.
+aiortc sends what a track's `recv` returns, and packs an `av.Packet` as it is. Two details are not in aiortc's public
+interface, so the dependency is pinned and `tests/unit/test_room_aiortc.py` guards them: a sender that is asked for a
+keyframe only sets a flag for its own encoder (we ask the publisher instead), and host candidates leave out loopback.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from dhsched.room.packets import AUDIO, VIDEO
 Encoded: TypeAlias = "av.Packet[Any]"
 TIME_BASE = {VIDEO: Fraction(1, 90_000), AUDIO: Fraction(1, 48_000)}
 KIND = {VIDEO: "video", AUDIO: "audio"}
-QUEUE_MAX = {VIDEO: 45, AUDIO: 60}  # Packets: what a viewer may be behind before it skips, about a second.
+QUEUE_MAX = {VIDEO: 45, AUDIO: 60}  # Packets, about a second; a viewer that is further behind skips them all.
 
 
 def encoded(kind: int, at_us: int, payload: bytes) -> Encoded:
-    """One packet for every viewer of a live: it is only read."""
+    """Return one packet for all viewers of a live, who only read it."""
     packet: Encoded = av.Packet(payload)
     packet.time_base = TIME_BASE[kind]
     packet.pts = at_us * packet.time_base.denominator // 1_000_000
@@ -35,7 +35,7 @@ def encoded(kind: int, at_us: int, payload: bytes) -> Encoded:
 
 
 class Forward(MediaStreamTrack):
-    """One kind of media to one viewer. Holds nothing before the viewer's connection asks for the first packet."""
+    """One kind of media to one viewer. Packets are dropped until the viewer's connection asks for the first."""
 
     def __init__(self, kind: int, need_keyframe: Callable[[], None]) -> None:
         self.kind = KIND[kind]
@@ -45,7 +45,7 @@ class Forward(MediaStreamTrack):
         self._kind = kind
         self._need_keyframe = need_keyframe
         self._queue: deque[Encoded] = deque()
-        self._waits = kind == VIDEO  # For a keyframe.
+        self._waits = kind == VIDEO  # Whether packets are dropped until a keyframe comes.
         self._wanted = False
         self._some = asyncio.Event()
 
@@ -56,7 +56,7 @@ class Forward(MediaStreamTrack):
             return
         self._waits = False
         if len(self._queue) >= QUEUE_MAX[self._kind]:
-            # A viewer that is so far behind gains nothing from old pictures, and must not hold our memory.
+            # Old pictures do not help a viewer that is so far behind, and must not fill our memory.
             self._queue.clear()
             self.overflows += 1
             if self._kind == VIDEO and not keyframe:
@@ -85,11 +85,11 @@ class Forward(MediaStreamTrack):
 
 
 def answer_keyframe_requests(sender: RTCRtpSender, ask: Callable[[], None]) -> None:
-    """Pass a viewer's request for a keyframe on, instead of to an encoder that there is not."""
+    """Call `ask` when the viewer requests a keyframe, because there is no encoder here."""
     sender._send_keyframe = ask  # type: ignore[method-assign]
 
 
 def use_addresses(addresses: Sequence[str]) -> None:
-    """Offer these addresses for media, in this process; without any, whatever aioice finds."""
+    """Offer these addresses for media in this process; without any, the ones that aioice finds."""
     if addresses:
         aioice.ice.get_host_addresses = lambda use_ipv4, use_ipv6: [*addresses]

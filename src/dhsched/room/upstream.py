@@ -1,7 +1,7 @@
-"""What a room asks others: Dispatch, who may publish and who owns a live; an Infer-Controller, to take input.
+"""The room's calls: Dispatch, about who may publish and who owns a live; an Infer-Controller, to take input.
 
-Each replica is asked once, and has `deadline_s` to answer (client/http.py). What a live is, is asked once for all who
-look at it within OWNER_S.
+Each replica is asked once, and has `deadline_s` to answer (client/http.py). Calls about one live within OWNER_S share
+one answer.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from dhsched.web import Problem
 
 log = structlog.get_logger(__name__)
 
-OWNER_S = 0.5
-OWNERS_MAX = 10_000
+OWNER_S = 0.5  # An older answer about a live is not used again.
+OWNERS_MAX = 10_000  # At this many remembered answers, those older than OWNER_S are dropped.
 PASSED_ON = ("UNAUTHORIZED", "FORBIDDEN", "NOT_FOUND", "BUSY", "STORE_UNAVAILABLE", "BAD_REQUEST")
-"""Refusals that mean the same to those who ask the room. Any other one means that it is not ready."""
+"""Refusals that mean the same to the room's callers. Any other refusal becomes NOT_READY."""
 T = TypeVar("T")
 
 
 class Upstream:
-    """The other roles, as this room sees them."""
+    """Dispatch and the Infer-Controllers, as this room calls them."""
 
     def __init__(self, http: aiohttp.ClientSession, settings: RoomSettings) -> None:
         credentials, try_s = own_key(settings.shown_key(), "room", tenant=settings.tenant), settings.deadline_s
@@ -48,7 +48,7 @@ class Upstream:
         self._owners: dict[str, tuple[float, asyncio.Task[Live | DhschedError]]] = {}
 
     async def publishing(self, token: str) -> PublishingOut:
-        """Whom a publish token is for and who is current. Raises UNAUTHORIZED, NOT_FOUND, NOT_READY."""
+        """Return a publish token's generation and the current one. Raise UNAUTHORIZED, NOT_FOUND, NOT_READY."""
         try:
             raw = await self._dispatch.call("POST", "publishing", body=ShowPublishing(token))
             return read(PublishingOut, raw, self._dispatch)
@@ -56,7 +56,7 @@ class Upstream:
             raise as_problem(error, self._dispatch) from error
 
     async def owner(self, live_id: str) -> Live:
-        """A live, at most OWNER_S old. Raises NOT_FOUND, NOT_READY."""
+        """Return a live, at most OWNER_S old. Raise NOT_FOUND, NOT_READY."""
         loop = asyncio.get_running_loop()
         asked_at, asking = self._owners.get(live_id, (float("-inf"), None))
         if asking is None or loop.time() - asked_at > OWNER_S:
@@ -70,9 +70,9 @@ class Upstream:
         return found
 
     async def push(self, live_id: str, item: PushText) -> bytes:
-        """Store what a viewer said; the controller's answer as it is. Raises what it refuses, NOT_READY."""
+        """Store a viewer's item; return the controller's answer as it is. Raise its refusal, or NOT_READY."""
         if item.request_id is UNSET:
-            item.request_id = f"r-{secrets.token_hex(10)}"  # Two controllers may be asked to store it.
+            item.request_id = f"r-{secrets.token_hex(10)}"  # The item may be sent to two controllers.
         try:
             return await self._infer.call("POST", "lives", live_id, "text", body=item)
         except Refused:
@@ -81,7 +81,7 @@ class Upstream:
             raise refusal_in(error) or as_problem(error, self._infer) from error
 
     async def reachable(self) -> Sequence[str]:
-        """What is missing for this room to be of use."""
+        """Return why the room is not ready; empty if Dispatch answers."""
         try:
             await self._dispatch.ask("GET", "/healthz")
         except DhschedError as error:
@@ -89,7 +89,7 @@ class Upstream:
         return ()
 
     async def _find(self, live_id: str) -> Live | DhschedError:
-        """The live, or why it is not known: a value, because many may wait for it, or nobody any more."""
+        """Return the live or an error: a value, because several callers may await it, or none any more."""
         try:
             return read(Live, await self._dispatch.call("GET", "lives", live_id), self._dispatch)
         except DhschedError as error:
@@ -98,31 +98,31 @@ class Upstream:
             return error
 
     def _lacks_key(self, url: str) -> None:
-        """Said once for each: viewers ask many times a second."""
+        """Log a missing key once per server: viewers ask many times a second."""
         if url not in self._lacking:
             self._lacking.add(url)
             remedy = "set DHSCHED_ROOM_KEY or --key-file to an API key of role room"
-            log.error("this room has no key, and can show nothing", asked=url, remedy=remedy)
+            log.error("this room has no API key, and can show no live", asked=url, remedy=remedy)
 
 
 def read(kind: type[T], raw: bytes, replicas: Replicas) -> T:
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.DecodeError as error:
-        raise Unreachable(f"{replicas.url} answered what is no {kind.__name__}", {replicas.url: str(error)}) from error
+        raise Unreachable(f"{replicas.url} sent no {kind.__name__}", {replicas.url: str(error)}) from error
 
 
 def refusal_in(error: DhschedError) -> Refused | None:
-    """What a replica answered, if one did."""
+    """Return the replica's refusal, if the error contains one."""
     return error if isinstance(error, Refused) else error.refused if isinstance(error, Unreachable) else None
 
 
 def as_problem(error: DhschedError, replicas: Replicas) -> Problem:
-    """A refusal passed on as it came; else that nobody answers."""
+    """Return a refusal with its code, if callers know that code; else NOT_READY."""
     refused = refusal_in(error)
     if refused is None:
         troubles = error.troubles if isinstance(error, Unreachable) else {replicas.url: str(error)}
         asked = ", ".join(f"{url} ({trouble})" for url, trouble in troubles.items())
-        return Problem("NOT_READY", f"nobody answers at {asked}; try again later")
+        return Problem("NOT_READY", f"no replica answers at {asked}; try again later")
     detail = str(refused.problem.get("detail", f"Dispatch answered {refused.status}"))
     return Problem(refused.code if refused.code in PASSED_ON else "NOT_READY", detail)

@@ -1,7 +1,7 @@
-"""What viewers are told and may say: the state of a live with its timeline, text, the page itself.
+"""The viewers' HTTP API: the state of a live with its timeline, text input, and the page itself.
 
-The page and these come from one origin, so the page needs no CORS and no address but its own. Input is passed on to an
-Infer-Controller, as a viewer's; only text and interrupts, and so many a second (rates.py).
+The page and the API come from one origin, so the page needs no CORS and no address but its own. Input goes to an
+Infer-Controller as a viewer's; only text and interrupts, at a limited rate (rates.py).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LivePath(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Say(msgspec.Struct, forbid_unknown_fields=True):
-    """What a viewer says to a live."""
+    """A viewer's input for a live."""
 
     text: Annotated[str, msgspec.Meta(max_length=16_384)] = ""
     kind: Literal["text", "interrupt"] = "text"
@@ -44,7 +44,7 @@ class Say(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """What viewers are told of a live: not its metadata, nor its configuration."""
+    """What viewers may know of a live: neither its metadata nor its configuration."""
 
     live_id: str
     digital_id: str
@@ -57,7 +57,7 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 class StateOut(msgspec.Struct, frozen=True):
-    """A live as its viewers see it. `owner` is Dispatch's word, None while it cannot be asked; times are wall-clock."""
+    """A live as its viewers see it. `owner` is None while Dispatch does not answer; times are wall-clock."""
 
     live_id: str
     now_ms: int
@@ -131,7 +131,7 @@ def endpoints(rooms: Rooms) -> list[Endpoint]:
 
 
 def page_routes() -> list[web.RouteDef]:
-    """The page and its files, read once."""
+    """Return the routes of the page and its files, which are read once."""
     folder = resources.files("dhsched.room") / "page"
     files = {each.name: each.read_bytes() for each in folder.iterdir() if each.name.rpartition(".")[2] in TYPES}
 

@@ -1,8 +1,8 @@
 """Viewers, by WHEP: `POST /v1/lives/{live_id}/whep` with an SDP offer is answered 201 with an SDP answer and the URL of
 the viewer's session, which DELETE ends.
 
-A viewer's connection knows nothing of generations: it stays as it is when they change. A page of another origin may ask
-where the room allows that origin (web/origins.py), which also answers what a browser asks first (CORS).
+A viewer's connection knows nothing of generations: it stays as it is when they change. A page of another origin may
+call if the room allows that origin; web/origins.py also answers the browser's CORS preflight.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ log = structlog.get_logger(__name__)
 
 PATH = "/v1/lives/{live_id}/whep"
 SDP = "application/sdp"
-SDP_BYTES_MAX = 64 * 1024
-ANSWER_S = 5.0
+SDP_BYTES_MAX = 64 * 1024  # A larger offer is refused with TOO_LARGE.
+ANSWER_S = 5.0  # An offer that takes longer to answer is refused; a connection that takes longer to close is left.
 CODECS = {VIDEO: ("video/vp8", "video/rtx"), AUDIO: ("audio/opus",)}
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -77,7 +77,7 @@ def refusing(handler: Handler) -> Handler:
 
 async def read_offer(request: web.Request) -> str:
     if request.content_type != SDP:
-        raise Problem("MEDIA_TYPE", f"an offer comes with Content-Type: {SDP}, not {request.content_type}")
+        raise Problem("MEDIA_TYPE", f"send the offer with Content-Type: {SDP}, not {request.content_type}")
     raw = await request.content.read(SDP_BYTES_MAX + 1)
     while len(raw) <= SDP_BYTES_MAX and (more := await request.content.read(SDP_BYTES_MAX)):
         raw += more
@@ -90,7 +90,7 @@ async def read_offer(request: web.Request) -> str:
 
 
 async def room_of(rooms: Rooms, live_id: str) -> LiveRoom:
-    """The room of a live that exists. One with a publisher does; otherwise Dispatch knows."""
+    """Return the room of a live that exists: its room is in use, or Dispatch knows the live."""
     found = rooms.find(rooms.live(live_id))
     if found is None or not found.in_use:
         owner = await rooms.upstream.owner(live_id)
@@ -100,7 +100,7 @@ async def room_of(rooms: Rooms, live_id: str) -> LiveRoom:
 
 
 class ViewerConnection:
-    """One viewer: a peer connection with a track, that only sends, for each kind of media that it offered."""
+    """One viewer: a peer connection with a send-only track for each kind of media that the viewer offered."""
 
     def __init__(self, room: LiveRoom, key: str) -> None:
         self.video = Forward(VIDEO, room.want_keyframe)
@@ -113,7 +113,7 @@ class ViewerConnection:
         self._closing: asyncio.Task[None] | None = None
 
     async def answer(self, offer: str, connect_s: float) -> str:
-        """The answer to an offer; from here on the viewer is there."""
+        """Return the answer to an offer; from then on the viewer counts as connected."""
         pc = self._pc
         try:
             offered = check_offer(offer)
@@ -122,7 +122,7 @@ class ViewerConnection:
                     continue  # aiortc cannot answer with a transceiver that the offer does not have.
                 transceiver = pc.addTransceiver(track, direction="sendonly")
                 capabilities = RTCRtpSender.getCapabilities(KIND[kind]).codecs
-                # Before the offer is set: that is when a codec is chosen.
+                # Set before the offer: aiortc chooses the codec when the offer is set.
                 transceiver.setCodecPreferences([c for c in capabilities if c.mimeType.lower() in CODECS[kind]])
                 if kind == VIDEO:
                     answer_keyframe_requests(transceiver.sender, self._room.want_keyframe)
@@ -134,7 +134,7 @@ class ViewerConnection:
             await pc.close()
             raise
         except Exception as error:
-            # Whatever aiortc makes of it: an offer that cannot be answered is its sender's.
+            # aiortc raises many types; an offer that cannot be answered is its sender's fault.
             await pc.close()
             reason = str(error) or type(error).__name__
             raise Problem(
@@ -161,7 +161,7 @@ class ViewerConnection:
             self._closing = asyncio.create_task(self._pc.close())
 
     async def close(self) -> None:
-        """The viewer leaves, or this room does."""
+        """Disconnect the viewer, because it leaves or the room stops."""
         if self._giving_up is not None:
             self._giving_up.cancel()
         self._room.unwatch(self._key)

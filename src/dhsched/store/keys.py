@@ -1,4 +1,4 @@
-"""Every key of a cell. docs/reference/state.md says what each holds; a tidy test keeps the two lists equal.
+"""Every key of a cell. docs/reference/state.md describes each; a tidy test keeps the two lists equal.
 
 All keys of a cell share one hash tag, so they are one slot of a cluster and one script can touch any of them. Ids have
 no brace and no colon (types.py), so no id can name another key.
@@ -23,17 +23,17 @@ SINGLE = (
     "brake",
     "drains",
 )
-"""Keys of which a cell has one."""
+"""Keys that a cell has once."""
 PER_LIVE = ("live", "data", "input", "recent", "dead", "history")
 PER_WORKER = ("worker", "slots")
 PER_POOL = ("free", "waiting", "rebalanced")
 OTHER = ("agenda", "blame", "trouble")
-"""By class and, twice, by Worker name."""
+"""The agenda by class; blame and trouble by Worker name."""
 NEVER = "never"
 """A key that never exists. Every script looks for it first, so that a slot that is being moved refuses the script
 there, before its first write (lua/lib/base.lua)."""
 CHANNELS = ("infer", "dispatch")
-"""Where hints are published: to the controller that holds a pull, to the replica that holds a Worker's link."""
+"""Channels of hints: to the controller that holds a pull, to the replica that holds a Worker's link."""
 
 
 class Keys:
@@ -47,5 +47,5 @@ class Keys:
         self.cell = self.of("cell")
 
     def of(self, kind: str, name: str | int = "") -> str:
-        """`live:<L>`, `slots:<W>`, ... or, without a name, one of the single keys."""
+        """Return the key `live:<L>`, `slots:<W>`, ... or, without a name, one of the single keys."""
         return f"{self.prefix}{kind}:{name}" if name != "" else f"{self.prefix}{kind}"

@@ -1,6 +1,6 @@
-"""The whole state of a cell, read back from its raw keys: what conformance compares, and what recounts slots.
+"""The whole state of a cell, decoded from its raw keys: for conformance tests, and to recount slots.
 
-It reads key after key, so it is a picture of one moment only when nothing else writes.
+The keys are read one after the other, so the result is one consistent moment only if nothing else writes.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ NUMBERS = (
     *("priority", "epoch", "issued", "pull_no", "appended", "released", "acked"),
     *("dropped_interrupt", "dropped_end", "dropped_poison", "config_next", "saved_seq", "starts", "tries", "ended_at"),
 )
-"""Fields of a live's record that are words or numbers as they stand; one that is absent is empty, or 0."""
+"""Fields of a live's record that are stored as plain text or numbers; an absent field is empty, or 0."""
 
 
 async def read_state(link: Link, cell: str) -> State:
-    """Everything under the cell's prefix as a State."""
+    """Return everything under the cell's prefix as a State."""
     return decode(await read_keys(link, Keys(cell)))
 
 
 async def read_keys(link: Link, keys: Keys) -> dict[str, Any]:
-    """Every key under the cell's prefix, without that prefix, with its plain value."""
+    """Return every key under the cell's prefix, without that prefix, with its plain value."""
     cursor, found = b"0", set()
     while True:
         cursor, page = await link.call("SCAN", cursor, "MATCH", keys.prefix.replace("{", "\\{") + "*", "COUNT", 1000)
@@ -50,7 +50,7 @@ async def read_keys(link: Link, keys: Keys) -> dict[str, Any]:
 
 
 def decode(raw: Mapping[str, Any]) -> State:
-    """Keys and values, as read_keys gives them, as a State."""
+    """Decode keys and values, as `read_keys` returns them, to a State."""
     of: dict[str, dict[str, Any]] = {}
     for key, value in raw.items():
         kind, _, name = key.partition(":")
@@ -75,7 +75,7 @@ def decode(raw: Mapping[str, Any]) -> State:
 
 
 def is_stalled(epoch: str, acked: str, stalled: str) -> bool:
-    """Whether these fields of a live's record say that it stands still: they name the cursors that it has now."""
+    """Return whether a live is stalled: `stalled` names the cursors that its record has now."""
     return stalled == f"{epoch} {acked or 0}"
 
 
@@ -85,7 +85,7 @@ def hash_of(value: Any) -> dict[str, bytes]:
 
 
 def scores(value: Any) -> dict[str, float]:
-    """A zset with scores, whether it came as pairs (RESP3) or flat."""
+    """Return a zset's scores by member, whether the reply has pairs (RESP3) or is flat."""
     if value and not isinstance(value[0], list):
         value = list(zip(value[::2], value[1::2], strict=True))
     return {member.decode(): float(score) for member, score in value}

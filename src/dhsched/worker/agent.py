@@ -1,11 +1,11 @@
 """The agent: runs the generations that its slot table gives it, and nothing else.
 
-What to do is decided by pure rules (ownership/agent.py), which are part of the safety argument; here it is done. A
-runtime counts from the moment its task exists to the moment the task has ended, stopping ones included, so a device
-never holds more than its capacity. A runtime that ends, for whatever reason, ends its generation in this boot: the
-agent departs, and the live is placed anew. It is told to stop in three steps, each bounded: `inputs()` ends, after
-`teardown_s` the task is cancelled, and for as long as it swallows that it is cancelled again. Its slot is given back
-only when it is really gone.
+Pure rules (ownership/agent.py), which are part of the safety argument, decide what to do; this module does it. A
+runtime counts from the moment its task exists until the task has ended, stopping runtimes included, so a device never
+holds more than its capacity. A runtime that ends, for whatever reason, ends its generation in this boot: the agent
+departs, and the live is placed anew. A runtime is stopped in three steps, each bounded: `inputs()` ends, after
+`teardown_s` the task is cancelled, and as long as the task ignores that, it is cancelled again. The slot is given back
+only when the task has ended.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ log = structlog.get_logger(__name__)
 
 Runtime = Callable[[Session], Awaitable[None]]
 
-TEARDOWN_S = 10.0
-CANCEL_AGAIN_S = 5.0
-DEPART_AGAIN_S = 1.0  # Depart is said until the table shows that it was heard.
+TEARDOWN_S = 10.0  # A runtime that has not stopped after this long is cancelled.
+CANCEL_AGAIN_S = 5.0  # A runtime that is still there this long after a cancellation is cancelled again.
+DEPART_AGAIN_S = 1.0  # A Depart that the slot table does not show after this long is sent again.
 
 
 @dataclass(slots=True, eq=False)
@@ -45,9 +45,9 @@ class RunningSession:
 
 
 class SessionAgent:
-    """The runtimes of one boot. `worker` is its WorkerID, known once it is registered.
+    """The runtimes of one boot. `worker` is the boot's WorkerID, empty until it is registered.
 
-    `say_depart(live, number, reason)` tells Dispatch; `say_prepared()` makes it report.
+    `say_depart(live, number, reason)` sends a Depart to Dispatch; `say_prepared()` requests a report soon.
     """
 
     def __init__(
@@ -70,15 +70,15 @@ class SessionAgent:
         self._say_prepared = say_prepared
         self._teardown_s = teardown_s
         self._running: dict[str, RunningSession] = {}
-        self._departs: dict[str, float] = {}  # When each was last said.
-        self._reasons: dict[str, str] = {}  # How runtimes ended that were not told to.
+        self._departs: dict[str, float] = {}  # When each Depart was last sent.
+        self._reasons: dict[str, str] = {}  # Why runtimes ended that nobody had stopped.
         self._reports = 0
         self._stopping_all = False
         self._empty = asyncio.Event()
         self._empty.set()
         self._due = False
 
-    # -- what the agent is told
+    # -- what others notify the agent of
 
     def take_table(self, *, term: int, rev: int, table: Mapping[str, SlotState]) -> None:
         self.rules = rules.take_table(self.rules, term=term, rev=rev, table=table)
@@ -87,11 +87,11 @@ class SessionAgent:
         self.act_soon()
 
     def over(self, session: Session) -> None:
-        """The fence says that this generation is not the current one: stop it now, the table will follow."""
+        """Stop a generation that the store has refused as stale, without waiting for the table to show the same."""
         self._stop(slot_tag(session.live, session.generation.epoch))
 
     def stop_all(self) -> None:
-        """This boot ends: everything goes, nothing new begins."""
+        """Stop every runtime of this boot, and start no others."""
         self._stopping_all = True
         for tag in [*self._running]:
             self._stop(tag)
@@ -105,8 +105,8 @@ class SessionAgent:
         return len(self._running)
 
     def report(self) -> Report:
-        """Which table this is by, the slots that need time (still starting, or asked for it), and the reserved slots
-        whose runtime waits for nothing but the commit."""
+        """Return the next report: the table's term and revision, the slots that need time (starting, or `extend`), and
+        the reserved slots whose runtime waits only for the commit."""
         now = asyncio.get_running_loop().time()
         busy: list[str] = []
         prepared: list[str] = []
@@ -123,7 +123,7 @@ class SessionAgent:
     # -- what it does
 
     def act_soon(self) -> None:
-        """Compare table and runtimes once in this tick, however much changed in it."""
+        """Compare table and runtimes once at the end of this tick, however often this is called in it."""
         if not self._due:
             self._due = True
             asyncio.get_running_loop().call_soon(self._act)
@@ -166,7 +166,7 @@ class SessionAgent:
         self.rules = rules.stopping(self.rules, tag)
         running.inbox.close()
         loop = asyncio.get_running_loop()
-        # One that is not yet in its runtime has nothing to tear down.
+        # A session that has not entered its runtime yet has nothing to tear down.
         running.cancel_timer = loop.call_later(0 if running.opening else self._teardown_s, self._cancel, tag)
 
     def _cancel(self, tag: str) -> None:
@@ -176,7 +176,7 @@ class SessionAgent:
         if not running.opening:
             log.warning("runtime does not stop by itself, cancelling it", slot=tag)
         running.task.cancel()
-        # A runtime that swallows its cancellation keeps its slot: its memory is still in use.
+        # A runtime that ignores its cancellation keeps its slot: its memory is still in use.
         running.cancel_timer = asyncio.get_running_loop().call_later(CANCEL_AGAIN_S, self._cancel, tag)
 
     def _depart(self, tag: str) -> None:
@@ -184,12 +184,12 @@ class SessionAgent:
         if now - self._departs.get(tag, float("-inf")) < DEPART_AGAIN_S:
             return
         self._departs[tag] = now
-        # Said means never started again, even from a table that is already here.
+        # After its Depart a slot is never started again, even by a table that is already here.
         self.rules = rules.departed(self.rules, tag)
         self._say_depart(*split_tag(tag), self._reasons.get(tag, ""))
 
     async def _run(self, tag: str, running: RunningSession) -> None:
-        """One runtime from its beginning to its end. Whatever it raises ends here and nowhere else."""
+        """Run one runtime from its start to its end, and handle whatever it raises."""
         inbox, session = running.inbox, running.inbox.session
         try:
             inbox.made_of(await self._pulls.open(inbox))
@@ -224,7 +224,7 @@ class SessionAgent:
 
 
 def part_of(tags: list[str], report: int) -> list[str]:
-    """As many slots as one report names; of more, the next ones with each report."""
+    """Return at most BUSY_MAX of the slots: as many as one report carries. Successive reports rotate through them."""
     if len(tags) <= BUSY_MAX:
         return tags
     first = report * BUSY_MAX % len(tags)

@@ -1,7 +1,7 @@
-"""The environment of an `--exec` child: what programs and GPUs usually need, and what the user names.
+"""The environment of an `--exec` child: the variables that programs and GPUs usually need, and those the user names.
 
-A Worker's own environment may hold its API key, and whatever else the machine's owner put there. A child runs somebody
-else's code, so it is given names from a list, not everything but a list.
+A Worker's own environment may hold its API key and other secrets. A child runs somebody else's code, so it gets only
+listed variables.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ USUAL = (
     *("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONPATH", "PYTHONUNBUFFERED", "VIRTUAL_ENV", "SSL_CERT_*"),
     *("CUDA_*", "NVIDIA_*", "NCCL_*", "ROCR_*", "HIP_*", "HSA_*"),
 )
-"""Patterns of names that every child is given. docs/guides/write-a-runtime.md lists them."""
+"""Patterns of the variables that every child gets. docs/guides/write-a-runtime.md lists them."""
 OURS = "DHSCHED_"
 
 
 def child_environment(environment: Mapping[str, str], named: str) -> dict[str, str]:
-    """What a child is given of `environment`. `named` has further names, separated by commas; `*` stands for anything,
-    but matches no setting of ours: such a name must be written whole."""
+    """Return the part of `environment` that a child gets. `named` adds names, separated by commas; `*` stands for
+    anything, but matches no DHSCHED_ variable: such a name must be written whole."""
     wanted = [*USUAL, *(name.strip() for name in named.split(",") if name.strip())]
 
     def given(name: str) -> bool:

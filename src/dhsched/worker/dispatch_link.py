@@ -1,8 +1,8 @@
-"""The Worker's link to Dispatch: registers, reports every second, hears its slot table.
+"""The Worker's link to Dispatch: registers, reports every second, receives the slot table.
 
-Any replica will do. Reports are answered, so one that is silent for a second is left for the next one; a stopping one
-says goodbye. A boot that has its WorkerID resumes with its token and never registers twice: only GONE ends it, and
-then everything it ran must be stopped before there is a new one (`Boot`).
+Any replica will do. Replicas answer reports, so the Worker leaves a replica that is silent for a second; a stopping
+replica says Goodbye first. A boot that has its WorkerID resumes with its token and never registers twice: only GONE
+ends the boot, and then everything it ran must be stopped before the next boot (`Boot`).
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ from dhsched.types import Mode, SlotState
 log = structlog.get_logger(__name__)
 
 LINK_PATH = "/v1/workers/link"
-CONNECT_S = 2.0
-DRAIN_MAX_S = 86_400.0
-CLOSE_S = 0.5  # For a replica to say goodbye; one that is frozen will not.
-BACKOFF_S = 0.2  # Between two replicas; doubled after each round of them, up to:
+CONNECT_S = 2.0  # A replica that does not accept the link for this long is left for the next.
+DRAIN_MAX_S = 86_400.0  # A longer deadline is sent as this.
+CLOSE_S = 0.5  # A replica that does not answer the close for this long is dropped; it may be frozen.
+BACKOFF_S = 0.2  # Wait before the next replica; doubled after each round of replicas, up to:
 BACKOFF_MAX_S = 2.0
 UNAUTHORIZED = "UNAUTHORIZED"
 NEVER = frozenset({"FORBIDDEN", "BAD_REQUEST"})
-"""What a replica says of a registration that it will not take however often it is asked."""
-REFUSED_MAX_S = 5.0  # A Worker that no replica lets in for so long ends. A key that was just made is known by then.
-ANSWER_GAP_MAX_S = 2 * REPORT_S  # Between two answers; past it, reports count as not answered.
+"""Codes of a refused registration that is not worth repeating."""
+REFUSED_MAX_S = 5.0  # A Worker that every replica refuses for this long exits. Replicas know a new key by then.
+ANSWER_GAP_MAX_S = 2 * REPORT_S  # After a longer gap between two answers, reports count as unanswered.
 
 
 class Reporter(Protocol):
-    """Who says what a report has, and is given the table that answers it (agent.py)."""
+    """The agent, as the link sees it: makes each report and takes the table of the answer (agent.py)."""
 
     def report(self) -> Report: ...
 
@@ -72,7 +72,7 @@ class Reporter(Protocol):
 
 @dataclass(slots=True)
 class Boot:
-    """One boot: what it asked to be registered as, and what it got."""
+    """One boot: its registration, and the WorkerID and token that it got."""
 
     register: Register
     worker: str = ""
@@ -82,7 +82,7 @@ class Boot:
 
 
 class DispatchLink:
-    """Keeps one connection to one of `urls`. `run` ends when the boot is gone or has exited.
+    """Keep one connection to one of `urls`. `run` ends when the boot is gone or has exited.
 
     `on_registered` is called with a WorkerID and its token, and with each new token; `on_controllers` with the URLs of
     the Infer-Controllers, whenever they change.
@@ -106,9 +106,9 @@ class DispatchLink:
         self._on_registered = on_registered
         self._on_controllers = on_controllers
         self._outbox: Outbox | None = None
-        self._asked_at: float | None = None  # When the report in flight was sent.
-        self._again = False  # Something changed while it was.
-        self._drain_by: float | None = None  # Asked to be drained, and until when; infinity for no deadline.
+        self._asked_at: float | None = None  # When the unanswered report was sent; None if there is none.
+        self._again = False  # Whether another report was requested meanwhile.
+        self._drain_by: float | None = None  # Deadline of the requested drain, infinity without one; None: no drain.
         self._exit = False
         self._heard_at = asyncio.get_running_loop().time()
         self._answered_since: float | None = None
@@ -122,36 +122,36 @@ class DispatchLink:
             self._outbox.put(Depart(live, number, reason))
 
     def drain(self, deadline_s: float = 0.0) -> None:
-        """Ask to be drained, now and on every new connection; by the deadline, where one is given."""
+        """Request a drain of this Worker, now and on every new connection; `deadline_s` 0 means no deadline."""
         self._drain_by = asyncio.get_running_loop().time() + (deadline_s or float("inf"))
         if self._outbox is not None and self._boot.worker:
             self._ask_for_drain(self._outbox, self._drain_by)
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """The replicas, the one that we are linked to first."""
+        """Return the replicas, the linked one first."""
         return self._replicas.order()
 
     @property
     def silent_s(self) -> float:
-        """How long no replica has answered a report."""
+        """Return how long no replica has answered a report."""
         return asyncio.get_running_loop().time() - self._heard_at
 
     @property
     def answered_s(self) -> float:
-        """For how long every report has been answered, so for how long Dispatch has reached the store."""
+        """Return for how long every report has been answered, hence for how long Dispatch has reached the store."""
         if self._answered_since is None or self.silent_s > ANSWER_GAP_MAX_S:
             return 0.0
         return asyncio.get_running_loop().time() - self._answered_since
 
     def exit(self) -> None:
-        """Every runtime is gone: say so. `boot.exited` is set when the store knows."""
+        """Tell Dispatch that every runtime has ended. `boot.exited` is set once the store has recorded the exit."""
         self._exit = True
         if self._outbox is not None:
             self._outbox.put(Exit())
 
     def report_soon(self) -> None:
-        """Report now, or as soon as the report in flight is answered: however many ask, one more is enough."""
+        """Send a report now, or after the answer to the one in flight; several requests share that next report."""
         if self._outbox is None or not self._boot.worker:
             return
         if self._asked_at is not None:
@@ -175,11 +175,11 @@ class DispatchLink:
             await asyncio.sleep(0 if served else min(BACKOFF_S * 2 ** min(rounds, 8), BACKOFF_MAX_S))
 
     async def _connect(self, url: str) -> bool:
-        """One connection from its beginning to its end; whether this replica served us at all."""
+        """Serve one connection from its beginning to its end; return whether the replica served this Worker at all."""
         served = False
         try:
             async with asyncio.timeout(CONNECT_S):
-                # The boot's own token once it has one; before that, one that our API key mints.
+                # A registered boot shows its own token; before that, the API key mints one.
                 headers = bearer(self._boot.token) if self._boot.token else await self._replicas.access(url)
                 socket = await self._replicas.http.ws_connect(
                     url + LINK_PATH,
@@ -211,10 +211,10 @@ class DispatchLink:
                     if isinstance(said, Gone | Goodbye) or self._boot.gone.is_set():
                         return served
         except (aiohttp.ClientError, OSError) as error:
-            # A process that was frozen wakes to a ping on a connection that is gone: the answer has nowhere to go.
+            # A process that was frozen wakes to a ping on a closed connection, and its pong cannot be sent.
             log.warning("the link to Dispatch broke", replica=url, reason=str(error) or type(error).__name__)
         except BadValue as error:
-            log.error("Dispatch said what we cannot read", replica=url, reason=str(error))
+            log.error("Dispatch sent a message that cannot be read", replica=url, reason=str(error))
         finally:
             self._outbox = None
             sending.cancel()
@@ -233,25 +233,25 @@ class DispatchLink:
         if status not in (401, 403):
             log.error("Dispatch refused the link", replica=url, status=status)
         elif key:
-            self._refused(f"{url} answered {status} to our API key {id_of(key)}: a Worker needs one of role worker")
+            self._refused(f"{url} answered {status} to API key {id_of(key)}: give this Worker a key of role worker")
         elif status == 401:
             self._refused(
-                f"{url} asks for an API key, and this Worker has none: set DHSCHED_WORKER_KEY or --key-file to one of "
-                "role worker (`dhsched key create --role worker` makes it). What `dhsched up` or `dhsched run` of "
-                f"the same user started on this machine would be found in {KeyFile().path}"
+                f"{url} requires an API key, and this Worker has none: set DHSCHED_WORKER_KEY or --key-file to one of "
+                "role worker (`dhsched key create --role worker` makes it). The key of a `dhsched up` or `dhsched run` "
+                f"that the same user started on this machine would be in {KeyFile().path}"
             )
         else:
-            self._refused(f"{url} answered 403: perhaps it must be told the name that we call it by (allowed_origins)")
+            self._refused(f"{url} answered 403: add the name in this URL to its allowed_origins, if it is missing")
 
     def _refused(self, reason: str) -> None:
-        """Dispatch will not have us."""
+        """Log the refusal, and note since when this Worker has been refused."""
         log.error("Dispatch refused this Worker", reason=reason)
         self._refusal = reason
         if self._refused_since is None:
             self._refused_since = asyncio.get_running_loop().time()
 
     def _give_up_if_refused(self, *, served: bool) -> None:
-        """A boot that is registered goes on: it has lives, and only Dispatch ends it."""
+        """Raise KeyRefused after REFUSED_MAX_S of refusals. A registered boot goes on: only Dispatch ends it."""
         if served or self._boot.worker:
             self._refused_since = None
         since, now = self._refused_since, asyncio.get_running_loop().time()
@@ -272,12 +272,12 @@ class DispatchLink:
         self.report_soon()
 
     def _ask_for_drain(self, outbox: Outbox, by: float) -> None:
-        # What is left of it: another machine's clock would not know when "by" is.
+        # Send the time that is left: the other machine's clock may differ.
         left_s = by - asyncio.get_running_loop().time()
         outbox.put(Drain(0.0 if left_s == float("inf") else min(max(left_s, 0.001), DRAIN_MAX_S)))
 
     async def _report_every_second(self, socket: aiohttp.ClientWebSocketResponse) -> None:
-        """On the loop that runs the sessions: one that stays blocked must look dead (watchdog.py has the rest)."""
+        """Report from the loop that runs the sessions, so that a blocked loop looks dead (see watchdog.py)."""
         loop = asyncio.get_running_loop()
         connected_at = loop.time()
         while True:
@@ -290,7 +290,7 @@ class DispatchLink:
             self.report_soon()
 
     def _hear(self, said: FromDispatch) -> bool:
-        """Act on one message; whether it shows that this replica can serve us."""
+        """Act on one message; return whether it shows that this replica can serve the Worker."""
         boot = self._boot
         match said:
             case Reported():
@@ -304,7 +304,7 @@ class DispatchLink:
             case Wake() | Departed():
                 self.report_soon()
             case Gone():
-                # The answer to our exit, or the end of this boot by another's word.
+                # The answer to our Exit, or this boot was ended by Dispatch or replaced.
                 (boot.exited if self._exit else boot.gone).set()
             case Goodbye():
                 log.info("the replica is stopping, going to another one")
@@ -318,7 +318,7 @@ class DispatchLink:
             return False
         log.warning("Dispatch refused", code=said.code, reason=said.detail)
         if said.code == UNAUTHORIZED:
-            # Our token is worth nothing any more: neither is this boot.
+            # Without a valid token this boot cannot go on.
             self._boot.gone.set()
         self._asked_at = self._answered_since = None
         return False
@@ -337,7 +337,7 @@ class DispatchLink:
         if said.table is not None:
             self._agent.take_table(term=said.term, rev=said.rev, table=said.table)
         else:
-            self._agent.act_soon()  # Departs that were not heard are said again.
+            self._agent.act_soon()  # Repeats Departs that the table does not show.
         if self._again:
             self._again = False
             self.report_soon()

@@ -2,14 +2,14 @@ r"""`--exec CMD`: a runtime in any language. One child process per live, JSON li
 
 To the child: {"open": {"live", "worker", "epoch", "digital_id", "room", "metadata", "config", "state"}}, then
 {"input": {"seq", "kind", "text", "boundary", "config"?}}, {"resume": {"config", "state"}} before the first input if
-another generation went on after the child was prepared, {"interrupt": {"seq"}} the moment one arrives (its input
-follows in order), {"close": {}} when it has to go. From the child: {"ack": 7} for everything up to item 7, or
-{"ack": 7, "state": ...} to save its state with it, any JSON value; {"extend": 30} to ask for time. Other lines are
-logged. What it says on its standard error goes to ours, and if it fails, the end of that is the reason that is given.
+another generation went on after the child was prepared, {"interrupt": {"seq"}} as soon as an interrupt arrives (its
+input follows in order), {"close": {}} when the child must exit. From the child: {"ack": 7} for everything up to item 7,
+or {"ack": 7, "state": ...} to save its state too, any JSON value; {"extend": 30} to ask for time. Other lines are
+logged. The child's standard error goes to the Worker's; if the child fails, the end of that is the reported reason.
 
-The child leads a process group. When its session ends, or when it ends itself, the whole group is killed. It dies with
-the agent even when that is killed: on Linux the kernel kills the child, and everywhere the keeper (keeper.py) kills the
-group. It inherits the device lock, so that the device counts as taken while any of the group lives.
+The child leads a process group. When its session ends, or the child ends, the whole group is killed. The child dies
+with the agent even when the agent is killed: on Linux the kernel kills the child, and everywhere the keeper (keeper.py)
+kills the group. The child inherits the device lock, so the device is taken while any process of the group lives.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ from dhsched.worker.session import UNREADABLE, Item, Session
 
 log = structlog.get_logger(__name__)
 
-LINE_BYTES_MAX = 256 * 1024
-CLOSE_S = 5.0  # From `close` to a kill.
-LAST_WORDS_S = 1.0  # To read what a child said before it ended.
-WORDS_BYTES_KEPT = 4_096  # Of its standard error.
+LINE_BYTES_MAX = 256 * 1024  # A child that prints a longer line fails.
+CLOSE_S = 5.0  # A child that has not exited this long after `close` is killed.
+LAST_WORDS_S = 1.0  # Output of an ended child that cannot be read in this time is lost.
+WORDS_BYTES_KEPT = 4_096  # Older standard error than this is not kept for the reason.
 STDERR = 2
 KEEPER = Path(__file__).with_name("keeper.py")
-KEEPER_S = 5.0  # For the keeper to follow us.
+KEEPER_S = 5.0  # A keeper that has not ended this long after its pipe was closed is left alone.
 PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Exec:
-    """A command as a runtime."""
+    """A command as a runtime; see the module."""
 
     command: str
 
 
 class Keeper:
-    """Our end of the keeper: it knows the group of every child, and kills them when we are gone."""
+    """The Worker's end of the keeper process, which kills the group of every child once the Worker is gone."""
 
     def __init__(self) -> None:
         reading, self._pipe = os.pipe()
@@ -71,7 +71,7 @@ class Keeper:
             os.close(reading)
 
     def note_self(self) -> None:
-        """Called by a child, after the fork. Were the keeper killed, the child goes on without it."""
+        """Send the child's own process id, after the fork. If the keeper is gone, the child goes on without it."""
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         self._say(f"+{os.getpid()}\n")
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
@@ -91,9 +91,9 @@ class Keeper:
 
 @contextmanager
 def exec_runtime(command: str, lock_fd: int = -1, named: str = "") -> Iterator[Runtime]:
-    """A runtime that runs `command` for each live. When the block is left, however, nothing of them is left.
+    """Yield a runtime that runs `command` for each live. When the block is left, no child is left either.
 
-    `named` are variables that the children are given beside the usual ones (child_env.py).
+    `named` lists variables that the children get beside the usual ones (child_env.py).
     """
     words = shlex.split(command)
     if not words:
@@ -128,7 +128,7 @@ def exec_runtime(command: str, lock_fd: int = -1, named: str = "") -> Iterator[R
 
 
 def _tied(keeper: Keeper) -> Callable[[], None]:
-    """What a child calls before it becomes the command: the keeper knows it, and on Linux the kernel ties it to us."""
+    """Return what a child calls before it execs: it registers with the keeper, and on Linux with the kernel."""
     prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
     parent = os.getpid()
 
@@ -136,26 +136,26 @@ def _tied(keeper: Keeper) -> Callable[[], None]:
         keeper.note_self()
         if prctl is not None:
             prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != parent:  # It died before the child was tied to it.
+            if os.getppid() != parent:  # The Worker died before the child was tied to it.
                 os._exit(1)
 
     return tie
 
 
 def shown_state(state: Any) -> Any:
-    """A state as a child is told it: it has no bytes, and saved a text as such."""
+    """Return the state as a child gets it: JSON has no bytes, and a child's text is stored as bytes."""
     return state.decode(errors="replace") if isinstance(state, bytes) else state
 
 
 class ChildSession:
-    """One live and its child."""
+    """One live and its child process."""
 
     def __init__(self, session: Session, child: asyncio.subprocess.Process, words: Sequence[str]) -> None:
         self._session = session
         self._child = child
         self._command = words[0]
-        self._words = b""  # The end of what the child said on its standard error.
-        self._handed = 0  # The last item that the child was told.
+        self._words = b""  # The end of the child's standard error.
+        self._handed = 0  # The last item that was sent to the child.
         self._out: dict[int, Item] = {}  # Handed to the child and not acked by it; no more than the pull's credit.
 
     async def run(self) -> None:
@@ -165,7 +165,7 @@ class ChildSession:
         reading = asyncio.create_task(self._read())
         relaying = asyncio.create_task(self._relay())
         feeding = asyncio.create_task(self._feed())
-        # The child's end is not the end of its output: something that it started may hold that open.
+        # The child's end is not the end of its output: a process that the child started may hold the pipe open.
         ending = asyncio.create_task(self._child.wait())
         try:
             await asyncio.wait((reading, feeding, ending), return_when=asyncio.FIRST_COMPLETED)
@@ -193,10 +193,10 @@ class ChildSession:
         }
 
     async def _feed(self) -> None:
-        """Input to the child, as fast as it reads."""
+        """Send input to the child, as fast as the child reads."""
         assert self._child.stdin is not None
         session, first = self._session, True
-        config, state = session.config, session.state  # As the child was told when it was made.
+        config, state = session.config, session.state  # As the child got them in `open`.
         async for item in session.inputs(auto_ack=False):
             if first and (session.state != state or (item.config is None and session.config != config)):
                 now = self._opening()
@@ -213,23 +213,23 @@ class ChildSession:
             await self._child.stdin.drain()
 
     def _interrupted(self) -> None:
-        """Said at once; the child may ack it before it is handed it as input."""
+        """Send the interrupt at once; the child may ack it before it arrives as input."""
         self._handed = self._session.accepted[0]
         self._tell("interrupt", {"seq": self._handed})
 
     async def _read(self) -> None:
-        """What the child says, until it closes its output."""
+        """Act on the child's lines until it closes its output."""
         assert self._child.stdout is not None
         while line := await self._child.stdout.readline():
             try:
                 said = msgspec.json.decode(line, type=dict[str, Any])
             except UNREADABLE:
-                log.info("child says", live=self._session.live, line=line.decode(errors="replace").rstrip())
+                log.info("output of a child", live=self._session.live, line=line.decode(errors="replace").rstrip())
                 continue
             self._hear(said)
 
     async def _relay(self) -> None:
-        """Its standard error to ours. The end of it is kept: should the child fail, it says why."""
+        """Copy the child's standard error to ours, and keep its end as the reason if the child fails."""
         assert self._child.stderr is not None
         while words := await self._child.stderr.read(LINE_BYTES_MAX):
             self._words = (self._words + words)[-WORDS_BYTES_KEPT:]
@@ -241,7 +241,7 @@ class ChildSession:
         if isinstance(seconds, int | float):
             self._session.extend(seconds)
         if "state" in said:
-            # A text lies in the store as it is, so that it needs no mark.
+            # A text is stored as plain bytes, which need no mark.
             self._session.state = state.encode() if isinstance(state, str) and state else state
         if upto is not None:
             self._check_ack(upto)
@@ -249,10 +249,10 @@ class ChildSession:
                 self._session.ack(self._out.pop(seq))
 
     def _check_ack(self, upto: object) -> None:
-        """A child that acks what it never had is wrong about what it consumed: it fails, and its live goes on anew."""
+        """Fail a child that acks an item it never got: it is wrong about what it consumed. Its live is placed anew."""
         who = f"{self._command} of {self._session.live}"
         if not isinstance(upto, int) or isinstance(upto, bool):
-            raise ChildFailed(f"{who} acked {upto!r}; an ack is the number of an item")
+            raise ChildFailed(f"{who} acked {upto!r}; send the number of an item")
         if upto > self._handed:
             raise ChildFailed(f"{who} acked item {upto}, but was handed items up to {self._handed}")
 
@@ -264,7 +264,7 @@ class ChildSession:
     async def _end(
         self, reading: asyncio.Task[None], relaying: asyncio.Task[None], feeding: asyncio.Task[None]
     ) -> None:
-        """Ask the child to go, then make it and all that it started. Acks on its way out still count."""
+        """Send `close`, then kill the child and all it started. Acks on the way out still count."""
         feeding.cancel()
         self._tell("close", {})
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -279,7 +279,7 @@ class ChildSession:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._child.pid, signal.SIGKILL)
             await self._child.wait()
-            # Nobody of the group is left to write: what was said comes to its end.
+            # Every process of the group is dead, so the pipes reach their end.
             await asyncio.wait((reading, relaying), timeout=LAST_WORDS_S)
             reading.cancel(), relaying.cancel()
             await asyncio.gather(reading, relaying, feeding, return_exceptions=True)

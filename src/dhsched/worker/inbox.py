@@ -1,6 +1,6 @@
-"""What the agent and the connection do to a session: the half of it that a runtime does not see.
+"""The agent's and the connection's side of a session, which a runtime does not see.
 
-A `SessionInbox` and its `Session` are one thing with two sides. Beside them nobody touches what has an underscore.
+Only `SessionInbox` and `Session` itself touch the session's underscored attributes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dhsched.worker.session import Item, Session, object_of
 
 @dataclass(frozen=True, slots=True)
 class LiveInfo:
-    """What a live is made of."""
+    """A live's DigitalID, room, metadata, configuration and saved state, as the store holds them."""
 
     digital_id: str = ""
     room: str = ""
@@ -24,44 +24,44 @@ class LiveInfo:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SessionInbox:
-    """One session, for the agent that runs it and the connection that brings its input."""
+    """The calls on one session by the agent that runs it and by the connection that brings its input."""
 
     session: Session
 
     # -- for the agent
 
     def made_of(self, made: LiveInfo) -> None:
-        """What the live is made of, before the runtime begins."""
+        """Fill in the live's details, before the runtime begins."""
         session = self.session
         session.digital_id, session.room, session.metadata = made.digital_id, made.room, object_of(made.metadata)
         session.config, session._state = object_of(made.config), made.saved
 
     def allow_claim(self) -> None:
-        """The generation is committed: one that was only prepared may go on."""
+        """Let a prepared generation claim, now that it is committed."""
         self.session._may_claim = True
         if self.session._claimed:
             self.session._port.claim(self.session)
 
     @property
     def prepared(self) -> bool:
-        """The runtime is built and asks for input, and its generation is not committed yet."""
+        """Return whether the runtime asks for input while its generation is not committed yet."""
         return self.session._claimed and not self.session._may_claim and not self.session._closed
 
     def busy(self, now: float) -> bool:
-        """Still starting, or asked for time: the agent says so with its reports."""
+        """Return whether the runtime is still starting or asked for time (`extend`); reports carry the answer."""
         return not self.session._claimed or now < self.session._busy_until
 
     def close(self) -> None:
-        """The runtime must go: `inputs` ends. What it was handed stays unacked unless it says otherwise."""
+        """End `inputs`, so that the runtime stops. Items that it was handed stay unacked unless it acks them."""
         self.session.stopping.set()
         self._wake()
 
     # -- for the connection
 
     def begins_after(self, after: int, config: bytes, saved: bytes) -> None:
-        """A pull was granted, and no item has arrived yet: input begins after `after`.
+        """Begin input after item `after`: a pull was granted, and no item has arrived yet.
 
-        What was saved since the runtime was prepared is newer than what it was prepared with.
+        `config` and `saved` replace those that the runtime was prepared with; a state that it has set itself stays.
         """
         session = self.session
         session._accepted = session._handed = session._acked = after
@@ -73,7 +73,7 @@ class SessionInbox:
             session._claimed_event.set()
 
     def accept(self, item: Item) -> bool:
-        """Take the next item, or an interrupt. False: it is neither, and the connection has to pull again."""
+        """Queue the next item, or an interrupt. Return False for any other item: the connection must pull again."""
         if item.kind == "interrupt" and item.seq > self.session._accepted:
             return self._interrupt(item)
         if item.seq != self.session._accepted + 1:
@@ -82,7 +82,7 @@ class SessionInbox:
         return True
 
     def _interrupt(self, item: Item) -> bool:
-        """Everything before it is dropped, whether the runtime has seen it or not."""
+        """Drop every queued item before the interrupt, then queue the interrupt."""
         session = self.session
         if session._queue:
             session._queue.clear()

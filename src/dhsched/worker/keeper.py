@@ -1,15 +1,15 @@
-"""The process that ends what `--exec` children started when their Worker is gone, however it went.
+"""The process that kills what `--exec` children started once their Worker is gone, however it ended.
 
     python -I -S keeper.py
 
-A command may start others, a shell script does little else, and the kernel ties only the command itself to the Worker.
-Left behind, the others would hold the GPU's memory and the device lock. So each command leads a process group, and its
-number comes here: `+PID` is written into our standard input by the child before it becomes the command, so that nothing
-ever runs that we do not know of, and `-PID` by the Worker once it has killed the group. At the end of that pipe the
-Worker is gone, by exit or by kill -9, and every group that is left is killed.
+A command may start other processes, and the kernel ties only the command itself to the Worker. The others, left behind,
+would hold the GPU's memory and the device lock. So each command leads a process group, and the keeper knows the groups:
+the child writes `+PID` to the keeper's standard input before it becomes the command, so that no group runs unknown, and
+the Worker writes `-PID` once it has killed the group. When that pipe ends, the Worker is gone, by exit or by kill -9,
+and the keeper kills every group that is left.
 
-What moves itself into a session of its own, as a daemon does, is not followed. This file is run by its path and imports
-nothing of dhsched, so that it starts in a few milliseconds.
+A process that moves itself into a session of its own, as a daemon does, is not followed. This file is run by its path
+and imports nothing of dhsched, so that it starts in a few milliseconds.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ CHUNK_BYTES = 65_536
 
 def main() -> None:
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ignored, signal.SIG_IGN)  # It goes when the Worker has gone, not before.
+        signal.signal(ignored, signal.SIG_IGN)  # The keeper must outlive the Worker.
     groups: set[int] = set()
     rest = b""
     while data := os.read(0, CHUNK_BYTES):

@@ -1,11 +1,12 @@
 """The device lock: one Worker process per device, and the WorkerID that its next boot replaces.
 
-Two boots must never overlap on one GPU. The lock is the kernel's, so it goes with the process, however that ends; the
-children of `--exec` runtimes inherit it, so a device stays locked while any of them is left. The file's content is the
-last WorkerID on the device: whoever takes the lock knows that this boot is over, and says so when it registers.
+Two boots must never overlap on one GPU. The kernel holds the lock, so the lock goes with the process, however that
+ends; the children of `--exec` runtimes inherit the lock, so a device stays locked while any of them is left. The file
+contains the last WorkerID on the device: the boot that takes the lock knows that the last one is over, and names it
+when it registers (`replaces`).
 
 Two boots of one user must find the same file, so its folder depends on the user and on XDG_STATE_HOME, and on no other
-variable. A file or a folder that somebody else could have put there is refused, never followed.
+variable. A file or a folder that another user could have put there is refused, never followed.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from typing import Self
 from dhsched.errors import BadId, DeviceBusy, DhschedError
 from dhsched.types import check_id, check_worker
 
-WAIT_S = 2.0  # For the children of a Worker that was killed: they follow it in milliseconds.
-LOOK_S = 0.02
-CONTENT_BYTES_MAX = 4_096  # Read of a lock file; a WorkerID is far shorter.
+WAIT_S = 2.0  # A device that is locked for longer is busy. Children of a killed Worker end within milliseconds.
+LOOK_S = 0.02  # Between two attempts to take the lock.
+CONTENT_BYTES_MAX = 4_096  # The rest of a longer lock file is not read; a WorkerID is far shorter.
 
 
 class DeviceLock:
@@ -47,13 +48,13 @@ class DeviceLock:
                 os.close(self.fd)
                 raise DeviceBusy(
                     f"device {self._device} is in use by Worker {holder or '?'} (lock {self.path}): stop that "
-                    "one first, or name another device with --device"
+                    "Worker first, or name another device with --device"
                 )
             time.sleep(LOOK_S)
         return self
 
     def _open(self) -> int:
-        """The lock file, made where there is none; DhschedError where it could be somebody else's."""
+        """Open the lock file, or make it. Raise DhschedError if another user could have put it there."""
         folder = self.path.parent
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -82,14 +83,14 @@ class DeviceLock:
         self.fd = -1
 
     def last_worker(self) -> str:
-        """The WorkerID of the last boot on this device; empty when there was none that we can read."""
+        """Return the WorkerID of the last boot on this device; empty if there is none or it cannot be read."""
         try:
             return check_worker(self._content())
         except BadId:
             return ""
 
     def remember(self, worker: str) -> None:
-        """This boot's WorkerID. Written whole and then cut, so that a kill in between leaves one of the two."""
+        """Write this boot's WorkerID over the old one, then cut the file: a kill in between leaves one of the two."""
         line = f"{worker}\n".encode()
         os.pwrite(self.fd, line, 0)
         os.ftruncate(self.fd, len(line))
@@ -111,13 +112,13 @@ class DeviceLock:
 
 
 def default_folder() -> Path:
-    """A folder of this user that outlives the process: XDG_STATE_HOME, else `.local/state` in the user's home, else,
-    for a user without a home, one among the temporary files."""
+    """Return a folder of this user that outlives the process: in XDG_STATE_HOME, else in `.local/state` of the user's
+    home, else, for a user without a writable home, in /tmp."""
     state = os.environ.get("XDG_STATE_HOME")
     if state:
         return Path(state) / "dhsched"
     try:
-        home = Path(pwd.getpwuid(os.geteuid()).pw_dir)  # Not $HOME: sudo and services set it as they like.
+        home = Path(pwd.getpwuid(os.geteuid()).pw_dir)  # Not $HOME: sudo and services change that variable.
     except KeyError:
         home = Path("/nonexistent")
     if os.access(home, os.W_OK):
@@ -126,10 +127,10 @@ def default_folder() -> Path:
 
 
 def check_own_folder(folder: Path) -> None:
-    """Raise unless the folder is this user's and nobody else may put files there."""
+    """Raise DhschedError unless the folder belongs to this user and no other user may put files there."""
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o022:
         raise DhschedError(
-            f"the folder of the device locks, {folder}, is a link or not this user's alone (mode "
+            f"the folder of the device locks, {folder}, is a link or open to other users (mode "
             f"{stat.S_IMODE(found.st_mode):o}, owner {found.st_uid}): chmod 700 it, or give another with --locks"
         )

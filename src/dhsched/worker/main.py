@@ -1,7 +1,8 @@
-"""A Worker process: one boot after another on one device, until it is asked to go.
+"""A Worker process: one boot after another on one device, until a signal stops it.
 
-SIGTERM (or Ctrl-C) asks Dispatch to drain this Worker, and the process exits when it is empty or after `drain_s`; a
-second one exits at once. Told GONE, by whoever replaced it, it stops every runtime and registers anew.
+SIGTERM (or Ctrl-C) requests a drain of this Worker from Dispatch, and the process exits when the Worker is empty or
+after `drain_s`; a second signal exits at once. A boot that Dispatch answers with GONE stops every runtime, and the
+process registers anew.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ from dhsched.worker.watchdog import Speaker, Watchdog, watching
 
 log = structlog.get_logger(__name__)
 
-ALONE_S = 3.0  # A Worker that runs nothing waits this long for a replica to answer before it goes without a word.
-CUT_OVER_SHARE = 0.8  # Of `drain_s`: what has not moved by then is cut over, while this Worker still runs it.
-EXIT_S = 2.0  # For Dispatch to hear that we are gone; it finds out by itself otherwise.
-LOOK_S = 0.1  # Between two looks whether a draining Worker is empty.
+ALONE_S = 3.0  # An empty Worker that no replica has answered for this long exits without waiting for the drain.
+CUT_OVER_SHARE = 0.8  # Share of `drain_s` after which Dispatch cuts over what is left, while this Worker still runs it.
+EXIT_S = 2.0  # An Exit that Dispatch does not answer for this long is not waited for: Dispatch expires the Worker.
+LOOK_S = 0.1  # Between two checks whether a draining Worker is empty.
 
 
 def run(
@@ -51,10 +52,10 @@ def run(
     dispatch: str | Sequence[str] | None = None,
     **more: Any,
 ) -> None:
-    """Run a Worker on this machine until it is asked to stop. `dispatch` is one URL, or several.
+    """Run a Worker on this machine until a signal stops it. `dispatch` is one URL, or several.
 
-    `more` are further settings (settings.py), by name. What is not given comes from the environment, the configuration
-    file (DHSCHED_CONFIG, or `config` here), or the default.
+    `more` are further settings by name (settings.py). A setting that is not given comes from the environment, the
+    configuration file (DHSCHED_CONFIG, or `config` here), or the default.
     """
     known = {"config", *(each.name for each in fields(WorkerSettings))}
     if unknown := next((name for name in more if name not in known), None):
@@ -67,7 +68,7 @@ def run(
 
 
 def run_here(settings: WorkerSettings, runtime: Runtime | Exec) -> None:
-    """The same, with settings that are complete."""
+    """Run a Worker like `run`, with complete settings."""
     with asyncio.Runner(loop_factory=product_loop()) as runner:
         runner.run(run_until_signalled(settings, runtime))
 
@@ -77,7 +78,7 @@ async def run_until_signalled(settings: WorkerSettings, runtime: Runtime | Exec)
 
     def asked_to_leave() -> None:
         if leave.is_set():
-            # Runtimes may hold this up in ways that we cannot bound; the kernel cannot be held up.
+            # Runtimes may delay the shutdown without bound; `_exit` cannot be delayed.
             log.warning("asked to stop twice: exiting now")
             os._exit(1)
         log.info("asked to stop: draining", drain_s=settings.drain_s)
@@ -93,14 +94,14 @@ async def run_until_signalled(settings: WorkerSettings, runtime: Runtime | Exec)
 async def run_worker(
     settings: WorkerSettings, runtime: Runtime | Exec, leave: asyncio.Event, watchdog: Watchdog | None = None
 ) -> None:
-    """Be a Worker until `leave` is set and it is empty, or `drain_s` later. `watchdog` speaks for a blocked loop."""
+    """Be a Worker until `leave` is set and it is empty, or `drain_s` later. `watchdog` reports for a blocked loop."""
     name = settings.name or socket.gethostname().replace(" ", "-")[:64]
     settings = replace(settings, name=name, device=settings.device or name)
     with (
         DeviceLock(settings.device, settings.lock_folder) as lock,
         runtime_for(runtime, settings, lock) as run_one,
     ):
-        # A pull and a report must not wait for each other's connections.
+        # Without a limit on connections: a pull and a report must not wait for each other's.
         async with open_session(settings.dispatch, settings.tls_ca, connections_max=0) as http:
             while not leave.is_set():
                 boot = OneBoot(settings, run_one, lock, http)
@@ -163,7 +164,7 @@ class OneBoot:
             await asyncio.wait((linked, leaving), return_when=asyncio.FIRST_COMPLETED)
             if linked.done():
                 linked.result()
-                log.warning("told that this boot is over: stopping everything, then registering anew")
+                log.warning("this boot is over: stopping every runtime, then registering anew")
             else:
                 await self._drain(linked)
             await self._stop()
@@ -177,23 +178,23 @@ class OneBoot:
             await self._pulls.close()
 
     def speaker(self) -> Speaker | None:
-        """For whom a watchdog speaks. It asks from its own thread: everything here is only read, and never waits."""
+        """Return the identity that the watchdog reports with. Its thread calls this: only read here, and never wait."""
         boot = self._boot
         return Speaker(boot.worker, boot.token, self._link.urls) if boot.token else None
 
     async def _drain(self, linked: asyncio.Task[None]) -> None:
-        """Ask for it, and wait until everything has moved away or `drain_s` is over."""
+        """Request a drain, and wait until every live has moved away or `drain_s` is over."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + self._settings.drain_s
         self._link.drain(self._settings.drain_s * CUT_OVER_SHARE)
         while self._boot.worker and not self._drained() and not linked.done():
             if loop.time() >= give_up:
-                log.warning("drain_s is over: stopping what is left", runtimes=self._agent.runtimes)
+                log.warning("drain_s is over: stopping the runtimes that are left", runtimes=self._agent.runtimes)
                 return
             await asyncio.sleep(LOOK_S)
 
     def _drained(self) -> bool:
-        """Nothing runs here, and nothing is on its way: as Dispatch says, or nobody is there to send anything."""
+        """Return whether nothing runs here and nothing will: Dispatch confirmed it, or no replica has answered."""
         if self._agent.runtimes:
             return False
         told = self._link.mode == "draining" and not self._agent.rules.table
@@ -207,7 +208,7 @@ class OneBoot:
         self._pulls.token = token
         if self._agent.worker:
             return
-        # The id first: were we killed now, the next boot must know what it replaces.
+        # Store the id first: if the process is killed now, the next boot must know what it replaces.
         self._lock.remember(worker)
         self._agent.worker = worker
         log.info("registered", worker=worker, pool=self._settings.pool, capacity=self._settings.capacity)

@@ -2,13 +2,13 @@
 
 A live's pull goes to one of the connected controllers, chosen by a hash, so that a Worker's lives are spread and a
 controller that comes or goes moves few of them. When a connection is lost its lives pull again elsewhere, from the
-last item that arrived; the store makes that the latest pull, so an old socket can add nothing. Here that is kept as
-well: messages of any but the latest pull are ignored, and an item that is neither the next nor an interrupt makes the
+last item that arrived; the store makes that the latest pull, so an old socket can add nothing. This client checks the
+same: it ignores messages of any pull but the latest, and an item that is neither the next nor an interrupt makes the
 live pull again.
 
-A controller that is cut off from the store says that it is unavailable, and serves nobody. It is left for another one
-after UNAVAILABLE_S of that, if Dispatch answered our reports all that time: if it did not, the store itself is away,
-and all Workers would pull all lives anew for nothing.
+A controller that is cut off from the store answers STORE_UNAVAILABLE to every request. After UNAVAILABLE_S of such
+answers its lives go to other controllers, if Dispatch answered all reports meanwhile: if Dispatch did not, the store
+itself is away, and all Workers would pull all lives anew for nothing.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ from dhsched.worker.session import Item, Publish, Session
 log = structlog.get_logger(__name__)
 
 PULL_PATH = "/v1/pull"
-CONNECT_S = 3.0
-CLOSE_S = 0.5  # For a controller to say goodbye; one that is frozen will not.
-BACKOFF_FIRST_S = 0.1
+CONNECT_S = 3.0  # A controller that has sent nothing after this long is dialled again.
+CLOSE_S = 0.5  # A controller that does not answer the close for this long is dropped; it may be frozen.
+BACKOFF_FIRST_S = 0.1  # Wait before the next connection; doubled after each failure, up to:
 BACKOFF_MAX_S = 2.0
-RETRY_S = 0.25  # Before a pull is tried again that its controller could not serve.
+RETRY_S = 0.25  # Wait before a pull is repeated that its controller could not serve.
 UNAVAILABLE = "STORE_UNAVAILABLE"
-UNAVAILABLE_S = 2.0  # A controller that says so for this long is left, while reports are answered.
-UNAVAILABLE_GAP_S = 10.0  # One that has not said so for this long has recovered meanwhile, even if it had no work.
-AVOID_S = 30.0  # A controller that was left gets no lives for so long, unless there is no other.
+UNAVAILABLE_S = 2.0  # A controller that answers so for this long is left, while Dispatch answers reports.
+UNAVAILABLE_GAP_S = 10.0  # After this long without such an answer a controller has recovered, even if it was idle.
+AVOID_S = 30.0  # A controller that was left gets no lives for this long, unless there is no other.
 
 Key = tuple[str, int]
 
 
 class Socket(Protocol):
-    """What is needed of a WebSocket."""
+    """The methods of a WebSocket that this client uses."""
 
     async def send_bytes(self, data: bytes, /) -> None: ...
 
@@ -73,11 +73,11 @@ class Socket(Protocol):
 
 
 Dial = Callable[[str], AbstractAsyncContextManager[Socket]]
-"""How a controller's URL becomes a connection."""
+"""Opens a connection to a controller's URL."""
 
 
 def dial_with(http: aiohttp.ClientSession, token: Callable[[], str]) -> Dial:
-    """Connections that show the boot's token, as the Worker's Hello does."""
+    """Return a dial that authorizes connections with the boot's token, as the Worker's Hello does."""
 
     def dial(url: str) -> AbstractAsyncContextManager[Socket]:
         return http.ws_connect(
@@ -92,11 +92,11 @@ def dial_with(http: aiohttp.ClientSession, token: Callable[[], str]) -> Dial:
 
 
 class Over(Exception):
-    """The live has moved on, or ended, before its runtime began."""
+    """The live moved on or ended before its runtime began."""
 
 
 class Stream:
-    """One generation's way to its input."""
+    """One generation's connection, latest pull and latest ack."""
 
     __slots__ = ("ack_mark", "ack_n", "ack_saved", "connection", "inbox", "opening", "pull_no", "session", "wants_pull")
 
@@ -117,23 +117,23 @@ class Stream:
 
 
 class Connection:
-    """One WebSocket to one controller, once it has said welcome."""
+    """One WebSocket to one controller."""
 
     def __init__(self, url: str, outbox: Outbox) -> None:
         self.url = url
         self.outbox = outbox
         self.streams: set[Stream] = set()
-        self.leaving = False  # It said goodbye: nothing new goes there.
+        self.leaving = False  # The controller said Goodbye: nothing new goes there.
         self.avoid_until = float("-inf")
         self._unavailable_since: float | None = None
         self._unavailable_at = float("-inf")
 
     def serves(self) -> None:
-        """It said something that only the store can have told it."""
+        """Note a message that proves that the controller reaches the store."""
         self._unavailable_since = None
 
     def unavailable_for_s(self, now: float) -> float:
-        """It says that it is unavailable; for how long it has said nothing else."""
+        """Note an answer "unavailable"; return for how many seconds the controller has given no other."""
         if self._unavailable_since is None or now - self._unavailable_at > UNAVAILABLE_GAP_S:
             self._unavailable_since = now
         self._unavailable_at = now
@@ -141,8 +141,8 @@ class Connection:
 
 
 class PullClient:
-    """All of a Worker's pulls. `on_over` is called with a session whose live is elsewhere, or has ended; `answered_s`
-    says for how long Dispatch has answered all reports of this Worker."""
+    """All pulls of one Worker. `on_over` is called with a session whose live is elsewhere or has ended; `answered_s`
+    returns for how long Dispatch has answered all reports of this Worker."""
 
     def __init__(
         self, dial: Dial, on_over: Callable[[Session], None], answered_s: Callable[[], float] = lambda: 0.0
@@ -159,10 +159,10 @@ class PullClient:
     # -- life
 
     def use(self, urls: Iterable[str]) -> None:
-        """The controllers there are. One that is not listed any more is used until its connection ends."""
+        """Connect to the controllers `urls`. One that is no longer listed is used until its connection ends."""
         listed = set(urls)
         if not listed:
-            return  # Dispatch knows of none: what we have may still be there.
+            return  # Dispatch knows of none; the ones we have may still be there.
         self._wanted = listed
         for url in listed - self._keepers.keys():
             self._keepers[url] = asyncio.create_task(self._keep(url), name=f"pull {url}")
@@ -181,7 +181,7 @@ class PullClient:
     # -- for sessions and the agent
 
     def open(self, inbox: SessionInbox) -> asyncio.Future[LiveInfo]:
-        """What the live is made of; claims nothing. Over, when it is not this Worker's any more."""
+        """Return a future of the live's details, claiming nothing. Its error is Over if the live is elsewhere now."""
         stream = Stream(inbox)
         self._streams[stream.key] = stream
         stream.opening = asyncio.get_running_loop().create_future()
@@ -205,7 +205,7 @@ class PullClient:
             self._say(stream, Ack(session.live, session.generation.epoch, n, saved, mark), len(saved or b""))
 
     def leave(self, session: Session) -> None:
-        """The runtime is gone."""
+        """Forget the session, whose runtime has ended, and tell its controller."""
         stream = self._streams.pop((session.live, session.generation.epoch), None)
         if stream is None:
             return
@@ -218,7 +218,7 @@ class PullClient:
     # -- which controller
 
     def _assign(self, stream: Stream) -> None:
-        """Give the stream a connection and ask for what it wants; without one it waits for the next."""
+        """Choose a connection for the stream and send its request there; without a connection, the stream waits."""
         if stream.connection is not None:
             stream.connection.streams.discard(stream)
         open_ones = self._serving() or [each for each in self._connections.values() if not each.leaving]
@@ -238,7 +238,7 @@ class PullClient:
         if stream.opening is not None and not stream.opening.done():
             self._say(stream, Open(live, epoch))
         elif stream.wants_pull:
-            # From here on the pull that we had is not the latest: what it may still bring is ignored.
+            # The earlier pull is not the latest any more: ignore what still arrives from it.
             stream.pull_no = 0
             self._say(stream, Pull(live, epoch, *stream.session.accepted))
 
@@ -257,7 +257,7 @@ class PullClient:
     # -- connections
 
     async def _keep(self, url: str) -> None:
-        """Connect to one controller, and again, for as long as Dispatch lists it."""
+        """Connect to one controller, again and again, as long as Dispatch lists it."""
         backoff_s = BACKOFF_FIRST_S
         try:
             while url in self._wanted:
@@ -269,7 +269,7 @@ class PullClient:
             self._keepers.pop(url, None)
 
     async def _connect(self, url: str) -> bool:
-        """One connection from its beginning to its end; whether it ever served."""
+        """Serve one connection from its beginning to its end; return whether the controller welcomed this Worker."""
         try:
             async with asyncio.timeout(CONNECT_S) as connecting, self._dial(url) as socket:
                 connection = Connection(url, Outbox(socket.send_bytes))
@@ -293,7 +293,7 @@ class PullClient:
             log.warning("no connection to controller", controller=url, reason=str(error) or type(error).__name__)
             return False
         except BadValue as error:
-            log.error("controller said what we cannot read", controller=url, reason=str(error))
+            log.error("controller sent a message that cannot be read", controller=url, reason=str(error))
             return False
         return served
 
@@ -304,7 +304,7 @@ class PullClient:
             self._assign(stream)
         connection.streams.clear()
 
-    # -- what a controller says
+    # -- messages from a controller
 
     def _hear(self, connection: Connection, said: InferSays) -> None:
         if not isinstance(said, Problem | Welcome | Goodbye):
@@ -351,10 +351,10 @@ class PullClient:
         stream.pull_no = said.pull_no
         stream.session.publish = Publish(said.room_url, said.publish_token) if said.publish_token else None
         if not stream.session.accepted[0]:
-            # Begun before or not: where input begins may be elsewhere now, if the store has forgotten something.
+            # Whether input had begun or not: its start may differ now, if the store has lost history.
             stream.inbox.begins_after(said.after, said.config, said.saved)
         elif stream.ack_n:
-            # The connection that carried our last ack may have died with it.
+            # The last ack may have been lost with its connection.
             ack = Ack(said.live, said.epoch, stream.ack_n, stream.ack_saved, stream.ack_mark)
             self._say(stream, ack, len(stream.ack_saved or b""))
 
@@ -376,7 +376,7 @@ class PullClient:
             self._ask_later(stream)
 
     def _leave_unavailable(self, connection: Connection) -> bool:
-        """Whether the controller's lives were given to others, because it alone is cut off from the store."""
+        """Give the controller's lives to others if it alone is cut off from the store; return whether that was done."""
         now = asyncio.get_running_loop().time()
         unavailable_s = connection.unavailable_for_s(now)
         others = [each for each in self._serving() if each is not connection]
@@ -391,6 +391,6 @@ class PullClient:
 
 
 def weight(live: str, url: str) -> bytes:
-    """Rendezvous: each live prefers the controllers in an order of its own. A linear sum such as CRC32 will not do: of
-    two URLs that differ in a few bits, the same one could win for every live."""
+    """Return the controller's rank for the live (rendezvous hashing): each live prefers the controllers in an order of
+    its own. A linear sum such as CRC32 will not do: of two URLs that differ in a few bits, one could win every time."""
     return hashlib.blake2b(f"{live} {url}".encode(), digest_size=8).digest()

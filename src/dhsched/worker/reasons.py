@@ -1,6 +1,6 @@
 """Why a runtime ended, in the few hundred bytes that travel with its departure (types.clean_reason).
 
-What was raised comes first, then where, the innermost frame first: that is what names the line to look at. The whole
+The exception comes first, then where it was raised, innermost frame first: those name the line to look at. The whole
 traceback is in the Worker's log.
 """
 
@@ -17,22 +17,22 @@ from dhsched.types import REASON_BYTES_MAX, clean_reason
 
 RETURNED = "returned"
 CANCELLED = "cancelled by itself"
-FRAMES_MAX = 8
-MESSAGE_BYTES_MAX = REASON_BYTES_MAX * 4 // 5  # The rest is for where it was raised.
-GROUPS_MAX = 16  # Exceptions inside exceptions that are opened.
-WORDS_BYTES_MAX = 300  # Of what a child said last.
+FRAMES_MAX = 8  # Outer frames beyond this are left out.
+MESSAGE_BYTES_MAX = REASON_BYTES_MAX * 4 // 5  # A longer message is cut; the rest is for the frames.
+GROUPS_MAX = 16  # Exception groups nested deeper than this are not opened.
+WORDS_BYTES_MAX = 300  # Of a child's standard error, only the last bytes are kept.
 HERE = str(Path(__file__).parent) + os.sep
 
 
 def reason_of(error: BaseException) -> str:
-    """`OutOfMemoryError: CUDA out of memory (model.py:41 allocate, my_runtime.py:12 speak)`."""
+    """Return `OutOfMemoryError: CUDA out of memory (model.py:41 allocate, my_runtime.py:12 speak)`."""
     for _ in range(GROUPS_MAX):
         if not isinstance(error, BaseExceptionGroup):
             break
-        error = error.exceptions[0]  # A group says only how many it holds.
+        error = error.exceptions[0]  # The group's own message only counts its exceptions.
     said = clean_reason(f"{type(error).__name__}: {message_of(error)}")
     if isinstance(error, DhschedError):
-        return said  # One of ours says all there is to know; where it was raised is of no use to anybody.
+        return said  # The message of our own errors is complete; the place would not help the reader.
     short = said.encode()[:MESSAGE_BYTES_MAX].decode(errors="ignore")
     places = [
         place_of(frame, line)
@@ -47,7 +47,7 @@ def place_of(frame: FrameType, line: int) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """What it says of itself; a runtime's own exception may fail even at that."""
+    """Return the exception's message; the `__str__` of a runtime's own exception may itself fail."""
     try:
         return str(error)
     except Exception:
@@ -55,7 +55,7 @@ def message_of(error: BaseException) -> str:
 
 
 def ending_of(command: str, status: int | None, words: bytes) -> str:
-    """How a child ended: `sh ended with status 3: no such model`; `words` is what it said last."""
+    """Return how a child ended, as `sh ended with status 3: no such model`; `words` is the end of its output."""
     end = clean_reason(words.rstrip()[-WORDS_BYTES_MAX:].decode(errors="ignore"))
     how = f"ended with status {status}"
     if status is not None and status < 0:

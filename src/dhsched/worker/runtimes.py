@@ -1,8 +1,8 @@
-"""Runtimes: what runs a live. Three are built in, others are named `package.module:function`.
+"""Runtimes: the coroutines that serve lives. Three are built in, others are named `package.module:function`.
 
-`echo` prints what it consumes as NDJSON, one object per line with the live, its generation and the item's number: what
-the quickstart and the tests look at. `null` consumes and says nothing: for load. `avatar` speaks, with a face; it needs
-the extra of that name, and is loaded when it is asked for.
+`echo` prints what it consumes as NDJSON, one object per line with the live, its generation and the item's number, for
+the quickstart and the tests. `null` consumes and prints nothing, for load. `avatar` speaks, with a face; it needs the
+extra of that name, and is loaded only when requested.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Runtime = Callable[[Session], Awaitable[None]]
 
 
 async def echo(session: Session) -> None:
-    """Print what is consumed. The state it saves is how many items this live has seen, over all generations."""
+    """Print each consumed item. The saved state counts the items that this live has consumed, over all generations."""
     say(session, "open", seen=seen_by(session), config=session.config)
     async for item in session.inputs():
-        # Read here, not above: between being prepared and the first item another generation may have gone on.
+        # Read the count here, not above: another generation may have gone on since this one was prepared.
         seen = seen_by(session) + 1
         say(session, item.kind, seq=item.seq, text=item.text, boundary=item.boundary, seen=seen)
         session.state = str(seen).encode()
@@ -46,7 +46,7 @@ def say(session: Session, event: str, **fields: Any) -> None:
 
 
 async def null(session: Session) -> None:
-    """Consume, and nothing else."""
+    """Consume all input and do nothing else."""
     async for _ in session.inputs():
         pass
 
@@ -58,16 +58,16 @@ AVATAR_NEEDS = ("av", "cv2", "espeakng_loader", "numpy")
 
 
 def load_runtime(name: str) -> Runtime:
-    """A built-in runtime, or the function that `package.module:function` names."""
+    """Return a built-in runtime, or import the function that `package.module:function` names."""
     if name in BUILT_IN:
         return BUILT_IN[name]
     if name == AVATAR:
         missing = [module for module in AVATAR_NEEDS if importlib.util.find_spec(module) is None]
         if missing:
             raise BadSetting(
-                f"runtime avatar needs what is not installed ({', '.join(missing)}): pip install 'dhsched[avatar]'"
+                f"runtime avatar needs modules that are missing ({', '.join(missing)}): pip install 'dhsched[avatar]'"
             )
-        # By its name: the avatar is written against this package, not the other way round.
+        # Imported by name: the avatar imports this package, which must not import the avatar.
         return cast(Runtime, importlib.import_module(AVATAR_MODULE).avatar)
     module, colon, attribute = name.partition(":")
     if not colon or not module or not attribute:
@@ -75,7 +75,7 @@ def load_runtime(name: str) -> Runtime:
             f"runtime {name!r} is neither built in ({', '.join((*BUILT_IN, AVATAR))}) "
             "nor of the form package.module:function"
         )
-    # Where the command is started is where its user's code usually lies.
+    # The user's code is usually in the folder where the command is started.
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:

@@ -4,9 +4,9 @@
         async for item in session.inputs():
             ...
 
-`inputs()` claims the generation and hands out its input in order; asking for the next item acks the one before. When
-the live has moved on or ended, `inputs()` simply ends: what the runtime does after the loop is its teardown. A runtime
-that is busy and wants to know earlier looks at `stopping` and `interrupted`, which are set out of band.
+`inputs()` claims the generation and yields its input in order; asking for the next item acks the one before. When the
+live has moved on or ended, `inputs()` ends: what the runtime does after the loop is its teardown. A busy runtime that
+must know earlier checks the events `stopping` and `interrupted`, which are set out of band.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ import msgspec
 from dhsched.errors import BadValue
 from dhsched.types import Generation, Kind
 
-STATE_BYTES_MAX = 4_096
-EXTEND_MAX_S = 600.0  # Of one `extend`; work that takes longer says so again.
+STATE_BYTES_MAX = 4_096  # A larger state is refused with BadValue.
+EXTEND_MAX_S = 600.0  # A longer `extend` is cut to this; work that takes longer calls `extend` again.
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 MARK = b"\0"
 JSON, BYTES = MARK + b"j", MARK + b"b"
-"""How a state lies in the store: bytes as they are, JSON behind a mark. Bytes that begin like a mark have one too."""
+"""Marks of a stored state. Bytes are stored as they are, JSON after JSON; bytes that begin with MARK, after BYTES."""
 
 
 class Item(msgspec.Struct, frozen=True, gc=False):
-    """One input. `config` is set where it brings a configuration with it."""
+    """One input item. `config` is set if the item carries a configuration."""
 
     seq: int
     kind: Kind
     payload: bytes
     boundary: bool
     raw_config: bytes | None = None
-    mark: bytes = b""  # Says which append this was; acks and pulls name it, so that the store can tell histories apart.
+    mark: bytes = b""  # Identifies the append. Acks and pulls name it, so that the store can tell histories apart.
 
     @property
     def config(self) -> dict[str, Any] | None:
@@ -50,7 +50,7 @@ class Item(msgspec.Struct, frozen=True, gc=False):
 
 
 class Port(Protocol):
-    """What a session needs of the connection to its Infer-Controller."""
+    """The calls that a session makes to its Infer-Controller connection."""
 
     def claim(self, session: Session) -> None: ...
 
@@ -59,19 +59,19 @@ class Port(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Where this generation publishes what it makes, and the token that lets it."""
+    """The URL where this generation publishes its media, and the token that permits publishing."""
 
     url: str
     token: str = field(repr=False)
 
 
 class Session:
-    """See the module. The agent makes it, and drives it through its inbox (inbox.py); a runtime uses what is here.
+    """One generation of one live, for its runtime. The agent creates a session and drives it through inbox.py.
 
     `config` is the current configuration, `state` what an earlier generation saved. Setting `state`, to a JSON value or
     to bytes, saves it with the next ack: at most STATE_BYTES_MAX bytes, small and often rather than whole and late.
-    `on_interrupt`, where set, is called the moment an interrupt arrives. `publish` is known once the generation is
-    claimed (`claimed`), and stays None where no room is configured: one that is only prepared has nothing to show.
+    `on_interrupt`, if set, is called as soon as an interrupt arrives. `publish` is set once the generation is claimed
+    (`claimed`), and stays None where no room is configured: a generation that is only prepared has nothing to publish.
     """
 
     __slots__ = (
@@ -124,18 +124,18 @@ class Session:
         self._port = port
         self._state = b""
         self._state_changed = False
-        self._queue: deque[Item] | None = None  # Made when something arrives: most lives are silent most of the time.
+        self._queue: deque[Item] | None = None  # Created with the first item: most lives are silent most of the time.
         self._waiter: asyncio.Future[None] | None = None
         self._accepted = 0  # Input goes on after this item.
         self.accepted = (0, b"")  # The last item that arrived, with its mark; 0 and none before the first.
         self._handed = 0  # The last item that the runtime was given, and its mark.
         self._handed_mark = b""
         self._acked = 0
-        self._done: dict[int, bytes] | None = None  # Acked by the runtime out of order, above the cursor.
+        self._done: dict[int, bytes] | None = None  # Items above the ack cursor that were acked out of order.
         self._claimed = False
         self._begun = False  # The claim was granted.
-        self._may_claim = may_claim  # Not yet, for one that is only prepared:
-        self._on_prepared = on_prepared  # then its runtime asks for input.
+        self._may_claim = may_claim  # False while the generation is only prepared:
+        self._on_prepared = on_prepared  # then asking for input calls this instead.
         self._busy_until = 0.0
         self._claimed_event: asyncio.Event | None = None
         self._interrupted: asyncio.Event | None = None
@@ -144,9 +144,9 @@ class Session:
     # -- for the runtime
 
     async def inputs(self, *, auto_ack: bool = True) -> AsyncIterator[Item]:
-        """The live's input in order, until it moves on or ends.
+        """Yield the live's input in order, until the live moves on or ends.
 
-        With `auto_ack=False` nothing is acked by asking for more: call `ack`.
+        With `auto_ack=False`, asking for the next item acks nothing: call `ack`.
         """
         self._claim()
         while True:
@@ -158,8 +158,8 @@ class Session:
             yield item
 
     def ack(self, item: Item | None = None) -> None:
-        """`item` is consumed; without one, everything handed out so far. Acks in any order fold into one cursor.
-        BadValue: it was never handed out."""
+        """Ack `item` as consumed, or without `item` everything handed out so far. Acks may come in any order: the
+        cursor advances when the gap is closed. Raise BadValue if `item` was never handed out."""
         acked, mark = self._acked, b""
         if item is None:
             acked, mark = self._handed, self._handed_mark
@@ -183,7 +183,7 @@ class Session:
 
     @property
     def state(self) -> Any:
-        """A value of its own each time: what is changed inside it is saved only by setting it."""
+        """Return a new copy of the saved state. Changes inside the copy are saved only by setting `state` again."""
         return state_of(self._state)
 
     @state.setter
@@ -202,14 +202,14 @@ class Session:
 
     @property
     def interrupted(self) -> asyncio.Event:
-        """Set when an interrupt arrives, cleared when `inputs` hands it out."""
+        """Return the event that is set when an interrupt arrives, and cleared when `inputs` yields the interrupt."""
         if self._interrupted is None:
             self._interrupted = asyncio.Event()
         return self._interrupted
 
     @property
     def claimed(self) -> asyncio.Event:
-        """Set once the generation is claimed, which `inputs` asks for, and input or none of it may come."""
+        """Return the event that is set once the generation is claimed. `inputs` requests the claim."""
         if self._claimed_event is None:
             self._claimed_event = asyncio.Event()
             if self._begun:
@@ -218,13 +218,13 @@ class Session:
 
     @property
     def stopping(self) -> asyncio.Event:
-        """Set when the runtime must go. It has `teardown_s`, and is cancelled after that."""
+        """Return the event that is set when the runtime must stop. After `teardown_s` the runtime is cancelled."""
         if self._stopping is None:
             self._stopping = asyncio.Event()
         return self._stopping
 
     def extend(self, seconds: float) -> None:
-        """This takes a while and is no stall: for so long, at most EXTEND_MAX_S, nobody calls it one."""
+        """Announce that the current item takes up to `seconds` (at most EXTEND_MAX_S): until then it is no stall."""
         now = asyncio.get_running_loop().time()
         self._busy_until = max(self._busy_until, now + min(seconds, EXTEND_MAX_S))
 
@@ -255,7 +255,7 @@ class Session:
         if item.raw_config is not None:
             self.config = object_of(item.raw_config)
         if item.kind == "interrupt":
-            # What it dropped is settled in the store already.
+            # The store has already dropped every item before the interrupt.
             self._acked = max(self._acked, item.seq - 1)
             self.interrupted.clear()
         return item
@@ -265,11 +265,11 @@ class Session:
         return self._stopping is not None and self._stopping.is_set()
 
 
-# -- values as they lie in the store: configuration and metadata are JSON objects, a state is any JSON value or bytes
+# -- values as the store holds them: configuration and metadata are JSON objects, a state is any JSON value or bytes
 
 
 def object_of(raw: bytes) -> dict[str, Any]:
-    """A configuration or metadata; empty where nothing was given, or what was given is no JSON object."""
+    """Decode a configuration or metadata; return an empty dict if `raw` is empty or is not a JSON object."""
     try:
         return msgspec.json.decode(raw, type=dict[str, Any]) if raw else {}
     except UNREADABLE:
@@ -277,7 +277,7 @@ def object_of(raw: bytes) -> dict[str, Any]:
 
 
 def state_of(raw: bytes) -> Any:
-    """The state that lies in the store as `raw`; an empty object where nothing was saved."""
+    """Decode a stored state; return an empty dict if nothing was saved."""
     if raw.startswith(JSON):
         try:
             return msgspec.json.decode(raw[len(JSON) :])
@@ -289,7 +289,7 @@ def state_of(raw: bytes) -> Any:
 
 
 def raw_state(state: Any) -> bytes:
-    """How a state lies in the store. Raises TypeError or ValueError for what JSON does not have."""
+    """Encode a state for the store. Raise TypeError or ValueError for a value that JSON cannot express."""
     if isinstance(state, bytes):
         return BYTES + state if state.startswith(MARK) or not state else state
     return JSON + msgspec.json.encode(state)

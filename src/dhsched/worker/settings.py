@@ -17,29 +17,29 @@ DISPATCH = "DHSCHED_URL"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """What a Worker is. `name` is the machine's, `device` the GPU's: one process per device."""
+    """The settings of one Worker process. `name` is the machine's, `device` the GPU's: one process per device."""
 
     ROLE: ClassVar[str] = "worker"
 
-    pool: str = required("The Pool it belongs to.")
-    capacity: int = required("Lives that it holds at once.", low=1, high=100_000)
-    name: str = free("", "The machine's name; the host name when empty.")
-    device: str = free("", "What is locked against a second Worker; the name when empty.")
-    labels: str = free("", "Separated by commas; they rank it.")
+    pool: str = required("Pool of this Worker.")
+    capacity: int = required("Largest number of lives at once.", low=1, high=100_000)
+    name: str = free("", "Name of the machine; the host name when empty.")
+    device: str = free("", "Name of the device lock, at most one Worker per device; the name when empty.")
+    labels: str = free("", "Labels that placement ranks by, separated by commas.")
     dispatch: tuple[str, ...] = free(
         addresses.DISPATCH, "URLs of Dispatch replicas, separated by commas.", environment=DISPATCH
     )
     key: str = field(
-        default="", repr=False, metadata={"help": "The API key that it registers with, of role worker.", "secret": True}
+        default="", repr=False, metadata={"help": "API key of role worker, for the registration.", "secret": True}
     )
-    key_file: str = free("", "A file with that key in it, instead.")
+    key_file: str = free("", "File that contains the key, instead of the key itself.")
     tls_ca: str = TLS_CA
-    drain_s: float = bounded(600, 0, 86_400, "How long SIGTERM waits for its lives to move.")
-    teardown_s: float = bounded(TEARDOWN_S, 0.1, 600, "For a runtime to stop before it is cancelled.")
-    blocked_max_s: float = bounded(10, 0, 600, "How long a blocked event loop is spoken for; then it is lost.")
-    lock_folder: Path | None = free(None, "Where device locks lie; a folder of this user's.", flag="locks")  # noqa: RUF009
-    exec_env: str = free("", "Variables that --exec children are given beside the usual ones; * stands for anything.")
-    log_level: str = one_of("info", ("debug", "info", "warning", "error"), "What is logged.")
+    drain_s: float = bounded(600, 0, 86_400, "Time after SIGTERM for lives to move; the rest is stopped.")
+    teardown_s: float = bounded(TEARDOWN_S, 0.1, 600, "Time for a runtime to stop before it is cancelled.")
+    blocked_max_s: float = bounded(10, 0, 600, "Time that a blocked event loop is reported alive; then it is lost.")
+    lock_folder: Path | None = free(None, "Folder of the device locks; this user's.", flag="locks")  # noqa: RUF009
+    exec_env: str = free("", "Variables passed to --exec children beside the usual ones; * stands for anything.")
+    log_level: str = one_of("info", ("debug", "info", "warning", "error"), "Lowest level that is logged.")
     log_json: bool = free(False, "Logs as JSON lines.")
 
     def __post_init__(self) -> None:
@@ -48,9 +48,9 @@ class WorkerSettings:
             if value or what == "pool":
                 check_id(value, what)
         if not self.dispatch:
-            raise BadSetting(f"no Dispatch replica is named; give --dispatch URL or set {DISPATCH}")
+            raise BadSetting(f"no Dispatch replica is given: add --dispatch URL or set {DISPATCH}")
         addresses.addresses("Dispatch", self.dispatch)
 
     def shown_key(self) -> str:
-        """The API key, from wherever it is; empty without one."""
+        """Return the API key, from `key` or `key_file`; empty without one."""
         return shown_key(self.key, self.key_file)

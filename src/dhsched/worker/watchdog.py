@@ -1,14 +1,14 @@
-"""The watchdog: notices that a runtime blocks the event loop, says where, and keeps the Worker's beat for a while.
+"""The watchdog: notices that a runtime blocks the event loop, logs where, and reports the Worker alive for a while.
 
-Reports run on the loop that runs the runtimes. A runtime that calls blocking code stops them, and the Worker would be
-called lost although its item will be done in a moment. So a thread of its own looks whether the loop still turns. After
-`LOG_S` it logs the stack that blocks; from then on it speaks for the Worker over HTTP, once a second, for
-`blocked_max_s` at most. Then it is silent: a loop that is blocked for ever must look dead, because nothing on this
-Worker moves.
+Reports run on the loop that runs the runtimes. A runtime that calls blocking code stops the reports, and the Worker
+would count as lost although its item will be done in a moment. So a separate thread checks whether the loop still
+turns. After `LOG_S` the thread logs the stack that blocks; from then on it sends the Worker's beat over HTTP, once a
+second, for `blocked_max_s` at most. Then it sends no more: a loop that is blocked for ever must look dead,
+because nothing on this Worker moves.
 
-What to do is decided by `decide`, which is pure. A process that was frozen is not a loop that is blocked: of time in
-which the thread itself did not run, it knows nothing. Code that holds the interpreter's lock stops this thread as well;
-such a Worker is lost after `worker_ttl_s` like one that is frozen.
+`decide` is pure and chooses the actions. A frozen process is not a blocked loop: time in which the thread itself did
+not run does not count. Code that holds the interpreter's lock stops this thread as well; such a Worker is lost after
+`worker_ttl_s` like a frozen one.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from dhsched.worker.reasons import place_of
 
 log = structlog.get_logger(__name__)
 
-TICK_S = 0.1  # Between two turns of the loop that are counted, and between two looks at the count.
-LOG_S = 0.5  # A loop that has not turned for this long is blocked.
-TELL_S = 1.0  # From here on it is worth an event.
-GAP_S = 1.0  # Between two looks; past it the thread itself stood still.
-POST_S = 1.0  # For a replica to take a beat, at each step of the call.
-RETRY_S = 0.25  # From a beat that a replica did not take to the next one, at another replica.
-STOP_S = 0.5  # For the thread to end.
-STACK_MAX = 16  # Frames of the stack in the log, the innermost of them.
-FRAMES_MAX = 4  # Of them in the event, the innermost first.
+TICK_S = 0.1  # Between two counted turns of the loop, and between two checks of the count.
+LOG_S = 0.5  # A loop that has not turned for this long is blocked, and its stack is logged.
+TELL_S = 1.0  # A beat of a loop that is blocked for this long becomes an event.
+GAP_S = 1.0  # A longer gap between two checks means that the thread itself was frozen: counting begins anew.
+POST_S = 1.0  # A beat fails if any step of its call takes this long.
+RETRY_S = 0.25  # Wait before a beat that a replica did not take is sent to the next replica.
+STOP_S = 0.5  # A thread that has not ended after this long is left to end with the process.
+STACK_MAX = 16  # Outer frames beyond this are left out of the log.
+FRAMES_MAX = 4  # Outer frames beyond this are left out of the event.
 UNAUTHORIZED = (401, 403)
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What has been seen so far. Times are of the monotonic clock."""
+    """What the watchdog has seen so far. Times are of the monotonic clock."""
 
     turns: int = -1
     since: float = 0.0
@@ -62,14 +62,14 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Say on which line the loop is blocked."""
+    """Log the line on which the loop is blocked."""
 
     blocked_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """Tell Dispatch that the Worker is there; `tell` if it is to become an event."""
+    """Send the Worker's beat to Dispatch; `tell` requests an event."""
 
     blocked_s: float
     tell: bool
@@ -77,14 +77,14 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class FallSilent:
-    """Blocked for too long: from here on nothing is said."""
+    """Stop sending beats: the loop has been blocked for too long."""
 
     blocked_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """The loop turns again."""
+    """Log that the loop turns again."""
 
     blocked_s: float
 
@@ -93,7 +93,7 @@ Action = Log | Beat | FallSilent | Over
 
 
 def decide(watch: Watch, *, now: float, turns: int, blocked_max_s: float) -> tuple[Watch, list[Action]]:
-    """Take one look at how often the loop has turned; what is to be done now?"""
+    """Compare the count of turns with the last check; return the new watch and the actions that are due."""
     blocked_s = now - watch.since
     if turns != watch.turns or now - watch.looked_at > GAP_S:
         over: list[Action] = [Over(blocked_s)] if watch.logged else []
@@ -113,7 +113,7 @@ def decide(watch: Watch, *, now: float, turns: int, blocked_max_s: float) -> tup
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
-    """For whom the watchdog speaks, and to whom: the replica that the Worker is linked to comes first."""
+    """The Worker that the watchdog reports for, and the replicas to report to, the linked one first."""
 
     worker: str
     token: str
@@ -121,7 +121,7 @@ class Speaker:
 
 
 class Watchdog:
-    """The thread, and what it knows of the loop. `speaker` is asked for each beat; None says nothing."""
+    """The thread, and what it knows of the loop. `speaker` is called for each beat; on None no beat is sent."""
 
     def __init__(self, blocked_max_s: float, tls: ssl.SSLContext) -> None:
         self.speaker: Callable[[], Speaker | None] = lambda: None
@@ -131,7 +131,7 @@ class Watchdog:
         self._loop = asyncio.get_running_loop()
         self._watched = threading.get_ident()
         self._timer: asyncio.TimerHandle | None = None
-        self._failed = 0  # Beats in a row that no replica took: the next one goes to another.
+        self._failed = 0  # Beats in a row that no replica took; chooses the next replica.
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
 
@@ -146,7 +146,7 @@ class Watchdog:
         self._thread.join(STOP_S)
 
     def _turn(self) -> None:
-        """On the loop: it turns."""
+        """Count one turn of the loop, on the loop."""
         self._turns += 1
         self._timer = self._loop.call_later(TICK_S, self._turn)
 
@@ -159,7 +159,7 @@ class Watchdog:
             for action in actions:
                 watch = self._act(action, watch)
             if actions:
-                # What we did took time, and we were not frozen in it.
+                # The actions took time in which the thread was not frozen.
                 watch = replace(watch, looked_at=time.monotonic())
 
     def _act(self, action: Action, watch: Watch) -> Watch:
@@ -183,7 +183,7 @@ class Watchdog:
         return watch
 
     def _beat(self, blocked_s: float, frame: str, tell: bool) -> bool:
-        """Whether that is settled: a replica took it, or none will."""
+        """Send one beat; return False if it must be repeated, True if a replica took it or none will."""
         speaker = self.speaker()
         if speaker is None or not speaker.urls:
             return True
@@ -197,7 +197,7 @@ class Watchdog:
             )
         except (OSError, http.client.HTTPException, ValueError) as error:
             status = 0
-            log.warning("no replica was told that the loop is blocked", replica=url, reason=str(error))
+            log.warning("no replica took the report of a blocked loop", replica=url, reason=str(error))
         settled = 200 <= status < 300 or status in UNAUTHORIZED
         self._failed = 0 if settled else self._failed + 1
         return settled
@@ -205,7 +205,7 @@ class Watchdog:
 
 @contextmanager
 def watching(blocked_max_s: float, tls: ssl.SSLContext) -> Iterator[Watchdog]:
-    """A watchdog over the running loop, until the block is left."""
+    """Watch the running loop until the block is left."""
     watchdog = Watchdog(blocked_max_s, tls)
     watchdog.start()
     try:
@@ -215,7 +215,7 @@ def watching(blocked_max_s: float, tls: ssl.SSLContext) -> Iterator[Watchdog]:
 
 
 def places(frame: FrameType | None) -> str:
-    """`model.py:41 generate, my_runtime.py:12 speak`: where a thread is, the innermost frame first."""
+    """Return where a thread is, innermost frame first: `model.py:41 generate, my_runtime.py:12 speak`."""
     found: list[str] = []
     while frame is not None and len(found) < FRAMES_MAX:
         found.append(place_of(frame, frame.f_lineno))
@@ -224,7 +224,7 @@ def places(frame: FrameType | None) -> str:
 
 
 def post(url: str, body: dict[str, object], *, token: str, tls: ssl.SSLContext) -> int:
-    """One POST without an event loop; the status of the answer."""
+    """Send one POST without an event loop; return the status of the answer."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     connection = (

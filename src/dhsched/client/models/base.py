@@ -1,4 +1,4 @@
-"""What the documents are made of."""
+"""Types that the documents share."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ UNSET = msgspec.UNSET
 
 
 class Strict(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A request: a field that the server does not know is refused."""
+    """A request; the server refuses a field that it does not know."""
 
 
 def one_of(*words: str) -> msgspec.Meta:
-    """For a word of an answer: servers give one of `words`, and clients take any, as a newer server may have more."""
+    """Return the metadata of an answer's enumeration: servers send one of `words`, clients accept any."""
     return msgspec.Meta(extra_json_schema={"enum": sorted(words)})

@@ -1,4 +1,4 @@
-"""What happens to the fleet: lives that must be placed anew, and the log of events."""
+"""The fleet: lives that must be placed anew, and the log of events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Value = str | int | float | bool | list[str]
 
 
 class LineOut(msgspec.Struct, frozen=True):
-    """A place in the queue for a free slot in a Pool; 1 is next."""
+    """A position in the queue for a free slot in a Pool; 1 is next."""
 
     pool: str
     place: int
@@ -20,9 +20,9 @@ class LineOut(msgspec.Struct, frozen=True):
 class RecoveryOut(msgspec.Struct, frozen=True):
     """A live that must be placed anew. Times are the store's, in milliseconds, 0 where unknown.
 
-    `need` is lost, gone, vacant (its runtime ended), stalled, floor (the store lost history), or `well again` when it
-    only waits to be looked at once more. `source` is the Worker that it is to leave. `unplaceable` says why no Worker
-    may take it as things are configured: until that is changed it waits in no line. It is empty where some may.
+    `need` is lost, gone, vacant (its runtime ended), stalled, floor (the store lost history), or `well again` if the
+    live only waits for one more check. `source` is the Worker that the live must leave. `unplaceable` says why no
+    Worker may take the live as configured (then it waits in no queue until that changes); empty if some Worker may.
     """
 
     tenant: str
@@ -41,7 +41,7 @@ class RecoveryOut(msgspec.Struct, frozen=True):
 
 
 class RecoveryList(msgspec.Struct, frozen=True):
-    """One page by name; it may be short, or empty. `waiting` counts all who wait, by Pool."""
+    """One page by name; it may be short, or empty. `waiting` counts all waiting lives, by Pool."""
 
     recoveries: list[RecoveryOut]
     waiting: dict[str, int]
@@ -49,7 +49,7 @@ class RecoveryList(msgspec.Struct, frozen=True):
 
 
 class EventOut(msgspec.Struct, frozen=True):
-    """One event: which Worker, which live, by which replica, and the numbers that belong to its kind."""
+    """One event: its Worker, its live, the replica that recorded it, and the numbers that belong to its kind."""
 
     id: str
     at_ms: int
@@ -62,7 +62,7 @@ class EventOut(msgspec.Struct, frozen=True):
 
 
 class EventList(msgspec.Struct, frozen=True):
-    """Events, the oldest first. `last` is the cursor to go on after; null while there was never an event."""
+    """Events, the oldest first. `last` is the cursor to go on after; null if there was never an event."""
 
     events: list[EventOut]
     last: str | None

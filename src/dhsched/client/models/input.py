@@ -11,7 +11,7 @@ from dhsched.types import NUMBER_MAX, Id, Kind
 
 
 class Item(Strict):
-    """One item. An interrupt drops what is pending; a config item brings the whole configuration, in `config`."""
+    """One item. An interrupt drops the pending items; a config item carries the whole configuration, in `config`."""
 
     text: Annotated[str, msgspec.Meta(max_length=65_536)] = ""
     kind: Kind = "text"
@@ -29,7 +29,7 @@ class PushText(Item):
 
 
 class Pushed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The item is stored, as number `seq` of its live; `duplicate` when it was stored before."""
+    """The item is stored as number `seq` of its live; `duplicate` if it was stored before."""
 
     live_id: str
     request_id: str
@@ -46,7 +46,7 @@ class Push(Item):
 
 
 class Answer(msgspec.Struct, omit_defaults=True):
-    """One reply: the item is stored as `seq`, or it was before, or `problem` says why not."""
+    """One reply: the item is stored as `seq`, or was stored before, or `problem` says why it is not."""
 
     live: str
     n: int = 0

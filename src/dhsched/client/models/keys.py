@@ -27,7 +27,7 @@ class CreateKey(Strict):
 
 
 class KeyOut(msgspec.Struct):
-    """A key without its secret, which nobody keeps."""
+    """A key without its secret, which is not stored."""
 
     key_id: str
     role: str
@@ -54,13 +54,13 @@ class KeyList(msgspec.Struct):
 
 
 class Rotate(Strict):
-    """`drop_old` makes all that was signed so far void at once: for a secret that leaked."""
+    """Options of a rotation. `drop_old` invalidates at once all that was signed so far: for a secret that leaked."""
 
     drop_old: bool = False
 
 
 class Rotated(msgspec.Struct):
-    """The `kid` that signs from now on, and those that were dropped."""
+    """The `kid` that signs from now on, and the ones that were dropped."""
 
     kind: str
     kid: str

@@ -1,4 +1,4 @@
-"""Lives: how they are made, moved and ended, and what is told of them. Live ids here are without their tenant."""
+"""Lives: how they are created, moved, ended and shown. Live ids here are without their tenant."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Epoch = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
 
 
 class CreateLive(Strict):
-    """A new live. Without `live_id` (or an Idempotency-Key) the server makes one, and a retry makes another live."""
+    """A new live. Without `live_id` (or an Idempotency-Key) the server makes an id, and a retry makes another live."""
 
     digital_id: Id
     live_id: Id | Optional = UNSET
@@ -28,7 +28,7 @@ class CreateLive(Strict):
 
 
 class Reassign(Strict):
-    """Move the live off its Worker. `target` is met or refused, never replaced; `avoid` only puts Workers last."""
+    """Move the live off its Worker. `target` is used or refused, never replaced; `avoid` only ranks Workers last."""
 
     expected_epoch: Epoch
     target: WorkerId | Optional = UNSET
@@ -48,14 +48,14 @@ class ShowPublishing(Strict):
 
 
 class Generation(msgspec.Struct, frozen=True):
-    """Who may consume the live's input."""
+    """The Worker and epoch that may consume the live's input."""
 
     worker: str
     epoch: int
 
 
 class PublishingOut(msgspec.Struct, frozen=True):
-    """Which generation a publish token is for, and which one is current: only when they are equal may it publish."""
+    """The generation of a publish token, and the current one: the token may publish only if they are equal."""
 
     live: str
     live_id: str
@@ -67,7 +67,7 @@ class PublishingOut(msgspec.Struct, frozen=True):
 
 
 class Placed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where the live is. `again` says that this very call had been done before."""
+    """The live's place. `again` says that this very call had been done before."""
 
     live_id: str
     worker: str
@@ -85,7 +85,7 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class LiveHead(msgspec.Struct, frozen=True):
-    """What every document about a live begins with. `claimed`: its Worker has claimed the current generation."""
+    """The fields that every document about a live begins with. `claimed`: its Worker has claimed the generation."""
 
     live_id: str
     digital_id: str
@@ -108,7 +108,7 @@ class LiveSummary(LiveHead, frozen=True):
 
 
 class LiveList(msgspec.Struct, frozen=True):
-    """One page by name. `next` is null on the last one; a page may be short, or empty, where a filter is rare."""
+    """One page by name. `next` is null on the last page; a page may be short, or empty, if a filter is rare."""
 
     lives: list[LiveSummary]
     next: str | None
@@ -124,7 +124,7 @@ class MoveOut(msgspec.Struct, frozen=True):
 
 
 class CrashOut(msgspec.Struct, frozen=True):
-    """A generation whose runtime ended although it was not told to."""
+    """A generation whose runtime ended without a request to stop."""
 
     epoch: int
     worker: str
@@ -132,7 +132,7 @@ class CrashOut(msgspec.Struct, frozen=True):
 
 
 class Live(LiveHead, frozen=True):
-    """Everything about a live but its input. `crash` is the latest one that its history still has."""
+    """Everything about a live but its input. `crash` is the latest crash that its history still has."""
 
     immovable: bool
     metadata: dict[str, Any]
@@ -157,12 +157,12 @@ class Live(LiveHead, frozen=True):
 
 
 class HistoryRow(msgspec.Struct, frozen=True):
-    """One generation. Times are the store's in milliseconds, 0 where it never happened.
+    """One generation. Times are the store's in milliseconds, 0 for what never happened.
 
-    `source` is the Worker before. Phases are null where they did not happen or are not known any more: `detect_ms` the
-    source's silence until it was called lost, `place_ms` from there to the commit, `wait_ms` of that in the queue for a
-    free slot, `claim_ms` from the commit to the claim, `first_ack_ms` from the claim to the first ack. `reason` is what
-    the Worker said of how its runtime ended; empty where it goes on, was told to stop, or went with its Worker.
+    `source` is the Worker before. Phases are null if they did not happen or are not known any more: `detect_ms` the
+    source's silence until it counted as lost, `place_ms` from there to the commit, `wait_ms` of that in the queue for a
+    free slot, `claim_ms` from the commit to the claim, `first_ack_ms` from the claim to the first ack. `reason` is the
+    Worker's account of how its runtime ended; empty if it goes on, was stopped on request, or went with its Worker.
     """
 
     epoch: int
@@ -190,9 +190,9 @@ class History(msgspec.Struct, frozen=True):
 
 
 class WhyOut(msgspec.Struct, frozen=True):
-    """Why the live is where it is, or why it is nowhere.
+    """Why the live is on its Worker, or why it has none.
 
-    `explained` is `then` when this replica made the last choice and remembers it, `now` when the explanation is how the
+    `explained` is `then` if this replica made the last choice and remembers it, `now` if the explanation is how the
     choice would be made at this moment.
     """
 
@@ -204,7 +204,7 @@ class WhyOut(msgspec.Struct, frozen=True):
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """An item that was dropped as poison. `id` names it by its content, `reason` says what the last one died of."""
+    """An item that was dropped as poison. `id` names it by its content, `reason` is why its last runtime died."""
 
     id: str
     kind: str
@@ -221,7 +221,7 @@ class DeadLetters(msgspec.Struct, frozen=True):
 
 
 class PushedAgain(msgspec.Struct, frozen=True):
-    """The item's number in the live's input; null where an earlier try had pushed it already."""
+    """The item's number in the live's input; null if an earlier try had already pushed it."""
 
     live_id: str
     seq: int | None

@@ -9,7 +9,7 @@ import msgspec
 
 from dhsched.types import Id, whole
 
-POOLS_MAX = 16  # Of one DigitalID: `place` takes no more.
+POOLS_MAX = 16  # A DigitalID with more Pools is refused: `place` takes no more.
 LABELS_MAX = 32
 
 Label = Annotated[str, whole(r"[A-Za-z0-9._~=-]{1,64}")]
@@ -20,12 +20,13 @@ Small = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
 
 
 class PoolConfig(msgspec.Struct, frozen=True):
-    """A Pool: Workers that serve alike. `priority` 0 is tried first; the rest is how lives are spread over them.
+    """A Pool: Workers that serve alike. `priority` 0 is tried first; the other fields say how lives are spread.
 
-    `policy` chooses among its Workers for lives that try this Pool first, with up to `candidates_max` candidates; where
-    they are not given, the replica's policy does, with as many as it has. The bottom tier alone has the next three.
+    `policy` chooses among the Pool's Workers for lives that try this Pool first, with up to `candidates_max`
+    candidates; if they are not given, the replica's own settings apply. Only the policy bottom-tier uses
+    `tier_workers_min`, `tier_divisor` and `tau_slots`.
 
-    `rebalance` moves lives, or says which it would move, when the fullest Worker is `rebalance_spread_pct` percent of
+    `rebalance` moves lives, or lists those it would move, when the fullest Worker is `rebalance_spread_pct` percent of
     its capacity fuller than the emptiest would be with one more; `rebalance_moves_max` at a time.
     """
 
@@ -44,7 +45,7 @@ class PoolConfig(msgspec.Struct, frozen=True):
 
 
 class PutPool(PoolConfig, frozen=True, forbid_unknown_fields=True):
-    """A Pool, whole: what is left out gets its default."""
+    """A whole Pool: a field that is left out gets its default."""
 
 
 class PoolTier(msgspec.Struct, frozen=True):
@@ -59,7 +60,7 @@ class PutPoolTier(PoolTier, frozen=True, forbid_unknown_fields=True):
 
 
 class DigitalIdConfig(msgspec.Struct, frozen=True):
-    """A DigitalID: the Pools that can run it, the labels that a Pool must and a Worker should have."""
+    """A DigitalID: the Pools that can run it, the labels that a Pool must have and a Worker should have."""
 
     pools: Annotated[Sequence[PoolTier], msgspec.Meta(min_length=1, max_length=POOLS_MAX)]
     required_labels: Labels = []
@@ -67,13 +68,13 @@ class DigitalIdConfig(msgspec.Struct, frozen=True):
 
 
 class PutDigitalId(DigitalIdConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A DigitalID, whole: what is left out gets its default."""
+    """A whole DigitalID: a field that is left out gets its default."""
 
     pools: Annotated[Sequence[PutPoolTier], msgspec.Meta(min_length=1, max_length=POOLS_MAX)]
 
 
 class BarredWorkers(msgspec.Struct, frozen=True):
-    """Workers that take nothing new: how many, the slots that are taken on them, and all their slots."""
+    """Workers that take nothing new: their number, their used slots, and all their slots."""
 
     workers: int
     load: int
@@ -83,9 +84,8 @@ class BarredWorkers(msgspec.Struct, frozen=True):
 class NamedPool(msgspec.Struct, frozen=True):
     """A Pool with its name, and what this replica knows of its Workers.
 
-    `load`, `capacity` and `free` are slots of the `placeable` Workers alone, as in the metrics: room on a Worker that
-    takes nothing new has no free slot. Those are counted apart in `barred`, by reason: lost, cordoned, draining, new,
-    gone.
+    `load`, `capacity` and `free` count slots of the `placeable` Workers alone, as in the metrics: a slot on a Worker
+    that takes nothing new is not free. `barred` counts the others by reason: lost, cordoned, draining, new, gone.
     """
 
     name: str
@@ -119,7 +119,7 @@ class DigitalIdList(msgspec.Struct, frozen=True):
 
 
 class HoldingOut(msgspec.Struct, frozen=True):
-    """A placeable Worker: what it will hold once the moves under way are done."""
+    """A placeable Worker: its load once the moves under way are done."""
 
     worker: str
     load: int
@@ -135,7 +135,7 @@ class AdviceOut(msgspec.Struct, frozen=True):
 
 
 class RebalanceOut(msgspec.Struct, frozen=True):
-    """What would move now, whatever the mode; only in the mode `act` it does, `moves_max` at a time."""
+    """The moves that would be made now, whatever the mode; only mode `act` makes them, `moves_max` at a time."""
 
     pool: str
     mode: str

@@ -9,11 +9,11 @@ import msgspec
 from dhsched.client.models.base import UNSET, Optional, Strict, one_of
 
 BOUNDARY_WAIT_MAX_S = 100.0
-"""A move lasts two minutes: what waits for a boundary must have gone before."""
+"""A planned move expires after two minutes, so waiting for a boundary must end before."""
 
 
 class Blocked(Strict):
-    """The Worker's event loop has been blocked for so long, in this place; `tell` makes it an event."""
+    """The Worker's event loop has been blocked for this long, at this place; `tell` requests an event."""
 
     blocked_ms: Annotated[int, msgspec.Meta(ge=0, le=3_600_000)]
     frame: Annotated[str, msgspec.Meta(max_length=4_096)] = ""
@@ -21,14 +21,14 @@ class Blocked(Strict):
 
 
 class BlockedOut(msgspec.Struct, frozen=True):
-    """Whether it counted as the Worker's beat; not for one that is lost or gone."""
+    """Whether the message counted as the Worker's beat; for a lost or gone Worker it does not."""
 
     worker: str
     counted: bool
 
 
 class WorkerSummary(msgspec.Struct, frozen=True):
-    """A Worker in a list. `status` is `ready` when it takes new lives, else why not."""
+    """A Worker in a list. `status` is `ready` if it takes new lives, else the reason why not."""
 
     worker: str
     pool: str
@@ -41,7 +41,7 @@ class WorkerSummary(msgspec.Struct, frozen=True):
 
 
 class WorkerList(msgspec.Struct, frozen=True):
-    """One page by id. `next` is null on the last one."""
+    """One page by id. `next` is null on the last page."""
 
     workers: list[WorkerSummary]
     next: str | None
@@ -74,9 +74,9 @@ class WorkerMode(msgspec.Struct, frozen=True):
 
 
 class DrainWorker(Strict):
-    """What is left out stays as it was said before, or is the default.
+    """Options of a drain. An option that is left out keeps its earlier value, or has its default.
 
-    After `deadline_s` everything that is left is cut over at once. After `boundary_wait_s` a live whose target is
+    After `deadline_s` every live that is left is cut over at once. After `boundary_wait_s` a live whose target is
     prepared is cut over wherever its input stands.
     """
 
@@ -97,7 +97,7 @@ class DrainingLive(msgspec.Struct, frozen=True):
 
 
 class Drain(msgspec.Struct, frozen=True):
-    """How far a drain is. `lives` is how many there were when it began; `moved` counts those that ended, too.
+    """The progress of a drain. `lives` counts the lives at its beginning; `moved` includes lives that ended.
 
     `reasons` counts the lives that are left by their code. `departing` are runtimes that still stop, `vacant` lives
     without a runtime, which recovery places. `done`: nothing is left on the Worker.

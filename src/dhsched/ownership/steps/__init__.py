@@ -1,4 +1,4 @@
-"""The sixteen steps, one file each, by the names they have in the specification, the store and the documents.
+"""The sixteen steps, one file each, named as in the specification, the store and the documents.
 
 Each is a pure function: `step(state, now, limits, **arguments) -> (state, outcome)`. docs/internals/protocol.md maps
 each to its TLA+ action, its Lua file and its place in the paper.

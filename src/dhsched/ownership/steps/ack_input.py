@@ -26,7 +26,7 @@ def ack_input(
     saved: bytes | None = None,
     mark: bytes = items.UNMARKED,
 ) -> tuple[State, AckOutcome]:
-    """The runtime has consumed everything up to n. Its small state moves with the cursor."""
+    """Ack everything up to item n, and save the runtime's small state with the cursor."""
     s = Draft(state, now, limits)
     record = s.lives.get(live)
     refused = guard(s, record, worker, epoch)
@@ -61,9 +61,10 @@ def ack_input(
 
 
 def configured(record: Live, n: int) -> dict[str, Any]:
-    """What acks up to n make of the configuration: the last config item among them is in force.
+    """Return the configuration after acks up to n: the last config item among them is in force.
 
-    The one before it stays to fall back to until the next ack: only that shows that a runtime lives with the new one.
+    The configuration before it stays as the fallback until the next ack: only that shows that a runtime lives with the
+    new one.
     """
     config, fallback = record.config, None
     for blob in record.pending[: n - record.acked]:

@@ -74,9 +74,9 @@ def append_input(
 
 
 def interrupt(s: Draft, live: str, payload: bytes, mark: bytes) -> None:
-    """Everything before the interrupt that is not acked is dropped, released or not; the interrupt is next.
+    """Append an interrupt: drop every unacked item before it, released or not, so that the interrupt is next.
 
-    It is no progress of the runtime, so a standstill that was noted goes on.
+    An interrupt is no progress of the runtime, so a standstill that was noted goes on.
     """
     record = s.lives[live]
     n = record.appended + 1
@@ -110,7 +110,8 @@ def interrupt(s: Draft, live: str, payload: bytes, mark: bytes) -> None:
 def remember_producer(
     known: Mapping[str, tuple[int, int, int]], producer: str, n: int, seq: int, now: int, limits: Limits
 ) -> Mapping[str, tuple[int, int, int]] | None:
-    """The producers with this one at n, item `seq`; one more than fit takes the place of the longest silent."""
+    """Return the producers with this one at n, item `seq`; past `producers_max` it replaces the longest silent, or None
+    is returned if that one is not yet `recent_ms` old."""
     producers = dict(known)
     if producer not in producers and len(producers) >= limits.producers_max:
         _, since, oldest = min((seq, since, name) for name, (_, seq, since) in producers.items())
@@ -123,7 +124,7 @@ def remember_producer(
 
 
 def remember_request(known: Mapping[str, int], request: str, now: int, limits: Limits) -> Mapping[str, int]:
-    """The request ids with this one; two old ones may leave, so the memory shrinks faster than it grows."""
+    """Return the request ids with this one; up to two old ones leave, so the memory shrinks faster than it grows."""
     recent = {**known, request: now}
     for _ in range(2):
         at, oldest = min((at, request) for request, at in recent.items())

@@ -9,7 +9,7 @@ from dhsched.ownership.state import State
 
 
 def cancel(state: State, now: int, limits: Limits, *, live: str, number: int) -> tuple[State, CancelOutcome]:
-    """Give up the move with this number, and only that one."""
+    """Give up the move with this number, and no other."""
     s = Draft(state, now, limits)
     record = s.lives.get(live)
     if record is None or record.move is None or record.move.number != number:

@@ -15,7 +15,7 @@ from dhsched.ownership.state import State
 def depart(
     state: State, now: int, limits: Limits, *, worker: str, live: str, number: int, reason: str = ""
 ) -> tuple[State, DepartOutcome]:
-    """The Worker does not run `live@number`, and in this boot never will again. `reason` is how that came."""
+    """Record that the Worker does not run `live@number`, and in this boot never will again. `reason` is why."""
     s = Draft(state, now, limits)
     slot = s.slot(worker, live, number)
     if slot is None or slot == "vacant":

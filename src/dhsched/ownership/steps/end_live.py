@@ -12,7 +12,7 @@ from dhsched.ownership.state import State
 def end_live(
     state: State, now: int, limits: Limits, *, live: str, after_pending: bool = False
 ) -> tuple[State, EndOutcome]:
-    """End the live now, or once what is pending has been acked."""
+    """End the live now, or once its pending input has been acked."""
     s = Draft(state, now, limits)
     record = s.lives.get(live)
     if record is None:

@@ -1,4 +1,4 @@
-"""expire_worker: call a Worker lost whose beat has not moved. Placement stops there, and its lives are due."""
+"""expire_worker: mark a Worker as lost whose beat has not moved. Placement stops there, and its lives are due."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dhsched.types import OWNED
 
 
 def expire_worker(state: State, now: int, limits: Limits, *, worker: str, beat: int) -> tuple[State, ExpireOutcome]:
-    """Call a Worker lost that has not reported since `beat`. Its lives go on the agenda; its slots stay."""
+    """Mark a Worker as lost that has not reported since `beat`. Its lives go on the agenda; its slots stay."""
     s = Draft(state, now, limits)
     record = s.workers.get(worker)
     if record is None or record.gone or record.lost:

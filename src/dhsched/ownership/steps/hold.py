@@ -11,7 +11,7 @@ from dhsched.ownership.state import Live, State
 
 
 def hold(state: State, now: int, limits: Limits, *, live: str, number: int) -> tuple[State, HoldOutcome]:
-    """Stop input at the boundary it stands at, or at the next one it comes to."""
+    """Stop input at its current boundary, or at the next one."""
     s = Draft(state, now, limits)
     record = s.lives.get(live)
     if record is None or record.move is None or record.move.number != number:
@@ -24,7 +24,7 @@ def hold(state: State, now: int, limits: Limits, *, live: str, number: int) -> t
 
 
 def rests(record: Live) -> bool:
-    """Nothing is half said: input may stop right here. An interrupt that is next is not to be kept waiting."""
+    """Return whether input may stop right here: no sentence is half sent, and the next item is no interrupt."""
     unreleased = record.pending[record.released - record.acked :]
     interrupted = bool(unreleased) and unreleased[0][:1] in (b"I", b"J")
     return (record.at_boundary and not interrupted) or record.acked == record.appended

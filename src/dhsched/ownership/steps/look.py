@@ -55,7 +55,7 @@ def look_ended(s: Draft, live: str) -> tuple[State, LookOutcome]:
 
 
 def look_for_stall(s: Draft, live: str) -> tuple[State, LookOutcome]:
-    """Nothing is wrong but time. The first look at a standstill only wakes; a second, a full period later, recovers."""
+    """Look for a stall. The first look at a standstill only wakes; a second, a full period later, recovers."""
     record = s.lives[live]
     period = watched(record, s.limits)
     expires = record.move.expires if record.move else None
@@ -79,7 +79,7 @@ def look_for_stall(s: Draft, live: str) -> tuple[State, LookOutcome]:
 
 
 def recover(s: Draft, live: str, need: Need) -> tuple[State, LookOutcome]:
-    """The lease on the work: until it runs out nobody else is told, and it doubles each time."""
+    """Return Recover with a lease: until it runs out no other replica gets the work, and it doubles each time."""
     record = s.lives[live]
     s.set_live(live, tries=record.tries + 1)
     at = s.now + backoff_ms(record.tries, s.limits)

@@ -11,7 +11,8 @@ from dhsched.ownership.state import State
 
 
 def new_term(state: State, now: int, limits: Limits, *, term: int, seen_term: int) -> tuple[State, NewTermOutcome]:
-    """The store has lost history: put every generation it, or its lost past, may have issued below a floor.
+    """Begin a term after lost history: put every generation that the store, or its lost past, may have issued below a
+    floor.
 
     The floor follows from the term, so that a store that forgot a whole term cannot arrive at the same floor again.
     """

@@ -21,7 +21,7 @@ from dhsched.types import Candidates, Cause, Generation
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """What a new live is made of."""
+    """The parts of a new live."""
 
     digital_id: str
     fingerprint: str
@@ -81,7 +81,7 @@ def place(
 
 
 def recreate(record: Live, create: Create) -> PlaceOutcome:
-    """Create on an id that is taken: the same call once more is answered with its generation."""
+    """Return the outcome of a create on an id that is taken: a repeated call gets its generation."""
     if record.state == "ended":
         return Ended()
     if record.fingerprint != create.fingerprint:
@@ -90,7 +90,7 @@ def recreate(record: Live, create: Create) -> PlaceOutcome:
 
 
 def check(s: Draft, live: str, operation: str, cause: Cause, expected: int, at_boundary: bool) -> PlaceOutcome | None:
-    """Why this place must not go on, or None. Its order is the table's."""
+    """Return why this place must not go on, or None. The checks are in the order of the table."""
     record = s.lives[live]
     for row in (record.current, *record.history):
         if row.operation == operation:
@@ -137,7 +137,7 @@ def commit_create(s: Draft, live: str, create: Create, winner: str, operation: s
 
 
 def commit(s: Draft, live: str, winner: str, operation: str, cause: Cause) -> None:
-    """The epoch advances, selected is set, active is cleared and the old slot departs: one step."""
+    """Commit in one step: the epoch advances, selected is set, active is cleared and the old slot departs."""
     record = s.lives[live]
     source, epoch, move = record.selected, record.epoch, record.move
     at_fault = blames(s, live, cause)

@@ -24,7 +24,7 @@ def pull(
     controller: str,
     mark: bytes = items.UNMARKED,
 ) -> tuple[State, PullOutcome]:
-    """The selected Worker takes up its generation, or comes back to it (paper, algorithm 2)."""
+    """Let the selected Worker claim its generation, or come back to it (paper, algorithm 2)."""
     s = Draft(state, now, limits)
     record = s.lives.get(live)
     if record is not None and epoch > max(record.issued, s.cell.epoch_floor):

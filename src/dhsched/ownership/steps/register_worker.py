@@ -24,7 +24,7 @@ def register_worker(
     labels: str = "",
     replaces: str = "",
 ) -> tuple[State, RegisterOutcome]:
-    """Give a boot its WorkerID. The boot it replaces on its device is gone in the same step."""
+    """Give a boot its WorkerID. The boot that it replaces on its device is gone in the same step."""
     s = Draft(state, now, limits)
     if boot in s.boots:
         known = s.boots[boot]

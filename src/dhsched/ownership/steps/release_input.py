@@ -1,4 +1,4 @@
-"""release_input: hand the pull what comes next, behind the fence."""
+"""release_input: release the next items to the pull, behind the fence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def release_input(
     credit: int,
     mark: bytes = items.UNMARKED,
 ) -> tuple[State, ReleaseOutcome]:
-    """Hand the pull what comes after `after`: never more than the credit unacked, never past a hold."""
+    """Release the items after `after` to the pull: never more than the credit unacked, never past a hold."""
     s = Draft(state, now, limits)
     record = s.lives.get(live)
     refused = guard(s, record, worker, epoch)

@@ -1,4 +1,4 @@
-"""report: a Worker's sign of life. It clears `lost`, which is no verdict: a silent Worker may come back."""
+"""report: count a Worker's beat. It clears `lost`, which is no verdict: a silent Worker may come back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def report(
     link: str = "",
     busy: Iterable[str] = (),
 ) -> tuple[State, ReportOutcome]:
-    """A Worker's sign of life. `term` and `rev` are of the slot table it has; `busy` are slots that need time."""
+    """Count a Worker's beat. `term` and `rev` are of the slot table that it has; `busy` are slots that need time."""
     s = Draft(state, now, limits)
     record = s.workers.get(worker)
     if (term, rev) > (s.cell.term, s.cell.rev):
@@ -52,7 +52,7 @@ def report(
 
 
 def stop_clock(s: Draft, worker: str, tag: str) -> None:
-    """The Worker says that this live needs time. A start may take only so long; the SDK bounds the rest."""
+    """Forget the noted standstill of a live that needs time. A start may take only so long; the SDK bounds the rest."""
     live, number = split_tag(tag)
     record = s.lives.get(live)
     if record is None or record.generation.worker != worker or record.epoch != number or record.note is None:

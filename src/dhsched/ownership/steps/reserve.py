@@ -13,7 +13,7 @@ from dhsched.types import Candidates, Equals
 def reserve(
     state: State, now: int, limits: Limits, *, live: str, expected: int, candidates: Candidates
 ) -> tuple[State, ReserveOutcome]:
-    """Set a place aside for a planned move, with the number its generation will have."""
+    """Reserve a slot for a planned move, with the number that its generation will have."""
     s = Draft(state, now, limits)
     record = s.lives.get(live)
     if record is None:
@@ -49,7 +49,7 @@ def reserve(
 
 
 def emptiest_first(s: Draft, record: Live, candidates: Candidates) -> list[str]:
-    """The candidates one by one: the emptiest of equals that has a free slot stands before the others."""
+    """Return the candidates one by one: the emptiest of equals that has a free slot stands before the others."""
     ordered: list[str] = []
     for candidate in candidates:
         if isinstance(candidate, Equals):

@@ -23,7 +23,7 @@ TRANSITIONS: dict[tuple[str, str], Mode] = {
 
 
 def set_worker(state: State, now: int, limits: Limits, *, worker: str, verb: Verb) -> tuple[State, SetOutcome]:
-    """An operator's or the Worker's own request. Repeating it changes nothing."""
+    """Change the Worker as an operator or the Worker itself requests. Repeating the request changes nothing."""
     s = Draft(state, now, limits)
     record = s.workers.get(worker)
     if record is None or record.gone:

@@ -1,11 +1,11 @@
-"""Where the store is: one URL, parsed strictly into a value that never prints its password.
+"""The store's address: one URL, parsed strictly into a value that never prints its password.
 
     redis://[user[:password]@]host[:port][/db]      also valkey://
     rediss://...?ca=FILE&cert=FILE&key=FILE         also valkeys://; TLS, with the certificate verified
     unix://[user[:password]@]/path/to.sock[?db=N]
-    file:///path/to/a/file                          which has one of the above in it: no password on a command line
+    file:///path/to/a/file                          which contains one of the above: no password on a command line
 
-What we do not understand is refused: a misspelt option that is silently ignored is found in production.
+An unknown part is refused: a misspelt option that is silently ignored is found in production.
 """
 
 import re
@@ -17,7 +17,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 from dhsched.errors import BadAddress
 
 DEFAULT_PORT = 6379
-FILE_BYTES_MAX = 4_096
+FILE_BYTES_MAX = 4_096  # The rest of a longer file is not read.
 PLAIN_SCHEMES = ("redis", "valkey")
 TLS_SCHEMES = ("rediss", "valkeys")
 TLS_OPTIONS = ("ca", "cert", "key")
@@ -50,11 +50,11 @@ class Address:
         return self.scheme in TLS_SCHEMES
 
     def redacted(self) -> str:
-        """The URL as it may be shown and logged."""
+        """Return the URL without its password, for messages and logs."""
         return self._url("***")
 
     def url(self) -> str:
-        """The whole URL, password included: for another process that must reach the same store, never for a log."""
+        """Return the URL with its password: for another process that must reach the same store, never for a log."""
         return self._url(quote(self.password or "", safe=""))
 
     def _url(self, password: str) -> str:
@@ -71,7 +71,7 @@ class Address:
 
 
 def parse_address(url: str) -> Address:
-    """The address in `url`, or BadAddress, which says what is wrong with it."""
+    """Return the address in `url`. Raise BadAddress, which says what is wrong."""
     if url.startswith("file:"):
         url = _in_file(url)
     try:
@@ -83,8 +83,8 @@ def parse_address(url: str) -> Address:
             raise _bad(url, f"names several hosts, or has an @ in its password (write %40): {ONE_HOST}")
         port = None if "#" in url else parts.port
     except ValueError:
-        # Not what Python says about it: that may quote a piece of the password.
-        raise _bad(url, "has a port or a host that is none: write / ? # @ in a password as %2F %3F %23 %40") from None
+        # Python's message is not shown: it may quote a piece of the password.
+        raise _bad(url, "has no valid host or port: write / ? # @ in a password as %2F %3F %23 %40") from None
     if "#" in url or (parts.scheme != "unix" and "@" in parts.path + parts.query):
         raise _bad(url, "has a # or an @ out of place: write / ? # @ in a password as %2F %3F %23 %40")
     if parts.scheme == "unix":
@@ -97,7 +97,7 @@ def parse_address(url: str) -> Address:
         raise _bad(url, "must give cert and key together")
     host = parts.hostname or "localhost"
     if not HOST.fullmatch(host):
-        raise _bad(url, f"has a host that is none: {host!r}")
+        raise _bad(url, f"has no valid host: {host!r}")
     user, password = _login(parts)
     return Address(
         scheme=parts.scheme,
@@ -111,7 +111,7 @@ def parse_address(url: str) -> Address:
 
 
 def _in_file(url: str) -> str:
-    """The URL that the file has in it."""
+    """Return the URL that the file contains."""
     parts = urlsplit(url)
     if parts.hostname or not parts.path.startswith("/") or parts.query:
         raise _bad(url, "must give an absolute path after file://, as in file:///etc/dhsched/store")
@@ -123,14 +123,14 @@ def _in_file(url: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise _bad(url, f"names a file that cannot be read ({getattr(error, 'strerror', '') or error})") from None
     if found.startswith("file:"):
-        raise _bad(url, "names a file that names a file; it must have the store's URL in it")
+        raise _bad(url, "names a file that names a file; it must contain the store's URL")
     if mode & 0o007 and parsed_password(found):
-        raise _bad(url, f"names a file with a password in it that everybody can read (mode {mode:o}); chmod 600 it")
+        raise _bad(url, f"names a file with a password that everybody can read (mode {mode:o}); chmod 600 it")
     return found
 
 
 def parsed_password(url: str) -> bool:
-    """Whether there is a password in this URL, broken as it may be."""
+    """Return whether this URL, which may be malformed, contains a password."""
     return ":" in url.partition("//")[2].rpartition("@")[0]
 
 

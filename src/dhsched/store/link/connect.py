@@ -1,4 +1,4 @@
-"""Getting a connection, the first time and ever after: attempts, their limits, and the way through a cluster."""
+"""Makes connections, the first and every later one: attempts, their limits, and the way through a cluster."""
 
 import asyncio
 import logging
@@ -15,22 +15,22 @@ from dhsched.store.link.wire import OnMessage, Wire
 
 log = logging.getLogger(__name__)
 
-HOPS_MAX = 4  # Nodes asked, on one attempt, for the owner of our slot.
+HOPS_MAX = 4  # An attempt fails after this many nodes that each name another owner of our slot.
 WORTH_WAITING_FOR = frozenset({"LOADING", "CLUSTERDOWN", "MASTERDOWN", "BUSY"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSettings:
-    """The limits of a link. The defaults suit small scripts; a link for big reads wants a longer deadline."""
+    """The limits of a link. The defaults suit small scripts; a link for big reads needs a longer deadline."""
 
-    deadline_s: float = 2.0  # Of a call that names no other.
-    connect_s: float = 5.0  # One attempt to connect and greet; for the first connection, all attempts together.
-    dead_after_s: float = 3.0  # The head of line may be overdue by this much before we reconnect.
-    backoff_first_s: float = 0.05  # The wait after a failed attempt; doubled each time, jittered.
+    deadline_s: float = 2.0  # A call without a deadline of its own fails after this long.
+    connect_s: float = 5.0  # Limit of one attempt to connect and greet; for the first connection, of all attempts.
+    dead_after_s: float = 3.0  # When the oldest call is overdue by this much, the link reconnects.
+    backoff_first_s: float = 0.05  # Wait after a failed attempt; doubled each time up to `backoff_max_s`, jittered.
     backoff_max_s: float = 2.0
-    in_flight_max: int = 100_000  # Calls sent and unsent.
-    unsent_max_bytes: int = 64 * 1024 * 1024  # Of commands that wait for a connection or for the socket.
-    write_buffer_bytes: int = 1024 * 1024  # In the transport, before we keep commands back.
+    in_flight_max: int = 100_000  # Past this many calls, sent and unsent, a call is refused with StoreOverloaded.
+    unsent_max_bytes: int = 64 * 1024 * 1024  # Past this many bytes that wait to be sent, a call is refused as well.
+    write_buffer_bytes: int = 1024 * 1024  # Past this many bytes in the transport, calls wait in the link.
     client_name: str = "dhsched"  # As CLIENT LIST shows it; no spaces.
 
     def __post_init__(self) -> None:
@@ -41,7 +41,7 @@ class LinkSettings:
 
 
 class Connector:
-    """Makes the connections of one link. `go_to` is tried first, next time; `trouble` is why the last one ended."""
+    """Makes the connections of one link. `go_to` is the node to try next; `trouble` is why the last one ended."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Connector:
         self._random = Random()
 
     async def first(self) -> tuple[Wire, Server]:
-        """The first connection, or the error that says why there is none: at once, unless waiting may help."""
+        """Return the first connection, or raise the error that says why there is none: at once if waiting is no use."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + self._settings.connect_s
         attempt = 0
@@ -71,7 +71,7 @@ class Connector:
                 return await self._attempt(self._address, give_up - loop.time())
             except (StoreUnavailable, StoreRefused) as error:
                 if earlier is not None and isinstance(error.__cause__, TimeoutError):
-                    # The last attempt has only the time that is left: what stopped the one before is the reason.
+                    # The last attempt had only the time that was left: the error before it is the reason.
                     raise earlier from None
                 wait_s = self._backoff_s(attempt)
                 hopeless = isinstance(error, StoreRefused) and error.code not in WORTH_WAITING_FOR
@@ -82,10 +82,10 @@ class Connector:
             attempt += 1
 
     async def again(self) -> tuple[Wire, Server]:
-        """The next connection, however long it takes: every reason for failing may go away, even a wrong password."""
+        """Return the next connection, however long it takes: any reason to fail may go away, even a wrong password."""
         attempt = 0
         while True:
-            # A node that MOVED named comes first, then all that we know: any of them can say who owns the slot.
+            # The node that MOVED named comes first, then all known nodes: each can say who owns the slot.
             address = self._seeds[attempt % len(self._seeds)] if self.go_to is None else self._at(self.go_to)
             self.go_to = None
             try:
@@ -94,7 +94,7 @@ class Connector:
                 self.trouble = str(error)
                 log.debug("attempt %d: %s", attempt, error)
             except Exception as error:
-                # A server that answers nonsense must not end the attempts, or the link would stay down for good.
+                # A malformed answer must not end the attempts, or the link would stay down for good.
                 self.trouble = repr(error)
                 log.exception("attempt %d to connect to store %s", attempt, address.redacted())
             await asyncio.sleep(self._backoff_s(attempt))
@@ -105,7 +105,7 @@ class Connector:
         return most_s * self._random.uniform(0.5, 1.0)
 
     async def _attempt(self, address: Address, limit_s: float) -> tuple[Wire, Server]:
-        """Dial, greet, and in a cluster go on to the node that owns our slot."""
+        """Dial and greet, and in a cluster go on to the node that owns our slot."""
         try:
             async with asyncio.timeout(limit_s):
                 for _ in range(HOPS_MAX):

@@ -1,4 +1,4 @@
-"""From an address to a connected Wire: TCP, TLS or a unix socket, and one clear error when that fails."""
+"""Connects a Wire to an address by TCP, TLS or a unix socket, or raises one clear error."""
 
 import asyncio
 import socket
@@ -8,14 +8,14 @@ from dhsched.errors import BadAddress, StoreIncompatible, StoreUnavailable
 from dhsched.store.link.address import Address
 from dhsched.store.link.wire import Wire
 
-# A connection that only listens for pushes sends nothing, so only keepalive notices that its peer is gone.
+# A connection that only receives pushes sends nothing, so only keepalive notices that its peer is gone.
 KEEPALIVE_IDLE_S = 10
 KEEPALIVE_INTERVAL_S = 5
 KEEPALIVE_PROBES = 3
 
 
 def tls_context(address: Address) -> ssl.SSLContext | None:
-    """The context for a rediss:// address, made once per link because it reads files; None without TLS."""
+    """Return the TLS context of an address, or None without TLS. Called once per link, because it reads files."""
     if not address.tls:
         return None
     try:
@@ -30,7 +30,7 @@ def tls_context(address: Address) -> ssl.SSLContext | None:
 
 
 async def dial(address: Address, tls: ssl.SSLContext | None, *, write_buffer_bytes: int, silent_s: float) -> Wire:
-    """Connect. `silent_s` is how long sent bytes may stay unacknowledged before the kernel gives the connection up."""
+    """Connect. The kernel closes the connection after `silent_s` without an acknowledgement of sent bytes."""
     loop = asyncio.get_running_loop()
     shown = address.redacted()
     try:
@@ -57,7 +57,7 @@ async def dial(address: Address, tls: ssl.SSLContext | None, *, write_buffer_byt
 def _tune(sock: socket.socket, silent_s: float) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    # Linux has all of these; elsewhere the rule about an overdue head of line, in the link, has to do alone.
+    # Linux has all of these; elsewhere only the link's rule about an overdue oldest call applies.
     for name, value in (
         ("TCP_KEEPIDLE", KEEPALIVE_IDLE_S),
         ("TCP_KEEPINTVL", KEEPALIVE_INTERVAL_S),

@@ -1,8 +1,8 @@
-"""What is said on every new connection, before any command of ours: who we are, and whether the server will do.
+"""The first commands on every new connection: log in, check the server, load the scripts.
 
 HELLO 3 (with AUTH and SETNAME), SELECT, INFO server; in a cluster, who owns our slot; then the scripts and the
-channels. It is the same on the first connection and on every later one, because anything can have changed meanwhile:
-the password, the version, the role, the scripts.
+channels. The greeting is the same on every connection, because anything can have changed meanwhile: the password, the
+version, the role, the scripts.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ REDIS_MIN = (7, 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """The server at the other end. `elsewhere` is the node to go to instead, when it does not own our slot."""
+    """The server at the other end. `elsewhere` is the node to use instead, if this server does not own our slot."""
 
     name: str
     version: str
@@ -35,7 +35,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Greeting:
-    """What a link wants of each of its connections."""
+    """The client name, scripts and slot key that a link uses on each connection."""
 
     client_name: str
     scripts: Mapping[str, bytes]
@@ -44,17 +44,17 @@ class Greeting:
 
 
 async def greet(wire: Wire, address: Address, greeting: Greeting, channels: Iterable[bytes]) -> Server:
-    """Make `wire` ready for commands. Raises a StoreError that says why it cannot be."""
+    """Make `wire` ready for commands. Raise a StoreError that says why it cannot be."""
     try:
         return await _greet(wire, address, greeting, channels)
     except StoreUnavailable as error:
         reason = await wire.lost
         if wire.garbled:
-            raise StoreIncompatible(f"store {wire.store} is none: {reason}; check host and port") from error
+            raise StoreIncompatible(f"store {wire.store} is not a store: {reason}; check host and port") from error
         tls = "rediss:// if it wants TLS" if not address.tls else "redis:// if it has no TLS"
         raise StoreUnavailable(
-            f"store {wire.store} hung up on our greeting ({reason}): check that it is a Valkey or Redis server, "
-            f"and use {tls}",
+            f"store {wire.store} closed the connection during the greeting ({reason}): check that it is a Valkey "
+            f"or Redis server, and use {tls}",
             unknown=False,
         ) from error
 
@@ -151,7 +151,7 @@ async def _answers(wire: Wire, calls: "list[Call] | list[Subscribing]") -> list[
     if not calls:
         return []
     if wire.gone:
-        raise StoreUnavailable(f"store {wire.store} hung up", unknown=False)
+        raise StoreUnavailable(f"store {wire.store} closed the connection", unknown=False)
     wire.send(calls)
     answers = await asyncio.gather(*(call.future for call in calls), return_exceptions=True)
     for answer in answers:

@@ -11,7 +11,7 @@ costs one future and no task, no timer and no system call of its own.
 - **Sent again** is only what the server says it did not run: NOSCRIPT (it forgot our scripts), MOVED (another node
   owns our slot), and refusals because our slot is being moved (`refused.py`). After NOSCRIPT, calls that nobody awaits
   in between may change their order; after the others they keep it, and go before everything unsent.
-- **A silent server** is left when the head of line is overdue by `dead_after_s`: the reply may be lost in a half-open
+- **A silent server** is left when the oldest call is overdue by `dead_after_s`: the reply may be lost in a half-open
   connection, and all later ones with it.
 """
 
@@ -34,18 +34,18 @@ __all__ = ["Arg", "Link", "LinkSettings", "OnMessage"]
 
 log = logging.getLogger(__name__)
 
-BATCH_CALLS = 1024  # In one write; between two writes we look whether the transport has had enough.
-TRIES_MAX = 3  # Times that a call is sent again after NOSCRIPT or MOVED.
+BATCH_CALLS = 1024  # A write has at most this many calls; between two writes the link checks whether the wire is full.
+TRIES_MAX = 3  # A call that was sent again this often after NOSCRIPT or MOVED fails.
 SWEEP_GAP_S = 0.005  # Between two sweeps, plus the next line: bounds their share of the CPU to a few per cent.
 SWEEP_GAP_PER_CALL_S = 1e-6
-STALL_S = 0.1  # A timer later than this means that this process stood still, not the store.
+STALL_S = 0.1  # A timer that is later than this means that this process stood still, not the store.
 
-# A server that says one of these has stopped being our primary: its successor is found by connecting again.
+# A server that answers with one of these is not our primary any more: reconnecting finds its successor.
 LEAVE_AFTER = frozenset({"READONLY", "LOADING", "MASTERDOWN"})
 
 
 class Link:
-    """See the module. Made by `Link.open`, and not shared between event loops."""
+    """The link to one store; see the module. Made by `Link.open`, and not shared between event loops."""
 
     def __init__(
         self, address: Address, scripts: Mapping[str, bytes], settings: LinkSettings, slot_key: str | None
@@ -60,9 +60,9 @@ class Link:
         self._greeting = Greeting(client_name=settings.client_name, scripts=scripts, shas=self._shas, slot_key=slot_key)
         self._loop = asyncio.get_running_loop()
         self._wire: Wire | None = None
-        self._sent: deque[Call] = deque()  # The wire's own, or an empty one while there is none.
+        self._sent: deque[Call] = deque()  # The wire's own queue, or an empty one while there is no wire.
         self._unsent: deque[Call] = deque()
-        self._unsent_bytes = 0  # Of these and of the refused.
+        self._unsent_bytes = 0  # Bytes of the unsent and the refused calls.
         self._refused = Refused(self._may_try, self._send_alone, self._go_on)
         self._flush_due = False
         self._scripts_on_their_way = False
@@ -88,7 +88,7 @@ class Link:
         """Connect, or raise within `connect_s` the one StoreError that says why not.
 
         `scripts` are loaded on every connection before anything else is sent. In a cluster, `slot_key` (any key of
-        the cell) decides which node we talk to.
+        the cell) decides which node is used.
         """
         link = cls(address, scripts, settings or LinkSettings(), slot_key)
         link._adopt(*await link._connector.first())
@@ -96,7 +96,7 @@ class Link:
         return link
 
     async def close(self) -> None:
-        """Fail what is in flight and hang up. Does not wait for replies: whoever wants them awaits them first."""
+        """Fail the calls in flight and disconnect. Replies are not waited for: await the calls first."""
         if self._closed:
             return
         self._closed = True
@@ -130,13 +130,13 @@ class Link:
 
     @property
     def late_replies(self) -> int:
-        """Replies that came after their call's deadline, or after its caller had gone."""
+        """Return how many replies came after their call's deadline, or after its caller had gone."""
         return self._late_replies + (self._wire.late_replies if self._wire is not None else 0)
 
     # -- calls --------------------------------------------------------------------------------------------------
 
     def call(self, *args: Arg, deadline_s: float | None = None) -> asyncio.Future[Any]:
-        """One command; the future gets its reply, or a StoreError. Errors nested in an array stay values."""
+        """Send one command; the future gets its reply, or a StoreError. Errors nested in an array stay values."""
         return self._issue(pack(args), args[0], deadline_s, False)
 
     def run(
@@ -148,15 +148,15 @@ class Link:
         deadline_s: float | None = None,
         read: Callable[[Any], Any] | None = None,
     ) -> asyncio.Future[Any]:
-        """One of our scripts, by name. The future gets what `read` makes of the reply, or the reply."""
+        """Run one of the link's scripts by name. The future gets `read(reply)`, or the reply without `read`."""
         packed = pack((b"EVALSHA", self._shas[script], len(keys), *keys, *args))
         return self._issue(packed, script, deadline_s, True, read)
 
     async def subscribe(self, channel: bytes | str, on_message: OnMessage) -> None:
-        """Hand the messages of a sharded channel to `on_message(channel, message)`, across reconnects.
+        """Call `on_message(channel, message)` for each message of a sharded channel, across reconnects.
 
-        A channel has one callback: the latest. In a cluster it must carry the hash tag of `slot_key`. Messages sent
-        while we are not connected are lost, as always with pub/sub.
+        A channel has one callback: the latest. In a cluster the channel must carry the hash tag of `slot_key`. Messages
+        that are published while the link is not connected are lost, as always with pub/sub.
         """
         name = channel.encode() if isinstance(channel, str) else channel
         self._channels[name] = on_message
@@ -169,8 +169,8 @@ class Link:
     async def unsubscribe(self, channel: bytes | str) -> None:
         name = channel.encode() if isinstance(channel, str) else channel
         self._channels.pop(name, None)
-        # A cluster node says `sunsubscribe` by itself when a slot leaves it. With ours in flight as well, the two
-        # could not be told apart and every later reply would go to the wrong call. There we just stop listening.
+        # A cluster node sends `sunsubscribe` by itself when a slot leaves it. With ours in flight as well, the two
+        # could not be told apart and every later reply would go to the wrong call. There the callback just goes.
         if not self.server.cluster:
             await self._confirm("SUNSUBSCRIBE", name)
 
@@ -213,13 +213,13 @@ class Link:
     def _flush(self) -> None:
         self._flush_due = False
         unsent, wire = self._unsent, self._wire
-        # Without a connection, with one that has had enough, or while our slot is being moved: whatever ends that
-        # state flushes again.
+        # Without a wire, with one that is full, or while our slot is being moved, nothing is sent; the end of each of
+        # these states flushes again.
         moving = self._refused.pause_s > 0
         while unsent and not moving and wire is not None and not (wire.gone or wire.paused or wire.leaving):
             batch: list[Call] = []
             left_bytes = self.settings.write_buffer_bytes
-            # Past that the connection may have had enough, and what is not sent can still be given up.
+            # Beyond this size the wire may be full, and a call that is not sent can still be given up.
             while unsent and len(batch) < BATCH_CALLS and left_bytes > 0:
                 batch.append(unsent.popleft())
                 left_bytes -= len(batch[-1].packed)
@@ -236,10 +236,10 @@ class Link:
         self._sweep_timer = self._loop.call_at(when, self._sweep)
 
     def _sweep(self, patient: bool = True) -> None:
-        """Fail what is overdue and arm the timer for what is next; with nothing in flight there is no timer."""
+        """Fail overdue calls and arm the timer for the next deadline; with nothing in flight there is no timer."""
         now = self._loop.time()
         if patient and now - self._sweep_at > STALL_S:
-            # This process stood still. The replies may long be in the socket's buffer: read them first.
+            # This process stood still. The replies may be in the socket's buffer already: read them first.
             self._sweep_timer = self._loop.call_later(SWEEP_GAP_S, self._sweep, False)
             return
         self._sweep_at = float("inf")
@@ -275,7 +275,7 @@ class Link:
         for call in calls:
             if call.deadline <= now:
                 call.fail(self._not_sent(call))
-            # Whoever was told that a call was not sent, or has gone, must not have it sent later.
+            # A caller that has an error already, or has gone, must not have its call sent later.
             if call.future.done():
                 self._unsent_bytes -= len(call.packed)
             else:
@@ -286,7 +286,7 @@ class Link:
     # -- connecting ---------------------------------------------------------------------------------------------
 
     async def _keep_connected(self) -> None:
-        """Reconnect whenever the connection is lost, for as long as the link is open."""
+        """Reconnect whenever the connection is lost, as long as the link is open."""
         while True:
             assert self._wire is not None
             self._connector.trouble = await asyncio.shield(self._wire.lost)
@@ -306,7 +306,7 @@ class Link:
         self._sweep_unsent(self._loop.time())
         self._go_on()
 
-    # -- what the server says -----------------------------------------------------------------------------------
+    # -- refusals of the server ---------------------------------------------------------------------------------
 
     def _on_refusal(self, call: Call, refusal: StoreRefused) -> None:
         assert self._wire is not None
@@ -349,7 +349,7 @@ class Link:
             self._sweep_no_later_than(call.deadline)
 
     def _may_try(self) -> bool:
-        """Not while answers are due: some may be refusals, of calls that come before what was never sent."""
+        """Return whether a kept call may be sent now: not while answers are due, as some may refuse earlier calls."""
         self._sweep_unsent(self._loop.time())
         wire = self._wire
         return wire is not None and not (wire.sent or wire.gone or wire.paused or wire.leaving)

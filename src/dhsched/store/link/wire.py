@@ -1,12 +1,12 @@
-"""One RESP3 connection: batches out, replies matched in order, pushes handed over.
+"""One RESP3 connection: sends batches, matches replies in order, passes pushes on.
 
 Theory of operation. The server answers commands in the order in which they came, so `sent` is a queue and the next
-reply belongs to its head, whether anybody still waits for it or not. Three kinds of message arrive: a reply, an error
+reply belongs to its head, whether its caller still waits or not. Three kinds of message arrive: a reply, an error
 reply, and a push, which belongs to no command. There is one exception, and it is the server's: SSUBSCRIBE and
 SUNSUBSCRIBE have no reply on success, their confirmation is a push. They are therefore the only calls that a push can
 take from the queue, and only when the head is that very call.
 
-A Wire lives as long as its connection. It knows nothing of deadlines, retries or reconnecting: that is `link.py`.
+A Wire lasts as long as its connection. It knows nothing of deadlines, retries or reconnecting: that is `link.py`.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ log = logging.getLogger(__name__)
 
 Arg = bytes | str | int | float
 OnMessage = Callable[[bytes, bytes], None]
-"""What is called with a channel and a message of it."""
+"""A callback that gets a channel and one of its messages."""
 
-# A command as it is sent. Its stub knows tuples of one only.
+# Packs a command as it is sent. The stub of hiredis knows only tuples of one element.
 pack = cast(Callable[[tuple[Arg, ...]], bytes], hiredis.pack_command)
 
 # RESP3 has a false, so "not enough data yet" needs a value that no reply can have.
@@ -55,9 +55,9 @@ ADVICE = {
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One command and whoever waits for its reply. `script` may be loaded and sent again when the server forgot it.
+    """One command and the future of its reply. A `script` that the server has forgotten is loaded and sent again.
 
-    `read`, where there is one, makes of the reply what the future gets.
+    `read`, if given, converts the reply to the future's result.
     """
 
     future: asyncio.Future[Any]
@@ -67,7 +67,7 @@ class Call:
     script: bool
     read: Callable[[Any], Any] | None = None
     tries: int = 0
-    refusal: str = ""  # Why it did not run when it was last sent, where it is to be sent again.
+    refusal: str = ""  # Why the call did not run when it was last sent, if it is to be sent again.
 
     def __str__(self) -> str:
         return self.name.decode(errors="replace") if isinstance(self.name, bytes) else str(self.name)
@@ -89,7 +89,7 @@ class Subscribing(Call):
 
 
 def refused(store: str, reply: str) -> StoreRefused:
-    """The server's error reply as our error, with what to do about it."""
+    """Return the server's error reply as a StoreRefused with a remedy."""
     code = reply.split(" ", 1)[0]
     shown = " ".join(reply.split())[:REPLY_SHOWN_CHARS].rstrip(".")
     return StoreRefused(f"store {store} refused: {shown}; {ADVICE.get(code, 'see its log')}", code=code, reply=reply)
@@ -104,7 +104,7 @@ def _ignore(*_: object) -> None:
 
 
 class Wire(asyncio.Protocol):
-    """See the module. `channels` and the `on_...` attributes are set by whoever takes the connection over."""
+    """One connection; see the module. Its owner sets `channels` and the `on_...` attributes."""
 
     def __init__(self, store: str) -> None:
         self.store = store
@@ -115,7 +115,7 @@ class Wire(asyncio.Protocol):
         self.garbled = False
         self.late_replies = 0
         self.on_refusal: Callable[[Call, StoreRefused], None] = _fail_call
-        self.channels: Mapping[bytes, OnMessage] = {}  # Who is given the messages of each channel.
+        self.channels: Mapping[bytes, OnMessage] = {}  # The callback of each channel.
         self.on_unsubscribed: Callable[[], None] = _ignore
         self.on_writable: Callable[[], None] = _ignore
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -126,7 +126,7 @@ class Wire(asyncio.Protocol):
     # -- out ----------------------------------------------------------------------------------------------------
 
     def send(self, calls: Sequence[Call]) -> int:
-        """Write all of `calls` at once and expect their replies in this order. Returns the number of bytes."""
+        """Write all of `calls` at once and expect their replies in this order. Return the number of bytes."""
         batch = b"".join([call.packed for call in calls])
         self.sent.extend(calls)
         assert self._transport is not None
@@ -134,13 +134,13 @@ class Wire(asyncio.Protocol):
         return len(batch)
 
     def leave(self, reason: str) -> None:
-        """Close once everything sent is answered: what the server still says about it is worth more than `unknown`."""
+        """Close once everything sent is answered: a late answer is worth more than `unknown`."""
         self.leaving = self.leaving or reason
         if not self.sent:
             self.drop(reason)
 
     def drop(self, reason: str) -> None:
-        """Close now. What was sent and not answered fails as unknown, in `connection_lost`."""
+        """Close now. Calls that were sent and not answered fail as unknown, in `connection_lost`."""
         self.gone = True
         self._reason = self._reason or reason
         if self._transport is not None:
@@ -159,7 +159,7 @@ class Wire(asyncio.Protocol):
                 if kind is hiredis.PushNotification:
                     self._pushed(reply)
                 elif not sent:
-                    self.drop("it answered what nobody asked")
+                    self.drop("it sent a reply without a call")
                     return
                 elif kind is StoreRefused:
                     self.on_refusal(sent.popleft(), reply)
@@ -170,7 +170,7 @@ class Wire(asyncio.Protocol):
                         continue
                     try:
                         call.future.set_result(reply if call.read is None else call.read(reply))
-                    except Exception as error:  # The reply is nothing that `read` knows: that is this caller's alone.
+                    except Exception as error:  # `read` does not know this reply: only its caller is concerned.
                         call.future.set_exception(error)
         except hiredis.ProtocolError:
             self.garbled = True
@@ -185,7 +185,7 @@ class Wire(asyncio.Protocol):
             try:
                 on_message(push[1], push[2])
             except Exception:
-                # The connection belongs to everybody: one careless subscriber must not cost the others their replies.
+                # The connection is shared: a failing subscriber must not cost the other callers their replies.
                 log.exception("the subscriber of channel %r failed", push[1])
         elif kind in (b"ssubscribe", b"sunsubscribe"):
             head = self.sent[0] if self.sent else None
@@ -194,7 +194,7 @@ class Wire(asyncio.Protocol):
                 if not head.future.done():
                     head.future.set_result(None)
             elif kind == b"sunsubscribe":
-                # Nobody asked: the channel's slot has moved to another node, and later messages go there.
+                # Not requested: the channel's slot has moved to another node, and later messages go there.
                 self.on_unsubscribed()
 
     # -- asyncio ------------------------------------------------------------------------------------------------

@@ -1,20 +1,20 @@
-"""What services read and write beside the steps, by name: nobody outside `store/` spells a command.
+"""Named reads and writes beside the steps: nobody outside `store/` spells a command.
 
     records = await Records.open(address, cell="main")      a link of its own, so that lists never hold up steps
-    await records.workers.beats()                           queries and writes stand in the part they are about
+    await records.workers.beats()                           each query and write is in the part it is about
     await records.lives.before_recovery(live, worker)
 
 Nothing here decides anything: ownership changes by steps only (`store/steps`). A query that needs several commands may
-see a step fall between them; its docstring says what that can do.
+see a step fall between them; its docstring says what follows from that.
 
-| part | what it knows |
+| part | contents |
 |---|---|
 | lives | records, lists and names of lives; their dead letters |
 | recovering | lives that need a new generation or wait for a free slot |
 | workers | records, slot tables and beats of Workers; troubles of their names |
-| fleet | the snapshot that the fleet view is made from; lines, turns, the mark of the brake |
+| fleet | the snapshot that the fleet view is made from; queues, turns, the mark of the brake |
 | drains | requests to drain, and which of their events were written |
-| controllers | where the Infer-Controllers are |
+| controllers | URLs of the Infer-Controllers |
 | events | the log of fleet events |
 | config | Pools and DigitalIDs |
 | server | the server itself: time, memory, whether it answers |
@@ -59,7 +59,7 @@ class Records:
 
     @classmethod
     async def open(cls, address: Address, *, cell: str = "main", settings: LinkSettings = BIG_READS) -> Self:
-        """Records over a link of their own."""
+        """Connect with a link of its own, and return the records of the cell."""
         scripts = {name: script.source for name, script in scripts_around().items()}
         return cls(await Link.open(address, scripts=scripts, settings=settings, slot_key=Keys(cell).cell), cell)
 

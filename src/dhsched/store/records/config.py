@@ -16,15 +16,15 @@ class ConfigRecords(Part):
     """The configuration of a cell."""
 
     async def rev(self) -> int:
-        """The revision of the last change."""
+        """Return the revision of the last change."""
         return int(await self._call("HGET", "cell", "", "config_rev") or 0)
 
     async def all(self, kind: str, what: type[T]) -> dict[str, T]:
-        """All Pools, or all DigitalIDs, by name."""
+        """Return all Pools, or all DigitalIDs, by name."""
         found = hash_of(await self._call("HGETALL", kind))
         return {name: msgspec.json.decode(value, type=what) for name, value in sorted(found.items())}
 
     async def put(self, kind: str, name: str, value: msgspec.Struct | None) -> bool:
-        """Put (or, without a value, delete) a Pool or a DigitalID; whether it was there before."""
+        """Put (or, without a value, delete) a Pool or a DigitalID. Return whether it was there before."""
         known, _rev = await self._run("configure", kind, name, b"" if value is None else msgspec.json.encode(value))
         return bool(known)

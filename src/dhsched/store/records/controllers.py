@@ -1,8 +1,8 @@
-"""Where the Infer-Controllers are: each announces itself once a second, and Dispatch tells the Workers.
+"""The list of Infer-Controllers: each announces itself once a second, and Dispatch passes the list to the Workers.
 
 `controllers` is a zset of `id url` by the store's own time, so no clock of another machine is compared: a controller
-that has not announced itself for `AGE_MAX_MS` is not listed. It is a hint. A Worker that is sent to a controller that
-is gone finds no connection and goes to another one.
+that has not announced itself for `AGE_MAX_MS` is not listed. The list is a hint: a Worker that is sent to a controller
+that is gone finds no connection and goes to another one.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dhsched.types import check_id
 
 ANNOUNCE_S = 1.0
 AGE_MAX_MS = 5_000  # Older entries are not listed ...
-FORGET_MS = 60_000  # ... and these are removed, by the next announcement.
-CONTROLLERS_MAX = 64  # Listed; each Worker has a connection to each.
+FORGET_MS = 60_000  # ... and entries of this age are removed by the next announcement.
+CONTROLLERS_MAX = 64  # Further controllers are not listed; each Worker has a connection to each listed one.
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +40,12 @@ class ControllerRecords(Part):
         await self._run("announce", controller.entry, FORGET_MS, deadline_s=ANNOUNCE_S)
 
     async def withdraw(self, controller: Controller) -> None:
-        """Take a controller that stops off the list."""
+        """Remove a controller that stops from the list."""
         await self._call("ZREM", "controllers", "", controller.entry)
 
     async def all(self) -> list[Controller]:
-        """The controllers that announced themselves within AGE_MAX_MS, in a stable order."""
-        # Together: when the first one fails, the other one's failure would be nobody's.
+        """Return the controllers that announced themselves within AGE_MAX_MS, in a stable order."""
+        # Gathered: if the first call fails, the failure of the other must be retrieved, too.
         now_ms, found = await asyncio.gather(
             ServerRecords(self._link).now_ms(), self._call("ZRANGE", "controllers", "", 0, -1, "WITHSCORES")
         )

@@ -1,8 +1,8 @@
 """Requests to drain a Worker, and which events of its drain were written.
 
-That a Worker drains is its mode, which the steps know. By when, and how patiently, is a request beside it in `drains`,
-one field per WorkerID. No step reads the request; each change is one command, or the script `say_once`. A WorkerID
-never comes back, so what is left of one that is gone can be removed by anybody at any time. Times are the store's.
+A draining Worker has the mode `draining`, which the steps know. The deadline and the patience are a request beside it
+in `drains`, one field per WorkerID. No step reads the request; each change is one command, or the script `say_once`. A
+WorkerID never comes back, so the request of a gone Worker can be removed by anybody at any time. Times are the store's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SAID: tuple[str, ...] = get_args(Said)
 
 
 class DrainRequest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a Worker is to be drained. `lives` is how many there were; 0 for a deadline that nobody set."""
+    """The options of a drain. `lives` is how many there were at its beginning; `deadline_at_ms` 0 means no deadline."""
 
     asked_at_ms: int
     lives: int
@@ -32,13 +32,13 @@ class DrainRecords(Part):
     """The drains of a cell."""
 
     async def all(self) -> dict[str, DrainRequest]:
-        """Every request, by WorkerID; one that cannot be read counts as not there."""
+        """Return every request by WorkerID; a request that cannot be read is left out."""
         found = hash_of(await self._call("HGETALL", "drains"))
         read = {worker: _read(value) for worker, value in found.items() if " " not in worker}
         return {worker: request for worker, request in read.items() if request is not None}
 
     async def get(self, worker: str) -> DrainRequest | None:
-        """The request for one Worker."""
+        """Return the request for one Worker; None if there is none."""
         value = await self._call("HGET", "drains", "", worker)
         return None if value is None else _read(value)
 
@@ -47,14 +47,14 @@ class DrainRecords(Part):
         await self._call("HSET", "drains", "", worker, msgspec.json.encode(request))
 
     async def forget(self, workers: Iterable[str]) -> bool:
-        """Forget the requests for these Workers, and what was said of their drains; whether there was anything."""
+        """Remove the requests for these Workers and the marks of their events. Return whether there were any."""
         fields = [field for worker in workers for field in (worker, *(f"{worker} {what}" for what in SAID))]
         return bool(fields) and bool(await self._call("HDEL", "drains", "", *fields))
 
     async def first_to_say(self, worker: str, what: Said) -> bool:
-        """Whether nobody has said this yet of the Worker's drain: every replica sees the same, and one says it.
+        """Mark an event of the Worker's drain as written. Return True for the one replica that was first.
 
-        Of a drain that was cancelled nothing more is said: a replica may still see it for a moment.
+        For a drain that was cancelled the answer is False: a replica may still see that drain for a moment.
         """
         return bool(await self._run("say_once", worker, what))
 

@@ -1,7 +1,7 @@
-"""What happened to the fleet: one bounded stream per cell, for people (docs/reference/state.md, `events`).
+"""The log of fleet events: one bounded stream per cell, for people (docs/reference/state.md, `events`).
 
-Nothing is decided by it. An entry's id is the store's time in milliseconds and a number, so it is at once when the
-event was written and the cursor from which a reader goes on.
+Nothing is decided by it. An entry's id is the store's time in milliseconds and a number, so the id is both the time of
+the event and the cursor from which a reader goes on.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import msgspec
 
 from dhsched.store.records.part import Part
 
-EVENTS_MAX = 10_000  # Kept; the server may keep up to a node of its own more.
+EVENTS_MAX = 10_000  # Older events are dropped; the server may keep up to one internal node more.
 FIELD = "event"
 
 Value = str | int | float | bool | list[str]
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What lies in the stream. `live` is the full name, with its tenant."""
+    """An event as stored in the stream. `live` is the full name, with its tenant."""
 
     kind: str
     by: str
@@ -31,7 +31,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Logged(msgspec.Struct, frozen=True):
-    """An event with its place in the stream."""
+    """An event with its position in the stream."""
 
     id: str
     event: Event
@@ -45,19 +45,19 @@ _decoder = msgspec.json.Decoder(Event)
 
 
 class EventRecords(Part):
-    """The log of a cell."""
+    """The log of fleet events of a cell."""
 
     def write(self, event: Event, *, deadline_s: float) -> asyncio.Future[Any]:
-        """Add one event and let the oldest go."""
+        """Add one event and drop the oldest beyond EVENTS_MAX."""
         entry = ("MAXLEN", "~", EVENTS_MAX, "*", FIELD, msgspec.json.encode(event))
         return self._link.call("XADD", self._keys.of("events"), *entry, deadline_s=deadline_s)
 
     async def after(self, cursor: str, limit: int, *, until: str = "+") -> list[Logged]:
-        """Events after the cursor, the oldest first."""
+        """Return events after the cursor, the oldest first."""
         return decode(await self._call("XRANGE", "events", "", f"({cursor}", until, "COUNT", limit))
 
     async def last(self, limit: int) -> list[Logged]:
-        """The latest events, the oldest of them first."""
+        """Return the latest events, the oldest of them first."""
         return decode(await self._call("XREVRANGE", "events", "", "+", "-", "COUNT", limit))[::-1]
 
 

@@ -1,4 +1,4 @@
-"""The fleet as a whole: the snapshot that a fleet view is made from, the lines of waiting lives, turns and marks."""
+"""The fleet as a whole: the snapshot that a fleet view is made from, queues of waiting lives, turns and marks."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dhsched.store.records.part import Part
 from dhsched.store.steps.replies import text
 from dhsched.types import Mode, WorkerStatus
 
-PAGE_WORKERS = 1_000  # Of one snapshot script: about a millisecond of the store's time.
-PAGES_MAX = 1_000
+PAGE_WORKERS = 1_000  # Workers of one snapshot script, about a millisecond of the store's time; more take more scripts.
+PAGES_MAX = 1_000  # Workers beyond this many pages are missing from the snapshot.
 ROW = 11
 
 
 class WorkerState(NamedTuple):
-    """One Worker in a snapshot, as the store has it. `rev` is that of its last change."""
+    """One Worker in a snapshot, as the store has it. `rev` is the revision of its last change."""
 
     worker: str
     rev: int
@@ -38,13 +38,13 @@ class WorkerState(NamedTuple):
 
     @property
     def barred(self) -> str:
-        """Why it takes nothing new; empty when it is placeable."""
+        """Return why the Worker takes nothing new; empty if it is placeable."""
         return "" if self.status == "ready" else self.status
 
 
 @dataclass(frozen=True, slots=True)
 class FleetRows:
-    """The Workers that changed after the revision asked for, all as of `rev`; `placed` counts the cell's placements."""
+    """The Workers that changed after the given revision, as of `rev`; `placed` counts the cell's placements."""
 
     term: int
     rev: int
@@ -57,7 +57,7 @@ class FleetRecords(Part):
     """The fleet of a cell."""
 
     async def snapshot(self, since: int | None = None, *, page: int = PAGE_WORKERS) -> FleetRows:
-        """Workers that changed after `since`; all of them without it. Exact as of the rev that it carries."""
+        """Return the Workers that changed after `since`, or all without it. Exact as of the rev in the result."""
         rows: dict[str, WorkerState] = {}
         after = -1 if since is None else since
         for _ in range(PAGES_MAX):
@@ -72,30 +72,30 @@ class FleetRecords(Part):
         return FleetRows(term, rev, placed, config_rev, tuple(rows.values()))
 
     async def epoch_floor(self) -> int:
-        """The number up to which every generation is void."""
+        """Return the number up to which every generation is void."""
         return int(await self._call("HGET", "cell", "", "epoch_floor") or 0)
 
     async def waiting(self, pools: Iterable[str]) -> dict[str, int]:
-        """How many lives wait in the lines of these Pools; those with an empty line are left out."""
+        """Return how many lives wait in the queues of these Pools; a Pool with an empty queue is left out."""
         names = [*pools]
         counts = await asyncio.gather(*(self._call("ZCARD", "waiting", pool) for pool in names))
         return {pool: int(count) for pool, count in zip(names, counts, strict=True) if count}
 
     async def take_turn(self, pool: str, replica: str, turn_ms: int) -> bool:
-        """Whether it is this replica's turn to even out the Pool. Nothing depends on there being one only."""
+        """Return whether this replica may even out the Pool now. Two at once would do no harm."""
         return await self._call("SET", "rebalanced", pool, replica, "NX", "PX", turn_ms) is not None
 
-    # The brake of each replica is its own; the mark is there so that one replica writes the event.
+    # Each replica has its own brake; the mark makes sure that only one replica writes the event.
 
     async def mark_brake(self, replica: str, for_ms: int) -> bool:
-        """Mark that the brake is on; whether it was not marked before."""
+        """Mark that the brake is on. Return whether it was not marked before."""
         return await self._call("SET", "brake", "", replica, "NX", "PX", for_ms) is not None
 
     async def keep_brake_marked(self, for_ms: int) -> None:
         await self._call("PEXPIRE", "brake", "", for_ms)
 
     async def unmark_brake(self) -> bool:
-        """Remove the mark; whether it was there."""
+        """Remove the mark. Return whether it was there."""
         return bool(await self._call("DEL", "brake"))
 
 

@@ -1,5 +1,5 @@
 """Lives: their records, lists of their names, their dead letters. Nothing here walks the key space: lives are listed
-through `lives`, by name, and those of a Worker through its slot table."""
+through `lives`, by name, and the lives of a Worker through its slot table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dhsched.types import OWNED, PRIORITIES, WITH_RUNTIME, split_tag
 
 
 class LiveRow(NamedTuple):
-    """What a list shows of a live."""
+    """The fields of a live in a list."""
 
     live: str
     digital_id: str
@@ -34,7 +34,7 @@ class LiveRow(NamedTuple):
 
 
 class Times(NamedTuple):
-    """When the current generation was committed, claimed and first acked, by the store's clock; 0 is not yet."""
+    """When the current generation was committed, claimed and first acked, by the store's clock; 0 means not yet."""
 
     epoch: int
     committed_at: int
@@ -60,7 +60,7 @@ class LiveOnWorker(NamedTuple):
 
 
 class BeforeRecovery(NamedTuple):
-    """What a live's record says before it is placed anew: what the commit changes is known by the difference."""
+    """A live's record before it is placed anew, to find what the commit changes."""
 
     waited_in: tuple[str, ...]
     waits_since_ms: int
@@ -70,7 +70,7 @@ class BeforeRecovery(NamedTuple):
 
 
 class Ingredients(NamedTuple):
-    """What a runtime is built from, and the state of the slot that it is for."""
+    """The parts that a runtime is built from, and the state of its slot."""
 
     slot: str
     digital_id: str
@@ -81,7 +81,7 @@ class Ingredients(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far a live has come: what an application's events are made from."""
+    """A live's progress, from which an application's events are made."""
 
     epoch: int
     worker: str
@@ -114,7 +114,7 @@ class LiveRecords(Part):
     """The lives of a cell, by their full name, `tenant/id`."""
 
     async def get(self, live: str) -> Live | None:
-        """A live's whole record, without its pending input."""
+        """Return a live's whole record, without its pending input; None if there is no such live."""
         record, data, history, dead = await asyncio.gather(
             self._call("HGETALL", "live", live),
             self._call("HGETALL", "data", live),
@@ -129,16 +129,16 @@ class LiveRecords(Part):
     # -- lists
 
     async def due(self, limit: int) -> list[str]:
-        """Lives to look at now, the most urgent class first."""
+        """Return lives to look at now, the most urgent class first."""
         return [text(live) for live in await self._run("due", limit, PRIORITIES)]
 
     async def names(self, tenant: str, after: str, limit: int) -> list[str]:
-        """Lives of a tenant by name, after the id `after`. Names do not move, so a walk meets each live once."""
+        """Return a tenant's lives by name, after the id `after`. Names do not change: a walk meets each live once."""
         start = f"({tenant}/{after}" if after else f"[{tenant}/"
         return await self._names_between(start, f"({tenant}0", limit)  # 0 comes right after / in ASCII.
 
     async def all_names(self, after: str, limit: int) -> list[str]:
-        """Lives of every tenant by full name, after the live `after`."""
+        """Return lives of every tenant by full name, after the live `after`."""
         return await self._names_between(f"({after}" if after else "-", "+", limit)
 
     async def _names_between(self, start: str, stop: str, limit: int) -> list[str]:
@@ -146,26 +146,26 @@ class LiveRecords(Part):
         return [text(live) for live in found]
 
     async def names_on(self, worker: str, tenant: str, after: str, limit: int) -> list[str]:
-        """The same for the lives whose current generation is on a Worker."""
+        """Return like `names` the lives whose current generation is on a Worker."""
         table = hash_of(await self._call("HGETALL", "slots", worker))
         lives = {split_tag(tag)[0] for tag, state in table.items() if text(state) in OWNED}
         first, prefix = f"{tenant}/{after}", f"{tenant}/"
         return sorted(live for live in lives if live.startswith(prefix) and live > first)[:limit]
 
     async def rows(self, lives: Sequence[str]) -> list[LiveRow]:
-        """What a list shows of these lives; those that are gone by now are left out."""
+        """Return the list rows of these lives; lives that are gone by now are left out."""
         replies = await asyncio.gather(*(self._call("HMGET", "live", live, *ROW_FIELDS) for live in lives))
         return [live_row(live, reply) for live, reply in zip(lives, replies, strict=True) if reply[3]]
 
     async def times(self, lives: Sequence[str]) -> list[Times | None]:
-        """How far the current generation of each live has come; None for one that is gone."""
+        """Return the times of each live's current generation; None for a live that is gone."""
         replies = await asyncio.gather(*(self._call("HMGET", "live", live, *Times._fields) for live in lives))
         return [Times(*(int(value or 0) for value in reply)) if reply[0] else None for reply in replies]
 
     # -- moves
 
     async def on_worker(self, worker: str) -> list[LiveOnWorker]:
-        """The lives that run or start on a Worker, by name. Read one after the other: a step may fall in between."""
+        """Return the lives that run or start on a Worker, by name. A step may fall between the reads of two lives."""
         slots = hash_of(await self._call("HGETALL", "slots", worker))
         run = {split_tag(tag): text(state) for tag, state in slots.items() if text(state) in WITH_RUNTIME}
         found = await asyncio.gather(*(self._call("HMGET", "live", live, *MOVE_FIELDS) for live, _ in run))
@@ -177,14 +177,14 @@ class LiveRecords(Part):
         return sorted(rows)
 
     async def with_move(self, live: str) -> tuple[str, LiveOnWorker] | None:
-        """A live's Worker, and how it stands there; None where there is no such live."""
+        """Return a live's Worker, and its state there; None if there is no such live."""
         fields = await self._call("HMGET", "live", live, *MOVE_FIELDS)
         return None if fields[0] is None else (text(fields[1]), live_on_worker(live, "", fields))
 
     # -- recovery
 
     async def before_recovery(self, live: str, worker: str) -> BeforeRecovery:
-        """What there is to tell of a live that its Worker cannot keep."""
+        """Return the record of a live that must leave its Worker, as the event of its recovery needs it."""
         record, lost_at = await asyncio.gather(
             self._call("HMGET", "live", live, "waits", "suspect", "dropped_poison"),
             self._call("HGET", "worker", worker, "lost_at"),
@@ -196,20 +196,20 @@ class LiveRecords(Part):
         return BeforeRecovery(waits, since_ms, bool(record[1]), int(record[2] or 0), int(lost_at or 0))
 
     async def poison(self, live: str) -> tuple[int, bytes | None]:
-        """How many items were dropped as poison, and the latest dead letter."""
+        """Return how many items were dropped as poison, and the latest dead letter."""
         count, last = await asyncio.gather(
             self._call("HGET", "live", live, "dropped_poison"), self._call("LINDEX", "dead", live, -1)
         )
         return int(count or 0), last
 
     async def drop_dead_letter(self, live: str, letter: bytes) -> bool:
-        """Forget a dead letter and its equals, so that forgetting it twice is the same; whether it was there."""
+        """Remove a dead letter and its equals, so that a repetition changes nothing. Return whether it was there."""
         return bool(await self._call("LREM", "dead", live, 0, letter))
 
     # -- for runtimes and applications
 
     async def ingredients(self, live: str, worker: str, tag: str) -> Ingredients | None:
-        """What the Worker builds a runtime for its slot from; None where there is no such live or no such slot."""
+        """Return the parts of a runtime for this slot; None if there is no such live or no such slot."""
         slot, record, data = await asyncio.gather(
             self._call("HGET", "slots", worker, tag),
             self._call("HMGET", "live", live, "digital_id", "room"),
@@ -222,7 +222,7 @@ class LiveRecords(Part):
         return Ingredients(slot.decode(), digital_id, room, metadata, config, saved)
 
     async def progress(self, live: str) -> Progress | None:
-        """How far a live has come; None where there is no such live."""
+        """Return a live's progress; None if there is no such live."""
         f = await self._call("HMGET", "live", live, *PROGRESS_FIELDS)
         if f[0] is None:
             return None
@@ -245,7 +245,7 @@ class LiveRecords(Part):
 
 
 def waiting_since_ms(score: float) -> int:
-    """When a live joined a line, by the store's clock: the score is its class and that."""
+    """Return when a live joined a queue, by the store's clock; the score contains its class and that time."""
     return int(score) % WAITING_CLASS
 
 

@@ -1,4 +1,4 @@
-"""What every part of the records is made of."""
+"""The base class of all parts of the records."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Part:
         self._prefix = keys.prefix
 
     def _call(self, command: str, key: str, name: str | int = "", *arguments: Arg) -> asyncio.Future[Any]:
-        """One command on the key `key:name` of the cell, or without a name on the one that it has of the kind."""
+        """Send one command on the key `key:name` of the cell, or without a name on the single key `key`."""
         key = f"{self._prefix}{key}:{name}" if name != "" else self._prefix + key  # As Keys.of has it.
         return self._link.call(command, key, *arguments)
 
     def _run(self, script: str, *arguments: Arg, deadline_s: float | None = None) -> asyncio.Future[Any]:
-        """One of the scripts around the protocol."""
+        """Run one of the scripts around the protocol."""
         return self._link.run(script, [self._keys.cell], arguments, deadline_s=deadline_s)

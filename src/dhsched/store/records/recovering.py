@@ -1,7 +1,7 @@
 """Lives that need a new generation or wait for a free slot, as the store has them: for people, nothing is decided by
 it.
 
-The fields are read one after the other; a live that is placed meanwhile may show once more.
+The fields are read one after the other; a live that is placed meanwhile may still be listed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FIELDS = ("epoch", "selected", "state", "priority", "digital_id", "waits", "trie
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A place in the line of one Pool: 1 is next."""
+    """A position in the queue of one Pool: 1 is next."""
 
     pool: str
     place: int
@@ -32,7 +32,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Recovering:
-    """One such live. `since_ms` is 0 where nobody wrote down when it began."""
+    """One live that needs a new generation or waits. `since_ms` is 0 if its beginning is not recorded."""
 
     live: str
     digital_id: str
@@ -48,10 +48,10 @@ class Recovering:
 
 
 class RecoveringRecords(Part):
-    """The lives of a cell that need something."""
+    """The lives of a cell that need a new generation or wait."""
 
     async def among(self, lives: Sequence[str], *, workers: Mapping[str, WorkerState], floor: int) -> list[Recovering]:
-        """Those of these lives that need or wait, in the order given. `workers` are all that the store knows."""
+        """Return the lives among these that need or wait, in the order given. `workers` must be all of the store's."""
         replies = await asyncio.gather(*(self._call("HMGET", "live", live, *FIELDS) for live in lives))
         found = []
         for live, reply in zip(lives, replies, strict=True):
@@ -107,7 +107,7 @@ class RecoveringRecords(Part):
 
 
 def _suspicious(f: Mapping[str, str], workers: Mapping[str, WorkerState], floor: int) -> bool:
-    """Worth a closer look. A slot that has just become vacant shows once somebody has looked at the live."""
+    """Return whether the live needs more reads. A slot that became vacant shows after the live's next look."""
     worker = workers.get(f["selected"])
     out = worker is None or worker.gone or worker.lost
     return bool(out or f["waits"] or f["tries"] or f["stalled"] or int(f["epoch"]) <= floor)

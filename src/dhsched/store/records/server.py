@@ -1,10 +1,10 @@
-"""The server itself: its time, its memory, and whether it may delete what it was given to keep.
+"""The server itself: its time, its memory, and whether it may delete our keys.
 
 A server at its `maxmemory` either refuses what would need more (noeviction), or deletes keys by its policy: any key
 (`allkeys-*`), or only keys that expire (`volatile-*`). Of ours, lives, slots and input never expire; the few keys that
-do are counts and marks (docs/reference/state.md), so only `allkeys-*` is dangerous. It is refused whether a limit is
-set or not: a limit can be set at any time, and then the first thing that the server deletes may be the record of a
-live.
+do are counts and marks (docs/reference/state.md), so only `allkeys-*` is dangerous. That policy is refused whether a
+limit is set or not: a limit can be set at any time, and then the first key that the server deletes may be the record of
+a live.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ REMEDY = "CONFIG SET maxmemory-policy noeviction, and in its configuration file"
 
 
 class ServerRecords:
-    """What a server tells of itself."""
+    """The server's own figures."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
 
     def ping(self, *, deadline_s: float | None = None) -> asyncio.Future[Any]:
-        """Answered by a server that serves."""
+        """Send PING; a server that serves answers."""
         return self._link.call("PING", deadline_s=deadline_s)
 
     async def now_ms(self) -> int:
-        """The store's time, by which everything in it is dated."""
+        """Return the store's time, by which everything in it is dated."""
         seconds, micros = await self._link.call("TIME")
         return int(seconds) * 1000 + int(micros) // 1000
 
     async def info(self, *sections: str) -> Mapping[str, str]:
-        """What INFO says, by name."""
+        """Return the fields of INFO by name."""
         pairs = (line.partition(":") for line in text(await self._link.call("INFO", *sections)).splitlines())
         return {name: value for name, found, value in pairs if found}
 
     async def memory_share(self) -> float:
-        """How much of its memory the store has used, from 0 to 1; 0 where it has no limit."""
+        """Return the used share of the store's memory, from 0 to 1; 0 if it has no limit."""
         info = await self.info("memory")
         limit = int(info.get("maxmemory", 0))
         return int(info.get("used_memory", 0)) / limit if limit else 0.0
 
     async def refuse_eviction(self, *, allowed: bool) -> None:
-        """Raise StoreIncompatible for a store that may delete lives, unless that is allowed."""
+        """Raise StoreIncompatible for a store that may delete lives, unless `allowed`."""
         if allowed:
             return
         policy = (await self.info("memory")).get("maxmemory_policy", "noeviction")

@@ -1,4 +1,4 @@
-"""Workers: their records and slot tables, their signs of life, and the troubles of their names."""
+"""Workers: their records and slot tables, their beats, and the troubles of their names."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dhsched.store.raw import decode_worker, hash_of
 from dhsched.store.records.part import Part
 from dhsched.store.steps.replies import text
 
-TROUBLES_MAX = 256  # Of one Worker name, kept at once; the oldest goes.
+TROUBLES_MAX = 256  # Past this many troubles of one Worker name, the oldest is dropped.
 
 
 class Beat(NamedTuple):
-    """A Worker's sign of life, as the store has it."""
+    """A Worker's beat, as the store has it."""
 
     beat: int
     lost: bool
@@ -25,41 +25,41 @@ class WorkerRecords(Part):
     """The Workers of a cell, by WorkerID."""
 
     async def names(self) -> list[str]:
-        """Every Worker that has a record, the one that changed last at the end."""
+        """Return every Worker that has a record, the one that changed last at the end."""
         return [text(worker) for worker in await self._call("ZRANGE", "workers", "", 0, -1)]
 
     async def get(self, worker: str) -> tuple[Worker, dict[str, str]] | None:
-        """A Worker's record and its slot table."""
+        """Return a Worker's record and its slot table; None if there is no such Worker."""
         record, slots = await asyncio.gather(self._call("HGETALL", "worker", worker), self.slots(worker))
         return None if not record else (decode_worker(hash_of(record)), slots)
 
     async def slots(self, worker: str) -> dict[str, str]:
-        """The state of each slot, by its tag."""
+        """Return the state of each slot, by its tag."""
         return {tag: text(state) for tag, state in hash_of(await self._call("HGETALL", "slots", worker)).items()}
 
     async def departing(self, worker: str) -> list[str]:
-        """Tags of slots whose runtime the Worker was told to stop."""
+        """Return the tags of slots whose runtime the Worker must stop."""
         return [tag for tag, state in (await self.slots(worker)).items() if state == "departing"]
 
     async def is_empty(self, worker: str) -> bool:
-        """Whether no slot of any kind is left on the Worker."""
+        """Return whether no slot of any kind is left on the Worker."""
         return not await self._call("HLEN", "slots", worker)
 
     async def exists(self, worker: str) -> bool:
-        """Whether there is such a Worker and it is not gone."""
+        """Return whether there is such a Worker and it is not gone."""
         name, gone = await self._call("HMGET", "worker", worker, "name", "gone")
         return name is not None and gone != b"1"
 
     def lost(self, worker: str) -> asyncio.Future[Any]:
-        """Whether the Worker is lost, as `is_yes` reads it: a future, so that what is called next is answered next."""
+        """Return whether the Worker is lost, for `is_yes`: a future, so that the next call is answered next."""
         return self._call("HGET", "worker", worker, "lost")
 
     async def mode(self, worker: str) -> str:
-        """The mode that the Worker was set to; empty where there is none."""
+        """Return the mode that the Worker was set to; empty if there is no such Worker."""
         return text(await self._call("HGET", "worker", worker, "mode") or b"")
 
     async def beats(self) -> dict[str, Beat]:
-        """The beat of every Worker that is not gone."""
+        """Return the beat of every Worker that is not gone."""
         workers = await self.names()
         fields = ("beat", "lost", "gone", "mode")
         replies = await asyncio.gather(*(self._call("HMGET", "worker", worker, *fields) for worker in workers))
@@ -70,9 +70,9 @@ class WorkerRecords(Part):
         }
 
     async def planned_load(self, worker: str) -> tuple[int, int]:
-        """What a Worker will hold once the moves under way are done, and the lives that run on it and have none.
+        """Return a Worker's load once the moves under way are done, and its running lives that have no move.
 
-        A live with a move counts where it goes: its reserved slot is there, and its source counts it among its
+        A live with a move counts at its target: its reserved slot is there, and its source counts the live among its
         cutovers.
         """
         states, cutovers = await asyncio.gather(
@@ -84,9 +84,9 @@ class WorkerRecords(Part):
         return held - leaving, max(0, running - leaving)
 
     async def drift(self, worker: str) -> tuple[int, int] | None:
-        """A Worker's load and the slots it has, where the two differ in three readings on end.
+        """Return a Worker's load and its number of slots if the two differ in three readings in a row; else None.
 
-        The two are read one after the other, so a step may fall between them; not three times.
+        The two are read one after the other, so a step may fall between them, but hardly three times.
         """
         for _ in range(3):
             load, slots = await asyncio.gather(
@@ -97,7 +97,7 @@ class WorkerRecords(Part):
         return int(load), slots
 
     async def trouble(self, name: str, member: str, window_ms: int) -> tuple[bool, list[str]]:
-        """Note a trouble of a Worker's name, or none; whether it is new, and all within the window."""
+        """Note a trouble of a Worker's name, or none. Return whether it is new, and all troubles within the window."""
         reply = await self._run("trouble", name, member, window_ms, TROUBLES_MAX)
         return bool(reply[0]), [text(each) for each in reply[1:]]
 
@@ -106,5 +106,5 @@ class WorkerRecords(Part):
 
 
 def is_yes(reply: bytes | None) -> bool:
-    """What a field says that is either set to 1 or not."""
+    """Return whether a field that is either 1 or absent is set."""
     return reply == b"1"

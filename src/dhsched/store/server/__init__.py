@@ -1,1 +1,1 @@
-"""The store server that we run ourselves."""
+"""The store server that dhsched runs itself (embedded.py), and the process that stops it (guardian.py)."""

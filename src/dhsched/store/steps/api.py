@@ -1,8 +1,8 @@
-"""The authority: the sixteen steps as calls, whatever answers them.
+"""The interface of the store: the sixteen steps as calls, on a server or in memory.
 
-`RedisStore` asks a real server, `MemoryStore` the model itself. Both check what they are given here, at the one
-boundary, and answer with the same values. A call either answers, or raises `StoreError`; after one that says
-`unknown`, repeat the call with the same operation id.
+`RedisStore` asks a real server, `MemoryStore` the model itself. Both check their arguments here, at the one boundary,
+and return the same outcomes. A call either returns an outcome or raises `StoreError`; if the error says `unknown`,
+repeat the call with the same operation id.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from dhsched.types import (
 CAPACITY_MAX = 100_000
 TEXT_BYTES_MAX = 65_536
 TERMS_LOST_MAX = 1_000
-"""Terms that a store may have forgotten at once."""
+"""A new term that claims to have seen more later terms than this is refused."""
 
 
 class Store(ABC):
-    """One cell's steps."""
+    """The steps of one cell."""
 
     limits: Limits
 
     @abstractmethod
     def step(self, step: str, /, **arguments: Any) -> Awaitable[Any]:
-        """Run one step of the model, with its arguments, which have been checked."""
+        """Run one step of the model, with its checked arguments."""
 
     @abstractmethod
     async def close(self) -> None: ...
@@ -79,7 +79,7 @@ class Store(ABC):
         if link:
             check_id(link, "link")
         if len(busy) > BUSY_MAX:
-            raise BadValue(f"a report of {worker} names {len(busy)} busy slots, at most {BUSY_MAX} are taken at once")
+            raise BadValue(f"a report of {worker} names {len(busy)} busy slots; send at most {BUSY_MAX} at once")
         for tag in busy:
             live, _, number = tag.rpartition("@")
             check_live(live), check_number(int(number) if re.fullmatch(r"[0-9]{1,16}", number) else -1, "slot number")
@@ -118,9 +118,7 @@ class Store(ABC):
         check_live(live), check_id(operation, "operation"), check_number(expected, "expected epoch")
         check_word(cause, "cause", ("create", "reassign", "recover", "drain", "rebalance"))
         if (create is not None) != (cause == "create"):
-            raise BadValue(
-                f"place of {live} because {cause!r}: what the live is made of goes with create, and only there"
-            )
+            raise BadValue(f"place of {live} with cause {cause!r}: `create` is given with cause create, and only then")
         if create is not None:
             check_id(create.digital_id, "digital_id"), check_id(create.fingerprint, "fingerprint")
             if create.room:
@@ -232,8 +230,8 @@ class Store(ABC):
         return self.step("look", live=live)
 
     def new_term(self, *, term: int, seen_term: int) -> Awaitable[o.NewTermOutcome]:
-        # Whoever says that it has seen a later term is believed only so far: the floor follows from the term.
-        # And the numbers of the term that begins must all fit.
+        # A caller's claim of a later term is limited: the floor follows from the term. And the numbers of the term
+        # that begins must all fit.
         last = NUMBER_MAX // self.limits.term_step - 2
         check_number(term, "term", 1, last - 1)
         check_number(seen_term, "seen term", 0, min(term + TERMS_LOST_MAX, last - 1))
@@ -245,13 +243,13 @@ class Store(ABC):
             if isinstance(candidate, Equals):
                 check_id(candidate.pool, "pool")
                 if not candidate.workers:
-                    raise BadValue(f"candidates of Pool {candidate.pool} that stand equal: none is named")
+                    raise BadValue(f"equal candidates of Pool {candidate.pool} name no Worker")
                 named += candidate.workers
             else:
                 named.append(candidate)
         for what, given in (("candidates", named), ("Pools", pools)):
             if len(given) > self.limits.candidates_max:
-                raise BadValue(f"{len(given)} {what} were named, at most {self.limits.candidates_max} are allowed")
+                raise BadValue(f"{len(given)} {what} are given, at most {self.limits.candidates_max} are allowed")
         for worker in named:
             check_worker(worker)
         for pool in pools:

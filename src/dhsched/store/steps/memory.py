@@ -1,4 +1,4 @@
-"""The model behind the store's interface: what a test, a simulation or a reader without a server uses."""
+"""The model behind the store's interface, for tests, simulations and readers without a server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def wall_clock_ms() -> int:
 
 
 class MemoryStore(Store):
-    """One cell in this process's memory. It forgets everything with the process."""
+    """One cell in this process's memory, which is lost with the process."""
 
     def __init__(self, *, limits: Limits = DEFAULT_LIMITS, clock: Callable[[], int] = wall_clock_ms) -> None:
         self.limits = limits
@@ -29,4 +29,4 @@ class MemoryStore(Store):
         return outcome
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is nothing to close."""

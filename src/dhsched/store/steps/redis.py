@@ -1,4 +1,4 @@
-"""The steps on a real store: one script, one round trip each."""
+"""The steps on a real store: each is one script and one round trip."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ IN_LUA = {"worker": "worker_id", "number": "num", "rev": "rev_seen"}
 
 
 class Append(NamedTuple):
-    """One row of `append_soon`: the arguments of append_input. `item` has no mark yet (`items.unmarked`): it gets one
-    when it is sent, and another one should it be sent again."""
+    """One row of `append_soon`: the arguments of append_input. `item` has no mark yet (`items.unmarked`): each sending
+    gives it a new one."""
 
     live: str
     item: bytes
@@ -85,7 +85,7 @@ class RedisStore(Store):
         settings: LinkSettings | None = None,
         scripts: Mapping[str, Script] | None = None,
     ) -> Self:
-        """Connect, load the scripts, and make sure that the cell's data is of our schema."""
+        """Connect, load the scripts, and raise StoreIncompatible if the cell's data is of another schema."""
         scripts = scripts or default_scripts()
         sources = {name: script.source for name, script in {**scripts_around(), **scripts}.items()}
         address = parse_address(address) if isinstance(address, str) else address
@@ -109,7 +109,7 @@ class RedisStore(Store):
 
     @property
     def now_ms(self) -> int:
-        """The store's time at the latest answer."""
+        """Return the store's time at the latest answer."""
         return self._replies.now_ms
 
     def step(self, step: str, /, **arguments: Any) -> asyncio.Future[Any]:
@@ -121,14 +121,14 @@ class RedisStore(Store):
         argv += [plain(arguments[field]) for field in script.each]
         return self.link.run(script.name, self._key, argv, read=self._replies.outcome_of_one)
 
-    # Steps that many lives share: one call, an outcome for each row, as if it were alone. The rows have been checked.
-    # The future gets the list of outcomes.
+    # Calls that many lives share: one script, an outcome for each row, as if the row were alone. The rows have been
+    # checked. The future gets the list of outcomes.
 
     def append_soon(
         self, rows: Sequence[Append], controller: str, pending_max: int | None = None
     ) -> asyncio.Future[Any]:
-        """append_input. `controller` is who appends: where it holds the live's pull itself, it gets no hint.
-        `pending_max` is for items that may not fill the whole queue."""
+        """Append rows (append_input). `controller` is the appender: if it holds the live's pull itself, it gets no
+        hint. `pending_max` is a lower limit, for items that may not fill the whole queue."""
         limits = self._append_limits.get((controller, pending_max))
         if limits is None:
             own = {} if pending_max is None else {"pending_max": pending_max}
@@ -140,21 +140,21 @@ class RedisStore(Store):
         return self.link.run("append_input", self._key, argv, read=self._replies.outcomes)
 
     def release_soon(self, rows: Sequence[Release], credit: int) -> asyncio.Future[Any]:
-        """release_input."""
+        """Release input to rows (release_input)."""
         argv: list[Argument] = [credit]
         for row in rows:
             argv += row
         return self.link.run("release_input", self._key, argv, read=self._replies.outcomes)
 
     def ack_soon(self, rows: Sequence[Ack]) -> asyncio.Future[Any]:
-        """ack_input."""
+        """Ack rows (ack_input)."""
         argv = [*self._ack_limits]
         for live, worker, epoch, n, saved, mark in rows:
             argv += (live, worker, epoch, n, b"" if saved is None else b"=" + saved, mark)
         return self.link.run("ack_input", self._key, argv, read=self._replies.outcomes)
 
     async def _check_schema(self) -> None:
-        """Refuse another version's data before anything is written; mark an empty cell as ours."""
+        """Refuse data of another schema before anything is written; mark an empty cell with our schema."""
         found = await self.link.call("HGET", self.keys.cell, "schema")
         if found is None:
             await self.link.call("HSETNX", self.keys.cell, "schema", SCHEMA)
@@ -168,7 +168,7 @@ class RedisStore(Store):
 
 
 def encode(step: str, values: dict[str, Any]) -> None:
-    """Turn the model's arguments into those that the scripts take."""
+    """Turn the model's arguments into the arguments of the scripts, in place."""
     if step == "place":
         create = values["create"] or NO_CREATE
         values.update({field: getattr(create, field) for field in CREATE_FIELDS})

@@ -1,4 +1,4 @@
-"""From a step's reply to its outcome. A reply is a word, the store's time, and the outcome's fields in order."""
+"""Decodes a step's reply to its outcome. A reply is a word, the store's time, and the outcome's fields in order."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ OUTCOMES: dict[bytes, Callable[[Fields], Any]] = {
 
 
 def outcome(word: bytes, fields: Fields) -> Any:
-    """The outcome behind a reply."""
+    """Return the outcome for a reply's word and fields. Raise StoreIncompatible for an unknown word."""
     try:
         make = OUTCOMES[word]
     except (KeyError, TypeError):
@@ -107,7 +107,7 @@ def outcome(word: bytes, fields: Fields) -> Any:
 
 
 class Reader:
-    """Reads the replies of one store. `now_ms` is the store's time at the latest of them that read its clock."""
+    """Reads the replies of one store. `now_ms` is the store's time in the latest reply that has it."""
 
     __slots__ = ("now_ms",)
 
@@ -115,15 +115,15 @@ class Reader:
         self.now_ms = 0
 
     def outcome(self, reply: Sequence[Any]) -> Any:
-        """The outcome of a step."""
+        """Return the outcome of a step."""
         self.now_ms = reply[1] or self.now_ms
         return outcome(reply[0], reply[2:])
 
     def outcomes(self, reply: Sequence[Any]) -> list[Any]:
-        """The outcome of each row of a call that many lives share."""
+        """Return the outcome of each row of a call that many lives share."""
         self.now_ms = reply[0] or self.now_ms
         return [outcome(one[0], one[1:]) for one in reply[1:]]
 
     def outcome_of_one(self, reply: Sequence[Any]) -> Any:
-        """The outcome of the only row."""
+        """Return the outcome of the only row."""
         return self.outcomes(reply)[0]

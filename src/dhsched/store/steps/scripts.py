@@ -1,8 +1,8 @@
 """The Lua steps as they are loaded: one file each, with the parts of `lua/lib` that its header names.
 
-A step's header is its contract: USES names the library parts, RARELY those it calls for on a rare path and what it
-wants of them, ARGV the arguments in order, EACH the arguments that repeat. Arguments are bound by these names, so a
-call cannot put one in another's place.
+A step's header is its contract: USES names the library parts, RARELY the parts that it loads on a rare path and the
+names it takes from them, ARGV the arguments in order, EACH the arguments that repeat. Arguments are bound by these
+names, so a call cannot swap two of them.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ LIBRARY = (
 )
 """The parts of lua/lib in the order in which they build on each other."""
 DENY_OOM = frozenset({"append_input", "place_create"})
-"""Steps that a full store refuses; every other one must run there, or nothing could ever be freed."""
+"""Steps that a full store refuses; every other step must run there, or nothing could ever be freed."""
 AROUND = ("snapshot", "due", "configure", "trouble", "change_keys", "say_once", "announce")
-"""Scripts around the protocol, which are no steps of it: they change no ownership."""
+"""Scripts around the protocol, which are not steps: they change no ownership."""
 READ_ONLY = frozenset({"snapshot", "due"})
 _LIMITS = frozenset(field.name for field in fields(Limits))
 _SECTION = re.compile(r"-- (USES|RARELY|KEYS|ARGV|EACH|RETURNS)\b ?(.*)")
@@ -36,7 +36,7 @@ _SECTION = re.compile(r"-- (USES|RARELY|KEYS|ARGV|EACH|RETURNS)\b ?(.*)")
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One step, ready to load. `argv` are its fixed arguments, `each` those that repeat."""
+    """One step, ready to load. `argv` are its fixed arguments, `each` the arguments that repeat."""
 
     name: str
     source: bytes
@@ -50,12 +50,12 @@ class Script:
         return hashlib.sha1(self.source, usedforsecurity=False).hexdigest()
 
     def bind(self, limits: Mapping[str, int], values: Mapping[str, Any]) -> list[Argument]:
-        """The fixed arguments in their order; limits bind themselves."""
+        """Return the fixed arguments in their order; limits are bound by their names."""
         return [limits[name] if name in limits else plain(values[name]) for name in self.argv]
 
 
 def sources() -> dict[str, str]:
-    """Every Lua file, `lib/slot` and `place` alike, by its name without the ending."""
+    """Return the text of every Lua file by its name without the ending, such as `lib/slot` and `place`."""
     root = files("dhsched.store.steps") / "lua"
     found = {f"lib/{part}": (root / "lib" / f"{part}.lua").read_text() for part in LIBRARY}
     found.update({step: (root / f"{step}.lua").read_text() for step in STEPS})
@@ -63,7 +63,7 @@ def sources() -> dict[str, str]:
 
 
 def header(source: str) -> dict[str, str]:
-    """The sections of a step's header."""
+    """Return the sections of a step's header by name."""
     sections: dict[str, str] = {}
     section = ""
     for line in source.splitlines():
@@ -83,7 +83,7 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def assemble(step: str, text: Mapping[str, str], *, name: str | None = None) -> Script:
-    """One loadable script from a step and its library parts."""
+    """Return one loadable script from a step and its library parts."""
     sections = header(text[step])
     uses = names(sections.get("USES", ""))
     unknown = set(uses) - set(LIBRARY)
@@ -101,21 +101,21 @@ def assemble(step: str, text: Mapping[str, str], *, name: str | None = None) -> 
 
 
 def _rarely(section: str, text: Mapping[str, str]) -> str:
-    """Library parts behind a function: defining them costs a hot step more than its own work, so it calls for them."""
+    """Return library parts inside a function: defining them on each run would cost a hot step more than its work."""
     uses, _, wanted = section.partition(":")
     body = "\n".join(text[f"lib/{part}"] for part in LIBRARY if part in names(uses))
     return f"local function rarely()\n{body}\nreturn {wanted}\nend"
 
 
 def _strip(source: str) -> str:
-    """Without comment lines: what is loaded, and kept in the store's memory, is the code."""
+    """Return the source without comment lines, which would only use the store's memory."""
     return "\n".join(line for line in source.splitlines() if line.strip() and not line.lstrip().startswith("--"))
 
 
 def load(replacements: Mapping[str, str] | None = None) -> dict[str, Script]:
-    """All steps by name, and place once more as `place_create`, which a full store refuses.
+    """Return all steps by name, and place once more as `place_create`, which a full store refuses.
 
-    `replacements` puts other text in the place of a file: tests bring their own clock, and mutants.
+    `replacements` replaces the text of files: tests use their own clock, and mutants.
     """
     text = {**sources(), **(replacements or {})}
     scripts = {step: assemble(step, text) for step in STEPS}
@@ -125,7 +125,7 @@ def load(replacements: Mapping[str, str] | None = None) -> dict[str, Script]:
 
 @cache
 def scripts_around() -> Mapping[str, Script]:
-    """What services ask besides the steps."""
+    """Return the scripts that services run besides the steps."""
     root = files("dhsched.store.steps") / "lua"
     text = {**sources(), **{name: (root / f"{name}.lua").read_text() for name in AROUND}}
     return {name: assemble(name, text) for name in AROUND}
@@ -141,7 +141,7 @@ def limit_values(limits: Limits) -> dict[str, int]:
 
 
 def plain(value: Any) -> Argument:
-    """A value as a script takes it."""
+    """Return a value as a script takes it."""
     kind = value.__class__
     if kind is str or kind is bytes or kind is int:
         return cast(Argument, value)
@@ -151,5 +151,5 @@ def plain(value: Any) -> Argument:
 
 
 def join(ids: Iterable[str]) -> str:
-    """A list of ids as one argument: ids have no spaces."""
+    """Join ids to one argument: ids have no spaces."""
     return " ".join(ids)
