@@ -67,7 +67,7 @@ def _is_live(value: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """Who may consume a live's input: one Worker, in one epoch (paper, 4.1)."""
+    """The only consumer of a live's input: one Worker, in one epoch (paper, 4.1)."""
 
     worker: str
     epoch: int

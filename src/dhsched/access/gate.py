@@ -82,7 +82,7 @@ class Gate:
         if not rule.allows(known.caller):
             raise Forbidden(
                 f"a token of role {known.caller.role} with scopes {', '.join(sorted(known.caller.scopes)) or 'none'} "
-                f"does not allow {name}; it takes {' or '.join(sorted(rule.scopes | {'admin'}))}"
+                f"does not allow {name}; the endpoint needs {' or '.join(sorted(rule.scopes | {'admin'}))}"
             )
         given = headers.get(TENANT_HEADER)
         return known.caller if given is None else for_tenant(known.caller, given)
@@ -107,8 +107,8 @@ class Gate:
         tenant = tenant or caller.tenant
         if not caller.admin and (role != caller.role or tenant != caller.tenant):
             raise Forbidden(
-                f"a key of role {caller.role} for tenant {caller.tenant} mints tokens for these, not for {role} of "
-                f"{tenant}; only an admin's may"
+                f"a key of role {caller.role} for tenant {caller.tenant} mints tokens only for these, not for {role} "
+                f"of {tenant}; use an admin key"
             )
         assert role is not None
         allowed = ROLES[role]
@@ -198,5 +198,5 @@ def for_tenant(caller: Caller, tenant: str) -> Caller:
     if tenant == caller.tenant:
         return caller
     if not caller.admin:
-        raise Forbidden(f"this token is for tenant {caller.tenant}; only an admin's may name another")
+        raise Forbidden(f"this token is for tenant {caller.tenant}; only a token of an admin key may name another")
     return replace(caller, tenant=check_id(tenant, TENANT_HEADER))

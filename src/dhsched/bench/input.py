@@ -217,7 +217,7 @@ class Path:
         while len(self._took_ms) < count:
             if self._hearing.done():
                 self._hearing.result()
-                raise DhschedError("the socket was closed")
+                raise DhschedError("the server closed the socket of the pusher; this is a bug, report it")
             await asyncio.sleep(0.002)
         return self._took_ms
 

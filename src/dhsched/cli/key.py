@@ -85,7 +85,7 @@ def revoke(
     if not store:
         Server(url).call("DELETE", "keys", key_id)
     elif not at_store(store, cell, lambda ring: ring.revoke(key_id)):
-        raise DhschedError(f"key {key_id} does not exist; `dhsched key ls` lists those that do")
+        raise DhschedError(f"key {key_id} does not exist; `dhsched key ls` lists the keys that do")
 
 
 @app.command()
@@ -134,7 +134,7 @@ def rotate(
 ) -> None:
     """Sign new tokens with a new secret. Tokens of the previous secret stay valid until the next rotation."""
     if what not in ("access", "boot"):
-        raise BadValue(f"--what {what!r} must be access or boot")
+        raise BadValue(f"--what is {what!r}; it must be access or boot")
     if store:
         done = at_store(store, cell, lambda ring: _rotate(ring, what, drop_old))
     else:

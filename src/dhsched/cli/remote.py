@@ -91,7 +91,9 @@ class Server:
             return json_.loads(raw) if raw else None
         except ValueError:
             at = self._replicas.url if self._replicas else self.urls[0]
-            raise DhschedError(f"{at} answered with something that is not JSON; is it dhsched?") from None
+            raise DhschedError(
+                f"{at} gave an answer that is not JSON; check that the address is that of dhsched"
+            ) from None
 
     def text(self, path: str) -> str:
         """Return the text at `path` outside the API: metrics, health."""

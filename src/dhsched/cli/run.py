@@ -219,7 +219,7 @@ def worker(
     from dhsched.worker.settings import WorkerSettings
 
     if bool(runtime) == bool(exec_):
-        raise BadSetting("give either --runtime or --exec, not both or neither: it runs the lives")
+        raise BadSetting("exactly one of --runtime and --exec must be given: it runs the lives")
     settings = settings_and_logging(WorkerSettings, given)
     run_here(settings, Exec(exec_) if exec_ else load_runtime(runtime))
 

@@ -61,7 +61,7 @@ def up(
             "--data-dir and --store were both given; --store names a store that keeps its own data: give one of them"
         )
     if access not in ("keys", "open"):
-        raise BadSetting(f"--access is keys or open, not {access!r}")
+        raise BadSetting(f"--access is {access!r}; it must be keys or open")
     taken = [] if any_port else [port for port in PORTS if not is_free(port)]
     if taken:
         shown = ", ".join(str(port) for port in taken)
