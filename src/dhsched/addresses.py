@@ -1,4 +1,4 @@
-"""Where servers are: one address or several, separated by commas, checked before anybody goes there."""
+"""Addresses of servers: one or several, separated by commas, checked before the first call."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from urllib.parse import urlsplit
 from dhsched.errors import BadAddress
 
 DISPATCH = ("http://127.0.0.1:7400", "http://127.0.0.1:7410")
-"""Where `dhsched up` has its two Dispatch replicas: who is told nothing finds the one that answers."""
+"""Default addresses of Dispatch: the two replicas of `dhsched up`."""
 INFER = ("http://127.0.0.1:7401",)
 
 
 def addresses(what: str, given: str | Sequence[str]) -> tuple[str, ...]:
-    """The addresses in `given`, in order and without their last slash; `what` is there, for the message."""
+    """Return the addresses in `given`, in order and without a final slash. `what` names the server in an error."""
     listed = [given] if isinstance(given, str) else given
     found = tuple(url.strip().rstrip("/") for each in listed for url in each.split(",") if url.strip())
     if not found:
@@ -22,7 +22,7 @@ def addresses(what: str, given: str | Sequence[str]) -> tuple[str, ...]:
         try:
             parts = urlsplit(url)
             usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        except ValueError:  # No number, or no port's, or half a bracket.
+        except ValueError:  # The port is not a number or out of range, or a bracket is missing.
             usable = False
         if not usable:
             raise BadAddress(

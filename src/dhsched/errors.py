@@ -1,27 +1,27 @@
 """Every error that dhsched raises on purpose.
 
 DhschedError
-  BadId                an id that is empty, too long, or has characters that an id cannot have
-  BadSetting           a setting whose value cannot be
-  BadValue             an argument of a step that is of the wrong kind or out of range
-  BadAddress           the URL of the store or of a server cannot be understood or used
-  Unauthorized         nothing was shown that we know
-  Forbidden            known, and not allowed this
-  TooManyRequests      allowed, and too often
-  NotMinted            a server minted no token for our key
-    KeyRefused         it does not know our own key, or does not allow us what we are there for
-  Refused              a server's answer is no; `code` says why
+  BadId                an id is empty, too long, or has characters that ids may not have
+  BadSetting           a setting has a value that is not allowed
+  BadValue             an argument has the wrong type or is out of range
+  BadAddress           the URL of the store or of a server cannot be parsed or used
+  Unauthorized         the request has no valid token
+  Forbidden            the caller is known, but not allowed to make this request
+  TooManyRequests      the caller makes too many requests
+  NotMinted            a server minted no token for this process's key
+    KeyRefused         the server does not know the key, or the key's role does not allow what the process does
+  Refused              a server refused the request; `code` says why
   Unreachable          no replica answered in time; `unknown` says whether the call may have been done
-  BadToken             a token that we did not sign, or whose time is over
+  BadToken             a token has expired, or was not signed by this cell
   DeviceBusy           another Worker runs on this device
-  ChildFailed          the child of a live ended although its live goes on
-  Problem              what a server refuses, with a code of the API (web/problems.py)
-  StoreError           something about the store
+  ChildFailed          the child process of a live ended although the live goes on
+  Problem              a server's refusal, with a code of the API (web/problems.py)
+  StoreError           an error of the store
     StoreUnavailable   unreachable, lost, or silent past the deadline; `unknown` says whether the operation may have run
-    StoreRefused       the server answered with an error; `code` is its first word (OOM, READONLY, NOPERM, ...)
-    StoreIncompatible  no server that we can work with: wrong version, wrong schema, no TLS, or no store at all
-    StoreOverloaded    we have more in flight than we allow ourselves; nothing was sent
-    ServerNotStarted   the server that we run ourselves did not start
+    StoreRefused       the store answered with an error; `code` is its first word (OOM, READONLY, NOPERM, ...)
+    StoreIncompatible  the server cannot be used: wrong version, wrong schema, no TLS, or not a store
+    StoreOverloaded    the limit on calls or bytes in flight is reached; nothing was sent
+    ServerNotStarted   the embedded store server did not start
 
 Losing a race is not an error: expected results are values (`ownership/outcomes.py`). A message is one sentence that
 names the store (never its password), the numbers, and what to do.
@@ -34,35 +34,35 @@ from typing import Any
 
 
 class DhschedError(Exception):
-    """The root: a command line prints its message alone, without a traceback."""
+    """Base of all errors below. The CLI prints only the message, without a traceback."""
 
 
 class BadId(DhschedError, ValueError):
-    """An id that is empty, too long, or has characters that an id cannot have."""
+    """An id is empty, too long, or has characters that ids may not have."""
 
 
 class BadSetting(DhschedError, ValueError):
-    """A setting whose value cannot be."""
+    """A setting has a value that is not allowed."""
 
 
 class BadValue(DhschedError, ValueError):
-    """An argument of a step that is of the wrong kind or out of range."""
+    """An argument has the wrong type or is out of range."""
 
 
 class BadAddress(DhschedError):
-    """The URL of the store or of a server cannot be understood or used."""
+    """The URL of the store or of a server cannot be parsed or used."""
 
 
 class Unauthorized(DhschedError):
-    """Nothing was shown that we know. The message is the same for every reason."""
+    """The request has no valid token. The message is the same for every reason."""
 
 
 class Forbidden(DhschedError):
-    """The caller is known, and not allowed this."""
+    """The caller is known, but not allowed to make this request."""
 
 
 class TooManyRequests(DhschedError):
-    """The caller is allowed this, and asks too often."""
+    """The caller makes too many requests; the next one may be made after `retry_after_s`."""
 
     def __init__(self, message: str, *, retry_after_s: int) -> None:
         super().__init__(message)
@@ -70,7 +70,7 @@ class TooManyRequests(DhschedError):
 
 
 class NotMinted(DhschedError):
-    """A server minted no token for our key. `code` says whether it, or another one, might: NOT_READY is no verdict."""
+    """A server minted no token for this process's key. `code` says why; with NOT_READY a retry may succeed."""
 
     def __init__(self, message: str, *, code: str = "UNAUTHORIZED", status: int = 401) -> None:
         super().__init__(message)
@@ -79,11 +79,11 @@ class NotMinted(DhschedError):
 
 
 class KeyRefused(NotMinted):
-    """A server does not know our own key, or does not allow us what we are there for. Asking again changes nothing."""
+    """A server does not know this process's key, or its role does not allow what the process does. Do not retry."""
 
 
 class Refused(DhschedError):
-    """A server's answer is no. `code` is stable; `problem` has the numbers."""
+    """A server refused the request. `code` is stable; `problem` is the whole answer, with its numbers."""
 
     def __init__(self, status: int, problem: Mapping[str, Any], retry_after_s: float | None = None) -> None:
         self.status = status
@@ -94,10 +94,10 @@ class Refused(DhschedError):
 
 
 class Unreachable(DhschedError):
-    """No replica answered in time. Whether the call was done is not known: its id makes a repetition safe.
+    """No replica answered in time.
 
-    `troubles` has what was wrong at each replica that was asked; `refused` is the last answer, if one said that it
-    cannot serve now. `unknown` is true when the call may not be repeated and may have been done.
+    `troubles` maps each replica that was called to what went wrong there; `refused` is the last answer of a replica
+    that could not serve. `unknown` is true when the call may have been done and is not safe to repeat.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Unreachable(DhschedError):
 
 
 class BadToken(DhschedError):
-    """A token that we did not sign, or whose time is over."""
+    """A token has expired, or was not signed by this cell."""
 
 
 class DeviceBusy(DhschedError):
@@ -123,18 +123,18 @@ class DeviceBusy(DhschedError):
 
 
 class ChildFailed(DhschedError):
-    """The child of a live ended although its live goes on."""
+    """The child process of a live ended although the live goes on."""
 
 
 class StoreError(DhschedError):
-    """Something about the store."""
+    """Base of all errors of the store."""
 
 
 class StoreUnavailable(StoreError):
     """The store is unreachable, was lost, or was silent past the deadline.
 
     `unknown` is true when the operation was sent and may therefore have run: repeat it with the same operation id,
-    never take it for failed. It is false when nothing of it left this process.
+    never assume that it failed. `unknown` is false when nothing of the operation left this process.
     """
 
     def __init__(self, message: str, *, unknown: bool) -> None:
@@ -143,7 +143,7 @@ class StoreUnavailable(StoreError):
 
 
 class StoreRefused(StoreError):
-    """The server answered with an error. `code` is its first word, `reply` is all of it."""
+    """The store answered with an error. `code` is the first word of the answer, `reply` the whole answer."""
 
     def __init__(self, message: str, *, code: str, reply: str = "") -> None:
         super().__init__(message)
@@ -152,12 +152,12 @@ class StoreRefused(StoreError):
 
 
 class StoreIncompatible(StoreError):
-    """No server that we can work with: wrong version, wrong schema, no TLS where asked, or no store at all."""
+    """The server cannot be used: wrong version, wrong schema, no TLS although the URL asks for it, or not a store."""
 
 
 class StoreOverloaded(StoreError):
-    """The bound on calls or bytes in flight is reached: the operation was not sent."""
+    """The limit on calls or bytes in flight is reached: the operation was not sent."""
 
 
 class ServerNotStarted(StoreError):
-    """The server that we run ourselves did not start; the message carries the end of its log."""
+    """The embedded store server did not start; the message has the end of its log."""

@@ -1,9 +1,9 @@
-"""Named points at which a process can be made to kill itself: how "any instruction" is tested.
+"""Named points at which a process kills itself, for tests of a crash between any two store calls.
 
     DHSCHED_FAILPOINT=create.after:kill dhsched run dispatch ...
 
-Armed by the environment only, when the process starts. `kill` is SIGKILL: nothing is flushed, closed or said. Points
-lie before and after each store call of a role, where a crash leaves the most to wonder about.
+A point is armed only by the environment, when the process starts. `kill` is SIGKILL: nothing is flushed, closed or
+answered. There is a point before and after each store call of Dispatch that changes something.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from dhsched.errors import BadSetting
 
 VARIABLE = "DHSCHED_FAILPOINT"
 CALLS = ("create", "reassign", "end", "set_worker", "configure", "push_again", "drop_dead")
-"""The store calls of dispatch that change something because of a request."""
+"""Store calls of Dispatch that a request makes."""
 LOOP_CALLS = ("recover",)
-"""Those that the recovery loop makes by itself."""
+"""Store calls that the recovery loop makes."""
 DRAIN_CALLS = ("drain_request", "reserve", "hold", "cut_over", "force")
-"""Those of a drain, from the request to the last live."""
+"""Store calls of a drain, from the request to the last live."""
 POINTS = tuple(f"{call}.{when}" for call in (*CALLS, *LOOP_CALLS, *DRAIN_CALLS) for when in ("before", "after"))
 
 
 def armed(environment: dict[str, str] | None = None) -> str | None:
-    """The point that is armed, if any; a name that does not exist is refused, or a test would test nothing."""
+    """Return the armed point, or None. An unknown name raises BadSetting: a test with it would test nothing."""
     given = (os.environ if environment is None else environment).get(VARIABLE, "")
     if not given:
         return None
@@ -35,9 +35,9 @@ def armed(environment: dict[str, str] | None = None) -> str | None:
 
 
 point = armed()
-"""The point that is armed in this process."""
+"""The armed point of this process, or None."""
 
 
 def die() -> None:
-    """What happens at the point."""
+    """Kill this process with SIGKILL."""
     os.kill(os.getpid(), signal.SIGKILL)

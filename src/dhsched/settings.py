@@ -1,14 +1,14 @@
 """Settings of the roles: one frozen value per role, from the default, a TOML file, the environment, then flags.
 
-    [shared]                       what all roles have: DHSCHED_STORE, DHSCHED_CELL and so on in the environment
+    [shared]                       settings that several roles have; in the environment DHSCHED_STORE, DHSCHED_CELL, ...
     store = "redis://store:6379"
 
-    [dispatch]                     the rest carries the role in its name: DHSCHED_DISPATCH_PORT
+    [dispatch]                     settings of one role; in the environment DHSCHED_DISPATCH_PORT, ...
     port = 7400
 
-The file is named by --config or DHSCHED_CONFIG. A setting is checked when it is read, so a process with a bad one does
-not start, and says which one it is, where it came from and what it may be. A name that does not exist is refused with
-the nearest one that does: a misspelt setting that is silently ignored is found in production.
+The file is named by --config or DHSCHED_CONFIG. Each setting is checked when it is read: a process with a bad setting
+does not start, and its error names the setting, the source of the value and the allowed values. A name that does not
+exist is refused with the nearest name that does, because a misspelt setting must not be ignored silently.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ S = TypeVar("S")
 
 
 def bounded(default: float, low: float, high: float, help: str) -> Any:
-    """A number with its limits. A setting without limits is found out in production."""
+    """Declare a number with its limits; a value outside them is refused at start."""
     return field(default=default, metadata={"low": low, "high": high, "help": help})
 
 
 def required(help: str, **limits: Any) -> Any:
-    """A setting that must be given; `low` and `high`, where it is a number."""
+    """Declare a setting that must be given. A number needs `low` and `high`."""
     return field(metadata={"help": help, **limits})
 
 
@@ -55,28 +55,31 @@ def one_of(default: str, allowed: tuple[str, ...], help: str) -> Any:
 
 
 def free(default: Any, help: str, **more: Any) -> Any:
-    """A setting that its user checks. `secret` is masked where it is shown; `environment` is its variable's name."""
+    """Declare a setting whose value is checked where it is used.
+
+    `secret` masks the value wherever it is printed; `environment` names its variable; `flag` names its flag.
+    """
     return field(default=default, metadata={"help": help, **more})
 
 
-TLS_CA = free("", "A PEM file with the authority of the servers' certificates, beside the usual ones.")
+TLS_CA = free("", "PEM file with the authority that signed the servers' certificates, trusted beside the system's.")
 
 
 @dataclass(frozen=True, slots=True)
 class Effective(Generic[S]):
-    """Settings, and where each of them came from, in words."""
+    """Settings of a role, and the source of each by name: `default`, `flag --port`, `environment ...`, `file ...`."""
 
     settings: S
     sources: Mapping[str, str]
 
 
 def settings_from(kind: type[S], given: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> S:
-    """Settings of `kind`: what `given` has and is not None, else the environment, else the file, else the default."""
+    """Return settings of `kind`: each from `given` if not None, else the environment, the file, the default."""
     return effective(kind, given, environment).settings
 
 
 def effective(kind: type[S], given: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Effective[S]:
-    """The same, with the source of each. `given` may name the file, as `config`."""
+    """Return the settings that `settings_from` returns, with their sources. `given["config"]` names the file."""
     environment = os.environ if environment is None else environment
     hints = get_type_hints(kind)
     file = given.get("config") or environment.get(CONFIG)
@@ -107,7 +110,7 @@ def effective(kind: type[S], given: Mapping[str, Any], environment: Mapping[str,
 
 
 def settings_of(kind: type) -> list[Field[Any]]:
-    """Every setting of a role: its own first, then those that several roles have."""
+    """Return every setting of a role: its own first, then the shared ones."""
     return sorted(fields(kind), key=lambda each: each.name in SHARED)
 
 
@@ -127,7 +130,7 @@ def flag_of(each: Field[Any]) -> str:
 
 
 def read_file(path: Path, kind: type) -> dict[str, tuple[Any, str]]:
-    """What the file says for this role, and in which section; the role's own section wins over [shared]."""
+    """Return the file's values for this role with their section; the role's own section wins over [shared]."""
     try:
         with path.open("rb") as file:
             document = tomllib.load(file)
@@ -154,7 +157,7 @@ def read_file(path: Path, kind: type) -> dict[str, tuple[Any, str]]:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """The end of a sentence about a name that does not exist."""
+    """Return the end of an error about an unknown name: the nearest known name, or all known names."""
     known = sorted(names)
     close = difflib.get_close_matches(name, known, 1, 0.5)
     return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}"
@@ -165,7 +168,7 @@ def _refuse_unknown_variables(kind: type, environment: Mapping[str, str]) -> Non
     known = {environment_key(kind, each.name) for each in fields(kind)}
     for key in environment:
         if key.startswith(prefix) and key not in known:
-            raise BadSetting(f"{key} is set, and there is no such setting{nearest(key, known)}")
+            raise BadSetting(f"{key} is set, but there is no such setting{nearest(key, known)}")
 
 
 # -- values
@@ -201,7 +204,7 @@ def _bad(each: Field[Any], hints: Mapping[str, Any], value: Any, source: str) ->
 
 
 def check(settings: Any) -> None:
-    """Every value within its limits; for `__post_init__` of a settings class."""
+    """Raise BadSetting for a value outside its limits; for `__post_init__` of a settings class."""
     hints = get_type_hints(type(settings))
     for each in fields(settings):
         value = getattr(settings, each.name)
@@ -214,37 +217,37 @@ def check(settings: Any) -> None:
 def _check_listener(settings: Any) -> None:
     if bool(settings.tls_cert) != bool(settings.tls_key):
         given, lacking = ("tls_cert", "tls_key") if settings.tls_cert else ("tls_key", "tls_cert")
-        raise BadSetting(f"setting {given} is given and {lacking} is not; TLS needs both")
+        raise BadSetting(f"setting {given} is given but {lacking} is not; TLS needs both")
     for origin in listed(settings.allowed_origins):
         parts = urlsplit(origin)
         if parts.scheme not in ("http", "https") or not parts.netloc or origin != f"{parts.scheme}://{parts.netloc}":
             raise BadSetting(
-                f"setting allowed_origins names {origin!r}; each must be an origin, like https://app.example or "
-                "http://localhost:3000, and nothing else"
+                f"setting allowed_origins names {origin!r}; each entry must be an origin, like https://app.example "
+                "or http://localhost:3000, without a path"
             )
     # A room has no `access`: its viewers have no keys.
     if getattr(settings, "access", "keys") == "open" and not settings.insecure and not is_loopback(settings.host):
         raise BadSetting(
             f"{settings.ROLE} would listen on {settings.host or 'every address'} and let anybody do anything: make a "
             "key with `dhsched key create --role admin` and set access to keys (--access keys), listen on 127.0.0.1, "
-            "or say --insecure if the network itself keeps strangers out"
+            "or give --insecure if the network itself keeps strangers out"
         )
 
 
 def listed(given: str) -> tuple[str, ...]:
-    """What is written with commas between."""
+    """Return the parts of a list that is separated by commas, without empty ones."""
     return tuple(each.strip() for each in given.split(",") if each.strip())
 
 
 def shown_key(key: str, key_file: str) -> str:
-    """The API key of a role that calls others: given itself, or in a file; empty without one."""
+    """Return the API key with which a role calls others, from the setting or its file; empty if neither is given."""
     if key and key_file:
         raise BadSetting("both key and key_file are given; give one of them")
     return key or (read_key(key_file, "key_file") if key_file else "")
 
 
 def read_key(path: str, setting: str) -> str:
-    """The key in a file of its own, which `setting` names."""
+    """Return the key in the file at `path`. `setting` named that file: the error says so."""
     try:
         return Path(path).read_text().strip()
     except OSError as error:
@@ -252,7 +255,7 @@ def read_key(path: str, setting: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it. A name is one only if it is localhost: it may resolve to anything."""
+    """Return whether only this machine can reach `host`. Of names only localhost is: others may resolve to anything."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -260,7 +263,7 @@ def is_loopback(host: str) -> bool:
 
 
 def wanted_of(each: Field[Any], hints: Mapping[str, Any]) -> str:
-    """What a setting may be, in words."""
+    """Return a description of a setting's allowed values."""
     if "low" in each.metadata:
         whole = "a whole number" if hints[each.name] is int else "a number"
         return f"{whole} from {each.metadata['low']:.9g} to {each.metadata['high']:.9g}"
@@ -275,26 +278,27 @@ def wanted_of(each: Field[Any], hints: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerSettings:
-    """What every role that listens is told."""
+    """Settings of every role that listens."""
 
     ROLE: ClassVar[str]
 
-    host: str = free("127.0.0.1", "Where to listen.")
+    host: str = free("127.0.0.1", "Address to listen on.")
     allowed_origins: str = free(
         "",
-        "Origins like https://app.example, separated by commas: whose pages may call it, and whose names are its own.",
+        "Origins like https://app.example, separated by commas: their pages may call this listener, and it answers to "
+        "their host names.",
     )
-    tls_cert: str = free("", "A PEM file with the certificate and its chain: the listener speaks TLS.")
-    tls_key: str = free("", "A PEM file with the certificate's key.")
+    tls_cert: str = free("", "PEM file with the certificate and its chain; with it the listener uses TLS.")
+    tls_key: str = free("", "PEM file with the certificate's private key.")
     head_s: float = bounded(
-        10, 0.1, 600, "From a new connection to the end of its first request's head; then it is closed."
+        10, 0.1, 600, "Time from a new connection to the end of its first request's head; then it is closed."
     )
-    body_s: float = bounded(10, 0.1, 600, "For a request's body to come; then 408 TIMEOUT.")
+    body_s: float = bounded(10, 0.1, 600, "Time for a request's body to arrive; then 408 TIMEOUT.")
     idle_s: float = bounded(
-        75, 1, 3600, "From an answer to the end of the next request's head; then the connection is closed."
+        75, 1, 3600, "Time from a response to the end of the next request's head; then the connection is closed."
     )
-    log_level: str = one_of("info", ("debug", "info", "warning", "error"), "What is logged.")
-    log_json: bool = free(False, "Logs as JSON lines.")
+    log_level: str = one_of("info", ("debug", "info", "warning", "error"), "Lowest level that is logged.")
+    log_json: bool = free(False, "Whether logs are JSON lines.")
 
     def __post_init__(self) -> None:
         check(self)
@@ -302,67 +306,82 @@ class ListenerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSettings(ListenerSettings):
-    """What every role is told that reaches the store and has a gate."""
+    """Settings of every role that uses the store and checks its callers."""
 
-    cell: str = free("main", "The cell; one deployment is one cell.")
+    cell: str = free("main", "Name of the cell; one deployment is one cell.")
     allow_eviction: bool = free(
-        False, "Start on a store whose maxmemory-policy is allkeys-*, although it may delete lives."
+        False, "Whether to start on a store whose maxmemory-policy is allkeys-*, although it may delete lives."
     )
     access: str = one_of(
-        "keys", ("open", "keys"), "Whether callers need a token (keys), or not (open: on loopback only)."
+        "keys", ("open", "keys"), "Whether callers need a token (keys) or not (open; on loopback only)."
     )
-    insecure: bool = free(False, "Listen elsewhere than on loopback although access is open: anybody can do anything.")
+    insecure: bool = free(
+        False, "Whether to listen beyond loopback although access is open: anybody who connects can do anything."
+    )
     key_rate_per_s: float = bounded(
-        2_000, 0.1, 1e6, "Requests a second of one API key at one replica; a key may have its own limit."
+        2_000, 0.1, 1e6, "Requests per second of one API key at one replica, then 429; a key may have its own limit."
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchSettings(ReplicaSettings):
-    """One dispatch replica."""
+    """Settings of one Dispatch replica."""
 
     ROLE: ClassVar[str] = "dispatch"
 
-    store: str | None = free(None, "The store's URL; without one the replica runs a store of its own.", secret=True)
-    port: int = bounded(7400, 0, 65535, "Where to listen; 0 takes any free port.")
-    name: str = free("", "The replica's id; made up when empty.")
-    in_flight_max: int = bounded(512, 1, 100_000, "Requests worked on at once; past it 503 BUSY.")
+    store: str | None = free(None, "URL of the store; without one the replica starts its own store.", secret=True)
+    port: int = bounded(7400, 0, 65535, "Port to listen on; 0 takes any free port.")
+    name: str = free("", "Id of the replica; generated when empty.")
+    in_flight_max: int = bounded(512, 1, 100_000, "Requests handled at once; past this 503 BUSY.")
     waiting_max: int = bounded(
-        1_000, 0, 100_000, "Creates that wait for a free slot at once; past it they are not waited for."
+        1_000, 0, 100_000, "Creates that wait for a free slot at once; past this a create is refused at once."
     )
-    wait_max_s: float = bounded(60, 0, 600, "The longest that a create may wait for a free slot.")
-    wait_retry_s: float = bounded(1.0, 0.01, 60, "A waiting create looks for a free slot at least this often.")
-    deadline_s: float = bounded(5, 0.1, 60, "For a request, without what it waits for a free slot.")
-    refresh_min_s: float = bounded(0.2, 0.01, 60, "Between two refreshes of the view lies at least this ...")
-    refresh_max_s: float = bounded(1.0, 0.01, 60, "... and at most this long, by chance.")
-    full_every_s: float = bounded(30, 0.1, 3600, "A refresh of all Workers, which also finds those that vanished.")
-    fresh_s: float = bounded(5, 0.1, 600, "A view that is older makes the replica unready.")
-    memory_max: float = bounded(0.9, 0.1, 1.0, "The share of the store's memory past which creates are refused.")
-    worker_ttl_s: float = bounded(3, 0.5, 3600, "A Worker whose beat stands still this long is called lost.")
-    liveness_s: float = bounded(0.5, 0.05, 0.6, "Between two readings of all beats.")
-    reconcile_s: float = bounded(10, 0.1, 3600, "Between two rounds of reconciliation.")
-    recover_s: float = bounded(0.2, 0.02, 60, "Between two readings of the agenda.")
-    blame_window_s: float = bounded(600, 1, 86_400, "Troubles of a Worker's name count for this long.")
-    losses_max: int = bounded(3, 1, 64, "Times that a name may be lost within it before its Worker is cordoned.")
-    stalls_max: int = bounded(8, 1, 64, "Lives that may stall on a name within it, likewise.")
-    crashes_max: int = bounded(8, 1, 64, "Lives whose runtime may end on a name within it, likewise.")
-    cordon_share: float = bounded(0.25, 0, 1, "Of a Pool that may be out before Workers are not cordoned for blame.")
+    wait_max_s: float = bounded(60, 0, 600, "Longest time that a create waits for a free slot, whatever it asks for.")
+    wait_retry_s: float = bounded(1.0, 0.01, 60, "Longest time between two attempts of a waiting create.")
+    deadline_s: float = bounded(5, 0.1, 60, "Time for a request, beside its wait for a free slot.")
+    refresh_min_s: float = bounded(0.2, 0.01, 60, "Shortest time between two refreshes of the view; each is random.")
+    refresh_max_s: float = bounded(1.0, 0.01, 60, "Longest time between two refreshes of the view.")
+    full_every_s: float = bounded(
+        30, 0.1, 3600, "Time between two refreshes of all Workers, which also find vanished ones."
+    )
+    fresh_s: float = bounded(5, 0.1, 600, "Age of the view past which the replica is not ready.")
+    memory_max: float = bounded(0.9, 0.1, 1.0, "Share of the store's memory from which creates are refused.")
+    worker_ttl_s: float = bounded(3, 0.5, 3600, "Time without a new beat after which a Worker is declared lost.")
+    liveness_s: float = bounded(0.5, 0.05, 0.6, "Time between two reads of all beats.")
+    reconcile_s: float = bounded(10, 0.1, 3600, "Time between two rounds of reconciliation.")
+    recover_s: float = bounded(0.2, 0.02, 60, "Time between two reads of the agenda.")
+    blame_window_s: float = bounded(600, 1, 86_400, "Time for which the failures of a Worker's name are counted.")
+    losses_max: int = bounded(3, 1, 64, "Losses of a name within blame_window_s; past this its Worker is cordoned.")
+    stalls_max: int = bounded(
+        8, 1, 64, "Stalled lives of a name within blame_window_s; past this its Worker is cordoned."
+    )
+    crashes_max: int = bounded(
+        8, 1, 64, "Ended runtimes of a name within blame_window_s; past this its Worker is cordoned."
+    )
+    cordon_share: float = bounded(
+        0.25, 0, 1, "Share of a Pool that may be out; past this no Worker is cordoned for failures."
+    )
     departing_max_s: float = bounded(
-        600, 1, 86_400, "A runtime that was told to stop and has not after this long cordons its Worker."
+        600,
+        1,
+        86_400,
+        "Time that a runtime may take to end after it was asked to stop; past this its Worker is cordoned.",
     )
-    drain_s: float = bounded(0.5, 0.05, 60, "Between two looks at draining Workers.")
-    cut_over_s: float = bounded(0.02, 0.005, 1, "Between two tries to cut over a live whose target is prepared.")
+    drain_s: float = bounded(0.5, 0.05, 60, "Time between two rounds over draining Workers.")
+    cut_over_s: float = bounded(0.02, 0.005, 1, "Time between two attempts to cut over lives whose target is prepared.")
     boundary_wait_s: float = bounded(
-        60, 0, 100, "A drained live that finds no boundary for so long is cut over anyway."
+        60, 0, 100, "Time that a drained live waits for a boundary; then it is cut over without one."
     )
-    rebalance_s: float = bounded(10, 0.1, 3600, "Between two looks at how even a Pool is, and two turns to act on it.")
-    policy: str = free("emptiest", "The placement policy; placement/policies.py lists them.")
-    stop_s: float = bounded(10, 0, 600, "For requests in flight when the replica stops.")
+    rebalance_s: float = bounded(
+        10, 0.1, 3600, "Time between two checks of a Pool's spread, and between two rounds of moves."
+    )
+    policy: str = free("emptiest", "Placement policy, one of those in placement/policies.py.")
+    stop_s: float = bounded(10, 0, 600, "Time for requests in flight when the replica stops.")
 
     def __post_init__(self) -> None:
         check(self)
         if self.refresh_min_s > self.refresh_max_s:
             raise BadSetting(
-                f"setting refresh_min_s is {self.refresh_min_s:g} and refresh_max_s {self.refresh_max_s:g}; the first "
-                "must not be the larger one"
+                f"setting refresh_min_s is {self.refresh_min_s:g} and refresh_max_s {self.refresh_max_s:g}; "
+                "refresh_min_s must not be the larger one"
             )

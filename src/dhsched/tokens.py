@@ -1,12 +1,12 @@
-"""Tokens: what a Worker shows instead of saying who it is, and what it may publish.
+"""Tokens of Workers: a boot token proves which Worker connects, a publish token which generation publishes.
 
-`register_worker` hands out a WorkerID and this token bound to it. It is a JWT signed (HS256, nothing else is accepted)
+A boot token is issued with the WorkerID at registration. The token is a JWT signed (HS256, nothing else is accepted)
 with a secret of the cell that only Dispatch and Infer replicas can read: `boot:<n>` of the key ring (access/ring.py).
-`kid` names the secret. `dhsched key rotate --what boot` changes it: the one before still verifies until the next
-rotation, and the tokens that it signed are renewed when half of their life is over.
+`kid` names the secret. `dhsched key rotate --what boot` makes a new secret: the previous one still verifies until the
+next rotation, and the tokens that it signed are renewed when half of their lifetime is over.
 
-A publish token is for one generation, `(live, Worker, epoch)`, and comes with its claim. It says that the generation
-was issued, not that it is still the current one: whoever is shown it asks for that (dispatch/api/publishing.py).
+A publish token is for one generation, `(live, Worker, epoch)`, and is issued with its claim. It proves that the
+generation was issued, not that it is current: the room asks Dispatch for that (dispatch/api/publishing.py).
 
 Both kinds name the API key that the Worker registered with. A publish token is void once that key has been revoked.
 """
@@ -29,14 +29,14 @@ ALGORITHM = "HS256"
 AUDIENCE = "dhsched-worker"
 PUBLISH_AUDIENCE = "dhsched-publish"
 TTL_S = 24 * 3600.0
-PUBLISH_TTL_S = 30 * TTL_S  # A generation's token is renewed only when it pulls again, and a generation may last.
-LEEWAY_S = 30.0  # Between the clocks of two replicas.
-REFRESH_MIN_S = 1.0  # Between two readings of the secrets because of a token with an unknown one.
+PUBLISH_TTL_S = 30 * TTL_S  # Long, because a generation's token is renewed only when the generation pulls again.
+LEEWAY_S = 30.0  # A token is accepted for this long after its end, because the clocks of replicas differ.
+REFRESH_MIN_S = 1.0  # A token with an unknown secret is refused without a read if the last read was this recent.
 
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """Who a token speaks for. `worker` is the only source of a WorkerID on a link."""
+    """The Worker's process that a boot token was issued to. A Worker link takes its WorkerID only from here."""
 
     worker: str
     boot: str
@@ -44,12 +44,12 @@ class Boot:
     pool: str
     capacity: int
     key: str = ""
-    """Id of the API key that it registered with; empty where access is open."""
+    """Id of the API key that the Worker registered with; empty where access is open."""
 
 
 @dataclass(frozen=True, slots=True)
 class Publishing:
-    """What a publish token allows: to publish as this generation of this live, while the Worker's key is valid."""
+    """The generation as which a publish token allows to publish, while the Worker's API key `key` is valid."""
 
     live: str
     generation: Generation
@@ -58,14 +58,14 @@ class Publishing:
 
 @dataclass(frozen=True, slots=True)
 class Proven:
-    """A token that holds, and whether it is time for a new one."""
+    """The boot of a valid token, and whether the token should be renewed."""
 
     boot: Boot
     renew: bool
 
 
 class Tokens:
-    """Tokens of a cell, signed with the secrets of its key ring."""
+    """Issues and verifies the tokens of a cell, with the secrets of its key ring."""
 
     def __init__(self, ring: KeyRing, *, ttl_s: float = TTL_S, clock: Callable[[], float] = time.time) -> None:
         self._ring = ring
@@ -74,30 +74,30 @@ class Tokens:
         self._refreshed_at = float("-inf")
 
     def issue(self, boot: Boot) -> str:
-        """A token for this boot, with the newest secret."""
+        """Return a token for this boot, signed with the newest secret."""
         claims = {"boot": boot.boot, "name": boot.name, "pool": boot.pool, "capacity": boot.capacity, "key": boot.key}
         return self._sign(AUDIENCE, boot.worker, self._ttl_s, claims)
 
     async def read(self, token: str) -> Proven:
-        """Whom the token speaks for, or BadToken."""
+        """Return the boot that the token was issued to, or raise BadToken."""
         claims = await self._claims(token, AUDIENCE)
         return Proven(_boot(claims), renew=self._clock() > (claims["iat"] + claims["exp"]) / 2)
 
     def issue_publish(self, publishing: Publishing) -> str:
-        """A token for this generation. Only who has just seen it claimed may ask for one."""
+        """Return a token for this generation. Call only right after the generation's claim was seen."""
         generation = publishing.generation
         claims = {"live": publishing.live, "epoch": generation.epoch, "key": publishing.key}
         return self._sign(PUBLISH_AUDIENCE, generation.worker, PUBLISH_TTL_S, claims)
 
     async def read_publish(self, token: str) -> Publishing:
-        """Which generation the token speaks for, or BadToken. Whether that one is current is another question."""
+        """Return the generation that the token was issued to, or raise BadToken. The generation may be superseded."""
         claims = await self._claims(token, PUBLISH_AUDIENCE)
         epoch = claims.get("epoch")
         if not isinstance(epoch, int) or isinstance(epoch, bool) or epoch < 1:
             raise BadToken("the token names no epoch; pull to get another")
         key = str(claims.get("key") or "")
         if key and key not in self._ring.api_keys:
-            await self._refresh()  # It may be newer than what we know.
+            await self._refresh()  # The key may be newer than the last read of the ring.
             if key not in self._ring.api_keys:
                 raise BadToken(f"the API key {key} that the Worker registered with has been revoked; stop publishing")
         try:
@@ -123,7 +123,7 @@ class Tokens:
         except jwt.InvalidTokenError:
             kid = None
         if not isinstance(kid, str):
-            raise BadToken("the token is not one of ours; register to get one")
+            raise BadToken("the token was not issued by this cell; register to get one")
         return kid
 
     def _verify(self, token: str, kid: str, audience: str) -> dict[str, Any]:
@@ -131,7 +131,7 @@ class Tokens:
         if secret is None:
             raise BadToken("the token is signed with a secret that this cell does not have; register to get another")
         try:
-            # The time is checked below, by the clock that issued it.
+            # The times are checked below, by this object's clock.
             claims: dict[str, Any] = jwt.decode(
                 token,
                 secret,
@@ -143,11 +143,11 @@ class Tokens:
             raise BadToken(f"the token does not hold ({error}); register to get another") from None
         now = self._clock()
         if now > claims["exp"] + LEEWAY_S:
-            raise BadToken(f"the token's time was over {now - claims['exp']:.0f} s ago; register to get another")
+            raise BadToken(f"the token expired {now - claims['exp']:.0f} s ago; register to get another")
         return claims
 
     async def _refresh(self) -> None:
-        """Read the secrets anew, because a token names one that we do not know."""
+        """Read the key ring again, unless it was read REFRESH_MIN_S ago: a token names an unknown secret or key."""
         loop = asyncio.get_running_loop()
         if loop.time() - self._refreshed_at < REFRESH_MIN_S:
             return

@@ -1,4 +1,4 @@
-"""The words everything else is written in: ids, generations, the states of slots, lives and Workers.
+"""Types that every package uses: ids, generations, the states of slots, lives and Workers, and their checks.
 
 An id is short plain ASCII. Every key of the store, every tag inside a slot table and every space-separated list
 inside a record is built from ids, so the alphabet below is what keeps one live from reaching another's keys: it has
@@ -20,8 +20,8 @@ from dhsched.errors import BadId, BadValue
 
 ID_BYTES_MAX = 64
 NUMBER_MAX = 2**50
-"""The largest number of anything: generations, terms, revisions, items, boots. A script counts in floating point, which
-is exact up to 2^53, and may add to a number before it compares. A larger one is refused wherever one comes in."""
+"""Largest generation, term, revision, item or boot number; a larger one is refused with BadValue or BadId. A Lua script
+counts in floating point, which is exact up to 2^53, and may add to a number before it compares."""
 _ID = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,63}\Z")
 
 
@@ -41,25 +41,25 @@ SlotState = Literal["reserved", "starting", "running", "vacant", "departing"]
 OWNED: tuple[SlotState, ...] = ("starting", "running", "vacant")
 """Slots of a live's current generation."""
 WITH_RUNTIME: tuple[SlotState, ...] = ("starting", "running")
-"""Of those, the slots that have a runtime or are about to: what a planned move is for. A vacant one is recovery's."""
+"""Owned slots that have a runtime or are about to. Drains and rebalancing move these; recovery moves vacant ones."""
 LiveState = Literal["open", "closing", "ended"]
 Mode = Literal["ready", "cordoned", "draining"]
 WorkerStatus = Literal["ready", "new", "cordoned", "draining", "lost", "gone"]
-"""What a Worker is (`ownership.state.status_of`); only a ready one takes lives."""
+"""Status of a Worker (`ownership.state.status_of`); only a ready Worker takes lives."""
 Cause = Literal["create", "reassign", "recover", "drain", "rebalance"]
 Kind = Literal["text", "interrupt", "config"]
 
-MARK_BYTES = 8  # Of an item (ownership/items.py).
+MARK_BYTES = 8  # Length of an item's mark (ownership/items.py).
 BUSY_MAX = 4_096
-"""Slots that one report names: each is a read inside one step, while nobody else's steps run. A Worker with more of
-them names the others in its next reports."""
+"""Slots that one report names; a Worker with more names the others in its next reports. Each is a read inside one step,
+during which no other step runs."""
 NESTING_MAX = 64
-"""Levels of objects and lists in metadata or a configuration. Whoever reads it later may stand deeper on its stack than
-we do, and Python reads no further than that goes."""
+"""Levels of nested objects and lists in metadata or a configuration; deeper JSON is refused with BadValue. A later
+reader may have less stack left than this process, and Python's parser needs stack for each level."""
 PRIORITIES = 4
-"""Classes of lives, 0 looked at first. Each class has its own agenda."""
+"""Number of priority classes of lives; 0 is served first. Each class has its own agenda."""
 REASON_BYTES_MAX = 500
-"""Bytes of what a Worker says about why a runtime ended."""
+"""Length of a Worker's reason for the end of a runtime; the rest is cut off."""
 
 
 @lru_cache(maxsize=65_536)  # The same ids come again and again, and every step checks several.
@@ -75,7 +75,7 @@ def _is_live(value: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """Who may consume a live's input: one Worker, in one epoch (paper, 4.1)."""
+    """The only consumer of a live's input: one Worker, in one epoch (paper, 4.1)."""
 
     worker: str
     epoch: int
@@ -85,29 +85,29 @@ class Generation:
 
 
 class Equals(NamedTuple):
-    """Candidates of one Pool of which none comes before another: whoever is truly the emptiest takes the live."""
+    """Candidates of one Pool with the same rank: the store places the live on the emptiest of them."""
 
     pool: str
     workers: tuple[str, ...]
 
 
 Candidates = Sequence[str | Equals]
-"""Whom to ask, in this order: a Worker, or several that stand equal."""
+"""Workers to try, in this order; `Equals` is several with the same rank."""
 
 
 def written(candidate: str | Equals) -> str:
-    """A candidate as one word: `w#1`, or `pool=w#1=w#2` where several stand equal."""
+    """Return a candidate as one string: `w#1`, or `pool=w#1=w#2` for `Equals`."""
     return candidate if isinstance(candidate, str) else "=".join((candidate.pool, *candidate.workers))
 
 
 def candidate_of(word: str) -> str | Equals:
-    """The candidate that is written so."""
+    """Return the candidate that `written` made this string from."""
     first, *equals = word.split("=")
     return Equals(first, tuple(equals)) if equals else first
 
 
 def check_id(value: object, what: str) -> str:
-    """Return `value` if it is an id, else say what is wrong with it. `what` names the field for the reader."""
+    """Return `value` if it is an id, else raise BadId with the reason. `what` names the field in the error."""
     if isinstance(value, str) and len(value) <= ID_BYTES_MAX and _is_id(value):
         return value
     if not isinstance(value, str):
@@ -123,7 +123,7 @@ def check_id(value: object, what: str) -> str:
 
 
 def live_key(tenant: str, live_id: str) -> str:
-    """`tenant/live_id`: what every step calls L."""
+    """Return `tenant/live_id`, the full name by which every step knows a live."""
     return f"{check_id(tenant, 'tenant')}/{check_id(live_id, 'live_id')}"
 
 
@@ -169,13 +169,13 @@ def check_bytes(value: object, what: str, most: int) -> None:
 
 
 def check_mark(value: object) -> None:
-    """A mark, or none, as whoever has no item yet has none."""
+    """Raise BadValue unless `value` is an item's mark, or empty: a caller that has no item yet has no mark."""
     if not isinstance(value, bytes) or len(value) not in (0, MARK_BYTES):
         raise BadValue(f"an item's mark must be {MARK_BYTES} bytes, or none, not {value!r:.40}")
 
 
 def check_ack(mark: object, saved: object, bytes_max: int) -> None:
-    """What an ack brings along beside its numbers: the mark of its item and, if it changed, the saved state."""
+    """Check the arguments of an ack beside its numbers: its item's mark and, if it changed, the saved state."""
     check_mark(mark)
     if saved is not None:
         check_bytes(saved, "saved state", bytes_max)
@@ -187,18 +187,18 @@ def check_text(value: object, what: str) -> None:
 
 
 def slot_tag(live: str, number: int) -> str:
-    """The field of a slot table: the live and the number it was issued."""
+    """Return the field of a slot table: the live and the number that it was issued."""
     return f"{live}@{number}"
 
 
 def split_tag(tag: str) -> tuple[str, int]:
-    """The live and number of a slot tag."""
+    """Return the live and the number of a slot tag."""
     live, _, number = tag.rpartition("@")
     return live, int(number)
 
 
 def check_nesting(value: dict[str, Any], what: str) -> None:
-    """Raise BadValue for JSON that is nested deeper than everybody can read. `what` names it for the reader."""
+    """Raise BadValue for JSON with more than NESTING_MAX levels. `what` names the document in the error."""
     level: list[Any] = [value]
     for _ in range(NESTING_MAX):
         inner = (each for holder in level for each in (holder.values() if isinstance(holder, dict) else holder))
@@ -211,6 +211,6 @@ def check_nesting(value: dict[str, Any], what: str) -> None:
 
 
 def clean_reason(said: str) -> str:
-    """What a Worker says about the end of a runtime, as it is stored and shown: one line, printable, bounded."""
+    """Return a Worker's reason for the end of a runtime as it is stored: one printable line of REASON_BYTES_MAX."""
     printable = "".join(each if each.isprintable() else " " for each in said[: 4 * REASON_BYTES_MAX])
     return " ".join(printable.split()).encode()[:REASON_BYTES_MAX].decode(errors="ignore").rstrip()

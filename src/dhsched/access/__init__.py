@@ -1,5 +1,14 @@
-"""Who may do what: API keys, the short-lived tokens that they mint, rules for every endpoint, limits per key.
+"""Access control: API keys, the short-lived tokens that they mint, rules for every endpoint, rate limits per key.
 
-`callers.py` and `rules.py` are values; `gate.py` is what a request goes through. Who only calls (a Worker, the command
-line) needs `client/credentials.py` alone, which knows nothing of the store.
+- *key*: a long-lived secret text, `dhk_<id>_<secret>`, with a role (api_keys.py). The store has only its hash.
+- *token*: a short-lived signed JWT that a key mints (api_tokens.py, minting.py); requests carry it.
+- *boot token*: the token of one Worker process (dhsched/tokens.py).
+- *secret*: text of the cell that signs tokens; *rotate* replaces it. *kid* is its number.
+- *key ring*: the secrets and keys of the cell, in the store and cached by every replica (ring.py).
+- *scope*: a permission; a *role* is a set of scopes (callers.py), a *rule* names the scopes of an endpoint (rules.py).
+- *development key*: an admin key that a replica on loopback makes for its user (development.py, key_file.py).
+
+A request: `Gate.admit` (gate.py) takes the endpoint's rule from rules.py, verifies the token with api_tokens.py (or the
+key with api_keys.py) against the key ring, takes from the key's `Bucket` (bucket.py), checks the scopes and returns the
+`Caller`. A process that only calls (a Worker, the command line) uses client/credentials.py, which needs no store.
 """

@@ -1,6 +1,6 @@
-"""API keys: `dhk_<id>_<secret>`. The id is for people and logs; of the secret only a hash is kept.
+"""API keys: `dhk_<id>_<secret>`. The id is for people and logs; the store has only a hash of the whole text.
 
-The secret has 256 random bits, so a plain SHA-256 keeps it: there is nothing to guess.
+The secret has 256 random bits, so a plain SHA-256 is enough: it cannot be guessed.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import msgspec
 from dhsched.access.callers import ANY, ROLES, TENANT, Bounds, Caller, Role
 
 PREFIX = "dhk_"
-TEXT_MAX = 128
+TEXT_MAX = 128  # Longer text is cut before it is hashed, so that a caller cannot make hashing slow.
 NO_HASH = "0" * 64
 
 
 class ApiKey(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the store keeps of a key. `rate_per_s` 0 is the deployment's own."""
+    """The store's record of a key. `rate_per_s` 0 means the setting key_rate_per_s."""
 
     id: str
     hash: str
@@ -42,7 +42,7 @@ class ApiKey(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NewKey(NamedTuple):
-    """A key that was just made: its text is known only now."""
+    """A new key. Its text is not stored: this is the only copy."""
 
     text: str
     id: str
@@ -64,11 +64,11 @@ def is_key(shown: str) -> bool:
 
 
 def id_of(text: str) -> str:
-    """The id in a key's text; of anything else, something that is no id."""
+    """Return the id in a key's text; for any other text, a string that is no key's id."""
     parts = text.split("_", 2)
     return parts[1] if len(parts) == 3 else ""
 
 
 def matches(text: str, known: ApiKey | None) -> bool:
-    """Whether this is the text of the key. It takes as long for a key that does not exist."""
+    """Return whether `text` is the text of the key. The check takes as long for a key that does not exist."""
     return hmac.compare_digest(hash_of(text[:TEXT_MAX]), known.hash if known is not None else NO_HASH)

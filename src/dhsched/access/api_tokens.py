@@ -1,7 +1,7 @@
 """Tokens that keys mint: JWTs (RFC 7519), HS256 and nothing else, signed with a secret of the cell.
 
-`kid` names the secret, so that it can be changed while tokens are under way. Every claim is required and checked: who
-issued it, for whom, since when, until when. Clocks of replicas may differ by LEEWAY_S.
+`kid` names the secret, so that the secret can be rotated while tokens are in use. Every claim is required and checked:
+issuer, audience, key, start and end. Clocks of replicas may differ by LEEWAY_S.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from dhsched.types import check_id
 ALGORITHM = "HS256"
 ISSUER = "dhsched"
 AUDIENCE = "dhsched-api"
-LEEWAY_S = 30
-TOKEN_CHARS_MAX = 2_048
+LEEWAY_S = 30  # A token is accepted this long before its start and after its end.
+TOKEN_CHARS_MAX = 2_048  # A longer token is refused without being parsed.
 NO_SECRET = "no secret has this name, so this one signs nothing"
 _REQUIRED = ["iss", "aud", "sub", "iat", "nbf", "exp"]
 
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What a token says, once it is known to be ours."""
+    """The claims of a token whose signature was verified."""
 
     key: str
     role: Role
@@ -38,7 +38,7 @@ class Claims:
 
 
 def sign(caller: Caller, *, kid: str, secret: str, ttl_s: int, now: float | None = None) -> str:
-    """A token for what this caller may do, from now on for `ttl_s`."""
+    """Return a token with this caller's role, tenant and scopes that is valid for `ttl_s` from now."""
     at = int(time.time() if now is None else now)
     claims = {
         "iss": ISSUER,
@@ -55,12 +55,12 @@ def sign(caller: Caller, *, kid: str, secret: str, ttl_s: int, now: float | None
 
 
 def verify(token: str, secrets: Mapping[str, str]) -> Claims | None:
-    """What the token says; None for every token that does not hold, whatever is wrong with it."""
+    """Return the claims of a valid token; None for any other token, whatever is wrong with it."""
     if len(token) > TOKEN_CHARS_MAX:
         return None
     try:
         kid = jwt.get_unverified_header(token).get("kid")
-        # A name that is none costs the same as a wrong signature.
+        # An unknown kid must take as long as a wrong signature.
         secret = secrets.get(kid, NO_SECRET) if isinstance(kid, str) else NO_SECRET
         claims = jwt.decode(
             token,

@@ -1,10 +1,10 @@
-"""A token bucket: so many requests per second on average, a second's worth at once. Pure: time is an argument."""
+"""A token bucket: `rate_per_s` requests per second on average, and as many at once. Pure: time is an argument."""
 
 from __future__ import annotations
 
 
 class Bucket:
-    """Of one key, in one replica."""
+    """The bucket of one key in one replica."""
 
     __slots__ = ("_at", "_left", "rate_per_s")
 
@@ -18,7 +18,7 @@ class Bucket:
         return max(1.0, self.rate_per_s)
 
     def take(self, now: float) -> float:
-        """Take one; 0, or the seconds until there is one."""
+        """Take one request and return 0; if there is none left, return the seconds until there is."""
         self._fill(now)
         if self._left >= 1:
             self._left -= 1
@@ -26,8 +26,8 @@ class Bucket:
         return (1 - self._left) / self.rate_per_s
 
     def owe(self, count: int, now: float) -> float:
-        """Take `count` even if there are fewer, and say for how long nothing more may come: for what is slowed down
-        rather than refused."""
+        """Take `count` requests even if there are fewer, and return how many seconds the caller must wait before its
+        next ones: for sockets, which are slowed down rather than refused."""
         self._fill(now)
         self._left -= count
         return max(0.0, -self._left / self.rate_per_s)

@@ -1,7 +1,7 @@
-"""Callers: what a request may do and for whom. Roles are names for sets of scopes.
+"""Callers: who makes a request, for which tenant, with which scopes. A role is a named set of scopes.
 
-A scope is what an endpoint asks for (`rules.py`). A key has a role; a token has the role's scopes or fewer. Who has
-`admin` has all.
+An endpoint requires a scope (`rules.py`). A key has a role; a token has the role's scopes or fewer. The scope `admin`
+includes all others.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ ROLES: dict[Role, frozenset[Scope]] = {
     "metrics": frozenset({"metrics:read"}),
     "admin": frozenset({"admin"}),
 }
-"""What a key of each role may do."""
+"""The scopes of each role."""
 TENANT = "default"
-"""The tenant of whoever does not say another one."""
+"""The tenant of a key that was created without one."""
 ANY = "*"
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a Worker's key may register: names and Pools by pattern (`gpu-*`), and how large. 0 is any capacity."""
+    """The Workers that a key may register: patterns of names and Pools (`gpu-*`), and a capacity; 0 is any."""
 
     names: str = ANY
     pool: str = ANY
     capacity_max: int = 0
 
     def refusal(self, *, name: str, pool: str, capacity: int, replaces: str = "") -> str:
-        """Why this registration is outside, or nothing."""
+        """Return why the key may not register this Worker, or an empty string if it may."""
         if not fnmatchcase(name, self.names):
             return f"the key registers Workers named {self.names}, not {name}"
         if not fnmatchcase(pool, self.pool):
             return f"the key registers Workers of Pool {self.pool}, not {pool}"
         if self.capacity_max and capacity > self.capacity_max:
             return f"the key registers Workers of capacity {self.capacity_max} at most, not {capacity}"
-        # Whom a boot replaces is gone at once: somebody else's Worker must not be ended this way.
+        # Registering makes the replaced Worker gone at once: a key must not end the Workers of another key this way.
         if replaces and not fnmatchcase(replaces.rpartition("#")[0], self.names):
             return f"the key registers Workers named {self.names}, and {replaces}, which it would replace, is none"
         return ""
@@ -58,7 +58,8 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks. `key` is the id of the API key, empty where everything is open; `worker` is set for a Worker's boot."""
+    """The caller of a request. `key` is the id of its API key, empty where access is open; `worker` is set for a boot
+    token."""
 
     key: str
     role: str
@@ -73,4 +74,4 @@ class Caller:
 
 
 OPEN = Caller(key="", role="admin", tenant=TENANT, scopes=ROLES["admin"])
-"""Everybody, where access is open."""
+"""The caller of every request where access is open."""

@@ -1,9 +1,9 @@
-"""The development key: an admin's key for what one user runs on one machine, which nobody has to hand on.
+"""The development key: an admin key for the processes of one user on one machine, found without configuration.
 
 A replica on loopback whose cell has no admin key makes one and writes it into this user's key file (key_file.py), under
 its own address; further replicas of the cell find it there. The verbs, the client, Workers and rooms of the same user
-look there by the address that they call. Nobody gains by it: who runs a replica reaches the store, and can do anything
-anyway. Where an operator has made an admin key, none is made.
+look up the key by the address that they call. This gives the user no new rights: a user who runs a replica can reach
+the store and do anything anyway. Where an operator has made an admin key, no development key is made.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Say = Callable[[str], None]
 
 
 class Listening(Protocol):
-    """What is needed of a role's settings."""
+    """The part of a role's settings that is used here."""
 
     @property
     def access(self) -> str:
@@ -35,11 +35,11 @@ class Listening(Protocol):
 
     @property
     def host(self) -> str:
-        """The address on which it listens."""
+        """The address on which the role listens."""
 
 
 async def development_key(settings: Listening, ring: KeyRing) -> str:
-    """The key of this cell that is in the key file, or a new one; empty where there should be none."""
+    """Return this cell's development key from the key file, or a new one; empty if the cell should have none."""
     if settings.access != "keys" or not is_loopback(settings.host):
         return ""
     for text in KeyFile().kept():
@@ -52,25 +52,26 @@ async def development_key(settings: Listening, ring: KeyRing) -> str:
 
 
 async def make_development_key(ring: KeyRing) -> str:
-    """A new one, kept; empty if it cannot be, because then nobody could ever show it."""
+    """Create a development key, write it into the key file and return it. If the file cannot be written, revoke the
+    key and return an empty string: nobody could use it."""
     text, record = await ring.create(role="admin", note=NOTE)
     try:
         KeyFile().keep(text)
     except DhschedError as error:
         await ring.revoke(record.id)
-        log.warning("no development key is made, so verbs need DHSCHED_KEY", reason=str(error))
+        log.warning("no development key is made; set DHSCHED_KEY for the verbs", reason=str(error))
         return ""
     return text
 
 
 @contextmanager
 def noted(key: str, say: Say | None) -> Iterator[Say]:
-    """What to call with the listener's address: the key is found under it from then on, until the end."""
+    """Yield a function to call with the listener's address; the key file has the key under it until the block ends."""
     known: dict[str, str] = {}
 
     def listening(url: str) -> None:
         if key:
-            # Before anybody is told the address: who calls it then finds the key.
+            # Before the address is announced: a caller that reads it must find the key.
             with said_if_unwritable():
                 KeyFile().put({url: key})
                 known[url] = key

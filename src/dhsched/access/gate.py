@@ -1,8 +1,8 @@
-"""The gate: what every request goes through where access is by keys.
+"""The gate: checks the token, rate, scopes and tenant of every request where access is by keys.
 
-A refusal says the same for every reason (401), and takes the same way: what does not hold is looked at once more after
-the key ring was read again, because it may be of a key or a secret that was made a moment ago elsewhere. A token that
-holds is remembered by its text, so that its signature is not computed for each request.
+A 401 has the same message for every reason, and takes the same path: a token or key that is not valid is checked once
+more after the key ring was read again, because another replica may have just made its key or secret. A valid token is
+cached by its text, so that its signature is not verified for each request.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from dhsched.errors import DhschedError, Forbidden, StoreError, TooManyRequests,
 from dhsched.types import check_id
 
 TENANT_HEADER = "X-Tenant"
-REMEMBERED_MAX = 4_096
+REMEMBERED_MAX = 4_096  # Past this many cached tokens, the oldest is dropped and verified again when it returns.
 UNAUTHORIZED = (
     "this needs a valid token: mint one with an API key at POST /v1/tokens, and send it as Authorization: Bearer TOKEN"
 )
 ReadBoot = Callable[[str], Awaitable[str]]
-"""From a boot token to its WorkerID, or an error."""
+"""Returns the WorkerID of a boot token, or raises an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A token that held, until when it does, and the bucket of its key."""
+    """The caller of a valid token, the time until which it is valid, and the bucket of its key."""
 
     caller: Caller
     until: float
@@ -41,7 +41,7 @@ class Known:
 
 
 class Gate:
-    """Of one replica."""
+    """The gate of one replica."""
 
     def __init__(
         self,
@@ -63,12 +63,12 @@ class Gate:
         ring.changed.append(self._ring_changed)
 
     async def admit(self, headers: Mapping[str, str], name: str) -> Caller:
-        """Who asks for the endpoint `name`; or Unauthorized, Forbidden, TooManyRequests."""
+        """Return the caller of endpoint `name`, or raise Unauthorized, Forbidden or TooManyRequests."""
         rule = rule_of(name)
         if rule.public:
             return OPEN
         shown = bearer(headers.get("Authorization", ""))
-        # Only tokens are remembered: where a key is asked for, a token must not do, or it could renew itself for ever.
+        # Only tokens are cached. An endpoint that needs a key must refuse a token, or it could renew itself for ever.
         known = self._known.get(shown) if "token" in rule.shown else None
         if known is None or known.until < self._clock():
             known = await self._identify(shown, rule)
@@ -82,19 +82,19 @@ class Gate:
         if not rule.allows(known.caller):
             raise Forbidden(
                 f"a token of role {known.caller.role} with scopes {', '.join(sorted(known.caller.scopes)) or 'none'} "
-                f"does not allow {name}; it takes {' or '.join(sorted(rule.scopes | {'admin'}))}"
+                f"does not allow {name}; the endpoint needs {' or '.join(sorted(rule.scopes | {'admin'}))}"
             )
         given = headers.get(TENANT_HEADER)
         return known.caller if given is None else for_tenant(known.caller, given)
 
     def slow(self, caller: Caller, count: int) -> float:
-        """How long a caller that sent `count` items over a socket must not be read from."""
+        """Return for how many seconds not to read from a caller that has sent `count` items over a socket."""
         bucket = self._buckets.get(caller.key)
         return 0.0 if bucket is None else bucket.owe(count, self._monotonic())
 
     @contextmanager
     def open_while(self, caller: Caller, close: Callable[[], None]) -> Iterator[None]:
-        """A connection that stays: `close` is called when its key is revoked."""
+        """Call `close` if the caller's key is revoked during the block: for connections that stay open."""
         self._open[id(close)] = (caller.key, close)
         try:
             yield
@@ -102,13 +102,13 @@ class Gate:
             del self._open[id(close)]
 
     def mint(self, caller: Caller, *, ttl_s: int, role: Role | None, tenant: str | None, scopes: list[Scope]) -> str:
-        """A token for this caller, or for less: only an admin may name another role or tenant."""
+        """Return a token for this caller, or with fewer scopes. Only an admin may name another role or tenant."""
         role = role or caller.role  # type: ignore[assignment]
         tenant = tenant or caller.tenant
         if not caller.admin and (role != caller.role or tenant != caller.tenant):
             raise Forbidden(
-                f"a key of role {caller.role} for tenant {caller.tenant} mints tokens for these, not for {role} of "
-                f"{tenant}; only an admin's may"
+                f"a key of role {caller.role} for tenant {caller.tenant} mints tokens only for these, not for {role} "
+                f"of {tenant}; use an admin key"
             )
         assert role is not None
         allowed = ROLES[role]
@@ -142,7 +142,7 @@ class Gate:
         record = self.ring.api_keys.get(api_keys.id_of(text))
         if not api_keys.matches(text, record) or record is None:
             return None
-        # Not remembered: a key is shown seldom, and its text should lie about nowhere.
+        # Not cached: keys are sent seldom, and their text should not stay in memory.
         return Known(record.caller(), 0.0, self._bucket(record))
 
     def _look_at_token(self, token: str) -> Known | None:
@@ -167,7 +167,7 @@ class Gate:
             raise
         except DhschedError:
             return None
-        # Boots are few and each asks when it connects, so they are not counted.
+        # A boot token is sent only when a Worker connects, so it has no rate limit.
         return Known(Caller("", "boot", "", frozenset(), worker=worker), 0.0, Bucket(1.0, self._monotonic()))
 
     def _bucket(self, record: api_keys.ApiKey) -> Bucket:
@@ -178,7 +178,7 @@ class Gate:
         return bucket
 
     def _ring_changed(self) -> None:
-        """A key was made or revoked, or a secret changed: what was remembered may not hold any more."""
+        """Drop cached tokens and close connections of revoked keys: a key or a secret was made or removed."""
         self._known.clear()
         keys = self.ring.api_keys
         self._buckets = {key: bucket for key, bucket in self._buckets.items() if key in keys}
@@ -188,15 +188,15 @@ class Gate:
 
 
 def bearer(header: str) -> str:
-    """What the header Authorization shows; nothing if it is of another kind."""
+    """Return the token of an Authorization header; empty if the header is not of kind Bearer."""
     kind, _, shown = header.partition(" ")
     return shown.strip() if kind.lower() == "bearer" else ""
 
 
 def for_tenant(caller: Caller, tenant: str) -> Caller:
-    """The caller, asking about this tenant's lives. The one place where a tenant is chosen."""
+    """Return the caller with this tenant, or raise Forbidden. No other code chooses a tenant."""
     if tenant == caller.tenant:
         return caller
     if not caller.admin:
-        raise Forbidden(f"this token is for tenant {caller.tenant}; only an admin's may name another")
+        raise Forbidden(f"this token is for tenant {caller.tenant}; only a token of an admin key may name another")
     return replace(caller, tenant=check_id(tenant, TENANT_HEADER))

@@ -1,9 +1,9 @@
-"""The key file: development keys of this user on this machine, by the address at which they are good.
+"""The key file: development keys of this user on this machine, by the address at which they are valid.
 
-    http://127.0.0.1:7400   the key to show there, while a replica of this user listens
-    key:<id>                a key that was made here, so that the same data is found open again
+    http://127.0.0.1:7400   the key for that address, while a replica of this user listens there
+    key:<id>                a key that was made here, so that a restart on the same data finds it
 
-Several processes write it, so each change is made under a lock, and put in place as a whole.
+Several processes write the file: each change is made under a lock and replaces the whole file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from dhsched.access.api_keys import id_of
 from dhsched.errors import DhschedError
 
-ENTRIES_MAX = 128  # The oldest are forgotten: whoever was killed has left his behind.
+ENTRIES_MAX = 128  # Past this many entries the oldest are dropped: a killed process leaves its entry behind.
 KEPT = "key:"
 
 
@@ -32,31 +32,31 @@ class KeyFile:
         return self._read().get(origin(url), "")
 
     def put(self, keys: Mapping[str, str]) -> None:
-        """These keys are good at these addresses."""
+        """Write the key of each address."""
         new = {origin(url): key for url, key in keys.items()}
         with self._changing() as entries:
             for name in new:
-                entries.pop(name, None)  # What is said anew is the newest.
+                entries.pop(name, None)  # Moves a rewritten entry to the end, as the newest.
             entries.update(new)
 
     def drop(self, keys: Mapping[str, str]) -> None:
-        """Forget these addresses, unless another deployment has taken them since."""
+        """Remove these addresses, except those that have another key by now, of another deployment."""
         gone = {origin(url): key for url, key in keys.items()}
         with self._changing() as entries:
             for name in [name for name, key in entries.items() if gone.get(name) == key]:
                 del entries[name]
 
     def keep(self, key: str) -> None:
-        """A key that was just made, wherever it will be good."""
+        """Write a new key under its id."""
         with self._changing() as entries:
             entries[KEPT + id_of(key)] = key
 
     def kept(self) -> list[str]:
-        """The keys that were made here, the newest first."""
+        """Return the keys that `keep` wrote, the newest first."""
         return [key for name, key in reversed(self._read().items()) if name.startswith(KEPT)]
 
     def forget(self, key: str) -> None:
-        """It is good nowhere any more."""
+        """Remove every entry of this key."""
         with self._changing() as entries:
             for name in [name for name, found in entries.items() if found == key]:
                 del entries[name]
@@ -70,12 +70,12 @@ class KeyFile:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[dict[str, str]]:
-        import fcntl  # Late: reading works also where there is none.
+        import fcntl  # Late: a platform without it can still read the file.
 
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with opened(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT) as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)  # Held for a moment, by processes of this user: no need to give up.
+                fcntl.flock(lock, fcntl.LOCK_EX)  # Held only briefly, by processes of this user: no time limit.
                 entries = self._read()
                 yield entries
                 newest = dict([*entries.items()][-ENTRIES_MAX:])
@@ -85,14 +85,14 @@ class KeyFile:
                 new.replace(self.path)
         except OSError as error:
             raise DhschedError(
-                f"cannot write {self.path} ({error.strerror}), where the development key goes; set XDG_STATE_HOME to a "
-                "folder of yours, or say --access open"
+                f"cannot write the development key to {self.path} ({error.strerror}); set XDG_STATE_HOME to a folder "
+                "that you can write, or give --access open"
             ) from None
 
 
 @contextlib.contextmanager
 def opened(path: Path, flags: int) -> Iterator[int]:
-    """A file for this user alone from its first byte on, and no link to another one."""
+    """Open a file that only this user can read from its creation on; fail on a symbolic link."""
     file = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         yield file
@@ -101,7 +101,7 @@ def opened(path: Path, flags: int) -> Iterator[int]:
 
 
 def home() -> Path:
-    """This user's; in a container it may have none, and then there are no development keys."""
+    """Return this user's home; a path that does not exist if the user has none, as in some containers."""
     try:
         return Path.home()
     except RuntimeError:
@@ -109,7 +109,7 @@ def home() -> Path:
 
 
 def origin(url: str) -> str:
-    """Scheme, host and port. All names of this machine are one: people type any of them."""
+    """Return scheme, host and port of a URL; localhost and ::1 become 127.0.0.1, because users type any of them."""
     parts = urlsplit(url)
     host = "127.0.0.1" if parts.hostname in ("localhost", "::1") else parts.hostname
     return f"{parts.scheme}://{host}:{parts.port or (443 if parts.scheme == 'https' else 80)}"

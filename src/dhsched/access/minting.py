@@ -1,6 +1,6 @@
-"""The documents of `POST /v1/tokens`: what an API key asks for, and the token that it gets.
+"""The documents of `POST /v1/tokens`: the request with an API key, and the token in the answer.
 
-They stand here and not in client/models, because every role that listens serves them (web/minting.py).
+They are here and not in client/models because every role with keys serves them (web/minting.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ TTL_MAX_S = 3600
 
 
 class MintToken(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """What the token is for; by default, all that the key may do. Only an admin's key names a role or a tenant."""
+    """Lifetime and rights of the token; by default those of the key. Only an admin's key may name another role or
+    tenant."""
 
     ttl_s: Annotated[int, msgspec.Meta(ge=1, le=TTL_MAX_S)] = TTL_S
     role: Role | msgspec.UnsetType = msgspec.UNSET
@@ -27,7 +28,7 @@ class MintToken(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class MintedToken(msgspec.Struct):
-    """A token, to be sent as `Authorization: Bearer TOKEN`. Where access is `open`, none is needed and it is empty."""
+    """A token, to be sent as `Authorization: Bearer TOKEN`; empty where access is `open`, which needs none."""
 
     token: str
     expires_in_s: int

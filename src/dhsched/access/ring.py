@@ -1,11 +1,11 @@
-"""The key ring: what the cell's `keys` hold, read by every replica and written by few.
+"""The key ring: the cell's secrets and API keys, in one hash of the store that every replica caches.
 
-    boot:<n>, access:<n>   secrets that sign: tokens of boots (tokens.py) and tokens of keys. n is the `kid`
-    api:<id>               an API key, without its secret
-    rev                    counts changes, so that a replica reads all of it only when there is something new
+    boot:<n>, access:<n>   secrets that sign the tokens of Workers (tokens.py) and of API keys; n is the `kid`
+    api:<id>               record of an API key, with the hash of its text
+    rev                    number of changes: a replica reads the whole hash only when `rev` has changed
 
-The newest secret signs; the others still verify. The first is made by whoever needs one first: HSETNX is what makes two
-replicas that start together agree on it. Everything is a cache that is never older than FULL_S while the store answers.
+The newest secret signs; the others still verify. The first replica makes the first secret, with HSETNX, so that two
+replicas that start together agree on it. The cache is never older than FULL_S while the store answers.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from dhsched.store.steps.scripts import join
 SecretKind = Literal["boot", "access"]
 SECRET_KINDS: tuple[SecretKind, ...] = ("boot", "access")
 SECRET_BYTES = 32
-KEYS_MAX = 10_000
-LOOK_S = 1.0  # Between two looks whether something changed.
-FULL_S = 30.0  # Between two readings of all, whatever `rev` says.
-REREAD_MIN_S = 0.25  # Between two readings because somebody showed what is not known.
-WAITING_MAX = 256
-SECRETS_KEPT = 2
+KEYS_MAX = 10_000  # Past this many keys, creating another is refused.
+LOOK_S = 1.0  # Time between two reads of `rev`.
+FULL_S = 30.0  # After this time the whole hash is read, whatever `rev` is.
+REREAD_MIN_S = 0.25  # A read for an unknown token or key waits until the last read is this old.
+WAITING_MAX = 256  # Past this many callers that wait for a read, a caller goes on without one.
+SECRETS_KEPT = 2  # A rotation drops older secrets than these.
 _decode = msgspec.json.Decoder(ApiKey).decode
 
 
 class KeyRing:
-    """The cell's secrets and keys, as last read."""
+    """The cell's secrets and API keys, as of the last read."""
 
     def __init__(self, link: Link, keys: Keys) -> None:
         self.api_keys: Mapping[str, ApiKey] = {}
         self.changed: list[Callable[[], None]] = []
-        """Called after every reading that found something new."""
+        """Functions that are called after every read that found a change."""
         self._link = link
         self._cell = keys.cell
         self._key = keys.of("keys")
@@ -58,17 +58,17 @@ class KeyRing:
     # -- what is known
 
     def secrets(self, kind: SecretKind) -> dict[str, str]:
-        """The secrets of this kind by their `kid`."""
+        """Return the secrets of this kind by their `kid`."""
         return self._secrets[kind]
 
     def newest(self, kind: SecretKind) -> str:
-        """The `kid` of the secret that signs."""
+        """Return the `kid` of the secret that signs."""
         return max(self._secrets[kind], key=lambda kid: (len(kid), kid))
 
     # -- reading
 
     async def read(self) -> None:
-        """Read everything; make the first secrets if there are none."""
+        """Read the whole ring; make the first secrets if there are none."""
         self._read_at = asyncio.get_running_loop().time()
         fields = await self._fetch()
         lacking = [kind for kind in SECRET_KINDS if not any(field.startswith(f"{kind}:") for field in fields)]
@@ -90,8 +90,8 @@ class KeyRing:
             call()
 
     async def reread(self) -> None:
-        """Read because something unknown was shown. Callers share a reading that begins after they came, and readings
-        are `reread_min_s` apart; past WAITING_MAX of them, one is not waited for."""
+        """Wait for a read that begins after this call: a request has an unknown token or key. Callers share a read, and
+        reads are `reread_min_s` apart; past WAITING_MAX waiting callers, return at once."""
         if self._waiting >= WAITING_MAX:
             return
         if self._next is None:
@@ -106,11 +106,11 @@ class KeyRing:
 
     async def _read_later(self) -> None:
         await asyncio.sleep(max(0.0, self._read_at + self.reread_min_s - asyncio.get_running_loop().time()))
-        self._next = None  # Who comes from here on needs another one: what they know of may be newer.
+        self._next = None  # A later caller needs another read: its key may be newer.
         await self.read()
 
     async def mind(self) -> None:
-        """Keep up with changes, until cancelled. Without the store, what was read last goes on counting."""
+        """Read changes until cancelled. While the store does not answer, the last read stays valid."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(LOOK_S)
@@ -125,9 +125,9 @@ class KeyRing:
     # -- writing
 
     async def create(self, **given: Any) -> tuple[str, ApiKey]:
-        """Make a key of what `ApiKey` has; its text, which is not kept, and its record."""
+        """Create a key with these fields of `ApiKey`; return its text, which is not stored, and its record."""
         if len(self.api_keys) >= KEYS_MAX:
-            raise BadValue(f"the cell has {len(self.api_keys)} API keys, as many as it may; revoke some first")
+            raise BadValue(f"the cell has {len(self.api_keys)} API keys, which is the limit; revoke some first")
         made = new_key()
         now_ms = await ServerRecords(self._link).now_ms()
         record = ApiKey(id=made.id, hash=made.hash, created_at_ms=now_ms, **given)
@@ -135,13 +135,13 @@ class KeyRing:
         return made.text, record
 
     async def revoke(self, key_id: str) -> bool:
-        """Forget a key: it mints nothing any more, and what it minted counts no more. Whether it was there."""
+        """Delete a key, which makes it and its tokens invalid; return whether the key existed."""
         return bool(await self._change(deleted=[f"api:{key_id}"]))
 
     async def rotate(self, kind: SecretKind, *, drop_old: bool = False) -> tuple[str, list[str]]:
-        """A new secret of this kind, which signs from now on; the `kid`s of the new one and of those that were dropped.
+        """Make a new secret of this kind, which signs from now on; return its `kid` and those of the dropped secrets.
 
-        The one before still verifies until the next rotation, unless `drop_old`: then all that it signed is void.
+        The previous secret still verifies until the next rotation, unless `drop_old`: then its tokens are invalid now.
         """
         await self.read()
         while True:
@@ -150,10 +150,11 @@ class KeyRing:
             dropped = kids if drop_old else kids[: len(kids) + 1 - SECRETS_KEPT]
             if await self._change(f"{kind}:{number}", new_secret(), deleted=[f"{kind}:{kid}" for kid in dropped]):
                 return str(number), dropped
-            # Another replica was faster, and what it made has been read.
+            # Another replica has made this number; `_change` has read it, so take the next.
 
     async def _change(self, field: str = "", value: str | bytes = "", *, deleted: Iterable[str] = ()) -> int:
-        """One script: a replica that sees the new `rev` sees the whole change. How many fields changed."""
+        """Apply a change in one script, so that a replica that sees the new `rev` sees all of it; return the number of
+        changed fields."""
         changed: int = await self._link.run("change_keys", [self._cell], [field, value, join(deleted)])
         await self.read()
         return changed
@@ -161,7 +162,7 @@ class KeyRing:
 
 def _told(done: asyncio.Future[None]) -> None:
     if not done.cancelled():
-        done.exception()  # Whoever waits is told; if nobody does any more, nobody need be.
+        done.exception()  # Waiting callers get the error; without any, asyncio must not log it as never retrieved.
 
 
 def new_secret() -> str:
@@ -169,7 +170,7 @@ def new_secret() -> str:
 
 
 async def open_ring(link: Link, keys: Keys) -> KeyRing:
-    """The cell's key ring, read."""
+    """Return the cell's key ring after its first read."""
     ring = KeyRing(link, keys)
     await ring.read()
     return ring

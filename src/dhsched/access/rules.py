@@ -1,6 +1,6 @@
-"""Which scope lets a caller at which endpoint. One row per endpoint, by its name; `admin` may use every one.
+"""The scope that each endpoint requires: one row per endpoint, by its name. `admin` may use every endpoint.
 
-An endpoint without a row is for admins only, and a test that wants its row fails. docs/guides/access.md has the same
+An endpoint without a row is for admins only, and a test fails until it has one. docs/guides/access.md has the same
 table.
 """
 
@@ -16,9 +16,10 @@ Shown = Literal["token", "key", "boot"]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Any of `scopes` will do. `shown` is what may be shown: a token, the API key itself, a Worker's boot token.
+    """The rule of an endpoint. A caller needs any one of `scopes`.
 
-    `everyone` who is known may come in; `public` needs nothing.
+    `shown` lists what the request may carry: a token, the API key itself, a Worker's boot token. `everyone` admits
+    every known caller; `public` admits requests without a token.
     """
 
     scopes: frozenset[Scope] = frozenset()

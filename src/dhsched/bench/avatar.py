@@ -1,8 +1,8 @@
-"""What a talking and an idle face cost: speech, pictures, encoding, and a whole live of each.
+"""CPU time of a talking and an idle face: of speech, pictures and encoding, and of a whole live of each.
 
-A live is driven through its slots as fast as it goes, without a clock and without a network, and the CPU time of this
-process is set against the media time that came out: the share of a core that a live takes. Rounds of talking and idle
-faces alternate; the median counts.
+A live makes its slots at full speed, without a clock and without a network. The CPU time of this process divided by the
+media time that it made is the share of a core that a live takes. Rounds of talking and idle faces alternate; the result
+is their median.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TEXT = (
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured: media seconds of each live, and how often."""
+    """How much is measured: media seconds of each live, and rounds."""
 
     seconds: float = 20.0
     rounds: int = 5
@@ -78,14 +78,14 @@ def bench_avatar(size: Size, report: Callable[[str], None]) -> dict[str, Any]:
 
 
 def _speech_rtf(voice: EspeakVoice) -> float:
-    """CPU seconds per second of speech."""
+    """Return the CPU seconds per second of speech."""
     began = time.process_time()
     spoken_s = sum(voice.say(text).length_s for text in TEXT)
     return (time.process_time() - began) / spoken_s
 
 
 def _picture_ms(lines: list[Utterance], settings: AvatarSettings) -> dict[str, float]:
-    """Of one frame: drawn, planes included, and encoded."""
+    """Return the CPU time of one frame: to draw it, with its planes, and to encode it."""
     face = Face("anna", "dusk", settings.size)
     encoder = VideoEncoder(settings.size, settings.fps)
     track = Track(lines[0].sounds, lines[0].length_s)
@@ -101,7 +101,7 @@ def _picture_ms(lines: list[Utterance], settings: AvatarSettings) -> dict[str, f
 
 
 def _audio_ms(lines: list[Utterance]) -> float:
-    """Of one packet of 20 ms."""
+    """Return the CPU time to encode one audio packet of 20 ms."""
     encoder, samples = AudioEncoder(), lines[0].samples
     blocks = [samples[at : at + 960] for at in range(0, len(samples) - 959, 960)]
     began = time.process_time()
@@ -111,7 +111,7 @@ def _audio_ms(lines: list[Utterance]) -> float:
 
 
 def _core_percent(voice: EspeakVoice, settings: AvatarSettings, *, seconds: float, talks: bool) -> float:
-    """A whole live, from text to packets; what it costs per second of media."""
+    """Return the share of a core that a whole live takes, from text to packets."""
     studio = Studio(persona_of("anna"), settings)
     studio.warm()
     performance = Performance(seed=1, fps=settings.fps)

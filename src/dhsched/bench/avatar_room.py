@@ -1,7 +1,7 @@
-"""What a viewer of a speaking live sees when its Worker is killed or drained, and what a viewer costs the room.
+"""Gaps that a viewer of a speaking live sees when its Worker is killed or drained, and the room's CPU time per viewer.
 
-Everything is a process of its own, and the viewer is a real browser (headless Chromium, through playwright) on the
-room's page. The gaps are the browser's: the longest time between two pictures that it showed, detection included.
+Every part is a process of its own, and the viewer is a real browser (headless Chromium, through playwright) on the
+room's page. A gap is the longest time between two pictures that the browser showed, and includes detection.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from dhsched.local.process import Process
 from dhsched.local.waiting import until
 from dhsched.store.server.embedded import Embedded
 
-# This process may have used encoders that own threads. Collected in a forked child, which has none of them, they would
-# wait for ever, and we for the child: no garbage is collected there.
+# This process may have used encoders that own threads. A forked child has no such threads: collecting an encoder there
+# would wait for them for ever, and this process for the child. So no garbage is collected in a forked child.
 os.register_at_fork(before=gc.disable, after_in_parent=gc.enable)
 
 CHROMIUM = "DHSCHED_CHROMIUM"
@@ -36,13 +36,13 @@ FLAGS = (
 )
 POOL, DIGITAL_ID, LIVE = "bench", "bench", "bench"
 TEXT = "The machine that speaks to you may stop at any moment, and another one takes its place."
-WAIT_S = 60.0
-STEADY_S = 2.0
+WAIT_S = 60.0  # A step that takes longer ends the benchmark with an error.
+STEADY_S = 2.0  # Time that the live speaks before and after each kill or drain.
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How often each thing is done."""
+    """How much is measured: Workers, viewers, and the number of offers, kills and drains."""
 
     workers: int = 3
     viewers: int = 4
@@ -54,7 +54,7 @@ class Size:
 
 
 def chromium() -> str | None:
-    """The browser, where there is one."""
+    """Return the path of Chromium, or None if it is not installed."""
     return os.environ.get(CHROMIUM) or shutil.which("chromium") or shutil.which("chromium-browser")
 
 
@@ -73,12 +73,12 @@ async def bench_avatar_room(size: Size, say: Callable[[str], None]) -> dict[str,
             result |= {f"{what}_gap_ms_p50": round(median(gaps)), f"{what}_gap_ms_max": round(max(gaps))}
         connects = await page.evaluate("viewer.connects()")
         if connects != 1:
-            raise DhschedError(f"the viewer connected {connects} times; it should stay in its room")
+            raise DhschedError(f"the viewer connected {connects} times instead of once; this is a bug, report it")
         return result | {"workers": size.workers, "kills": size.kills, "drains": size.drains}
 
 
 async def offers(theatre: Theatre, size: Size) -> dict[str, Any]:
-    """From the offer to the first picture that is shown."""
+    """Measure the time from a viewer's offer to the first picture that is shown."""
     times: list[float] = []
     for _ in range(size.offers):
         page = await theatre.watch()
@@ -88,7 +88,7 @@ async def offers(theatre: Theatre, size: Size) -> dict[str, Any]:
 
 
 async def viewer_cost(theatre: Theatre, size: Size) -> dict[str, Any]:
-    """The room's CPU time with and without viewers of a speaking live, divided among them."""
+    """Measure the room's CPU time with and without viewers of a speaking live, and return the difference per viewer."""
     without = await theatre.room_core_percent(size.seconds)
     pages = [await theatre.watch() for _ in range(size.viewers)]
     watched = await theatre.room_core_percent(size.seconds)
@@ -102,7 +102,7 @@ async def viewer_cost(theatre: Theatre, size: Size) -> dict[str, Any]:
 
 
 class Theatre:
-    """The deployment, and a browser in front of it."""
+    """The deployment and the browser of the viewers."""
 
     def __init__(self, size: Size, processes: Deployment, room: Process, client: Client, browser: Any) -> None:
         self.size, self.processes, self.room, self.client, self.browser = size, processes, room, client, browser
@@ -117,7 +117,7 @@ class Theatre:
             await self.client.push(LIVE, TEXT, boundary=True)
 
     async def watch(self) -> Any:
-        """A new page that shows pictures."""
+        """Open a page and return it once it shows pictures."""
         page = await self.browser.new_page()
         await page.goto(f"{self.room.url}/live/{LIVE}")
         await until(lambda: page.evaluate("viewer.frames.length > 2"), "a picture", WAIT_S)
@@ -129,10 +129,10 @@ class Theatre:
         await asyncio.sleep(seconds)
         return (self.room.cpu_s - before) / seconds * 100
 
-    # -- the two accidents
+    # -- the kill and the drain
 
     async def gap(self, page: Any, act: Callable[[str], Any]) -> float:
-        """The longest time between two pictures while `act` is done to the Worker that speaks."""
+        """Return the longest time between two pictures, in ms, while `act` is done to the live's Worker."""
         await self.processes.until_workers(self.size.workers)
         await self.talk()
         await asyncio.sleep(STEADY_S)
@@ -165,7 +165,7 @@ async def running(size: Size) -> AsyncIterator[Theatre]:
 
     path = chromium()
     if path is None:
-        raise DhschedError(f"no browser: install chromium, or give its path in {CHROMIUM}")
+        raise DhschedError(f"no browser was found; install chromium, or set {CHROMIUM} to its path")
     async with (
         Embedded() as server,
         Deployment(server.address.url()) as processes,

@@ -1,14 +1,14 @@
-"""What a create costs, over real HTTP and without it, on a fleet of 1,000 Workers.
+"""Time of a create over HTTP and of its placement step alone, on a fleet of 1,000 Workers.
 
-Over HTTP: one replica in a process of its own, this process asks, the store is a third. `round_trips_per_create` is
-counted by the replica's link.
+Over HTTP: the replica, the store and the load generator (this process) are three processes. `round_trips_per_create` is
+counted by the replica's store link.
 
-Without HTTP: the placement step alone (choose, commit, learn), against the same step as the paper's separate commands
-with locks and compare-and-set, on the same link to the same server, in alternating rounds of which the median counts.
-`ratio_1` is one in flight, `ratio_256` 256 of them, both with two attempts, which the paper calls its common case: the
-first candidate has filled up since the snapshot, the second has a free slot. `..._first_try` is with one attempt, which
-is what a fresh view mostly gives us; it is the smaller ratio, and the one to read for a fleet with a free slot.
-`..._pipelined` is two attempts against a peer that sends together what it can (separate_commands.py).
+Without HTTP: the placement step alone (choose, commit, learn), compared with the paper's separate commands with locks
+and compare-and-set, on the same link to the same server, in alternating rounds; the result is the median. `ratio_1` is
+with one placement in flight, `ratio_256` with 256, both with two attempts, which the paper calls its common case: the
+first candidate has filled up since the snapshot, the second has a free slot. `..._first_try` is with one attempt, the
+usual case with a fresh view; it is the smaller ratio, and the one to read for a fleet with free slots.
+`..._pipelined` is two attempts against a peer that pipelines its commands (separate_commands.py).
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ from dhsched.store.steps.scripts import default_scripts
 
 CAPACITY = 10_000
 PAPER = POLICIES["bottom-tier"]  # Names candidates, which is how separate commands find a Worker.
-FULL_WORKERS = 64
+FULL_WORKERS = 64  # Workers without a free slot, for the first of two attempts.
 NO_LOOPS = {"DHSCHED_DISPATCH_WORKER_TTL_S": "3600", "DHSCHED_DISPATCH_RECOVER_S": "60"}
-"""The benchmark's Workers neither report nor claim, and it counts the calls of creates alone."""
+"""Settings that keep the replica's loops quiet: the benchmark's Workers neither report nor claim, and only the store
+calls of creates are counted."""
 RATIO_1_MIN = 2.5
 RATIO_256_MIN = 1.5
 Place = Callable[[str], Awaitable[None]]
@@ -63,10 +64,10 @@ class Size:
 
 
 async def bench_create(size: Size, say: Callable[[str], None]) -> dict[str, Any]:
-    """Measure, telling `say` about each part; the result as one object."""
+    """Measure all parts, call `say` with progress, and return the figures."""
     async with Embedded(appendfsync="no") as server:
-        # Nobody claims what the benchmark creates, so the budget for starts must not be what is measured. The replica
-        # has the usual one, 16 for each Worker, and comes first.
+        # No live of the benchmark is ever claimed, so the limit on starting lives must not be reached. The replica has
+        # the default limit, 16 for each Worker, and is measured first.
         limits = Limits(starts_create_max=CAPACITY)
         async with (
             await RedisStore.open(server.address, limits=limits) as store,
@@ -131,7 +132,7 @@ async def _rounds(
             if number >= 0:
                 per_s[name].append(ops / took_s)
 
-    # Each ratio is of neighbours in time; the median of them is steadier than the ratio of medians.
+    # Each ratio is of two neighbouring measurements; the median of ratios is steadier than the ratio of medians.
     def ratio(ours: str, theirs: str) -> float:
         each = zip(per_s[ours], per_s[theirs], strict=True)
         return round(statistics.median(one / other for one, other in each), 2)
@@ -158,14 +159,14 @@ async def _timed(place: Place, prefix: str, in_flight: int, ops: int) -> float:
 
 
 async def _calls(link: Link, place: Place, name: str) -> int:
-    """Commands of one placement, counted and not claimed."""
+    """Return the number of commands that one placement sends."""
     before = link.calls
     await place(name)
     return link.calls - before
 
 
 async def _fill(store: RedisStore, commands: SeparateCommands) -> list[str]:
-    """Workers without a free slot, in both: what a candidate of an old snapshot may turn out to be."""
+    """Register Workers without a free slot on both sides and return them: candidates as an old snapshot names them."""
     full = []
     for number in range(FULL_WORKERS):
         name = f"full-{number}"
@@ -178,13 +179,13 @@ async def _fill(store: RedisStore, commands: SeparateCommands) -> list[str]:
 
 
 def _one_step(store: RedisStore, fleet: Fleet, full: Sequence[str] = ()) -> Place:
-    """As dispatch/commit.py does it, without its metrics."""
+    """Return a function that places one live as dispatch/commit.py does, without its metrics."""
     create = Create(digital_id="anna", fingerprint="f" * 32)
     rng = Random(1)
 
     async def place_one(name: str) -> None:
         choice = await _choose(fleet, rng, PAPER if full else fleet.policy)
-        # One that is full in the place of the last: what a candidate of an old snapshot may turn out to be.
+        # A full Worker comes first and the last candidate is dropped: as if the snapshot were old.
         first = [full[int(rng.random() * len(full))]] if full else []
         candidates = [*first, *choice.without(choice.candidates[-1])] if first else choice.ranks
         sent_rev = fleet.view.rev
@@ -246,12 +247,12 @@ async def _creates(port: int, prefix: str, number: int, connections: int) -> Loa
     return await post_all("127.0.0.1", port, "/v1/lives", bodies, connections=connections, expect=201)
 
 
-# -- a load generator that costs little beside what it measures: plain HTTP/1.1 over kept connections
+# -- a cheap load generator: plain HTTP/1.1 over persistent connections
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a run of requests took, in the order in which they ended."""
+    """Times of the requests of a run, in the order in which they ended."""
 
     seconds: list[float]
     wall_s: float
@@ -265,7 +266,7 @@ class Load:
 
 
 async def post_all(host: str, port: int, path: str, bodies: list[bytes], *, connections: int, expect: int) -> Load:
-    """POST every body once over so many connections, each with one request in flight."""
+    """POST every body once over `connections`, each with one request in flight, and return the times."""
     queue = iter(bodies)
     seconds: list[float] = []
     clients = [await asyncio.open_connection(host, port) for _ in range(connections)]

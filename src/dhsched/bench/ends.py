@@ -1,12 +1,12 @@
-"""The Workers' end of the benchmarks: runtimes that tell what they consume, and when.
+"""Runtimes of the benchmarks' Workers, which record what they consume and when.
 
-`timed`, of the input benchmark, counts, and tells how late each item was. Its payload begins with the time at which it
-was pushed, by the clock that all processes of one machine share. Once in a while, and when it is asked (`tell`), it
-prints a line: {"consumed": n, "late_ms": [...]} of the items since.
+`timed`, of the input benchmark, counts items and measures how late each one is: an item's payload begins with the time
+of its push, by the monotonic clock that all processes of one machine share. Every TELL_S, `timed` prints a line with
+the count and the items since the last line: {"consumed": n, "late_ms": [...]}.
 
-`measured`, of the recovery benchmark, writes down a line per item before the item is acked, so that a Worker that is
-killed has told all that it consumed: the time by that clock, the live, its epoch, the item's number. One file per
-process, in the folder that DHSCHED_BENCH_RECORDS names.
+`measured`, of the recovery benchmark, writes a line per item before the item is acked, so that the records of a killed
+Worker are complete: the time by that clock, the live, its epoch, the item's number. There is one file per process, in
+the folder that DHSCHED_BENCH_RECORDS names.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import time
 
 from dhsched.worker import Session
 
-TELL_S = 0.02  # What is told late is counted as time that the items took.
+TELL_S = 0.02  # Time between two lines. It is short because the benchmark counts it as time that the items took.
 RECORDS = "DHSCHED_BENCH_RECORDS"
 
 
 class Counter:
-    """What one process consumed."""
+    """The items that one process consumed."""
 
     def __init__(self) -> None:
         self.consumed = 0
@@ -50,7 +50,7 @@ _telling: list[asyncio.Task[None]] = []
 
 
 async def timed(session: Session) -> None:
-    """The runtime: as little as `null`, and a clock."""
+    """Consume items as the runtime `null` does, and count and time them."""
     if not _telling:
         _telling.append(asyncio.create_task(_tell_now_and_then()))
     async for item in session.inputs():

@@ -1,8 +1,7 @@
-"""What every benchmark shares: CPU time rather than wall time, medians of interleaved rounds, one JSON object last;
-and how it fills a store with Workers and lives.
+"""Shared parts of the benchmarks: CPU time, medians, percentiles, metrics, filling a store, the printed result.
 
-On a shared machine the wall clock measures the neighbours. The CPU time of this process, user and system, hardly does;
-and comparing two things in alternating rounds of one run cancels most of what is left.
+On a shared machine wall time also measures other programs. CPU time of this process, user and system, hardly does, and
+comparing two things in alternating rounds of one run cancels most of the rest.
 """
 
 import json
@@ -26,14 +25,14 @@ CREATE = Create(digital_id="bench", fingerprint="f")
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one round took of this process."""
+    """CPU time per operation of this process in one round, and operations per second."""
 
     cpu_us_per_op: float
     ops_per_s: float
 
 
 async def measure(work: Callable[[], Awaitable[None]], ops: int) -> Cost:
-    """Run `work`, which does `ops` operations, once."""
+    """Run `work`, which does `ops` operations, once, and return its cost per operation."""
     cpu_s, wall_s = time.process_time(), time.perf_counter()
     await work()
     cpu_s, wall_s = time.process_time() - cpu_s, time.perf_counter() - wall_s
@@ -52,29 +51,29 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 async def metrics_page(url: str) -> str:
-    """The metrics that a role serves at `url`."""
+    """Return the page of metrics that a role serves at `url`."""
     async with aiohttp.ClientSession() as http, http.get(f"{url}/metrics") as response:
         return await response.text()
 
 
 async def figure(url: str, series: str, **labels: str) -> float:
-    """One figure of them."""
+    """Return the sum of one series of the metrics at `url`, over all rows with these labels."""
     return total(await metrics_page(url), series, **labels)
 
 
 async def register(store: RedisStore, name: str, pool: str, capacity: int) -> str:
-    """Register a Worker that has reported, and return its id: as far as placement can tell, a real one."""
+    """Register a Worker, send its first report so that placement uses it, and return its id."""
     made = await store.register_worker(name=name, boot=f"boot-{name}", pool=pool, capacity=capacity)
     await store.report(worker=made.worker, boot=f"boot-{name}", link="d1")
     return made.worker
 
 
 async def place(store: RedisStore, live: str, *, create: Create = CREATE, **where: Any) -> o.Committed:
-    """Create a live of the tenant before its `/`, and return where it went."""
+    """Create a live, named `tenant/id`, and return its placement."""
     operation = f"op-{live.partition('/')[2]}"
     placed = await store.place(live=live, operation=operation, cause="create", create=create, **where)
     if not isinstance(placed, o.Committed) or placed.again:
-        raise DhschedError(f"{live} was not placed: {placed}; this is a bug of the benchmark, report it")
+        raise DhschedError(f"live {live} was not placed: {placed}; this is a bug of the benchmark, report it")
     return placed
 
 
@@ -90,5 +89,5 @@ async def place_all(store: RedisStore, lives: Sequence[str], pool: str, claim_s:
 
 
 def print_result(result: Mapping[str, Any]) -> None:
-    """The one line that a script reads: the last one, one JSON object."""
+    """Print the result as one JSON object, on the last line, for scripts."""
     print(json.dumps(result), flush=True)

@@ -1,10 +1,10 @@
-"""The input path, whole: push over a WebSocket, through the fence, to a runtime, and its ack. Against fair peers.
+"""The whole input path, compared with peers: push over a WebSocket, through the fence, to a runtime, and its ack.
 
-Every part is a process of its own: store, Dispatch, Infer-Controller, a Worker with all lives, and here the pusher.
-Saturated: as many items as go through, and what each costs the store and the controller. At a rate that all of them
-manage: how late an item is. The peers (input_peers.py) take the same items over the same kind of WebSocket and move
-them through the same processes without any ownership: redis-py with streams, NATS JetStream. `fence_cost` is our own
-path against the same with the guard of release and ack cut out of their scripts (input_unfenced.py).
+Every part is a process of its own: store, Dispatch, Infer-Controller, a Worker with all lives, and the pusher (this
+process). At full speed: items per second, and CPU time of the store and the controller per item. At a rate that every
+path can follow: how late an item is. The peers (input_peers.py) take the same items over the same kind of WebSocket and
+move them through the same processes without any ownership: redis-py with streams, NATS JetStream. `fence_cost` compares
+our path with the same path without the guard in the scripts of release and ack (input_unfenced.py).
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from dhsched.store.server.embedded import Embedded
 from dhsched.store.steps.redis import RedisStore
 
 TEXT = b" A sentence of the usual length."
-FRAME_ITEMS = 50
-WINDOW = 2_000  # Items pushed and not yet answered.
-WAIT_S = 120.0
-CLAIM_S = 60.0
+FRAME_ITEMS = 50  # Items per frame at full speed.
+WINDOW = 2_000  # With this many unanswered items the pusher waits.
+WAIT_S = 120.0  # Items that are not consumed by then end the benchmark with an error.
+CLAIM_S = 60.0  # Lives that are not claimed by then end the benchmark with an error.
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much to measure with."""
+    """How much is measured."""
 
     lives: int = 2_000
     items: int = 50_000
@@ -53,7 +53,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one path did in one round."""
+    """The figures of one path in one round; CPU times are per item, `middle_us` is the controller's or the front's."""
 
     items_per_s: float
     store_us: float
@@ -68,7 +68,8 @@ class Figures:
 
 
 async def bench_input(size: Size, say: Callable[[str], None]) -> dict[str, Any]:
-    """All paths open at once, measured in turn, round after round: what the machine does beside hits all of them."""
+    """Open all paths, measure them in turn in each round, so that other load affects all of them, and return the
+    figures."""
     ways: dict[str, Callable[[Size], AbstractAsyncContextManager[Path]]] = {"ours": our_path, "unfenced": unfenced_path}
     if size.peers:
         from dhsched.bench.input_peers import nats_path, redispy_path
@@ -89,7 +90,7 @@ async def bench_input(size: Size, say: Callable[[str], None]) -> dict[str, Any]:
 
 
 def described(rounds: dict[str, list[Figures]]) -> dict[str, Any]:
-    """Medians over the rounds; a ratio is the median of the ratios within each round."""
+    """Return the medians over the rounds; a ratio is the median of the ratios within each round."""
 
     def median(name: str, of: Callable[[Figures], float]) -> float:
         return statistics.median(map(of, rounds[name]))
@@ -119,7 +120,7 @@ def described(rounds: dict[str, list[Figures]]) -> dict[str, Any]:
 
 
 class End:
-    """What the far end of a path has printed of what it consumed (ends.py)."""
+    """The items that a path's runtime has consumed, from the lines that it prints (ends.py)."""
 
     def __init__(self) -> None:
         self.consumed = 0
@@ -136,7 +137,7 @@ class End:
 
 
 async def saturate(path: Path, items: int) -> float:
-    """As many items as go through; how long they took."""
+    """Push `items` at full speed and return the seconds until all are consumed."""
     began, before = time.monotonic(), path.end.consumed
     await path.push(items, None)
     await path.end.until_consumed(before + items)
@@ -144,7 +145,7 @@ async def saturate(path: Path, items: int) -> float:
 
 
 async def measure(path: Path, size: Size) -> Figures:
-    """One round: saturated, then paced."""
+    """Measure one round, first at full speed, then at the rate of `size`."""
     store_s, middle_s = cpu_s(path.store_pid), cpu_s(path.middle)
     wall_s = await saturate(path, size.items)
     store_s, middle_s = cpu_s(path.store_pid) - store_s, cpu_s(path.middle) - middle_s
@@ -163,7 +164,7 @@ async def measure(path: Path, size: Size) -> Figures:
 
 
 async def paced(count: int, rate: int | None, batch: int) -> AsyncIterator[int]:
-    """Batches that add up to `count`: at once, or every few milliseconds so that they come at `rate`."""
+    """Yield batch sizes that add up to `count`: at full speed, or every few milliseconds so that they keep `rate`."""
     began, sent = time.monotonic(), 0
     while sent < count:
         if rate is None:
@@ -178,9 +179,9 @@ async def paced(count: int, rate: int | None, batch: int) -> AsyncIterator[int]:
 
 
 class Path:
-    """One way from a pusher to a runtime: a WebSocket, over which items go to the lives in turn.
+    """One path from the pusher to a runtime: a WebSocket, over which items go to the lives in turn.
 
-    `middle` is the process between the two, beside the store.
+    `middle` is the pid of the process that serves the WebSocket: the controller, or a peer's front.
     """
 
     def __init__(
@@ -197,11 +198,11 @@ class Path:
         self._room = asyncio.Semaphore(WINDOW)
         self._began_at: dict[tuple[str, int], float] = {}
         self._took_ms: list[float] = []
-        # All the time: a socket that nobody reads answers no heartbeat.
+        # Read the socket all the time, because it answers heartbeats only while it is read.
         self._hearing = asyncio.create_task(self._hear())
 
     async def push(self, count: int, rate: int | None) -> list[float]:
-        """Push so many items, as fast as they go or at a rate; how long each took to be accepted, in ms."""
+        """Push `count` items, at full speed or at a rate, and return how long each took to be stored, in ms."""
         self._took_ms = []
         async for due in paced(count, rate, FRAME_ITEMS):
             pushes = []
@@ -216,7 +217,7 @@ class Path:
         while len(self._took_ms) < count:
             if self._hearing.done():
                 self._hearing.result()
-                raise DhschedError("the socket was closed")
+                raise DhschedError("the server closed the socket of the pusher; this is a bug, report it")
             await asyncio.sleep(0.002)
         return self._took_ms
 
@@ -235,7 +236,7 @@ class Path:
 
 @asynccontextmanager
 async def our_path(size: Size, *, fenced: bool = True) -> AsyncIterator[Path]:
-    """Store, Dispatch, controller and Worker as processes, with every live claimed."""
+    """Start store, Dispatch, controller and Worker, and yield the path once every live is claimed."""
     limits = Limits(starts_create_max=size.lives, claim_wait_ms=600_000)
     async with (
         Embedded(appendfsync="no") as server,
@@ -252,7 +253,7 @@ async def our_path(size: Size, *, fenced: bool = True) -> AsyncIterator[Path]:
         worker = await processes.worker("bench", runtime=runtime, pool="bench", capacity=size.lives, hear=end.hear)
         url = await infer.until_ready()
         await processes.until_workers(1)
-        await asyncio.sleep(0.5)  # Until both have started up; what they weigh then is without lives.
+        await asyncio.sleep(0.5)  # Let both finish starting, so that `before` is their memory without lives.
         before = worker.memory_bytes, infer.memory_bytes
         lives = [f"l{i}" for i in range(size.lives)]
         await place_all(store, [f"default/{live}" for live in lives], "bench", CLAIM_S)

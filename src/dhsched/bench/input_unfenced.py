@@ -1,9 +1,9 @@
-"""An Infer-Controller without the fence, for one figure of the input benchmark: what the fence costs.
+"""An Infer-Controller without the fence, for one figure of the input benchmark: the cost of the fence.
 
     DHSCHED_STORE=URL python -m dhsched.bench.input_unfenced
 
-The guard is cut out of release_input and ack_input as they are loaded. Only this file can do that, and nothing of the
-product imports it.
+The guard is cut out of release_input and ack_input when they are loaded. Only this file does that, and the product does
+not import it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ GUARDS = {
 
 
 def unfenced_scripts() -> dict[str, Script]:
-    """The product's steps, with the guard of release and ack cut out."""
+    """Return the product's scripts, with the guard of release_input and ack_input cut out."""
     text = sources()
     without = {}
     for step, guard in GUARDS.items():
         without[step], cuts = re.subn(guard, "", text[step], flags=re.DOTALL)
         if cuts != 1:
-            raise ValueError(f"{step}.lua has {cuts} guards of the form that is cut out here")
+            raise ValueError(f"{step}.lua has {cuts} guards that match GUARDS instead of 1; adapt the pattern")
     return load(without)
 
 

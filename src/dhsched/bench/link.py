@@ -1,8 +1,8 @@
-"""Client CPU per EVALSHA: our link against redis-py asyncio with hiredis, in one run on one embedded server.
+"""Client CPU per EVALSHA: the store link compared with redis-py asyncio with hiredis, in one run on one server.
 
-Both run the same small compare-and-set script from the same number of coroutines on the same event loop (uvloop, as
-the product does). Our side has its deadlines, error mapping and bounds in place. redis-py has its default pool with as
-many connections as there are coroutines: of the pools that it offers, the cheapest here.
+Both run the same small compare-and-set script from the same number of coroutines on the same event loop (uvloop, as in
+the product). The link keeps its deadlines, error mapping and limits. redis-py has its default pool with as many
+connections as there are coroutines, which is the cheapest of its pools here.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ Step = Callable[[str, int], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How much is measured. redis-py gets fewer operations a round because each takes so much longer."""
+    """How much is measured. redis-py gets fewer operations per round because each takes much longer."""
 
     coroutines: int = 500
     rounds: int = 7
@@ -38,7 +38,7 @@ class Size:
 
 
 async def bench_link(size: Size, report: Callable[[str], None]) -> dict[str, Any]:
-    """Measure, telling `report` about each round; the result as one object."""
+    """Measure both clients, call `report` after each round, and return the figures."""
     redis = _import_redis()
     async with Embedded() as server, await Link.open(server.address, {"cas": COMPARE_AND_SET}) as link:
         client = redis.asyncio.Redis(unix_socket_path=server.address.path, max_connections=size.coroutines)
@@ -77,7 +77,7 @@ async def _round(coroutines: int, ops_each: int, prefix: str, step: Step) -> Cos
     async def commit_epochs(key: str) -> None:
         for epoch in range(ops_each):
             reply = await step(key, epoch)
-            # Every commit must have been the next one: a benchmark that gets errors back quickly measures nothing.
+            # Every commit must succeed: a benchmark whose calls fail quickly measures nothing.
             if reply[0] != b"COMMITTED":
                 raise DhschedError(f"the benchmark's script answered {reply!r} for {key}; this is a bug, report it")
 
@@ -109,11 +109,11 @@ def _result(
 
 
 def _import_redis() -> Any:
-    # hiredis, which redis-py takes up by itself, is a dependency of ours; without it the ratio would flatter us.
+    # redis-py uses hiredis if it is installed, as it is with dhsched; without it the ratio would be unfair to redis-py.
     try:
         import redis.asyncio
     except ImportError as error:
         raise DhschedError(
-            "the peer of this benchmark is not installed: pip install 'redis[hiredis]', or pip install 'dhsched[dev]'"
+            "redis-py, the peer of this benchmark, is not installed; pip install 'redis[hiredis]' or 'dhsched[dev]'"
         ) from error
     return redis

@@ -1,14 +1,15 @@
-"""A Worker dies, and another one is drained, under 4,000 lives with input flowing. Everything is a process of its own.
+"""Kill and drain of a Worker with 4,000 lives and flowing input: times, and lost or repeated items.
 
-Killed: how long until it is called lost (`detect_ms`), until each of its lives is claimed elsewhere (`reclaimed_*`),
-whether all of them are (`recovered_fraction`), and what became of every item (`lost_items`, `consumed_twice`).
+Every part is a process of its own. Kill: the time until the Worker is declared lost (`detect_ms`), the time until each
+of its lives is claimed elsewhere (`reclaimed_*`), the share of them that is (`recovered_fraction`), and the items that
+were lost or consumed twice (`lost_items`, `consumed_twice`).
 
-Drained: the same books, in which a planned move loses and repeats nothing (`dropped`, `drain_consumed_twice`), and how
-long a live is silent: from the last item that the source consumed to the first one on the target. To see that, some of
-its lives are given an item every `dense_ms`: the blackout is measured to that grain, and includes it.
+Drain: the same counts, which a planned move keeps at 0 (`dropped`, `drain_consumed_twice`), and the blackout of a live:
+the time from the last item that the source consumed to the first item on the target. To measure it, some lives get an
+item every `dense_ms`; a blackout includes up to that much.
 
-Claims are timed by the store, everything else by the monotonic clock that all processes of one machine share; how the
-two clocks stand to each other is read once, right before the kill.
+Claims are timed by the store, everything else by the monotonic clock that all processes of one machine share; the
+offset between the two clocks is measured once, right before the kill.
 """
 
 from __future__ import annotations
@@ -37,19 +38,19 @@ from dhsched.types import split_tag
 
 POOL, DIGITAL_ID = "bench", "bench"
 RUNTIME = "dhsched.bench.ends:measured"
-CLAIM_S = 120.0  # For all lives to be claimed at the start.
-RECOVER_S = 120.0  # For all lives of the dead Worker to be claimed elsewhere.
-DRAIN_S = 600.0
-FLOW_S = 60.0  # For everything pushed to be consumed, once pushing has stopped.
-PUSH_S = 0.02  # Between two frames of a pusher.
-AGAIN_S = 3.0  # Before an item that was not answered is sent again.
-LOOK_S = 0.02
-STEADY_S = 3.0  # Input flows this long before anything is done to it.
+CLAIM_S = 120.0  # Lives that are not claimed by then at the start end the benchmark with an error.
+RECOVER_S = 120.0  # Lives of the dead Worker that are not claimed elsewhere by then count as not recovered.
+DRAIN_S = 600.0  # Lives that are still on the drained Worker by then count as not drained.
+FLOW_S = 60.0  # Items that are not acked this long after the last push end the benchmark with an error.
+PUSH_S = 0.02  # Time between two frames of a pusher.
+AGAIN_S = 3.0  # An item that was not answered for this long is sent again.
+LOOK_S = 0.02  # Time between two reads of the store.
+STEADY_S = 3.0  # Time that input flows before the kill or the drain.
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much of what. Capacity leaves free slots for the lives of the two Workers that go, and a quarter more."""
+    """How much is measured. Without the killed and the drained Worker, the capacity is 5/4 of the lives."""
 
     workers: int = 8
     lives: int = 4_000
@@ -65,7 +66,7 @@ class Size:
 
 
 class Consumed(NamedTuple):
-    """One item, as a runtime was given it."""
+    """One item that a runtime consumed."""
 
     at: float
     live: str
@@ -74,7 +75,7 @@ class Consumed(NamedTuple):
 
 
 async def bench_recovery(size: Size, say: Callable[[str], None]) -> dict[str, Any]:
-    """One Worker killed, then another one drained."""
+    """Kill one Worker, then drain another one, and return the figures of both."""
     async with running(size, say) as cell:
         result: dict[str, Any] = {"workers": size.workers, "lives": size.lives, "items_per_s": size.rate}
         async with cell.flowing(size.rate):
@@ -89,7 +90,7 @@ async def bench_recovery(size: Size, say: Callable[[str], None]) -> dict[str, An
         return result | drained | {"dropped": books["drain_lost_items"]} | books
 
 
-# -- the two accidents
+# -- the kill and the drain
 
 
 async def killed(cell: Cell, say: Callable[[str], None]) -> dict[str, Any]:
@@ -99,7 +100,7 @@ async def killed(cell: Cell, say: Callable[[str], None]) -> dict[str, Any]:
     began = time.monotonic()
     victim.kill()
     detected = await cell.until_lost(worker)
-    say(f"called lost after {(detected - began) * 1000:.0f} ms, with {len(lives)} lives")
+    say(f"declared lost after {(detected - began) * 1000:.0f} ms, with {len(lives)} lives")
     claimed: dict[str, float] = {}
     while len(claimed) < len(lives) and time.monotonic() < began + RECOVER_S:
         await asyncio.sleep(LOOK_S * 5)
@@ -144,7 +145,8 @@ def item(live: str, n: int) -> dict[str, Any]:
 
 
 def blackouts(consumed: Sequence[Consumed], lives: set[str]) -> list[float]:
-    """For each of these lives that changed its generation once: from its last item before to its first one after."""
+    """Return the blackouts, in ms, of those `lives` that changed generation once: from the last item of the old one to
+    the first of the new one."""
     by_live: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for one in consumed:
         if one.live in lives:
@@ -161,7 +163,7 @@ def blackouts(consumed: Sequence[Consumed], lives: set[str]) -> list[float]:
 
 
 class Cell:
-    """The deployment under measurement, and what is asked of it."""
+    """The deployment that is measured, its input, and its records."""
 
     def __init__(
         self, processes: Deployment, store: RedisStore, http: aiohttp.ClientSession, lives: Sequence[str]
@@ -178,8 +180,8 @@ class Cell:
 
     @asynccontextmanager
     async def flowing(self, rate: int, lives: Sequence[str] | None = None) -> AsyncIterator[None]:
-        """Input for these lives in turn, at a rate, until the block is left."""
-        # A producer of its own: two streams of one would make gaps in each other's numbers.
+        """Push input to these lives in turn, at a rate, until the end of the block."""
+        # Each stream is its own producer: two streams of one producer would make gaps in each other's numbers.
         producer = "all" if lives is None else "dense"
         chosen = [live.partition("/")[2] for live in (self.lives if lives is None else lives)]
         url = f"{self.processes.controllers[-1].url}/v1/stream?producer={producer}"
@@ -191,7 +193,7 @@ class Cell:
             finally:
                 pushing.cancel()
                 await asyncio.gather(pushing, return_exceptions=True)
-                await asyncio.sleep(0.5)  # For what is in flight to be answered.
+                await asyncio.sleep(0.5)  # Time for answers to items in flight.
                 hearing.cancel()
                 await asyncio.gather(hearing, return_exceptions=True)
 
@@ -201,7 +203,8 @@ class Cell:
             now = time.monotonic()
             pushes = []
             if now >= again_at:
-                # What a busy machine did not answer in time is sent again, in order: its number makes it the same item.
+                # An item that a busy machine did not answer is sent again, in order; with the same number it is the
+                # same item.
                 again_at = now + AGAIN_S
                 old = {key: at for key, at in self._unanswered.items() if key[0] == producer and at < now - AGAIN_S}
                 pushes = [item(live, n) for _, live, n in sorted(old)]
@@ -221,7 +224,7 @@ class Cell:
                 if "problem" not in answer:
                     self._unanswered.pop((producer, answer["live"], answer["n"]), None)
 
-    # -- what became of it
+    # -- items that were consumed
 
     def consumed(self) -> list[Consumed]:
         found = []
@@ -232,9 +235,9 @@ class Cell:
         return sorted(found)
 
     async def books(self, *, prefix: str) -> dict[str, Any]:
-        """Once all is consumed: items that nobody consumed, and those consumed more than once, since the last books."""
+        """Wait until all items are acked, and count those since the last call: all, lost, and consumed twice."""
         cursors = await until(self._settled_cursors, "every item to be acked", FLOW_S, every_s=0.2)
-        # The cursors first, the records after them: a push that is still on its way adds to both, in this order.
+        # The cursors are read before the records, because a late push adds to the cursors first.
         times = Counter((one.live, one.seq) for one in self.consumed())
         appended = {(live, seq) for live, last in cursors.items() for seq in range(1, last + 1)}
         lost = sum(1 for item in appended if item not in self._seen and not times[item])
@@ -244,7 +247,7 @@ class Cell:
         return {f"{prefix}items": items, f"{prefix}lost_items": lost, f"{prefix}consumed_twice": twice}
 
     async def _settled_cursors(self) -> dict[str, int] | None:
-        """How many items each live was given; None while some are not acked."""
+        """Return the number of items appended to each live; None while some are not acked."""
         rows = await asyncio.gather(*(self.store.records.lives.get(live) for live in self.lives))
         found = {live: row for live, row in zip(self.lives, rows, strict=True) if row is not None}
         settled = all(row.appended == row.acked for row in found.values())
@@ -253,15 +256,15 @@ class Cell:
     # -- Workers and their lives
 
     async def lives_of(self, name: str) -> tuple[str, list[str]]:
-        """A Worker's id, and the lives that it runs."""
+        """Return the id of the Worker with this name, and its lives."""
         workers = self.store.records.workers
         for worker in await workers.names():
             if worker.rpartition("#")[0] == name:
                 return worker, [split_tag(tag)[0] for tag in await workers.slots(worker)]
-        raise DhschedError(f"Worker {name} is not there")
+        raise DhschedError(f"Worker {name} is not registered; this is a bug of the benchmark, report it")
 
     async def until_empty(self, worker: str, wait_s: float) -> int:
-        """Wait until the Worker has nothing left; how many slots it has all the same."""
+        """Wait until the Worker has no slots taken, at most `wait_s`, and return how many are still taken."""
         give_up = time.monotonic() + wait_s
         while True:
             left = len(await self.store.records.workers.slots(worker))
@@ -273,17 +276,17 @@ class Cell:
         async def lost() -> bool:
             return is_yes(await self.store.records.workers.lost(worker))
 
-        await until(lost, f"Worker {worker} to be called lost", RECOVER_S, every_s=LOOK_S)
+        await until(lost, f"Worker {worker} to be declared lost", RECOVER_S, every_s=LOOK_S)
         return time.monotonic()
 
     async def claimed_elsewhere(self, lives: Sequence[str], worker: str) -> list[tuple[str, int]]:
-        """Those that another Worker has claimed, and when by the store's clock."""
+        """Return those lives that a Worker other than `worker` has claimed, with the time by the store's clock."""
         rows = [row for row in await self.store.records.lives.rows(lives) if row.claimed and row.worker != worker]
         times = await self.store.records.lives.times([row.live for row in rows])
         return [(row.live, at.claimed_at) for row, at in zip(rows, times, strict=True) if at is not None]
 
     async def store_minus_monotonic_s(self) -> float:
-        """Between the store's clock and ours, from the quickest of a few answers."""
+        """Return the offset of the store's clock to the monotonic clock, from the quickest of 20 answers."""
         tries = []
         for _ in range(20):
             before = time.monotonic()
@@ -297,14 +300,14 @@ class Cell:
             await client.drain(worker)
 
     async def forced(self) -> int:
-        """Cutovers that did not wait for a boundary, by the replicas' own count."""
+        """Return the number of cutovers without a boundary, from the replicas' metrics."""
         urls = [replica.url for replica in self.processes.replicas]
         return int(sum([await figure(url, "dhsched_drain_moves_total", how="forced") for url in urls]))
 
 
 @asynccontextmanager
 async def running(size: Size, say: Callable[[str], None]) -> AsyncIterator[Cell]:
-    """Every process, with every live claimed."""
+    """Start every process, and yield the deployment once every live is claimed."""
     async with (
         Embedded(appendfsync="no") as server,
         await RedisStore.open(server.address, limits=Limits(starts_create_max=size.lives)) as store,
@@ -322,7 +325,9 @@ async def running(size: Size, say: Callable[[str], None]) -> AsyncIterator[Cell]
         await processes.until_workers(size.workers, CLAIM_S)
         say(f"placing {size.lives} lives on {size.workers} Workers")
         lives = [f"default/l{n}" for n in range(size.lives)]
-        await place_all(store, lives, POOL, CLAIM_S)  # The Workers' start budgets are not what is measured.
+        await place_all(
+            store, lives, POOL, CLAIM_S
+        )  # With this store's limit on starting lives, which is never reached.
         yield Cell(processes, store, http, lives)
 
 

@@ -1,9 +1,9 @@
-"""What one decision costs: `choose` by the default policy and the note of its commit, over 1,000 and 10,000 Workers.
+"""CPU time of one decision among 1,000 and 10,000 Workers: `choose` with the default policy, and noting its commit.
 
-Times are CPU time of this thread (`time.thread_time_ns`), read before and after each decision, so the figures include
-one reading of that clock and leave out whatever else the machine does. The collector runs as it does in the service;
-what exists before the measured loop is frozen, as it would be in a process that lives long. A refresh is an
-incremental snapshot in which every Worker changed: the worst case. `refresh_tenth_us` has one Worker in ten changed.
+Times are CPU time of this thread (`time.thread_time_ns`), read before and after each decision: the figures include one
+read of that clock and exclude other load of the machine. The garbage collector runs as in the product; objects made
+before the measured loop are frozen, as they would be old in a long-running process. A refresh is an incremental
+snapshot in which every Worker changed, the worst case; in `refresh_tenth_us` one Worker in ten changed.
 """
 
 import gc
@@ -25,11 +25,11 @@ from dhsched.placement import (
 
 CAPACITY = 206
 REPLICAS = 16
-DECISIONS_PER_SNAPSHOT = 250  # Own placements in a window of 250 ms at 1,000 creates a second in this replica.
+DECISIONS_PER_SNAPSHOT = 250  # Placements of this replica in 250 ms at its 1,000 creates per second.
 
 
 def run(*, decisions: int = 20_000, seed: int = 1) -> dict[str, float]:
-    """Percentiles of a decision in microseconds, and the cost of a refresh, for both sizes of fleet."""
+    """Return percentiles of the time of a decision and of a refresh, in microseconds, for both fleet sizes."""
     figures: dict[str, float] = {}
     for size, suffix in ((1_000, "1k"), (10_000, "10k")):
         costs, refreshes, tenths = _measure(size, decisions, Random(seed))
@@ -41,7 +41,7 @@ def run(*, decisions: int = 20_000, seed: int = 1) -> dict[str, float]:
 
 
 def _measure(size: int, decisions: int, rng: Random) -> tuple[list[int], list[int], list[int]]:
-    """Nanoseconds of each decision, each refresh of all Workers, and each refresh of a tenth of them."""
+    """Return the nanoseconds of each decision, each refresh of all Workers, and each refresh of a tenth of them."""
     fleet = _Fleet(size, rng)
     view = view_for(DEFAULT_POLICY, replicas=REPLICAS)
     view.configure([Pool("gpu")])
@@ -63,7 +63,7 @@ def _measure(size: int, decisions: int, rng: Random) -> tuple[list[int], list[in
 
 def _decide(view: FleetView, fleet: "_Fleet", rng: Random) -> int:
     request = PlacementRequest("anna", (("gpu", 0),))
-    taken_by_store = rng.choice(fleet.names)  # Where the policy names nobody, the store finds one: any will do here.
+    taken_by_store = rng.choice(fleet.names)  # The store's choice when the policy names no candidate; here any.
     began = thread_time_ns()
     choice = choose(view, request, rng=rng, now=1.0)
     assert not isinstance(choice, NoEligiblePool)
@@ -73,7 +73,7 @@ def _decide(view: FleetView, fleet: "_Fleet", rng: Random) -> int:
 
 
 def _refresh(view: FleetView, fleet: "_Fleet", changed: range) -> int:
-    """Lives come and go on the changed Workers, so that loads keep their spread; then the view hears of it."""
+    """Change the loads of some Workers within their spread, then return the nanoseconds of applying the snapshot."""
     fleet.shift(changed)
     snapshot = fleet.snapshot(changed, since=view.rev)
     began = thread_time_ns()
@@ -82,7 +82,7 @@ def _refresh(view: FleetView, fleet: "_Fleet", changed: range) -> int:
 
 
 class _Fleet:
-    """True loads, between a third and two thirds of capacity."""
+    """The true loads, between a third and two thirds of capacity."""
 
     def __init__(self, size: int, rng: Random) -> None:
         self.names = [f"worker-{i:05d}#1" for i in range(size)]

@@ -1,13 +1,14 @@
-"""The same placement as separate commands, with locks and compare-and-set: what the paper's Dispatch issues (7.3).
+"""Placement as separate commands, with locks and compare-and-set, as the paper's Dispatch sends them (7.3).
 
-A create takes 8 + 6N operations for N candidate attempts. Around them: lock the live, read its record, read the cell;
-commit on condition, turn the reservation into membership, index the live, note when to look at it, unlock. For each
-attempt: lock the Worker, read its record, reserve on condition, count its load, keep its place in the Pool's view,
-unlock; one that is refused stops after four of them. "The common case of two to three attempts uses about twenty."
+A create takes 8 + 6N operations for N candidate attempts. Around the attempts: lock the live, read its record, read the
+cell; commit on condition, turn the reservation into membership, index the live, put it on the agenda, unlock. For each
+attempt: lock the Worker, read its record, reserve on condition, count its load, update the Pool's index of Workers,
+unlock; an attempt that is refused stops after four of them. "The common case of two to three attempts uses about
+twenty."
 
-It waits for each answer, as the paper's operations do. `pipelined` is as good as that shape gets: what does not depend
-on each other goes out together, which leaves 5 + 3N round trips. Both use the link that ours uses. Both leave half-done
-states wherever they stop; that is not measured here.
+Each command waits for its answer, as in the paper. `pipelined` is the best case of this design: commands that do not
+depend on each other are sent together, which leaves 5 + 3N round trips. Both use the same store link as dhsched. Both
+leave half-done states if they stop in the middle; that is not measured here.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from dhsched.errors import DhschedError
 from dhsched.store.link.link import Link
 
 PREFIX = "dh:{main}:paper:"  # The same slot as the cell, so that the same link reaches it.
-LOCK_MS = 5_000
-CLAIM_MS = 15_000
-LOCK_TRIES = 1_000
-LOCK_WAIT_S = 0.0005  # At first; it doubles up to LOCK_WAIT_MAX_S.
+LOCK_MS = 5_000  # A lock expires after this time.
+CLAIM_MS = 15_000  # Score of a new live on the agenda, from now.
+LOCK_TRIES = 1_000  # After this many attempts to lock, the benchmark ends with an error.
+LOCK_WAIT_S = 0.0005  # First wait for a lock; each next wait is twice as long, up to LOCK_WAIT_MAX_S.
 LOCK_WAIT_MAX_S = 0.004
 
 RESERVE = b"""
@@ -60,7 +61,7 @@ class SeparateCommands:
         await self.link.call("ZADD", f"{PREFIX}room:{pool}", 0, worker)
 
     async def create(self, live: str, operation: str, candidates: tuple[str, ...]) -> str:
-        """Place a new live on the first candidate with a free slot; its Worker."""
+        """Place a new live on the first candidate with a free slot, and return that Worker."""
         key, lock = f"{PREFIX}live:{live}", f"{PREFIX}lock:live:{live}"
         await self._lock(lock, operation)
         record, cell = await self._together(
@@ -116,13 +117,15 @@ class SeparateCommands:
                 return
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, LOCK_WAIT_MAX_S)
-        raise DhschedError(f"the benchmark did not get {key} in {LOCK_TRIES} tries; the machine is too busy")
+        raise DhschedError(
+            f"the benchmark did not get lock {key} in {LOCK_TRIES} tries; the machine is too busy: run it again"
+        )
 
     async def _unlock(self, key: str, owner: str) -> None:
         await self.link.run("paper_unlock", [key], [owner])
 
     async def _together(self, *calls: Callable[[], Awaitable[Any]]) -> list[Any]:
-        """Calls that are issued in one tick go out in one write."""
+        """Make these calls and return their answers; if `pipelined`, in one tick, so that the link sends one write."""
         if not self.pipelined:
             return [await call() for call in calls]
         issued = [call() for call in calls]

@@ -1,12 +1,12 @@
-"""What the steps cost the store, and what a live weighs there.
+"""Server CPU time of the steps, and the store's memory per live.
 
 Server time is the CPU time of the server's main thread, with parsing and replies, at 50 calls in flight. It is noisy
-where cores are shared, so what is compared runs in alternating rounds of one run and the median counts. Memory is the
-growth of `used_memory` divided by the lives that grew it.
+on shared cores, so compared steps run in alternating rounds of one run, and the result is the median. Memory is the
+growth of `used_memory` divided by the number of lives that were added.
 
-What a live stores when it is called idle: its record (DigitalID, room, fingerprint, generation, cursors, times), a slot
-on its Worker, its place in the index, 64 bytes of metadata, ten acked items behind it, and one past generation in its
-history. It is claimed, has no pending input and is on no agenda.
+An idle live stores its record (DigitalID, room, fingerprint, generation, cursors, times), a slot on its Worker, its
+entry in the index, 64 bytes of metadata, and one past generation in its history. It has acked ten items, is claimed,
+has no pending input and is on no agenda.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from dhsched.store.server.embedded import Embedded
 from dhsched.store.steps.redis import Append, RedisStore, Release
 
 ITEM = b"x" * 60
-PIPELINE = 50
+PIPELINE = 50  # Calls in flight.
 SHARED = 16  # Lives that share a call, as the lives of one tick do in the Infer-Controller.
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much to measure with."""
+    """How much is measured."""
 
     lives: int = 50_000
     workers: int = 256
@@ -44,7 +44,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A live of the benchmark, and where it is."""
+    """A live of the benchmark and its generation."""
 
     live: str
     worker: str
@@ -52,7 +52,7 @@ class Placed:
 
 
 async def bench_store(size: Size, say: Callable[[str], None]) -> dict[str, Any]:
-    """Fill an embedded store and measure it."""
+    """Fill an embedded store, measure it and return the figures."""
     limits = Limits(starts_create_max=size.lives, pending_max=1000)
     async with Embedded(appendfsync="no") as server, await RedisStore.open(server.address, limits=limits) as store:
         bench = Bench(store, size)
@@ -73,7 +73,7 @@ async def bench_store(size: Size, say: Callable[[str], None]) -> dict[str, Any]:
 class Bench:
     def __init__(self, store: RedisStore, size: Size) -> None:
         self.store = store
-        store.new_mark = lambda: items.UNMARKED  # So that whoever acks here need not have been handed the item.
+        store.new_mark = lambda: items.UNMARKED  # Then an ack needs no mark of a released item.
         self.size = size
         self.workers: list[str] = []
         self.lives: list[Placed] = []
@@ -86,7 +86,7 @@ class Bench:
             self.workers.append(await register(self.store, f"w{i}", "gpu", capacity))
 
     async def round_trips(self) -> int:
-        """Round trips of one create whose first candidate has no free slot, so that it falls back to the Pool."""
+        """Return the round trips of a create whose first candidate has no free slot, so that the Pool is searched."""
         small = await register(self.store, "small", "gpu", 1)
         await self.create("t/filler", small)
         before = self.store.link.calls
@@ -99,7 +99,7 @@ class Bench:
         return Placed(live, placed.generation.worker, placed.generation.epoch)
 
     async def fill(self) -> dict[str, float]:
-        """Create, claim, feed and move every live; what is left of it is an idle live with a history."""
+        """Create, claim, feed and move every live, so that each is idle with a history, and return the figures."""
         empty = await self.used_memory()
         n, workers = self.size.lives, self.workers
         creates = [partial(self.create, f"t/live-{i:06d}", workers[i % len(workers)]) for i in range(n)]
@@ -139,7 +139,7 @@ class Bench:
             live=p.live, worker=p.worker, epoch=p.epoch, pull_no=pull_no, after=after, credit=10
         )
 
-    # As the Infer-Controller does it: the lives of one tick share a call.
+    # Shared calls, as in the Infer-Controller: the lives of one tick share a call.
 
     async def append_shared(self, lives: Sequence[Placed], n: int) -> None:
         item = items.unmarked("text", ITEM, False)
@@ -159,12 +159,12 @@ class Bench:
         await self.store.depart(worker=p.worker, live=p.live, number=p.epoch)
 
     async def empty_agenda(self) -> None:
-        """What look would do once their deadlines have passed: these lives are idle."""
+        """Take all lives off the agenda, as the step `look` would after their deadlines: these lives are idle."""
         for priority in range(4):
             await self.store.link.call("DEL", self.store.keys.of("agenda", priority))
 
     async def input_steps(self) -> dict[str, float]:
-        """Append against a bare XADD, a fenced release of ten against a bare XRANGE of ten, and acks."""
+        """Measure append compared with a bare XADD, a fenced release of ten with a bare XRANGE of ten, and acks."""
         costs: dict[str, list[float]] = {}
         k = self.size.per_round
         for _ in range(self.size.rounds):
@@ -212,7 +212,7 @@ class Bench:
         return {"pending10_live_bytes": round(self.idle_bytes + grown)}
 
     async def expire(self, lives: int) -> float:
-        """Milliseconds to call a Worker with this many lives lost."""
+        """Return the milliseconds that it takes to declare a Worker with this many lives lost."""
         took = []
         for i in range(5):
             crowded = await register(self.store, f"crowded-{i}", "crowded", lives)
@@ -222,7 +222,7 @@ class Bench:
         return statistics.median(took)
 
     async def timed(self, work: Sequence[Callable[[], Awaitable[T]]]) -> tuple[list[T], float]:
-        """Run the work; the server's CPU time for each piece of it, in us."""
+        """Run the calls and return their results, and the server's CPU time per call in us."""
         before = await self.cpu_s()
         done = await pipelined(work)
         return done, (await self.cpu_s() - before) / len(work) * 1e6
@@ -240,7 +240,7 @@ def shares(lives: Sequence[Placed]) -> list[Sequence[Placed]]:
 
 
 async def pipelined(work: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
-    """All of it, PIPELINE calls at a time."""
+    """Make all calls, PIPELINE at a time, and return their results."""
     done: list[T] = []
     for i in range(0, len(work), PIPELINE):
         done += await asyncio.gather(*(one() for one in work[i : i + PIPELINE]))

@@ -1,7 +1,15 @@
-"""The command `dhsched`. Verbs live in files of their own, one per family; here is what they share.
+"""The command `dhsched`: one file per family of verbs; this file collects them and prints their errors.
 
-An expected error is one sentence on standard error that says what to do, and exit code 1; a traceback is for
-`--debug`, before the verb.
+An expected error is one sentence on standard error that says what to do, and exit code 1. `--debug` before the verb
+prints the traceback instead.
+
+- *verb*: one command, like `why`; a *family* is a group of verbs, like `live`.
+- *remote verb*: a verb that calls a running deployment over HTTP (remote.py).
+- *role*: a process that `dhsched run` starts: dispatch, infer, worker, room (run.py).
+- *sample*: the deployment on this machine that `up` and `demo` start (sample.py).
+
+`main` calls the verb. A remote verb calls `Server.call` (remote.py), which calls client/http.py, and prints the answer
+with `show` and tables.py. `run ROLE` reads the settings (settings.py) and calls the role's own `app.py` or `main.py`.
 """
 
 import sys
@@ -76,11 +84,11 @@ def common(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Options of every verb; `main` reads --debug itself, because an error may come before the options are known."""
+    """Options of every verb. `main` reads --debug itself: an error may come before the options are parsed."""
 
 
 def main() -> None:
-    """The entry point: runs the verb and turns what goes wrong into one sentence."""
+    """Run the verb; print an expected error as one sentence and exit with its code. This is the entry point."""
     try:
         app()
     except (DhschedError, KeyboardInterrupt) as error:

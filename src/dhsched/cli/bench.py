@@ -1,4 +1,4 @@
-"""`dhsched bench ...`: measurements on this machine. Each ends with one JSON object on the last line."""
+"""`dhsched bench ...`: benchmarks on this machine. Each prints its result as one JSON object on the last line."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -8,19 +8,19 @@ import typer
 
 from dhsched.bench.harness import print_result
 
-app = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
+app = typer.Typer(help="Benchmarks of this machine.", no_args_is_help=True)
 
-Json = Annotated[bool, typer.Option("--json", help="Only the last line: one JSON object.")]
+Json = Annotated[bool, typer.Option("--json", help="Print only the last line: one JSON object.")]
 Bench = Callable[[Callable[[str], None]], Coroutine[Any, Any, dict[str, Any]]]
 
 
 @app.command()
 def link(
     json: Json = False,
-    rounds: Annotated[int, typer.Option(min=1, help="Alternating rounds; the median counts.")] = 7,
+    rounds: Annotated[int, typer.Option(min=1, help="Alternating rounds; the result is their median.")] = 7,
     coroutines: Annotated[int, typer.Option(min=1, help="Concurrent callers.")] = 500,
 ) -> None:
-    """Client CPU per EVALSHA: the link to the store against redis-py."""
+    """Measure client CPU per EVALSHA: the store link compared with redis-py."""
     from dhsched.bench.link import Size, bench_link  # Late, so that other verbs do not load it.
 
     run_bench(lambda report: bench_link(Size(rounds=rounds, coroutines=coroutines), report), json)
@@ -29,12 +29,12 @@ def link(
 @app.command()
 def create(
     json: Json = False,
-    rounds: Annotated[int, typer.Option(min=1, help="Alternating rounds; the median counts.")] = 5,
+    rounds: Annotated[int, typer.Option(min=1, help="Alternating rounds; the result is their median.")] = 5,
     creates: Annotated[
-        int, typer.Option(min=1, max=7_500, help="Creates over HTTP, for 16 and 256 connections each.")
+        int, typer.Option(min=1, max=7_500, help="Creates over HTTP, with 16 and again with 256 connections.")
     ] = 4_000,
 ) -> None:
-    """Creates over HTTP, and the placement step against the same as separate commands with locks."""
+    """Measure creates over HTTP, and one placement step compared with separate commands and locks."""
     from dhsched.bench.create import Size, bench_create
 
     run_bench(lambda report: bench_create(Size(rounds=rounds, creates=creates), report), json)
@@ -43,9 +43,9 @@ def create(
 @app.command()
 def select(
     json: Json = False,
-    decisions: Annotated[int, typer.Option(min=250, help="Decisions for each size of fleet.")] = 20_000,
+    decisions: Annotated[int, typer.Option(min=250, help="Decisions per fleet size.")] = 20_000,
 ) -> None:
-    """CPU time of one placement decision over 1,000 and 10,000 Workers."""
+    """Measure the CPU time of one placement decision among 1,000 and 10,000 Workers."""
     from dhsched.bench import select as bench_select
 
     print_result(bench_select.run(decisions=decisions))
@@ -56,7 +56,7 @@ def store(
     json: Json = False,
     lives: Annotated[int, typer.Option(min=20_000, help="Lives to fill the store with.")] = 50_000,
 ) -> None:
-    """What the steps cost the store, and what a live weighs there."""
+    """Measure the server CPU time of the steps, and the store's memory per live."""
     from dhsched.bench.store import Size, bench_store
 
     run_bench(lambda report: bench_store(Size(lives=lives), report), json)
@@ -66,12 +66,12 @@ def store(
 def input_path(
     json: Json = False,
     lives: Annotated[int, typer.Option(min=1, help="Lives on the one Worker.")] = 2_000,
-    items: Annotated[int, typer.Option(min=10, help="Items per round, as fast as they go.")] = 50_000,
-    rate: Annotated[int, typer.Option(min=1, help="Items per second where lateness is measured.")] = 2_000,
-    rounds: Annotated[int, typer.Option(min=1, help="Alternating rounds; the median counts.")] = 3,
-    peers: Annotated[bool, typer.Option(help="Also redis-py and NATS.")] = True,
+    items: Annotated[int, typer.Option(min=10, help="Items per round at full speed.")] = 50_000,
+    rate: Annotated[int, typer.Option(min=1, help="Items per second while latency is measured.")] = 2_000,
+    rounds: Annotated[int, typer.Option(min=1, help="Alternating rounds; the result is their median.")] = 3,
+    peers: Annotated[bool, typer.Option(help="Also measure redis-py and NATS.")] = True,
 ) -> None:
-    """From push to runtime to ack through the fence, against redis-py streams and NATS JetStream."""
+    """Measure input from push to runtime to ack, compared with redis-py streams and NATS JetStream."""
     from dhsched.bench.input import Size, bench_input
 
     size = Size(lives=lives, items=items, rate=rate, rounds=rounds, peers=peers)
@@ -81,19 +81,17 @@ def input_path(
 @app.command()
 def avatar(
     json: Json = False,
-    seconds: Annotated[
-        float, typer.Option(min=1.0, max=600.0, help="Media time of each live that is measured.")
-    ] = 20.0,
-    rounds: Annotated[int, typer.Option(min=1, help="Alternating rounds; the median counts.")] = 5,
+    seconds: Annotated[float, typer.Option(min=1.0, max=600.0, help="Media time per live.")] = 20.0,
+    rounds: Annotated[int, typer.Option(min=1, help="Alternating rounds; the result is their median.")] = 5,
     room: Annotated[
-        bool, typer.Option(help="Also a whole deployment with a browser; left out, and said, where there is none.")
+        bool, typer.Option(help="Also measure a whole deployment with a browser, if one is installed.")
     ] = True,
-    kills: Annotated[int, typer.Option(min=1, max=1_000, help="Kills, and as many drains, that the browser sees.")] = 5,
+    kills: Annotated[int, typer.Option(min=1, max=1_000, help="Kills of a Worker, and as many drains.")] = 5,
 ) -> None:
-    """What a talking and an idle face cost, and what a viewer sees of kills and drains."""
+    """Measure the CPU time of a talking and an idle face, and the gaps that a viewer sees on kills and drains."""
     from dhsched.worker.runtimes import AVATAR, load_runtime
 
-    load_runtime(AVATAR)  # Says what is missing.
+    load_runtime(AVATAR)  # Raises an error that names the missing extra.
     from dhsched.bench.avatar import Size, bench_avatar
 
     result = bench_avatar(Size(seconds=seconds, rounds=rounds), _silent if json else typer.echo)
@@ -111,18 +109,18 @@ def avatar(
 @app.command()
 def recovery(
     json: Json = False,
-    lives: Annotated[int, typer.Option(min=8, max=100_000, help="Lives on all Workers together.")] = 4_000,
-    workers: Annotated[int, typer.Option(min=3, max=64, help="Workers; one is killed, another one drained.")] = 8,
-    rate: Annotated[int, typer.Option(min=1, help="Items per second over all lives.")] = 500,
+    lives: Annotated[int, typer.Option(min=8, max=100_000, help="Lives, spread over all Workers.")] = 4_000,
+    workers: Annotated[int, typer.Option(min=3, max=64, help="Workers, of which one is killed and one drained.")] = 8,
+    rate: Annotated[int, typer.Option(min=1, help="Items per second, over all lives.")] = 500,
 ) -> None:
-    """A Worker killed and another one drained while input flows: how long it takes, and what becomes of every item."""
+    """Measure how long a kill and a drain of a Worker take while input flows, and count lost and repeated items."""
     from dhsched.bench.recovery import Size, bench_recovery
 
     run_bench(lambda report: bench_recovery(Size(lives=lives, workers=workers, rate=rate), report), json)
 
 
 def run_bench(bench: Bench, json: bool) -> None:
-    """Run a benchmark, and print its result last."""
+    """Run a benchmark and print its result."""
     print_result(measured(bench, json))
 
 

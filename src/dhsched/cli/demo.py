@@ -1,6 +1,6 @@
-"""`dhsched demo`: the story by itself, on a deployment of its own: speak, kill, go on, drain, A to B to A.
+"""`dhsched demo`: a live survives a kill, a drain and a frozen Worker (A to B to A), on a deployment of its own.
 
-Everything is real: processes, a store, sockets, kill -9 and SIGSTOP. The times in the timeline are measured.
+The processes, the store, the sockets, kill -9 and SIGSTOP are real. The times in the timeline are measured.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from dhsched.local.process import Process
 from dhsched.local.waiting import until
 
 LIVE = "anna"
-STEP_S = 30.0  # For any one thing to happen.
+STEP_S = 30.0  # A step that takes longer ends the demo with an error.
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """One line of a runtime: what it consumed, and as which generation."""
+    """One line that a runtime printed: the item that it consumed, and as which generation."""
 
     at: float
     worker: str
@@ -36,14 +36,14 @@ class Heard:
 
 @dataclass(slots=True)
 class Story:
-    """What was done and what was heard, by one clock."""
+    """The timeline (`rows`) and the lines of the runtimes (`heard`), with times of one clock."""
 
     began: float = field(default_factory=time.monotonic)
     heard: list[Heard] = field(default_factory=list)
     rows: list[tuple[float, str]] = field(default_factory=list)
 
     def tell(self, what: str) -> float:
-        """A line of the timeline."""
+        """Print a line of the timeline and return its time."""
         now = time.monotonic()
         self.rows.append((now, what))
         typer.echo(f"{now - self.began:8.3f} s  {what}")
@@ -59,16 +59,18 @@ class Story:
             self.heard.append(Heard(time.monotonic(), said["worker"], said["epoch"], event, text))
 
     async def until(self, wanted: Callable[[Heard], bool], what: str) -> Heard:
-        """The first line like this, or an error that says what did not come."""
+        """Wait for the first line of a runtime that is `wanted`; after STEP_S raise an error that names `what`."""
         hint = f"{what}; try it with --log-level info"
         found: Heard = await until(lambda: next(filter(wanted, self.heard), None), hint, STEP_S, every_s=0.01)
         return found
 
 
 def demo(
-    log_level: Annotated[str, typer.Option(help="Of all processes: debug, info, warning or error.")] = "error",
+    log_level: Annotated[
+        str, typer.Option(help="Log level of all processes: debug, info, warning or error.")
+    ] = "error",
 ) -> None:
-    """Watch a live survive: kill -9 of its Worker, a drain, and a zombie that wakes up."""
+    """Show a live survive kill -9 of its Worker, a drain, and a frozen Worker that wakes up."""
     asyncio.run(run_demo(log_level))
 
 
@@ -81,7 +83,7 @@ async def run_demo(log_level: str) -> None:
 
 
 class Tour:
-    """The story, told step by step."""
+    """The steps of the demo, in order."""
 
     def __init__(self, story: Story, workers: Mapping[str, Process], client: Client) -> None:
         self.story = story
@@ -125,7 +127,7 @@ class Tour:
         await self.client.undrain(owner.worker)
 
     async def zombie(self) -> None:
-        """A is frozen, the live goes to B; A wakes and the live comes back to A: two epochs of it on one Worker."""
+        """Freeze A, so that the live moves to B; wake A and move the live back: A then has two epochs of one live."""
         first = await self.client.get(LIVE)
         began = self.story.tell(f"SIGSTOP of {first.worker}: it is frozen, not dead")
         self.process(first.worker).freeze()

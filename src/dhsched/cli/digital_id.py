@@ -1,4 +1,4 @@
-"""`dhsched digital-id ...`: DigitalIDs and the Pools that can run them."""
+"""`dhsched digital-id ...`: list, show, put and remove DigitalIDs and the Pools that can run them."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import typer
 from dhsched.cli.remote import URL, Json, Server, Url, show
 from dhsched.errors import BadValue
 
-app = typer.Typer(help="DigitalIDs: list, look at, put, remove.", no_args_is_help=True)
+app = typer.Typer(help="DigitalIDs: list, show, put, remove.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(help="The DigitalID.")]
+Name = Annotated[str, typer.Argument(help="Name of the DigitalID.")]
 COLUMNS = ("name", "pools", "required_labels", "preferred_labels")
 
 
 @app.command()
 def ls(json: Json = False, url: Url = URL) -> None:
-    """Every DigitalID."""
+    """List all DigitalIDs."""
     document = Server(url).call("GET", "digital-ids")
     show(document, json, COLUMNS, [flat(each) for each in document["digital_ids"]])
 
 
 @app.command()
 def get(name: Name, json: Json = False, url: Url = URL) -> None:
-    """One DigitalID."""
+    """Show one DigitalID."""
     document = Server(url).call("GET", "digital-ids", name)
     show(document if json else flat(document), json)
 
@@ -32,15 +32,13 @@ def get(name: Name, json: Json = False, url: Url = URL) -> None:
 @app.command()
 def put(
     name: Name,
-    pool: Annotated[list[str], typer.Option(help="A Pool, or pool:tier, tier 0 preferred; may be repeated.")],
-    require: Annotated[list[str] | None, typer.Option(help="A label that a Pool must have; may be repeated.")] = None,
-    prefer: Annotated[
-        list[str] | None, typer.Option(help="A label that a Worker should have; may be repeated.")
-    ] = None,
+    pool: Annotated[list[str], typer.Option(help="Pool, or pool:tier; tier 0 is preferred. May be repeated.")],
+    require: Annotated[list[str] | None, typer.Option(help="Label that a Pool must have. May be repeated.")] = None,
+    prefer: Annotated[list[str] | None, typer.Option(help="Label that a Worker should have. May be repeated.")] = None,
     json: Json = False,
     url: Url = URL,
 ) -> None:
-    """Make or replace a DigitalID."""
+    """Create or replace a DigitalID."""
     body: dict[str, Any] = {"pools": [parse_pool(each) for each in pool]}
     body |= {"required_labels": require or [], "preferred_labels": prefer or []}
     document = Server(url).call("PUT", "digital-ids", name, body=body)
@@ -50,7 +48,7 @@ def put(
 @app.command()
 def rm(
     name: Name,
-    force: Annotated[bool, typer.Option(help="Even if lives show it.")] = False,
+    force: Annotated[bool, typer.Option(help="Remove it even if lives show it.")] = False,
     url: Url = URL,
 ) -> None:
     """Remove a DigitalID that no live shows."""
@@ -60,7 +58,7 @@ def rm(
 def parse_pool(given: str) -> dict[str, Any]:
     name, colon, tier = given.partition(":")
     if colon and not tier.isdigit():
-        raise BadValue(f"--pool {given!r} must be a Pool, or a Pool and its tier, like gpu:1")
+        raise BadValue(f"--pool {given!r} must be the name of a Pool, or a Pool and its tier, like gpu:1")
     return {"pool": name, "tier": int(tier or 0)}
 
 

@@ -1,6 +1,7 @@
-"""`dhsched doctor`: what would keep a deployment from working here, each finding with what to do about it.
+"""`dhsched doctor`: checks that find what would keep a deployment from working here, each with its remedy.
 
-It changes nothing: it connects, asks and closes. Exit code 1 if something is broken; a warning alone is 0.
+The checks change nothing: they connect, read and close. The exit code is 1 if a check finds something broken; warnings
+alone exit with 0.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from dhsched.cli.remote import URL, Json, Url
 from dhsched.cli.tables import table
 from dhsched.errors import DhschedError, Refused, Unreachable
 
-CLOCK_WARN_S = 1.0
-STORE_SLOW_MS = 5.0
-FILES_MIN = 4_096
-MEMORY_WARN = 0.8
-ASK_S = 3.0
+CLOCK_WARN_S = 1.0  # A larger difference between the clocks is a warning.
+STORE_SLOW_MS = 5.0  # A longer round trip is a warning.
+FILES_MIN = 4_096  # A lower limit on open files is a warning.
+MEMORY_WARN = 0.8  # A larger used share of the store's memory is a warning.
+ASK_S = 3.0  # A server that has not answered by then counts as absent.
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check. `remedy` is what to do, where there is something to do."""
+    """The result of one check. `remedy` is what to do about it, if anything."""
 
     check: str
     state: Literal["ok", "warning", "broken"]
@@ -43,13 +44,13 @@ class Finding:
 
 
 def judged(check: str, fine: bool, found: str, remedy: str) -> Finding:
-    """A check that is fine, or else a warning with what to do."""
+    """Return the finding of a check: ok if `fine`, else a warning with the remedy."""
     return Finding(check, "ok", found) if fine else Finding(check, "warning", found, remedy)
 
 
 def doctor(
     store: Annotated[
-        str | None, typer.Option(envvar="DHSCHED_STORE", help="Also look at this store.", metavar="URL")
+        str | None, typer.Option(envvar="DHSCHED_STORE", help="Store to check as well.", metavar="URL")
     ] = None,
     infer: InferUrl = INFER_DEFAULT,
     json: Json = False,
@@ -74,7 +75,7 @@ def doctor(
 
 
 async def _examine(store: str | None, roles: Mapping[str, Sequence[str]], *, quiet: bool) -> list[Finding]:
-    """`quiet`: nobody asked for these addresses, so one that is there is enough."""
+    """Return all findings. `quiet`: the Dispatch addresses are the defaults, so one that answers is enough."""
     found = [*_machine(), *_settings()]
     found += [each async for each in _store(store)]
     for role, urls in roles.items():
@@ -115,7 +116,7 @@ def _files() -> Iterator[Finding]:
 
 
 def _settings() -> Iterator[Finding]:
-    """Every role's settings as this environment gives them."""
+    """Check the settings of Dispatch and Infer as this environment gives them."""
     from dhsched.infer.settings import InferSettings
     from dhsched.settings import DispatchSettings, settings_from
 
@@ -165,7 +166,7 @@ async def _store_answers(link: Any, shown: str) -> AsyncIterator[Finding]:
     name = info.get("server_name", "redis")
     version = info.get("valkey_version") or info.get("redis_version", "?")
     yield Finding("store", "ok", f"{name} {version} at {shown}")
-    remedy = "each placement waits for one: bring the store nearer"
+    remedy = "each placement waits for one round trip: run the store nearer to the replicas"
     yield judged("store round trip", each_ms <= STORE_SLOW_MS, f"{each_ms:.2f} ms", remedy)
     if info.get("role") != "master":
         yield Finding("store role", "broken", str(info.get("role")), "give the primary's address: a replica is behind")
@@ -229,7 +230,7 @@ async def _role(role: str, url: str) -> AsyncIterator[Finding]:
         return
     answer = body if isinstance(body, dict) else {"not": "ours"}
     if "type" in answer:
-        remedy = "its log says more; a replica without a store waits for it"
+        remedy = "read its log; a replica that cannot reach its store waits for it"
         yield Finding(role, "broken", str(answer.get("detail")), remedy)
     elif answer.get("role") == role:
         yield Finding(role, "ok", f"{answer['instance']} is ready at {url}")
@@ -242,7 +243,7 @@ async def _role(role: str, url: str) -> AsyncIterator[Finding]:
 
 
 def _nobody(role: str, url: str, error: BaseException) -> Finding:
-    """Nobody answers: is the port free, or does something else hold it?"""
+    """Return the finding for a role that does not answer: broken if another program has its port, else a warning."""
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     with socket.socket() as probe:

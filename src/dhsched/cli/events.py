@@ -1,4 +1,4 @@
-"""`dhsched events`: what happened to the fleet, and what is happening."""
+"""`dhsched events`: list the events of the fleet, or follow them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ COLUMNS = ("time", "kind", "worker", "live", "numbers")
 
 
 def events(
-    limit: Annotated[int, typer.Option(min=1, max=1_000, help="The latest so many.")] = 100,
-    after: Annotated[str | None, typer.Option(help="Those after this event id.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what happens, until interrupted.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=1_000, help="Number of events, the latest ones.")] = 100,
+    after: Annotated[str | None, typer.Option(help="Event id; show only later events.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Also print new events, until interrupted.")] = False,
     json: Json = False,
     url: Url = URL,
 ) -> None:
-    """What happened to the fleet, the latest last."""
+    """List the events of the fleet, the latest last."""
     if follow:
         asyncio.run(_follow(Server(url), {"limit": limit, "after": after}, json))
         return

@@ -1,7 +1,8 @@
-"""`dhsched key ...`: API keys, the tokens that they mint, and the secrets that sign these.
+"""`dhsched key ...`: API keys, the tokens that they mint, and the secrets that sign the tokens.
 
-With --store (or DHSCHED_STORE) a verb goes to the store itself, which is how the first admin key is made: who can reach
-the store can do anything anyway. Without it, it goes to a Dispatch replica with the key that is found (DHSCHED_KEY).
+With --store (or DHSCHED_STORE) a verb uses the store directly, which is how the first admin key is made: a user who can
+reach the store can do anything anyway. Without --store, a verb calls a Dispatch replica with the key in DHSCHED_KEY,
+DHSCHED_KEY_FILE or this user's key file.
 """
 
 from __future__ import annotations
@@ -23,9 +24,13 @@ app = typer.Typer(help="API keys and tokens: create, list, revoke, mint, rotate.
 
 Store = Annotated[
     str | None,
-    typer.Option(envvar="DHSCHED_STORE", metavar="URL", help="Go to the store itself: for the first admin key."),
+    typer.Option(
+        envvar="DHSCHED_STORE",
+        metavar="URL",
+        help="Store to use directly instead of Dispatch, for the first admin key.",
+    ),
 ]
-Cell = Annotated[str, typer.Option(envvar="DHSCHED_CELL", help="The cell, with --store.")]
+Cell = Annotated[str, typer.Option(envvar="DHSCHED_CELL", help="Name of the cell, with --store.")]
 COLUMNS = ("key_id", "role", "tenant", "names", "pool", "created", "note")
 ROLES = ", ".join(get_args(Role))
 T = TypeVar("T")
@@ -33,19 +38,21 @@ T = TypeVar("T")
 
 @app.command()
 def create(
-    role: Annotated[str, typer.Option(help=f"One of {ROLES}.")],
-    tenant: Annotated[str, typer.Option(help="Whose lives it is for.")] = TENANT,
-    names: Annotated[str, typer.Option(help="Workers that it may register, like gpu-*.")] = ANY,
-    pool: Annotated[str, typer.Option(help="The Pool that they may be of, or a pattern.")] = ANY,
-    capacity_max: Annotated[int, typer.Option(min=0, help="How large they may be; 0 is any.")] = 0,
-    rate: Annotated[float, typer.Option(min=0, help="Requests a second at one replica; 0 is the usual.")] = 0,
-    note: Annotated[str, typer.Option(help="For people: what it is for.")] = "",
+    role: Annotated[str, typer.Option(help=f"Role: one of {ROLES}.")],
+    tenant: Annotated[str, typer.Option(help="Tenant whose lives the key is for.")] = TENANT,
+    names: Annotated[str, typer.Option(help="Pattern of Worker names that the key may register, like gpu-*.")] = ANY,
+    pool: Annotated[str, typer.Option(help="Pool of these Workers, or a pattern.")] = ANY,
+    capacity_max: Annotated[int, typer.Option(min=0, help="Largest capacity of these Workers; 0 is any.")] = 0,
+    rate: Annotated[
+        float, typer.Option(min=0, help="Requests per second at one replica; 0 is the setting key_rate_per_s.")
+    ] = 0,
+    note: Annotated[str, typer.Option(help="Note that `dhsched key ls` shows.")] = "",
     json: Json = False,
     url: Url = URL,
     store: Store = None,
     cell: Cell = "main",
 ) -> None:
-    """Make an API key and print it, this once."""
+    """Create an API key and print it. It cannot be shown again."""
     body: dict[str, Any] = {"role": role, "tenant": tenant, "names": names, "pool": pool}
     body |= {"capacity_max": capacity_max, "rate_per_s": rate, "note": note}
     if store:
@@ -61,7 +68,7 @@ def create(
 
 @app.command()
 def ls(json: Json = False, url: Url = URL, store: Store = None, cell: Cell = "main") -> None:
-    """Every API key, without its secret."""
+    """List all API keys, without their secrets."""
     found = at_store(store, cell, _list) if store else Server(url).call("GET", "keys")
     rows = [{**row, "created": day(row["created_at_ms"])} for row in found["keys"]]
     show(found, json, COLUMNS, rows)
@@ -69,24 +76,31 @@ def ls(json: Json = False, url: Url = URL, store: Store = None, cell: Cell = "ma
 
 @app.command()
 def revoke(
-    key_id: Annotated[str, typer.Argument(help="The key's id, as `dhsched key ls` shows it.")],
+    key_id: Annotated[str, typer.Argument(help="Id of the key, as `dhsched key ls` shows it.")],
     url: Url = URL,
     store: Store = None,
     cell: Cell = "main",
 ) -> None:
-    """Revoke a key, and with it all tokens that it minted; within a second or two, everywhere."""
+    """Revoke a key and all tokens that it minted. Every replica refuses them within a second or two."""
     if not store:
         Server(url).call("DELETE", "keys", key_id)
     elif not at_store(store, cell, lambda ring: ring.revoke(key_id)):
-        raise DhschedError(f"key {key_id} does not exist; `dhsched key ls` lists those that do")
+        raise DhschedError(f"key {key_id} does not exist; `dhsched key ls` lists the keys that do")
 
 
 @app.command()
 def mint(
-    ttl: Annotated[int, typer.Option(min=1, max=3600, help="Seconds that it lasts.")] = 900,
-    role: Annotated[str | None, typer.Option(help="Less than an admin's key may do.")] = None,
-    tenant: Annotated[str | None, typer.Option(help="For this tenant; an admin's key only.")] = None,
-    scope: Annotated[list[str] | None, typer.Option(help="Only this; may be repeated.")] = None,
+    ttl: Annotated[int, typer.Option(min=1, max=3600, help="Lifetime of the token, in seconds.")] = 900,
+    role: Annotated[
+        str | None, typer.Option(help="Role of the token; only an admin's key may name another. \\[default: the key's]")
+    ] = None,
+    tenant: Annotated[
+        str | None,
+        typer.Option(help="Tenant of the token; only an admin's key may name another. \\[default: the key's]"),
+    ] = None,
+    scope: Annotated[
+        list[str] | None, typer.Option(help="Scope of the token. May be repeated. \\[default: all of its role]")
+    ] = None,
     json: Json = False,
     url: Url = URL,
 ) -> None:
@@ -106,18 +120,21 @@ def mint(
 
 @app.command()
 def rotate(
-    what: Annotated[str, typer.Option(help="access: what keys mint. boot: what Workers show.")] = "access",
+    what: Annotated[
+        str,
+        typer.Option(help="Secret to replace: access (signs tokens of API keys) or boot (signs tokens of Workers)."),
+    ] = "access",
     drop_old: Annotated[
-        bool, typer.Option("--drop-old", help="Make all that was signed so far void at once: the secret leaked.")
+        bool, typer.Option("--drop-old", help="Refuse all tokens signed so far, at once, because the secret leaked.")
     ] = False,
     json: Json = False,
     url: Url = URL,
     store: Store = None,
     cell: Cell = "main",
 ) -> None:
-    """Sign with a new secret from now on. The one before still verifies until the next rotation."""
+    """Sign new tokens with a new secret. Tokens of the previous secret stay valid until the next rotation."""
     if what not in ("access", "boot"):
-        raise BadValue(f"--what {what!r} must be access or boot")
+        raise BadValue(f"--what is {what!r}; it must be access or boot")
     if store:
         done = at_store(store, cell, lambda ring: _rotate(ring, what, drop_old))
     else:
@@ -129,7 +146,7 @@ def rotate(
 
 
 def at_store(url: str, cell: str, call: Callable[[Any], Awaitable[T]]) -> T:
-    """Call with the cell's key ring, on a connection of its own."""
+    """Open the store, call `call` with the cell's key ring, and return its result."""
 
     async def run() -> T:
         from dhsched.access.ring import open_ring

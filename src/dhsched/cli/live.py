@@ -1,4 +1,4 @@
-"""`dhsched live ...`: create, find, reassign and end lives; push input to them and watch what becomes of it."""
+"""`dhsched live ...`: create, find, reassign and end lives, push input to them and watch their events."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from dhsched.cli.remote import INFER_CONTROLLER, URL, Json, Server, Url, all_pag
 from dhsched.cli.tables import clock, one_line, table, text, took
 from dhsched.errors import BadValue, DhschedError, Refused
 
-app = typer.Typer(help="Lives: create, find, reassign, end.", no_args_is_help=True)
+app = typer.Typer(help="Sessions (called lives): create, find, reassign, end, push input.", no_args_is_help=True)
 
-LiveId = Annotated[str, typer.Argument(help="The live's id.")]
+LiveId = Annotated[str, typer.Argument(help="Id of the live.")]
 INFER = "DHSCHED_INFER"
 INFER_DEFAULT = ",".join(addresses.INFER)
-PUSH_S = 10.0  # A push that no controller has stored by then is given up.
-InferUrl = Annotated[str, typer.Option("--infer", envvar=INFER, metavar="URL,...", help="The Infer-Controllers.")]
+PUSH_S = 10.0  # A push that no controller has stored by then ends with an error.
+InferUrl = Annotated[
+    str, typer.Option("--infer", envvar=INFER, metavar="URL,...", help="Addresses of the Infer-Controllers.")
+]
 ROOM_DEFAULT = "http://127.0.0.1:7402"
 COLUMNS = ("live_id", "digital_id", "state", "worker", "epoch", "claimed", "pending", "cause")
 LEAST = (
@@ -31,35 +33,45 @@ LEAST = (
     "pending",
     "worker",
     "state",
-)  # The first to go on a narrow terminal.
+)  # Left out on a narrow terminal, the first one first.
 
 
 @app.command()
 def create(
-    digital_id: Annotated[str, typer.Argument(help="The DigitalID that the live shows.")],
-    live_id: Annotated[str | None, typer.Option("--id", help="Its id; creating it twice is creating it once.")] = None,
-    key: Annotated[str | None, typer.Option(help="Idempotency-Key, when the server makes the id.")] = None,
-    room: Annotated[str | None, typer.Option(help="Its room; the live's id by default.")] = None,
-    metadata: Annotated[str | None, typer.Option(help="A JSON object for the runtime.")] = None,
-    config: Annotated[str | None, typer.Option(help="A JSON object: the runtime's configuration.")] = None,
-    priority: Annotated[int | None, typer.Option(help="0 is looked after first, 3 last.")] = None,
+    digital_id: Annotated[str, typer.Argument(help="DigitalID that the live shows.")],
+    live_id: Annotated[
+        str | None,
+        typer.Option(
+            "--id",
+            help="Id of the live; a second create with the same id changes nothing. \\[default: made by the server]",
+        ),
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(help="Idempotency-Key of the request, for a live without --id. \\[default: random]")
+    ] = None,
+    room: Annotated[str | None, typer.Option(help="Room of the live. \\[default: the live's id]")] = None,
+    metadata: Annotated[str | None, typer.Option(help="JSON object with metadata for the runtime.")] = None,
+    config: Annotated[str | None, typer.Option(help="JSON object with the runtime's configuration.")] = None,
+    priority: Annotated[int | None, typer.Option(help="Priority: 0 is served first, 3 last.")] = None,
     wait: Annotated[float, typer.Option(help="Seconds to wait for a free slot.")] = 0,
-    explain: Annotated[bool, typer.Option(help="Say why it went where it went.")] = False,
-    open_: Annotated[bool, typer.Option("--open", help="Print the address of its page, and open it.")] = False,
+    explain: Annotated[bool, typer.Option(help="Also print why this Worker was chosen.")] = False,
+    open_: Annotated[
+        bool, typer.Option("--open", help="Print the address of the live's page and open it in a browser.")
+    ] = False,
     room_url: Annotated[
-        str, typer.Option(envvar="DHSCHED_ROOM", metavar="URL", help="The room, for --open.")
+        str, typer.Option(envvar="DHSCHED_ROOM", metavar="URL", help="Address of the room, for --open.")
     ] = ROOM_DEFAULT,
     json: Json = False,
     url: Url = URL,
 ) -> None:
-    """Place a new live on a Worker."""
+    """Create a live and place it on a Worker."""
     body: dict[str, Any] = {"digital_id": digital_id, "live_id": live_id, "room": room, "priority": priority}
     body = {name: value for name, value in body.items() if value is not None}
     for name, given in (("metadata", metadata), ("config", config)):
         if given is not None:
             body[name] = parse_object(given, f"--{name}")
     query = {"wait_s": wait or None, "explain": "1" if explain else None}
-    headers = {"Idempotency-Key": key or secrets.token_hex(16)}  # Another replica asked once more makes no second live.
+    headers = {"Idempotency-Key": key or secrets.token_hex(16)}  # A retry at another replica makes no second live.
     made = Server(url).call("POST", "lives", body=body, query=query, headers=headers, wait_s=wait)
     show(made, json)
     if open_:
@@ -70,21 +82,21 @@ def create(
 
 @app.command()
 def get(live_id: LiveId, json: Json = False, url: Url = URL) -> None:
-    """Everything about one live but its input."""
+    """Show everything about one live except its input."""
     show(Server(url).call("GET", "lives", live_id), json)
 
 
 @app.command()
 def ls(
-    state: Annotated[str | None, typer.Option(help="open, closing or ended.")] = None,
-    worker: Annotated[str | None, typer.Option(help="Lives on this Worker.")] = None,
-    pool: Annotated[str | None, typer.Option(help="Lives in this Pool.")] = None,
-    digital_id: Annotated[str | None, typer.Option(help="Lives of this DigitalID.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
+    state: Annotated[str | None, typer.Option(help="State of the lives: open, closing or ended.")] = None,
+    worker: Annotated[str | None, typer.Option(help="Worker that the lives are on.")] = None,
+    pool: Annotated[str | None, typer.Option(help="Pool that the lives are in.")] = None,
+    digital_id: Annotated[str | None, typer.Option(help="DigitalID that the lives show.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Most rows.")] = 100,
     json: Json = False,
     url: Url = URL,
 ) -> None:
-    """Lives by name."""
+    """List lives by id."""
     query = {"state": state, "worker": worker, "pool": pool, "digital_id": digital_id}
     rows = all_pages(url, "lives", "lives", query, limit)
     show(rows, json, COLUMNS, rows, least=LEAST)
@@ -94,14 +106,17 @@ def ls(
 def reassign(
     live_id: LiveId,
     to: Annotated[
-        str | None, typer.Option(help="This Worker or none; without it, wherever there is a free slot.")
+        str | None, typer.Option(help="WorkerID of the only target. \\[default: any Worker with a free slot]")
     ] = None,
-    avoid: Annotated[list[str] | None, typer.Option(help="A Worker to put last; may be repeated.")] = None,
-    epoch: Annotated[int | None, typer.Option(help="Only from this epoch; by default, from the one it is in.")] = None,
+    avoid: Annotated[list[str] | None, typer.Option(help="Worker to try last. May be repeated.")] = None,
+    epoch: Annotated[
+        int | None,
+        typer.Option(help="Expected epoch; refused if the live is in another. \\[default: its current epoch]"),
+    ] = None,
     json: Json = False,
     url: Url = URL,
 ) -> None:
-    """Reassign a live: give it to another Worker."""
+    """Reassign a live to another Worker."""
     server = Server(url)
     expected = server.call("GET", "lives", live_id)["epoch"] if epoch is None else epoch
     body: dict[str, Any] = {"expected_epoch": expected, "avoid": avoid or []}
@@ -114,7 +129,7 @@ def reassign(
 @app.command()
 def end(
     live_id: LiveId,
-    after_pending: Annotated[bool, typer.Option(help="Only once its pending input has been acked.")] = False,
+    after_pending: Annotated[bool, typer.Option(help="End it only after its pending input is acked.")] = False,
     json: Json = False,
     url: Url = URL,
 ) -> None:
@@ -125,7 +140,7 @@ def end(
 
 @app.command()
 def history(live_id: LiveId, json: Json = False, url: Url = URL) -> None:
-    """Its generations, the current one first."""
+    """List the generations of a live, the current one first."""
     document = Server(url).call("GET", "lives", live_id, "history")
     phases = ("detect", "place", "wait", "claim", "first_ack")
     rows = [
@@ -141,7 +156,7 @@ def history(live_id: LiveId, json: Json = False, url: Url = URL) -> None:
 
 @app.command()
 def why(live_id: LiveId, json: Json = False, url: Url = URL) -> None:
-    """Why it is where it is, or why it was not placed."""
+    """Explain why a live is on its Worker, or why it was not placed."""
     document = decided(url, live_id)
     if json:
         show(document, True)
@@ -166,7 +181,10 @@ def why(live_id: LiveId, json: Json = False, url: Url = URL) -> None:
 
 
 def decided(url: str, live_id: str) -> dict[str, Any]:
-    """Why, from the replica that decided, if it is one of these: only it remembers, and any of them may have."""
+    """Return the explanation from the replica that placed the live, if it is one of `url`, else from any replica.
+
+    Only the replica that decided remembers how, so all replicas are asked.
+    """
     server = Server(url)
     found: dict[str, Any] | None = None
     trouble: DhschedError | None = None
@@ -174,7 +192,7 @@ def decided(url: str, live_id: str) -> dict[str, Any]:
         try:
             document: dict[str, Any] = Server(each).call("GET", "lives", live_id, "why")
         except DhschedError as error:
-            # A live that was not placed is known to the replica that could not place it, and to no other.
+            # A live that was not placed is known only to the replica that could not place it: ask the next one.
             trouble = error
             continue
         if document["explained"] == "then":
@@ -184,12 +202,14 @@ def decided(url: str, live_id: str) -> dict[str, Any]:
         return found
     if isinstance(trouble, Refused):
         raise trouble
-    made: dict[str, Any] = server.call("GET", "lives", live_id, "why")  # None answers: say so of all of them.
+    made: dict[str, Any] = server.call(
+        "GET", "lives", live_id, "why"
+    )  # No replica answers: raise the error that names all of them.
     return made
 
 
 def winner(document: dict[str, Any]) -> str:
-    """Who has it, and by which numbers."""
+    """Return the line that names the chosen Worker and its load."""
     told, row = document["explanation"], document["generation"]
     won = told["chosen"]
     if won:
@@ -215,10 +235,15 @@ def winner(document: dict[str, Any]) -> str:
 @app.command()
 def push(
     live_id: str,
-    text: Annotated[str, typer.Argument(help="What to push; for --kind config, a JSON object.")] = "",
-    kind: Annotated[str, typer.Option(help="text, interrupt or config.")] = "text",
-    boundary: Annotated[bool, typer.Option("--boundary", help="A sentence ends here.")] = False,
-    request_id: Annotated[str | None, typer.Option(help="The same id again is the same item.")] = None,
+    text: Annotated[str, typer.Argument(help="Text to push; with --kind config, a JSON object.")] = "",
+    kind: Annotated[str, typer.Option(help="Kind of the item: text, interrupt or config.")] = "text",
+    boundary: Annotated[
+        bool, typer.Option("--boundary", help="Mark the end of a sentence: the live may move here.")
+    ] = False,
+    request_id: Annotated[
+        str | None,
+        typer.Option(help="Id of the item; a second push with the same id changes nothing. \\[default: random]"),
+    ] = None,
     infer: InferUrl = INFER_DEFAULT,
 ) -> None:
     """Push one item of input to a live."""
@@ -227,24 +252,27 @@ def push(
         body["config"] = parse_object(text, "the configuration")
     else:
         body["text"] = text
-    body["request_id"] = request_id or secrets.token_hex(16)  # So that another controller may be asked once more.
+    body["request_id"] = request_id or secrets.token_hex(16)  # Makes a retry at another controller safe.
     typer.echo(json_.dumps(infer_at(infer).call("POST", "lives", live_id, "text", body=body, twice=True)))
 
 
 @app.command()
 def interrupt(
     live_id: str,
-    text: Annotated[str, typer.Argument(help="What to go on with; nothing by default.")] = "",
-    request_id: Annotated[str | None, typer.Option(help="The same id again is the same item.")] = None,
+    text: Annotated[str, typer.Argument(help="Text to go on with. \\[default: none]")] = "",
+    request_id: Annotated[
+        str | None,
+        typer.Option(help="Id of the item; a second push with the same id changes nothing. \\[default: random]"),
+    ] = None,
     infer: InferUrl = INFER_DEFAULT,
 ) -> None:
-    """Drop what a live has not consumed yet, and stop what it is saying."""
+    """Drop the input that a live has not consumed yet, and stop what it is saying."""
     push(live_id, text, kind="interrupt", boundary=False, request_id=request_id, infer=infer)
 
 
 @app.command()
 def watch(live_id: str, infer: InferUrl = INFER_DEFAULT) -> None:
-    """Print what happens to a live, one JSON object per line, until it ends."""
+    """Print the events of a live, one JSON object per line, until it ends."""
 
     async def print_all() -> None:
         async for event in infer_at(infer).events("lives", live_id, "events"):
@@ -261,14 +289,14 @@ def infer_at(urls: str) -> Server:
 
 def dead_letters(
     live_id: LiveId,
-    push: Annotated[str | None, typer.Option("--push", metavar="ID", help="Push this one once more.")] = None,
-    drop: Annotated[str | None, typer.Option("--drop", metavar="ID", help="Forget this one.")] = None,
+    push: Annotated[str | None, typer.Option("--push", metavar="ID", help="Id of an item to push again.")] = None,
+    drop: Annotated[str | None, typer.Option("--drop", metavar="ID", help="Id of an item to delete.")] = None,
     json: Json = False,
     url: Url = URL,
 ) -> None:
-    """Input of a live that was dropped because generations died over it, the oldest first."""
+    """List the input of a live that was given up because generations failed on it, the oldest first."""
     if push is not None and drop is not None:
-        raise BadValue("--push and --drop were both given; give one, a letter at a time")
+        raise BadValue("--push and --drop were both given; give one of them")
     server = Server(url)
     if push is not None:
         show(server.call("POST", "lives", live_id, "dead-letters", push, "push"), json)

@@ -1,4 +1,4 @@
-"""`dhsched pool ...`: Pools and how lives are spread over their Workers."""
+"""`dhsched pool ...`: list, show, put and remove Pools, and show how lives are spread over their Workers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import typer
 
 from dhsched.cli.remote import URL, Json, Server, Url, show
 
-app = typer.Typer(help="Pools: list, look at, put, remove.", no_args_is_help=True)
+app = typer.Typer(help="Pools: list, show, put, rebalance, remove.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(help="The Pool's name.")]
+Name = Annotated[str, typer.Argument(help="Name of the Pool.")]
 COLUMNS = (
     "name",
     "priority",
@@ -30,7 +30,7 @@ LEAST = ("labels", "region", "gpu_class", "priority", "placeable", "workers", "c
 
 @app.command()
 def ls(json: Json = False, url: Url = URL) -> None:
-    """Every Pool."""
+    """List all Pools."""
     document = Server(url).call("GET", "pools")
     rows = [{**pool["config"], **pool, "barred": barred(pool)} for pool in document["pools"]]
     show(document, json, COLUMNS, rows, least=LEAST)
@@ -38,7 +38,7 @@ def ls(json: Json = False, url: Url = URL) -> None:
 
 @app.command()
 def get(name: Name, json: Json = False, url: Url = URL) -> None:
-    """One Pool."""
+    """Show one Pool."""
     document = Server(url).call("GET", "pools", name)
     own = {key: document[key] for key in document if key != "config"}
     show(document if json else {**own, "barred": barred(document), **document["config"]}, json)
@@ -47,24 +47,28 @@ def get(name: Name, json: Json = False, url: Url = URL) -> None:
 @app.command()
 def put(
     name: Name,
-    gpu_class: Annotated[str | None, typer.Option(help="Class of GPU.")] = None,
+    gpu_class: Annotated[str | None, typer.Option(help="GPU class.")] = None,
     region: Annotated[str | None, typer.Option(help="Region.")] = None,
-    label: Annotated[list[str] | None, typer.Option(help="A label; may be repeated.")] = None,
-    priority: Annotated[int | None, typer.Option(help="0 is tried first.")] = None,
-    tier_workers_min: Annotated[int | None, typer.Option(help="Least Workers in the bottom tier.")] = None,
-    tier_divisor: Annotated[int | None, typer.Option(help="The tier is N / this, if that is more.")] = None,
-    tau_slots: Annotated[int | None, typer.Option(help="How far above the emptiest Worker it reaches.")] = None,
-    candidates_max: Annotated[int | None, typer.Option(help="Candidates of one placement.")] = None,
-    policy: Annotated[
-        str | None, typer.Option(help="emptiest, bottom-tier or exact, for lives that try it first.")
+    label: Annotated[list[str] | None, typer.Option(help="Label. May be repeated.")] = None,
+    priority: Annotated[int | None, typer.Option(help="Priority; 0 is tried first.")] = None,
+    tier_workers_min: Annotated[int | None, typer.Option(help="Fewest Workers in the bottom tier.")] = None,
+    tier_divisor: Annotated[int | None, typer.Option(help="Divisor; the tier has at least Workers / divisor.")] = None,
+    tau_slots: Annotated[
+        int | None, typer.Option(help="Slots above the emptiest Worker that the tier includes.")
     ] = None,
-    rebalance: Annotated[str | None, typer.Option(help="off, advise or act.")] = None,
-    rebalance_spread_pct: Annotated[int | None, typer.Option(help="How uneven it must be, in % of capacity.")] = None,
-    rebalance_moves_max: Annotated[int | None, typer.Option(help="Lives moved at a time.")] = None,
+    candidates_max: Annotated[int | None, typer.Option(help="Most candidates of one placement.")] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="Policy for lives that try this Pool first: emptiest, bottom-tier or exact.")
+    ] = None,
+    rebalance: Annotated[str | None, typer.Option(help="Rebalancing: off, advise or act.")] = None,
+    rebalance_spread_pct: Annotated[
+        int | None, typer.Option(help="Spread from which lives are moved, in % of capacity.")
+    ] = None,
+    rebalance_moves_max: Annotated[int | None, typer.Option(help="Most lives moved at a time.")] = None,
     json: Json = False,
     url: Url = URL,
 ) -> None:
-    """Make or replace a Pool, whole: what is left out gets its default."""
+    """Create a Pool or replace it as a whole: options that are not given get their defaults."""
     given: dict[str, Any] = {
         "gpu_class": gpu_class,
         "region": region,
@@ -85,7 +89,7 @@ def put(
 
 @app.command()
 def rebalance(name: Name, json: Json = False, url: Url = URL) -> None:
-    """How even a Pool is, and which lives would move to make it so."""
+    """Show the spread of a Pool's loads, and how many lives would move to even it out."""
     document = Server(url).call("GET", "pools", name, "rebalance")
     if not json:
         show({key: value for key, value in document.items() if key not in ("workers", "advice")}, False)
@@ -95,7 +99,7 @@ def rebalance(name: Name, json: Json = False, url: Url = URL) -> None:
 @app.command()
 def rm(
     name: Name,
-    force: Annotated[bool, typer.Option(help="Even if Workers or DigitalIDs use it.")] = False,
+    force: Annotated[bool, typer.Option(help="Remove it even if Workers or DigitalIDs use it.")] = False,
     url: Url = URL,
 ) -> None:
     """Remove a Pool that nothing uses."""
@@ -103,7 +107,7 @@ def rm(
 
 
 def barred(pool: Mapping[str, Any]) -> str:
-    """The Workers of a Pool that take nothing new, in words."""
+    """Return a summary of the Pool's Workers that take no new lives, by reason."""
     return ", ".join(
         f"{some['workers']} {reason} ({some['capacity']} slots)" for reason, some in pool["barred"].items()
     )

@@ -1,4 +1,4 @@
-"""`dhsched recoveries`: lives that lost their Worker and have no other one yet."""
+"""`dhsched recoveries`: list the lives that lost their Worker and have no other one yet."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ COLUMNS = (
 
 
 def recoveries(
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 1_000,
+    limit: Annotated[int, typer.Option(min=1, help="Most rows.")] = 1_000,
     json: Json = False,
     url: Url = URL,
 ) -> None:
-    """Lives that must be placed anew or wait for a free slot: why, since when, and their place in line."""
+    """List the lives that must be placed again or wait for a free slot: why, since when, and their queue position."""
     rows = all_pages(url, "recoveries", "recoveries", {}, limit)
     show(rows, json, COLUMNS, [row(each) for each in rows])
 

@@ -1,12 +1,11 @@
-"""What the verbs that talk to a server share: a small synchronous client, its address, `--json`, pages.
+"""Shared parts of the remote verbs: a small synchronous client, the options --url and --json, output, pages.
 
-The client asks the replicas as the Python client does (client/http.py), but each of them once only: a person would
-rather hear that none answers. What a server refuses is raised as `Refused` with its code and its sentence, so that a
-script can tell them apart. Where there is an API key for a server (client/credentials.py), each call has a token
-that it mints.
+The client calls the replicas as the Python client does (client/http.py), but each replica only once: a person prefers
+an error soon. A server's refusal is raised as `Refused` with its code and its sentence. If there is an API key for a
+server (client/credentials.py), each call carries a token that the key minted.
 
-Exit codes: 0 done; 1 refused or not reachable, with one sentence on standard error that ends with the problem's code;
-2 the command line itself is wrong.
+Exit codes: 0 done; 1 refused or not reachable, with one sentence on standard error, which ends with the problem's code
+if a server refused; 2 a wrong command line.
 """
 
 from __future__ import annotations
@@ -42,16 +41,19 @@ Url = Annotated[
         "--url",
         envvar="DHSCHED_URL",
         metavar="URL,...",
-        help="The Dispatch replicas, or what is in front of them; the next is asked when one does not answer.",
+        help="Addresses of the Dispatch replicas or their load balancer; each is tried until one answers.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="The server's answer as JSON.")]
-PAGES_MAX = 10_000
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+PAGES_MAX = 10_000  # A list with more pages is cut off here.
 T = TypeVar("T")
 
 
 class Server:
-    """The replicas of one role; their addresses are separated by commas. Without a `key`, one is looked for."""
+    """The replicas of one role, by their addresses, separated by commas.
+
+    `key` None takes the key that client/credentials.py finds; an empty `key` calls without one.
+    """
 
     def __init__(
         self, urls: str = URL, *, role: str = DISPATCH_ROLE, deadline_s: float = 30.0, key: str | None = None
@@ -72,9 +74,10 @@ class Server:
         wait_s: float = 0,
         twice: bool | None = None,
     ) -> Any:
-        """The answer's document, None where it has none. The words of `path` are quoted: a WorkerID has a `#`.
+        """Call an endpoint and return the document of its answer, or None if the answer is empty.
 
-        `twice` says that doing it twice is doing it once; by default only of what reads or replaces, or has a key.
+        The parts of `path` are quoted for the URL: a WorkerID has a `#`. `twice` says that the call is safe to repeat;
+        by default GET, PUT and calls with an Idempotency-Key are.
         """
         sent = {**_tenant(), **(headers or {})}
         if twice is None:
@@ -88,15 +91,17 @@ class Server:
             return json_.loads(raw) if raw else None
         except ValueError:
             at = self._replicas.url if self._replicas else self.urls[0]
-            raise DhschedError(f"{at} answered with something that is not JSON; is it dhsched?") from None
+            raise DhschedError(
+                f"{at} gave an answer that is not JSON; check that the address is that of dhsched"
+            ) from None
 
     def text(self, path: str) -> str:
-        """What is served at `path` outside the API, as it is: metrics, health."""
+        """Return the text at `path` outside the API: metrics, health."""
         raw = self._run(lambda replicas: replicas.ask("GET", path, headers=_tenant()))
         return raw.decode(errors="replace")
 
     async def events(self, *path: str, query: Mapping[str, Any] | None = None) -> AsyncIterator[ServerSent]:
-        """What happens, as it happens, from whichever replica answers."""
+        """Yield server-sent events as they happen, from the replica that answers."""
         async with self._session() as replicas:
             async for event in follow(replicas, *path, query=query, headers=_tenant()):
                 yield event
@@ -110,7 +115,7 @@ class Server:
 
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[Replicas]:
-        """The replicas, with a session on this event loop. Which one answered last is kept, and what was minted."""
+        """Yield the replicas with an HTTP session on this loop; they keep the last good replica and the tokens."""
         async with open_session(self.urls, os.environ.get(TLS_CA, "")) as http:
             if self._replicas is None:
                 self._replicas = Replicas(
@@ -132,14 +137,14 @@ class Server:
 
 
 def _tenant() -> dict[str, str]:
-    """The header that says for which tenant."""
+    """Return the header that names the tenant, if the environment does."""
     tenant = os.environ.get(TENANT)
     return {"X-Tenant": tenant} if tenant else {}
 
 
 def _without_key(url: str, refused: Refused) -> Refused:
-    """A 401 as it looks from here: we had nothing to show."""
-    said = f"{url} asks for a key, and there is no key for it in {KEY}, {KEY_FILE} or {KeyFile().path}"
+    """Return the 401 with a detail that says where a key was looked for."""
+    said = f"{url} needs a key, and there is no key for it in {KEY}, {KEY_FILE} or {KeyFile().path}"
     return Refused(refused.status, {**refused.problem, "detail": f"{said}: set {KEY} to an API key"})
 
 
@@ -155,7 +160,7 @@ def show(
     least: Sequence[str] | None = None,
     cut: str = "",
 ) -> None:
-    """A document as JSON; else as a table of `columns`, or as names and values where there is one thing only."""
+    """Print a document: as JSON, else `rows` as a table of `columns`, else its names and values line by line."""
     if as_json:
         typer.echo(json_.dumps(document, indent=2))
     elif columns:
@@ -165,7 +170,7 @@ def show(
 
 
 def parse_object(given: str, what: str) -> dict[str, Any]:
-    """A JSON object from the command line."""
+    """Return the JSON object in an option of the command line. `what` names the option in the error."""
     try:
         value = json_.loads(given)
     except ValueError as error:
@@ -176,7 +181,7 @@ def parse_object(given: str, what: str) -> dict[str, Any]:
 
 
 def all_pages(url: str, path: str, member: str, query: Mapping[str, Any], limit: int) -> list[dict[str, Any]]:
-    """Up to `limit` rows of a list, page after page."""
+    """Return up to `limit` rows of a list, read page by page."""
     rows: list[dict[str, Any]] = []
     after, server = None, Server(url)
     for _ in range(PAGES_MAX):

@@ -1,7 +1,7 @@
-"""`dhsched run ROLE`: the processes. Each serves until SIGTERM or Ctrl-C; a second one exits at once.
+"""`dhsched run ROLE`: run one process of a deployment until SIGTERM or Ctrl-C; a second signal exits at once.
 
 A flag wins over the environment, which wins over the file that --config names, which wins over the default; `dhsched
-config ROLE` shows what that comes to.
+config ROLE` shows the values and their sources. Help texts escape `[`, which is markup otherwise.
 """
 
 from __future__ import annotations
@@ -19,29 +19,47 @@ from dhsched.errors import BadSetting
 
 app = typer.Typer(help="Run a process of dhsched in the foreground.", no_args_is_help=True)
 
-STORE_URL = "store-url"  # The file beside the data that has the URL of a store with a port, and so its password.
+STORE_URL = "store-url"  # Name of the file, beside the data, with the URL and so the password of a store with a port.
 StoreUrl = Annotated[
-    str | None, typer.Option(help="URL of the store (DHSCHED_STORE); without one, a store of its own.", metavar="URL")
+    str | None,
+    typer.Option(
+        help="URL of the store; without it, dispatch starts its own store and infer does not start. "
+        "\\[env: DHSCHED_STORE]",
+        metavar="URL",
+    ),
 ]
-Config = Annotated[Path | None, typer.Option(help="A TOML file with settings (DHSCHED_CONFIG).", metavar="FILE")]
-Access = Annotated[str | None, typer.Option(help="keys or open: whether callers need a token (DHSCHED_ACCESS); keys.")]
+Config = Annotated[Path | None, typer.Option(help="TOML file with settings. \\[env: DHSCHED_CONFIG]", metavar="FILE")]
+Access = Annotated[
+    str | None,
+    typer.Option(help="Whether callers need a token: keys or open. \\[env: DHSCHED_ACCESS] \\[default: keys]"),
+]
 Insecure = Annotated[
-    bool | None, typer.Option("--insecure", help="Open to everybody, and not on loopback only (DHSCHED_INSECURE).")
+    bool | None,
+    typer.Option("--insecure", help="Listen beyond loopback although access is open. \\[env: DHSCHED_INSECURE]"),
 ]
 AllowedOrigins = Annotated[
     str | None,
-    typer.Option(metavar="ORIGIN,...", help="Other origins whose pages may call it (DHSCHED_ALLOWED_ORIGINS)."),
+    typer.Option(metavar="ORIGIN,...", help="Other origins whose pages may call it. \\[env: DHSCHED_ALLOWED_ORIGINS]"),
 ]
-TlsCert = Annotated[str | None, typer.Option(help="Certificate chain, PEM (DHSCHED_TLS_CERT).", metavar="FILE")]
-TlsKey = Annotated[str | None, typer.Option(help="The certificate's key, PEM (DHSCHED_TLS_KEY).", metavar="FILE")]
-TlsCa = Annotated[str | None, typer.Option(help="The servers' authority, PEM (DHSCHED_TLS_CA).", metavar="FILE")]
-Cell = Annotated[str | None, typer.Option(help="The cell (DHSCHED_CELL); default main.")]
+TlsCert = Annotated[
+    str | None, typer.Option(help="PEM file with the certificate chain. \\[env: DHSCHED_TLS_CERT]", metavar="FILE")
+]
+TlsKey = Annotated[
+    str | None, typer.Option(help="PEM file with the certificate's key. \\[env: DHSCHED_TLS_KEY]", metavar="FILE")
+]
+TlsCa = Annotated[
+    str | None, typer.Option(help="PEM file with the servers' authority. \\[env: DHSCHED_TLS_CA]", metavar="FILE")
+]
+Cell = Annotated[str | None, typer.Option(help="Name of the cell. \\[env: DHSCHED_CELL] \\[default: main]")]
 AllowEviction = Annotated[
     bool | None,
-    typer.Option("--allow-eviction", help="Start on a store that may delete lives (DHSCHED_ALLOW_EVICTION)."),
+    typer.Option("--allow-eviction", help="Start on a store that may delete lives. \\[env: DHSCHED_ALLOW_EVICTION]"),
 ]
-LogLevel = Annotated[str | None, typer.Option(help="debug, info, warning or error (DHSCHED_LOG_LEVEL).")]
-LogJson = Annotated[bool | None, typer.Option("--log-json", help="Logs as JSON lines (DHSCHED_LOG_JSON).")]
+LogLevel = Annotated[
+    str | None,
+    typer.Option(help="Log level: debug, info, warning or error. \\[env: DHSCHED_LOG_LEVEL] \\[default: info]"),
+]
+LogJson = Annotated[bool | None, typer.Option("--log-json", help="Log as JSON lines. \\[env: DHSCHED_LOG_JSON]")]
 
 
 @app.command()
@@ -49,10 +67,18 @@ def dispatch(
     store: StoreUrl = None,
     cell: Cell = None,
     allow_eviction: AllowEviction = None,
-    host: Annotated[str | None, typer.Option(help="Where to listen (DHSCHED_DISPATCH_HOST); 127.0.0.1.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port (DHSCHED_DISPATCH_PORT); 7400, and 0 is any.")] = None,
-    name: Annotated[str | None, typer.Option(help="The replica's id (DHSCHED_DISPATCH_NAME); made up.")] = None,
-    policy: Annotated[str | None, typer.Option(help="Placement policy (DHSCHED_DISPATCH_POLICY).")] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on. \\[env: DHSCHED_DISPATCH_HOST] \\[default: 127.0.0.1]")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Port to listen on; 0 is any. \\[env: DHSCHED_DISPATCH_PORT] \\[default: 7400]")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Id of the replica. \\[env: DHSCHED_DISPATCH_NAME] \\[default: random]")
+    ] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="Placement policy. \\[env: DHSCHED_DISPATCH_POLICY] \\[default: emptiest]")
+    ] = None,
     access: Access = None,
     insecure: Insecure = None,
     allowed_origins: AllowedOrigins = None,
@@ -62,7 +88,7 @@ def dispatch(
     log_level: LogLevel = None,
     log_json: LogJson = None,
 ) -> None:
-    """A dispatch replica: places lives and serves the API. Any number of them share one store."""
+    """Run a Dispatch replica, which places lives and serves the API. Any number of replicas share one store."""
     from dhsched.dispatch.app import run_dispatch  # Late, so that other verbs do not load it.
     from dhsched.settings import DispatchSettings
 
@@ -74,16 +100,28 @@ def infer(
     store: StoreUrl = None,
     cell: Cell = None,
     allow_eviction: AllowEviction = None,
-    host: Annotated[str | None, typer.Option(help="Where to listen (DHSCHED_INFER_HOST); 127.0.0.1.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port (DHSCHED_INFER_PORT); 7401, and 0 is any.")] = None,
-    name: Annotated[str | None, typer.Option(help="The controller's id (DHSCHED_INFER_NAME); made up.")] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on. \\[env: DHSCHED_INFER_HOST] \\[default: 127.0.0.1]")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Port to listen on; 0 is any. \\[env: DHSCHED_INFER_PORT] \\[default: 7401]")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Id of the controller. \\[env: DHSCHED_INFER_NAME] \\[default: random]")
+    ] = None,
     advertise: Annotated[
-        str | None, typer.Option(help="URL at which Workers reach it (DHSCHED_INFER_ADVERTISE).")
+        str | None,
+        typer.Option(
+            help="URL at which Workers reach it. \\[env: DHSCHED_INFER_ADVERTISE] \\[default: from host and port]"
+        ),
     ] = None,
     room: Annotated[
-        str | None, typer.Option(metavar="URL", help="The room at which Workers publish (DHSCHED_INFER_ROOM).")
+        str | None,
+        typer.Option(metavar="URL", help="URL of the room at which Workers publish. \\[env: DHSCHED_INFER_ROOM]"),
     ] = None,
-    credit: Annotated[int | None, typer.Option(help="Unacked items per live (DHSCHED_INFER_CREDIT); 8.")] = None,
+    credit: Annotated[
+        int | None, typer.Option(help="Unacked items per live. \\[env: DHSCHED_INFER_CREDIT] \\[default: 8]")
+    ] = None,
     access: Access = None,
     insecure: Insecure = None,
     allowed_origins: AllowedOrigins = None,
@@ -93,7 +131,7 @@ def infer(
     log_level: LogLevel = None,
     log_json: LogJson = None,
 ) -> None:
-    """An Infer-Controller: input in, fenced input out. Any number of them share one store."""
+    """Run an Infer-Controller, which takes input and sends it to the live's Worker. Any number share one store."""
     from dhsched.infer.app import run_infer
     from dhsched.infer.settings import InferSettings
 
@@ -102,32 +140,78 @@ def infer(
 
 @app.command()
 def worker(
-    pool: Annotated[str | None, typer.Option(help="The Pool it belongs to (DHSCHED_WORKER_POOL).")] = None,
-    capacity: Annotated[int | None, typer.Option(help="Lives at once (DHSCHED_WORKER_CAPACITY).")] = None,
-    runtime: Annotated[str, typer.Option(help="echo, null, avatar, or package.module:function.")] = "",
-    exec_: Annotated[str, typer.Option("--exec", metavar="CMD", help="A command, run once per live.")] = "",
-    dispatch: Annotated[str | None, typer.Option(metavar="URL,...", help="Dispatch (DHSCHED_URL).")] = None,
-    name: Annotated[str | None, typer.Option(help="The machine's name; the host name.")] = None,
-    device: Annotated[str | None, typer.Option(help="What is locked against a second Worker; the name.")] = None,
-    labels: Annotated[str | None, typer.Option(help="Separated by commas; they rank it.")] = None,
+    pool: Annotated[str | None, typer.Option(help="Pool of the Worker; required. \\[env: DHSCHED_WORKER_POOL]")] = None,
+    capacity: Annotated[
+        int | None, typer.Option(help="Most lives at once; required. \\[env: DHSCHED_WORKER_CAPACITY]")
+    ] = None,
+    runtime: Annotated[
+        str, typer.Option(help="Runtime of the lives: echo, null, avatar, or package.module:function.")
+    ] = "",
+    exec_: Annotated[
+        str, typer.Option("--exec", metavar="CMD", help="Command that runs once per live, instead of --runtime.")
+    ] = "",
+    dispatch: Annotated[
+        str | None, typer.Option(metavar="URL,...", help="Addresses of the Dispatch replicas. \\[env: DHSCHED_URL]")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the Worker. \\[env: DHSCHED_WORKER_NAME] \\[default: the host name]")
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of the device lock; at most one Worker per device. "
+            "\\[env: DHSCHED_WORKER_DEVICE] \\[default: --name]"
+        ),
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            help="Labels by which DigitalIDs prefer Workers, separated by commas. \\[env: DHSCHED_WORKER_LABELS]"
+        ),
+    ] = None,
     key_file: Annotated[
-        str | None, typer.Option(help="A file with an API key of role worker; or set DHSCHED_WORKER_KEY.")
+        str | None,
+        typer.Option(
+            help="File with an API key of role worker. "
+            "\\[env: DHSCHED_WORKER_KEY_FILE, or DHSCHED_WORKER_KEY for the key itself]"
+        ),
     ] = None,
     tls_ca: TlsCa = None,
-    drain_s: Annotated[float | None, typer.Option(help="How long SIGTERM waits for its lives to move; 600.")] = None,
-    teardown_s: Annotated[float | None, typer.Option(help="For a runtime to stop before it is cancelled; 10.")] = None,
-    blocked_max_s: Annotated[
-        float | None, typer.Option(help="How long a blocked event loop is spoken for; 10.")
+    drain_s: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds that SIGTERM waits for the lives to move. \\[env: DHSCHED_WORKER_DRAIN_S] \\[default: 600]"
+        ),
     ] = None,
-    locks: Annotated[Path | None, typer.Option(help="Where device locks lie.")] = None,
+    teardown_s: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds for a runtime to stop; then it is cancelled. "
+            "\\[env: DHSCHED_WORKER_TEARDOWN_S] \\[default: 10]"
+        ),
+    ] = None,
+    blocked_max_s: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds that the event loop may be blocked; then the Worker is lost. "
+            "\\[env: DHSCHED_WORKER_BLOCKED_MAX_S] \\[default: 10]"
+        ),
+    ] = None,
+    locks: Annotated[
+        Path | None, typer.Option(help="Folder of the device locks. \\[env: DHSCHED_WORKER_LOCK_FOLDER]")
+    ] = None,
     exec_env: Annotated[
-        str | None, typer.Option(metavar="NAME,...", help="Variables for children of --exec; HF_* names several.")
+        str | None,
+        typer.Option(
+            metavar="NAME,...",
+            help="Variables that --exec children get as well, like HF_*. \\[env: DHSCHED_WORKER_EXEC_ENV]",
+        ),
     ] = None,
     config: Config = None,
     log_level: LogLevel = None,
     log_json: LogJson = None,
 ) -> None:
-    """A Worker: runs lives. SIGTERM drains it; a second one exits at once."""
+    """Run a Worker, which runs lives. SIGTERM drains it; a second SIGTERM exits at once."""
     given = {**locals(), "lock_folder": locks}
     from dhsched.worker.exec import Exec
     from dhsched.worker.main import run_here
@@ -135,7 +219,7 @@ def worker(
     from dhsched.worker.settings import WorkerSettings
 
     if bool(runtime) == bool(exec_):
-        raise BadSetting("give either --runtime or --exec: one of them runs the lives")
+        raise BadSetting("exactly one of --runtime and --exec must be given: it runs the lives")
     settings = settings_and_logging(WorkerSettings, given)
     run_here(settings, Exec(exec_) if exec_ else load_runtime(runtime))
 
@@ -143,28 +227,53 @@ def worker(
 @app.command()
 def room(
     dispatch: Annotated[
-        str | None, typer.Option(metavar="URL,...", help="Who may publish is asked here (DHSCHED_ROOM_DISPATCH).")
+        str | None,
+        typer.Option(
+            metavar="URL,...",
+            help="Addresses of the Dispatch replicas, which know who may publish. \\[env: DHSCHED_ROOM_DISPATCH]",
+        ),
     ] = None,
     infer: Annotated[
-        str | None, typer.Option(metavar="URL,...", help="Where viewers' text goes (DHSCHED_ROOM_INFER).")
+        str | None,
+        typer.Option(
+            metavar="URL,...", help="Addresses of the Infer-Controllers, for viewers' text. \\[env: DHSCHED_ROOM_INFER]"
+        ),
     ] = None,
-    host: Annotated[str | None, typer.Option(help="Where to listen (DHSCHED_ROOM_HOST); 127.0.0.1.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port (DHSCHED_ROOM_PORT); 7402, and 0 is any.")] = None,
-    name: Annotated[str | None, typer.Option(help="The room's id (DHSCHED_ROOM_NAME); made up.")] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on. \\[env: DHSCHED_ROOM_HOST] \\[default: 127.0.0.1]")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Port to listen on; 0 is any. \\[env: DHSCHED_ROOM_PORT] \\[default: 7402]")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Id of the room. \\[env: DHSCHED_ROOM_NAME] \\[default: random]")
+    ] = None,
     addresses: Annotated[
-        str | None, typer.Option(metavar="IP,...", help="Addresses for media (DHSCHED_ROOM_ADDRESSES); the host's.")
+        str | None,
+        typer.Option(
+            metavar="IP,...", help="IP addresses for media. \\[env: DHSCHED_ROOM_ADDRESSES] \\[default: of --host]"
+        ),
     ] = None,
     text: Annotated[
         bool | None,
-        typer.Option("--text/--no-text", help="Viewers may type (DHSCHED_ROOM_TEXT); on loopback they may."),
+        typer.Option(
+            "--text/--no-text",
+            help="Let viewers send text. \\[env: DHSCHED_ROOM_TEXT] \\[default: yes on loopback, else no]",
+        ),
     ] = None,
     insecure: Annotated[
         bool | None,
-        typer.Option("--insecure", help="Listen elsewhere than on loopback; viewers have no keys (DHSCHED_INSECURE)."),
+        typer.Option(
+            "--insecure", help="Listen beyond loopback although viewers have no keys. \\[env: DHSCHED_INSECURE]"
+        ),
     ] = None,
     allowed_origins: AllowedOrigins = None,
     key_file: Annotated[
-        str | None, typer.Option(help="A file with an API key of role room; or set DHSCHED_ROOM_KEY.")
+        str | None,
+        typer.Option(
+            help="File with an API key of role room. "
+            "\\[env: DHSCHED_ROOM_KEY_FILE, or DHSCHED_ROOM_KEY for the key itself]"
+        ),
     ] = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
@@ -173,7 +282,7 @@ def room(
     log_level: LogLevel = None,
     log_json: LogJson = None,
 ) -> None:
-    """A room: viewers watch lives here while Workers come and go. Needs the extra `avatar`."""
+    """Run a room, in which viewers watch lives while Workers come and go. Needs the extra `avatar`."""
     from dhsched.room.settings import RoomSettings
 
     try:
@@ -186,13 +295,14 @@ def room(
 @app.command()
 def store(
     data: Annotated[
-        Path | None, typer.Option(help="Directory to keep the data in; without one it is forgotten.")
+        Path | None, typer.Option(help="Folder for the data. Without it, the data is lost when the store stops.")
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Also listen on this port of 127.0.0.1; 0 is none.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1 to listen on as well; 0 is none.")] = 0,
 ) -> None:
-    """A store server for by-hand use, on a private socket. Prints what to give as --store or DHSCHED_STORE.
+    """Run a store server on a private socket and print its URL, for --store or DHSCHED_STORE.
 
-    With a port it has a password, which is in the file whose URL it prints: kept with the data, else made anew.
+    With --port the store has a password. The printed URL then names a file that has the store's URL with the password.
+    The next run on the same data uses the same password.
     """
     from dhsched.web import run_service
 
@@ -200,7 +310,7 @@ def store(
 
 
 def run_role(kind: type[Any], given: Mapping[str, Any], run: Callable[..., Coroutine[Any, Any, None]]) -> None:
-    """Run a role with the settings that these flags and the environment come to. Prints where the role listens."""
+    """Run a role with settings from these flags and the environment; print the URL at which the role listens."""
     from dhsched.web import run_service
 
     settings = settings_and_logging(kind, given)
@@ -208,7 +318,7 @@ def run_role(kind: type[Any], given: Mapping[str, Any], run: Callable[..., Corou
 
 
 def settings_and_logging(kind: type[Any], given: Mapping[str, Any]) -> Any:
-    """Return the settings of a role; what is logged from now on is as they say."""
+    """Return the settings of a role, and configure logging as they say."""
     from dhsched.settings import settings_from
     from dhsched.web.logs import configure_logging
 
@@ -231,7 +341,7 @@ async def _run_store(data: Path | None, port: int, stop: asyncio.Event) -> None:
 
 
 def kept_password(data: Path | None) -> str | None:
-    """The password of an earlier run on the same data, so that whoever was given it goes on."""
+    """Return the password of an earlier run on the same data, so that its clients can connect again, or None."""
     from dhsched.store.link.address import parse_address
 
     file = data.absolute() / STORE_URL if data is not None else None
@@ -239,7 +349,7 @@ def kept_password(data: Path | None) -> str | None:
 
 
 def write_url(folder: Path, url: str) -> str:
-    """Write the store's URL into a file for this user alone; that file's own URL."""
+    """Write the store's URL into a file that only this user can read, and return that file's URL."""
     file = folder.absolute() / STORE_URL
     with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as out:
         out.write(url + "\n")

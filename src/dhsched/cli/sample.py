@@ -1,4 +1,4 @@
-"""The sample deployment of `dhsched up` and `dhsched demo`: which processes it has, and what they are told."""
+"""The sample deployment of `dhsched up` and `dhsched demo`: its processes, their options and their order."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from dhsched.local.keys import OPEN, development_keys
 from dhsched.local.ports import free_port
 from dhsched.store.server.embedded import Embedded
 
-READY_S = 60.0  # A deployment that is not up by then is given up.
+READY_S = 60.0  # A deployment that is not ready by then is stopped with an error.
 POOLS = ("gpu", "spare")
 DIGITAL_IDS = {
     "demo": ("gpu", "spare"),
     "anna": ("gpu", "spare"),
     "ben": ("spare", "gpu"),
 }
-"""Demo DigitalIDs, and their Pools: the preferred one first."""
+"""DigitalIDs of the sample and their Pools, the preferred Pool first."""
 LIVE = "demo"
 ROOM_PORT = 7402
 PRINTS = "echo"
 UNSEEN = (PRINTS, "null")
-"""Runtimes that publish nothing: they need no room."""
+"""Runtimes that publish nothing and need no room."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpSettings:
-    """How much of what, and where. Port 0 takes any free port."""
+    """Options of the sample deployment. Port 0 takes any free port."""
 
     workers: int = 3
     capacity: int = 4
-    dispatch_ports: tuple[int, int] = (7400, 7410)  # The addresses that the verbs ask (addresses.py).
+    dispatch_ports: tuple[int, int] = (7400, 7410)  # The default addresses of the verbs (addresses.py).
     infer_port: int = 7401
     room_port: int = ROOM_PORT
     runtime: str = PRINTS
@@ -48,13 +48,13 @@ class UpSettings:
     log_level: str = "warning"
 
     def pool_of(self, number: int) -> str:
-        """Workers are numbered from 1. The last of several is in the second Pool."""
+        """Return the Pool of Worker `number`, counted from 1: the last of several is in the second Pool."""
         return POOLS[1] if number == self.workers > 1 else POOLS[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What runs: `page` is where its live can be watched, `store_pid` is for a store of our own."""
+    """The running sample. `page` is the address of its live's page, if any; `store_pid` is None for another's store."""
 
     processes: Deployment
     store_pid: int | None
@@ -67,8 +67,8 @@ async def sample(
     hear: Callable[[str, bytes], None],
     say: Callable[[str], None] = lambda _what: None,
 ) -> AsyncIterator[Sample]:
-    """Start everything and wait until it is ready; stopped when the block is left. `hear` is given what the processes
-    print, line by line; `say`, what is being started."""
+    """Start everything and wait until it is ready; stop everything at the end of the block. `hear` is called with each
+    line that a process prints; `say` with a text about each part that starts."""
     async with AsyncExitStack() as stack:
         url, store_pid = settings.store, None
         if url is None:
@@ -83,7 +83,7 @@ async def sample(
         try:
             page = await asyncio.wait_for(start(made, settings, say), READY_S)
         except TimeoutError:
-            raise DhschedError(f"not everything was up after {READY_S:g} s; try --log-level info") from None
+            raise DhschedError(f"not everything was ready after {READY_S:g} s; try --log-level info") from None
         yield Sample(made, store_pid, page)
 
 
@@ -92,8 +92,8 @@ def print_end(name: str, status: int) -> None:
 
 
 async def start(made: Deployment, settings: UpSettings, say: Callable[[str], None]) -> str:
-    """Start everything but the store, and return the address of the page on which the live can be watched, if any."""
-    # Workers are told where the room is by the Infer-Controller, which starts before it.
+    """Start everything except the store, and return the address of the live's page; empty without a room."""
+    # The Infer-Controller sends Workers the room's address and starts before the room: choose the port first.
     room_port = 0 if settings.runtime in UNSEEN else settings.room_port or free_port()
     room = f"http://127.0.0.1:{room_port}" if room_port else ""
     say("starting two Dispatch replicas and an Infer-Controller")
@@ -118,7 +118,7 @@ async def start(made: Deployment, settings: UpSettings, say: Callable[[str], Non
 
 
 async def create(made: Deployment) -> None:
-    """Create a live to look at. With kept data it may be there already, or have ended: then the page says so."""
+    """Create the live of the page. With kept data it may exist already, or have ended: then the page says so."""
     async with made.client() as client:
         try:
             await client.create(LIVE, live_id=LIVE, wait_s=READY_S / 2)

@@ -1,4 +1,4 @@
-"""`dhsched simulate`: the placement policies side by side on your fleet, without touching it."""
+"""`dhsched simulate`: compare the placement policies on a planned or running fleet, without changing it."""
 
 from __future__ import annotations
 
@@ -22,22 +22,26 @@ COLUMNS = ("policy", "per snapshot", "spread", "util. spread", "rejected", "fail
 
 
 def simulate_policies(
-    plan: Annotated[Path | None, typer.Argument(help="A YAML or JSON file: fleet and workload.")] = None,
-    running: Annotated[bool, typer.Option("--running", help="Take the fleet of the running deployment.")] = False,
-    policy: Annotated[list[str] | None, typer.Option(help="A policy to compare; may be repeated.")] = None,
-    creates: Annotated[int | None, typer.Option(min=1, max=1_000_000, help="Creates, in place of the plan's.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, max=1_000, help="Runs of each, over which is averaged.")] = 3,
-    plot: Annotated[Path | None, typer.Option(help="Also draw the spreads into this PNG or SVG.")] = None,
+    plan: Annotated[Path | None, typer.Argument(help="YAML or JSON file with a fleet and its workload.")] = None,
+    running: Annotated[bool, typer.Option("--running", help="Simulate the fleet of the running deployment.")] = False,
+    policy: Annotated[
+        list[str] | None, typer.Option(help="Policy to compare. May be repeated. \\[default: seven policies]")
+    ] = None,
+    creates: Annotated[
+        int | None, typer.Option(min=1, max=1_000_000, help="Number of creates, instead of the plan's.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, max=1_000, help="Runs per policy; the result is their mean.")] = 3,
+    plot: Annotated[Path | None, typer.Option(help="PNG or SVG file into which the spreads are drawn.")] = None,
     json: Json = False,
     url: Url = URL,
 ) -> None:
-    """Run the product's own policies on a fleet of yours: spread, rejections, failures.
+    """Compare the placement policies on your fleet: spread, rejections, failures.
 
-    Every policy sees the same fleet and the same creates. What `per snapshot` means: so many placements are made
-    between two looks of the replicas at the fleet; the more, the staler their view.
+    Every policy gets the same fleet and the same creates. `per snapshot` is the number of placements between two
+    refreshes of the replicas' views: the more, the staler the views.
     """
     if (plan is None) == (not running):
-        raise BadValue("name a plan file, or take --running for the fleet of the running deployment")
+        raise BadValue("name a plan file, or give --running for the fleet of the running deployment")
     chosen = read_plan(plan) if plan is not None else running_plan(url, creates)
     if creates is not None:
         chosen = msgspec.structs.replace(chosen, creates=creates)
@@ -59,12 +63,15 @@ def simulate_policies(
 
 
 def running_plan(url: str, creates: int | None) -> Plan:
-    """The fleet of the running deployment as it stands, and as many creates as it has free slots for."""
+    """Return a plan with the fleet of the running deployment and, by default, one create per free slot."""
     server = Server(url)
     workers = [row for row in all_pages(url, "workers", "workers", {}, 20_000) if row["status"] == "ready"]
     digital_ids = server.call("GET", "digital-ids")["digital_ids"]
     if not workers or not digital_ids:
-        raise BadValue(f"nothing to simulate: {len(workers)} ready Workers and {len(digital_ids)} DigitalIDs")
+        raise BadValue(
+            f"nothing to simulate: {len(workers)} ready Workers and {len(digital_ids)} DigitalIDs; start Workers and "
+            "put a DigitalID, or give a plan file"
+        )
     pools = server.call("GET", "pools")["pools"]
     wanted = ("priority", "tier_workers_min", "tier_divisor", "tau_slots")
     known = {row["pool"] for row in workers} | {pool["name"] for pool in pools}
@@ -130,7 +137,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 
 def _progress(rows: Iterator[dict[str, Any]], total: int) -> Iterator[dict[str, Any]]:
-    """Rows as they are made, with a bar on standard error when a person is looking."""
+    """Yield the rows as they come, with a progress bar if standard error is a terminal."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -143,7 +150,7 @@ def _progress(rows: Iterator[dict[str, Any]], total: int) -> Iterator[dict[str, 
 
 
 def _check_plot(path: Path) -> None:
-    """Before the work, not after it."""
+    """Raise BadValue if the plot cannot be drawn; called before the simulation, which takes long."""
     if path.suffix not in (".png", ".svg"):
         raise BadValue(f"--plot {path}: the name must end in .png or .svg")
     try:
@@ -153,7 +160,7 @@ def _check_plot(path: Path) -> None:
 
 
 def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Spread against staleness, one line per policy."""
+    """Draw the spread over the placements per snapshot into `path`, one curve per policy."""
     import matplotlib
 
     matplotlib.use("Agg")

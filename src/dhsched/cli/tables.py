@@ -1,8 +1,8 @@
-"""The one table of all verbs, and values as people read them.
+"""The table that all verbs print, and values formatted for people.
 
-In a pipe every column is printed whole, one line for each row, so that grep and awk find what there is. On a terminal
-the columns that matter least are left out until the rest fits its width, and a line below names them. An id is never
-broken or cut: if even the columns that must stay are too wide, the terminal wraps the line and the text stays whole.
+In a pipe every column is printed whole, one line for each row, for grep and awk. On a terminal the least important
+columns are left out until the rest fits its width, and a line below names them. An id is never broken or cut: if even
+the columns that must stay are too wide, the terminal wraps the line.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 import typer
 
 GAP = "  "
-CUT_COLUMNS_MIN = 16  # A text shorter than this says too little: then its column is left out.
-_INSTANTS = ("at_ms", "since_ms")  # How the API's names of instants end; every other `_ms` is a duration.
+CUT_COLUMNS_MIN = 16  # A column that would have to be cut shorter than this is left out instead.
+_INSTANTS = ("at_ms", "since_ms")  # Ends of the API's names for points in time; every other `_ms` is a duration.
 
 
 def table(
@@ -27,8 +27,8 @@ def table(
 ) -> None:
     """Print rows under their columns.
 
-    `least` names the columns that a narrow terminal may go without, the first one first; by default all but the first
-    column, from the right. `cut` names a column of free text, which is shortened before any column is left out.
+    `least` names the columns that may be left out on a narrow terminal, the first one first; by default all but the
+    first column, from the right. `cut` names a column of free text, which is shortened before any column is left out.
     """
     cells = [[one_line(cell) for cell in row] for row in rows]
     if any(columns):
@@ -47,7 +47,7 @@ def table(
 def _fit(
     columns: list[str], widths: list[int], screen: int, least: Sequence[str] | None, cut: str
 ) -> tuple[list[int], str]:
-    """The columns that are shown, and what is said about the others. The width of `cut` is changed in place."""
+    """Return the columns that are shown, and a hint about the others. The width of `cut` is changed in place."""
     kept = list(range(len(columns)))
     going = [columns.index(name) for name in (columns[:0:-1] if least is None else least)]
     shortened_column = ""
@@ -72,7 +72,7 @@ def _fit(
 
 
 def screen_columns() -> int | None:
-    """The width of the terminal that we print to; None where it is no terminal."""
+    """Return the width of the terminal on standard output; None if it is not a terminal."""
     if not sys.stdout.isatty():
         return None
     given = os.environ.get("COLUMNS", "")
@@ -88,14 +88,14 @@ def screen_columns() -> int | None:
 
 
 def one_line(text: str) -> str:
-    """The text without what would move a terminal's cursor: a name or an input may hold anything."""
+    """Return the text with unprintable characters escaped: a name or an input could move the terminal's cursor."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def width_of(text: str) -> int:
-    """How many columns of a terminal the text takes."""
+    """Return the number of terminal columns that the text takes."""
     if text.isascii():
         return len(text)
     return sum(
@@ -108,7 +108,7 @@ def padded(text: str, width: int) -> str:
 
 
 def shortened(text: str, width: int) -> str:
-    """The text, or as much of its beginning as fits in `width` columns with an ellipsis."""
+    """Return the text, or as much of its beginning as fits in `width` columns with an ellipsis."""
     if width_of(text) <= width:
         return text
     while text and width_of(text) >= width:
@@ -130,7 +130,7 @@ def text(value: Any) -> str:
 
 
 def readable(value: Any) -> Any:
-    """The value with every time in it as a person reads it, under its name without the unit."""
+    """Return the value with its times formatted for people, each under its name without the unit."""
     if isinstance(value, list):
         return [readable(each) for each in value]
     if not isinstance(value, Mapping):
@@ -148,7 +148,7 @@ def readable(value: Any) -> Any:
 
 
 def moment(at_ms: int) -> str:
-    """A time of the store as a person reads it: on a terminal without the day when that is today. Always UTC."""
+    """Return a time of the store in UTC; on a terminal without the date if that is today."""
     if not at_ms:
         return "-"
     at = datetime.fromtimestamp(at_ms / 1000, UTC)
@@ -159,7 +159,7 @@ def moment(at_ms: int) -> str:
 
 
 def clock(at_ms: int) -> str:
-    """The time of day alone, where the day is clear."""
+    """Return only the time of day, in UTC."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%H:%M:%S.%f")[:-3] + "Z" if at_ms else "-"
 
 
@@ -168,7 +168,7 @@ def day(at_ms: int) -> str:
 
 
 def took(ms: int | None) -> str:
-    """A duration, with as many digits as matter."""
+    """Return a duration with its unit, rounded to a few digits."""
     if ms is None:
         return "-"
     if ms < 1_000:

@@ -1,4 +1,4 @@
-"""`dhsched top`: the fleet as it is now, again every second: Pools' waterlines, Workers, rates, what waits."""
+"""`dhsched top`: the state of the fleet every second: Pools and their waterlines, Workers, rates, waiting lives."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
 
-WORKERS_SHOWN = 20
-RECOVERIES_SHOWN = 10
+WORKERS_SHOWN = 20  # More Workers are only counted.
+RECOVERIES_SHOWN = 10  # More waiting lives are only counted.
 BAR = 20  # Columns of a waterline.
 COUNTS = ("load", "capacity", "free", "workers", "placeable")
-PIPE_COLUMNS = 1_000  # Of a line that no terminal shows: so that nothing is folded.
-IDS = ("pool", "worker", "live")  # Columns that are never folded.
+PIPE_COLUMNS = 1_000  # Width of a line in a pipe, wide enough that no cell is wrapped.
+IDS = ("pool", "worker", "live")  # Columns whose cells are never wrapped.
 RATES: dict[str, tuple[str, dict[str, str]]] = {
     "creates/s": ("dhsched_places_total", {"cause": "create", "outcome": "Committed"}),
     "recoveries/s": ("dhsched_places_total", {"cause": "recover", "outcome": "Committed"}),
@@ -35,7 +35,7 @@ RATES: dict[str, tuple[str, dict[str, str]]] = {
 
 @dataclass(slots=True)
 class Sample:
-    """What one look found, and when by our own clock."""
+    """The state of the fleet at one time, `at`, by the clock of this process."""
 
     at: float
     pools: list[dict[str, Any]]
@@ -45,13 +45,13 @@ class Sample:
 
 
 def top(
-    every: Annotated[float, typer.Option(min=0.2, max=60, help="Seconds between two looks.")] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="One look, then exit.")] = False,
+    every: Annotated[float, typer.Option(min=0.2, max=60, help="Seconds between two refreshes.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print the state once and exit.")] = False,
     json: Json = False,
     url: Url = URL,
 ) -> None:
-    """Pools, Workers, rates of this replica, and what waits for a free slot. Ctrl-C ends it."""
-    server = Server(url)  # The same for all looks: it goes back to the replica that answered, whose counters these are.
+    """Show Pools, Workers, rates of one replica, and lives that wait for a Worker, until Ctrl-C."""
+    server = Server(url)  # One for all refreshes: it keeps calling the replica whose counters were read first.
     first = look(server)
     if json:
         typer.echo(json_.dumps({name: getattr(first, name) for name in ("pools", "workers", "recoveries", "counters")}))
@@ -73,7 +73,7 @@ def top(
                 try:
                     now, trouble = look(server), ""
                 except DhschedError as error:
-                    now, trouble = before, str(error)  # It may come back: the last picture stays, with the reason.
+                    now, trouble = before, str(error)  # Dispatch may come back: show the last state with the error.
                 screen.update(shown(now, before, trouble), refresh=True)
                 before = now
         except KeyboardInterrupt:
@@ -91,7 +91,7 @@ def look(server: Server) -> Sample:
 
 
 def rates_of(exposition: str) -> dict[str, float]:
-    """The sums of the counters that `RATES` names, from a page of metrics."""
+    """Return the sums of the counters that `RATES` names, from a page of metrics."""
     from dhsched.client.metrics import total  # Late: other verbs need no metrics.
 
     return {name: total(exposition, series, **labels) for name, (series, labels) in RATES.items()}
@@ -125,7 +125,7 @@ def _table(title: str, *columns: str) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    heading = Text(title, style="table.title", no_wrap=True, overflow="ignore")  # A narrow table must not fold it.
+    heading = Text(title, style="table.title", no_wrap=True, overflow="ignore")  # A narrow table must not wrap it.
     made = Table(title=heading, title_justify="left", box=None, pad_edge=False)
     for column in columns:
         made.add_column(column.upper(), no_wrap=column in IDS)
@@ -149,12 +149,12 @@ def _pools(pools: list[dict[str, Any]]) -> Table:
 
 
 def waterline(pool: Mapping[str, Any]) -> float:
-    """The taken share of what can be taken. A Pool in which nothing can be placed is full, as it is for placement."""
+    """Return the taken share of a Pool's placeable slots; a Pool without any counts as full, as in placement."""
     return min(1.0, pool["load"] / pool["capacity"]) if pool["capacity"] else 1.0
 
 
 def _workers(workers: list[dict[str, Any]]) -> Table:
-    """Those that are not well first, then the fullest."""
+    """Return the table of Workers: those that are not ready first, then the fullest."""
     ranked = sorted(workers, key=lambda w: (w["status"] == "ready", -w["load"] / max(1, w["capacity"]), w["worker"]))
     more = f", {len(ranked) - WORKERS_SHOWN} more not shown" if len(ranked) > WORKERS_SHOWN else ""
     made = _table(f"{len(workers)} Workers{more}", "worker", "pool", "status", "load", "capacity", "starting")

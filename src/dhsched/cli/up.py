@@ -1,12 +1,12 @@
 """`dhsched up`: a whole deployment on this machine, to try things out.
 
 A store, two Dispatch replicas, an Infer-Controller, three Workers and, with the extra `avatar`, a room and a live to
-watch in it; each is a process of its own that can be killed. Without the extra the Workers print what they are given.
-Ctrl-C stops all of it. Nothing is left behind, not even after kill -9 of this process: each child watches a pipe from
-here (local/child.py), and the store's guardian does the same.
+watch in it; each is a process of its own that can be killed. Without the extra the Workers print their input. Ctrl-C
+stops all of them. No process stays behind, not even after kill -9 of this one: each child watches a pipe from this
+process (local/child.py), and so does the store's guardian.
 
-Access is by keys, as it would be anywhere else: an admin's key is made for what this user runs beside it, and written
-down where that looks (access/development.py); one for the Workers, and one for the room.
+Access is by keys, as in production. An admin key is made for this user's other commands and written into the user's
+key file (access/key_file.py); the Workers of each Pool and the room get keys of their own.
 """
 
 from __future__ import annotations
@@ -32,27 +32,36 @@ PORTS = (7400, 7410, 7401, ROOM_PORT)
 
 def up(
     workers: Annotated[
-        int, typer.Option(min=1, max=64, help="Workers; the last of several is in a Pool of its own.")
+        int, typer.Option(min=1, max=64, help="Number of Workers; the last of several is in a second Pool.")
     ] = 3,
-    capacity: Annotated[int, typer.Option(min=1, max=10_000, help="Lives per Worker.")] = 4,
-    any_port: Annotated[bool, typer.Option("--any-port", help="Free ports instead of 7400 to 7402 and 7410.")] = False,
+    capacity: Annotated[int, typer.Option(min=1, max=10_000, help="Most lives per Worker.")] = 4,
+    any_port: Annotated[
+        bool, typer.Option("--any-port", help="Use free ports instead of 7400 to 7402 and 7410.")
+    ] = False,
     runtime: Annotated[
-        str | None, typer.Option(help="As of `run worker`; avatar when its extra is installed, else echo.")
+        str | None,
+        typer.Option(help="Runtime, as for `run worker`. \\[default: avatar if its extra is installed, else echo]"),
     ] = None,
     data_dir: Annotated[
-        Path | None, typer.Option(help="Keep the store's data here, and with it the lives; else it is forgotten.")
+        Path | None, typer.Option(help="Folder for the store's data. Without it, all lives are lost at the end.")
     ] = None,
     store: Annotated[
-        str | None, typer.Option(metavar="URL", help="Use this store; without one, a store of its own.")
+        str | None, typer.Option(metavar="URL", help="URL of the store. \\[default: a store of its own]")
     ] = None,
-    access: Annotated[str, typer.Option(help="keys: with a development key of its own; open: without.")] = "keys",
-    log_level: Annotated[str, typer.Option(help="Of all processes: debug, info, warning or error.")] = "warning",
+    access: Annotated[
+        str, typer.Option(help="Whether callers need a token: keys (a development key is made) or open.")
+    ] = "keys",
+    log_level: Annotated[
+        str, typer.Option(help="Log level of all processes: debug, info, warning or error.")
+    ] = "warning",
 ) -> None:
-    """Run a whole deployment on this machine: with the extra `avatar`, faces that speak; else Workers that print."""
+    """Run a whole deployment on this machine: talking faces with the extra `avatar`, else Workers that print."""
     if store is not None and data_dir is not None:
-        raise BadSetting("--data-dir is for a store of our own; with --store URL that one keeps the data")
+        raise BadSetting(
+            "--data-dir and --store were both given; --store names a store that keeps its own data: give one of them"
+        )
     if access not in ("keys", "open"):
-        raise BadSetting(f"--access is keys or open, not {access!r}")
+        raise BadSetting(f"--access is {access!r}; it must be keys or open")
     taken = [] if any_port else [port for port in PORTS if not is_free(port)]
     if taken:
         shown = ", ".join(str(port) for port in taken)
@@ -74,16 +83,16 @@ def up(
 
 
 def has_face() -> bool:
-    """Whether the extra `avatar` is installed."""
+    """Return whether the extra `avatar` is installed."""
     return all(importlib.util.find_spec(module) is not None for module in FACE_NEEDS)
 
 
 async def run_up(settings: UpSettings) -> None:
-    """Everything, until SIGINT or SIGTERM."""
+    """Run the deployment until SIGINT or SIGTERM."""
     stop = asyncio.Event()
     for each in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(each, stop.set)
-    # On standard error: what is printed for people and programs begins when everything is there.
+    # Progress goes to standard error: standard output begins when everything runs.
     async with sample(settings, print_line, say=lambda what: typer.echo(f"{what} ...", err=True)) as made:
         print_what_runs(settings, made)
         await stop.wait()
@@ -102,7 +111,7 @@ def print_what_runs(settings: UpSettings, made: Sample) -> None:
         number = process.name.rpartition("-")[2]
         where = process.url or f"{does}, Pool {settings.pool_of(int(number))}"
         lines.append(f"  {process.name:<11} pid {process.pid:<8} {where}")
-    # The defaults of the verbs are these addresses, so that what there is to type stays short.
+    # The usual addresses are the defaults of the verbs: then the commands need no --url and --infer.
     usual = settings.infer_port == PORTS[2]
     at = "" if usual else f" --url {','.join(each.url for each in made.processes.replicas)}"
     infer = "" if usual else f" --infer {','.join(each.url for each in made.processes.controllers)}"

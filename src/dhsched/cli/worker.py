@@ -1,4 +1,4 @@
-"""`dhsched worker ...`: see Workers, keep new lives away from one, empty one."""
+"""`dhsched worker ...`: list and show Workers, cordon them (no new lives), drain them (move their lives away)."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ import typer
 from dhsched.cli.remote import URL, Json, Server, Url, all_pages, show
 from dhsched.errors import Refused
 
-app = typer.Typer(help="Workers: list, look at, cordon, drain.", no_args_is_help=True)
-LOOK_S = 0.5  # Between two looks at a drain that is waited for.
+app = typer.Typer(help="Workers: list, show, cordon, drain.", no_args_is_help=True)
+LOOK_S = 0.5  # Time between two reads of the drain's progress with --wait.
 SHOWN = ("live_id", "state", "code", "target", "reason")
 
-WorkerId = Annotated[str, typer.Argument(help="The WorkerID, like gpu-a#7.")]
+WorkerId = Annotated[str, typer.Argument(help="WorkerID, like gpu-a#7.")]
 COLUMNS = ("worker", "pool", "status", "load", "capacity", "starting", "labels")
 
 
 @app.command()
 def ls(
-    pool: Annotated[str | None, typer.Option(help="Workers of this Pool.")] = None,
-    status: Annotated[str | None, typer.Option(help="ready, new, cordoned, draining, lost or gone.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 1_000,
+    pool: Annotated[str | None, typer.Option(help="Pool of the Workers.")] = None,
+    status: Annotated[str | None, typer.Option(help="Status: ready, new, cordoned, draining, lost or gone.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Most rows.")] = 1_000,
     json: Json = False,
     url: Url = URL,
 ) -> None:
-    """Workers by id."""
+    """List Workers by id."""
     rows = all_pages(url, "workers", "workers", {"pool": pool, "status": status}, limit)
     show(rows, json, COLUMNS, rows)
 
 
 @app.command()
 def get(worker: WorkerId, json: Json = False, url: Url = URL) -> None:
-    """One Worker and its slots."""
+    """Show one Worker and its slots."""
     document = Server(url).call("GET", "workers", worker)
     if not json:
         show({name: value for name, value in document.items() if name != "slots"}, False)
@@ -42,13 +42,13 @@ def get(worker: WorkerId, json: Json = False, url: Url = URL) -> None:
 
 @app.command()
 def cordon(worker: WorkerId, json: Json = False, url: Url = URL) -> None:
-    """Take no new lives on this Worker; those it has stay."""
+    """Place no new lives on this Worker; its lives stay."""
     show(Server(url).call("POST", "workers", worker, "cordon", twice=True), json)
 
 
 @app.command()
 def uncordon(worker: WorkerId, json: Json = False, url: Url = URL) -> None:
-    """Take new lives on this Worker again."""
+    """Place new lives on this Worker again."""
     show(Server(url).call("POST", "workers", worker, "uncordon", twice=True), json)
 
 
@@ -56,16 +56,16 @@ def uncordon(worker: WorkerId, json: Json = False, url: Url = URL) -> None:
 def drain(
     worker: WorkerId,
     deadline: Annotated[
-        float | None, typer.Option(help="Seconds after which what is left is cut over at once.")
+        float | None, typer.Option(help="Seconds after which the lives that are left are cut over at once.")
     ] = None,
     boundary_wait: Annotated[
-        float | None, typer.Option(help="Seconds that a live may take to come to a boundary.")
+        float | None, typer.Option(help="Seconds that a live waits for a boundary; then it is cut over without one.")
     ] = None,
-    wait: Annotated[bool, typer.Option(help="Until nothing is left on it.")] = False,
+    wait: Annotated[bool, typer.Option(help="Wait until the Worker has no lives.")] = False,
     json: Json = False,
     url: Url = URL,
 ) -> None:
-    """Move every live off this Worker, at boundaries. Said again, it changes what is given."""
+    """Move every live off this Worker, at boundaries. A second drain changes only the options that are given."""
     body = {"deadline_s": deadline, "boundary_wait_s": boundary_wait}
     given = {name: value for name, value in body.items() if value is not None}
     server = Server(url)
@@ -77,13 +77,13 @@ def drain(
 
 @app.command()
 def undrain(worker: WorkerId, json: Json = False, url: Url = URL) -> None:
-    """Cancel a drain: what has not moved stays, and new lives are taken again."""
+    """Cancel a drain: lives that have not moved stay, and new lives are placed here again."""
     show(Server(url).call("DELETE", "workers", worker, "drain"), json)
 
 
 @app.command()
 def drained(worker: WorkerId, json: Json = False, url: Url = URL) -> None:
-    """How far a drain is, and what holds up each live that is left."""
+    """Show the progress of a drain, and what each remaining live waits for."""
     show_drain(Server(url).call("GET", "workers", worker, "drain"), json)
 
 
@@ -95,7 +95,8 @@ def show_drain(document: dict[str, Any], json: bool) -> None:
 
 
 def until_empty(server: Server, worker: str, document: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
-    """Look again and again until the Worker is empty, gone, or not draining any more. Ctrl-C leaves it draining."""
+    """Wait until the Worker is empty, gone, or no longer draining, and return the last answer. Ctrl-C does not cancel
+    the drain."""
     from rich.console import Console  # Late: rich takes longer to load than the call takes.
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -111,7 +112,7 @@ def until_empty(server: Server, worker: str, document: dict[str, Any], *, quiet:
             except Refused as refused:
                 if refused.code != "NOT_FOUND":
                     raise
-                # It was empty and has exited, or it is gone and its lives are recovery's.
+                # The Worker was empty and has exited, or it is gone and recovery moves its lives.
                 document = {**document, "status": "gone", "left": 0, "done": True, "reasons": {}, "details": []}
         bar.update(task, total=document["lives"], completed=document["lives"] - document["left"], left="")
     return document

@@ -1,9 +1,9 @@
-"""Run a Python module that ends when its parent does, however the parent ends.
+"""Run a Python module in a process that ends when its parent does, however the parent ends.
 
     python -m dhsched.local.child dhsched.cli run dispatch --port 7400 ...
 
-Standard input is a pipe that nobody writes to. When the pipe ends, the parent is gone, by Ctrl-C or by kill -9, and
-this process exits at once: nobody uses what it served, and its own children follow it by the same rule.
+Standard input is a pipe to which nothing is written. The pipe ends when the parent closes it or is gone, by Ctrl-C or
+by kill -9; then this process exits at once, and its own children do the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import threading
 
 
 def follow_parent() -> None:
-    """Watch the pipe from a thread: an event loop that is blocked must not keep the process alive."""
+    """Exit when standard input ends. A thread watches it, because a blocked event loop must not keep the process
+    alive."""
     threading.Thread(target=_exit_at_end_of_input, name="parent", daemon=True).start()
 
 

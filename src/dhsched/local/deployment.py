@@ -8,7 +8,7 @@
         await d.until_workers(1)
         worker.kill()
 
-A role is started without waiting for it; who needs its URL waits for its ready line.
+Starting a role does not wait until it is ready; `until_ready` and the methods that need its URL do.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ class Deployment:
         hear: Callable[[str, bytes], None] | None = None,
         on_end: Callable[[str, int], None] | None = None,
     ) -> None:
-        """`folder` is for device locks; without one, a temporary folder. `dispatch` and `infer` are URLs of
-        what others run. `hear` and `on_end` are those of Process, with the name of the process before them."""
+        """`folder` is for device locks; by default a temporary folder. `dispatch` and `infer` are URLs of replicas and
+        controllers that run elsewhere. `hear` and `on_end` are called as those of Process, with the process's name as
+        first argument."""
         self.keys = keys
         self.processes: list[Process] = []
         self.replicas: list[Process] = []
@@ -82,7 +83,7 @@ class Deployment:
     # -- roles
 
     async def dispatch(self, name: str, *options: str, port: int = 0, **how: Any) -> Process:
-        """Start a Dispatch replica. `how` is that of `start`, here and below."""
+        """Start a Dispatch replica. `how` are keyword arguments of `start`, here and below."""
         options = ("--port", str(port), "--access", self._access, *options)
         self.replicas.append(await self._run("dispatch", name, *options, **how))
         return self.replicas[-1]
@@ -94,14 +95,14 @@ class Deployment:
         return self.controllers[-1]
 
     async def room(self, name: str, *options: str, port: int = 0, **how: Any) -> Process:
-        """Start a room, once Dispatch and Infer listen."""
+        """Wait until Dispatch and Infer listen, then start a room."""
         where = ("--dispatch", ",".join(await self.dispatch_urls()), "--infer", ",".join(await self.infer_urls()))
         return await self._run("room", name, "--port", str(port), *where, *options, **how)
 
     async def worker(
         self, name: str, *options: str, runtime: str = "echo", pool: str = "gpu", capacity: int = 4, **how: Any
     ) -> Process:
-        """Start a Worker, once Dispatch listens. Without a `runtime`, `options` say what runs its lives."""
+        """Wait until Dispatch listens, then start a Worker. Without `runtime`, give --exec in `options`."""
         what = ("--runtime", runtime, *options) if runtime else options
         where = ("--dispatch", ",".join(await self.dispatch_urls()), "--locks", str(self.folder))
         size = ("--pool", pool, "--capacity", str(capacity))
@@ -122,8 +123,8 @@ class Deployment:
         environment: Mapping[str, str] | None = None,
         hear: Callable[[bytes], None] | None = None,
     ) -> Process:
-        """Start any module as a process of this deployment. `role` and `pool` say whose key the process is given, and
-        whether the store's URL: both are in its environment, because anybody can read its arguments."""
+        """Start any module as a process of this deployment. `role` and `pool` decide which API key the process gets,
+        and whether it gets the store's URL: both in its environment, because other users can read its arguments."""
         store = self._store if role in REACH_THE_STORE else ""
         process = await self.kind.start(
             name,
@@ -140,7 +141,7 @@ class Deployment:
     def _access(self) -> str:
         return "keys" if self.keys.admin else "open"
 
-    # -- where they are, and what they are told
+    # -- addresses, configuration, waiting
 
     async def dispatch_urls(self) -> list[str]:
         """Wait until every replica listens, and return their URLs."""
@@ -152,13 +153,13 @@ class Deployment:
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:
-        """A client of this deployment, with its admin's key."""
+        """Yield a client of this deployment with its admin key."""
         infer = await self.infer_urls() or INFER
         async with Client(await self.dispatch_urls(), infer, key=self.keys.admin) as client:
             yield client
 
     async def configure(self, digital_ids: Mapping[str, Sequence[str]]) -> None:
-        """Make these DigitalIDs, and their Pools: the preferred one first."""
+        """Put these DigitalIDs and their Pools; the preferred Pool comes first."""
         pools = dict.fromkeys(pool for some in digital_ids.values() for pool in some)
         async with self.client() as client:
             for priority, pool in enumerate(pools):
@@ -168,7 +169,7 @@ class Deployment:
                 await client.put_digital_id(digital_id, {"pools": entries})
 
     async def until_workers(self, count: int, wait_s: float = START_S) -> None:
-        """Wait until so many Workers take lives."""
+        """Wait until `count` Workers are ready."""
         async with self.client() as client:
 
             async def ready() -> bool:

@@ -1,4 +1,4 @@
-"""Keys for a deployment that asks for them: an admin's for this user's commands, others for its Workers and rooms."""
+"""API keys of a local deployment: an admin key for this user's commands, others for its Workers and rooms."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from dhsched.store.steps.redis import RedisStore
 
 
 class Keys(NamedTuple):
-    """API keys of a deployment. Without an admin key the deployment asks nobody for a key."""
+    """API keys of a deployment. Without an admin key, access to the deployment is open."""
 
     admin: str = ""
     workers: Mapping[str, str] = {}  # By Pool.
     room: str = ""
 
     def environment(self, role: str, pool: str = "") -> dict[str, str]:
-        """Return the variable that gives a process of this role its key: anybody can read its arguments."""
+        """Return the variable with the key of a process of this role; other users could read its arguments."""
         key = {"worker": self.workers.get(pool), "room": self.room}.get(role)
         return {f"DHSCHED_{role.upper()}_KEY": key} if key else {}
 
@@ -30,8 +30,8 @@ OPEN = Keys()
 
 @asynccontextmanager
 async def development_keys(store_url: str, pools: Iterable[str], *, worker_names: str) -> AsyncIterator[Keys]:
-    """Make new keys. The admin's is in this user's key file for the time of the block, where the replicas find it and
-    note at which addresses it is good. Keys of an earlier run on the same data are revoked: nobody has them."""
+    """Make new keys. The admin key is in this user's key file until the block ends; the replicas find it there and add
+    their addresses. Keys of an earlier run on the same data are revoked: nobody has them."""
     async with await RedisStore.open(store_url) as store:
         ring = await open_ring(store.link, store.keys)
         for old in [key.id for key in ring.api_keys.values() if key.note == NOTE]:

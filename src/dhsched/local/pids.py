@@ -1,4 +1,4 @@
-"""What this machine knows about a process by its pid, and a pause of it."""
+"""CPU time, memory and state of a process by its pid, and a pause of the process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def memory_bytes(pid: int) -> int:
 
 
 def alive(pid: int) -> bool:
-    """Return whether a process runs. A zombie that nobody has waited for yet does not."""
+    """Return whether a process runs. A zombie, which has ended but was not waited for, does not."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -6,13 +6,13 @@ import random
 import socket
 
 PORTS = range(20_000, 30_000)
-"""Below the range from which the kernel takes ports for outgoing connections: a port found here stays free."""
-BUS_OFFSET = 10_000  # A store in cluster mode listens on its port plus this one too.
-TRIES = 200
+"""Ports below the range that the kernel uses for outgoing connections: a free port found here stays free."""
+BUS_OFFSET = 10_000  # A store in cluster mode also listens on its port plus this number.
+TRIES = 200  # After this many taken ports, `free_port` raises an error.
 
 
 def free_port() -> int:
-    """Return a port that is free, and so is the port that a cluster bus would take beside it."""
+    """Return a free port whose cluster bus port is free too."""
     for port in random.SystemRandom().sample(PORTS, TRIES):
         if is_free(port) and is_free(port + BUS_OFFSET):
             return port

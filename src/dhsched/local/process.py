@@ -1,7 +1,7 @@
-"""One process that this one started: its ready line, its output, signals to it, and its end.
+"""One process that this process started: its ready line, its output, signals to it, and its end.
 
-Its standard input is a pipe from here. Under child.py, which `start` uses, the process ends with that pipe: when `stop`
-closes the pipe, and also when this process is gone, by kill -9 for example.
+Its standard input is a pipe from this process. Under child.py, which `start` uses, the process ends with that pipe:
+when `stop` closes the pipe, and also when this process is gone, by kill -9 for example.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from typing import ClassVar, Self
 from dhsched.errors import DhschedError
 from dhsched.local.pids import cpu_s, memory_bytes
 
-START_S = 60.0  # A process that has printed no ready line by then counts as failed.
-STOP_S = 5.0  # A process that has not ended so long after its input did is killed.
-REST_S = 5.0  # Output of a dead process is read for so long: what it left behind may hold the pipe open.
-LINE_BYTES_MAX = 2**24
+START_S = 60.0  # Without a ready line by then, `until_ready` raises an error.
+STOP_S = 5.0  # A process that has not ended this long after its input was closed is killed.
+REST_S = 5.0  # Output of a dead process is read for at most this long: its children may keep the pipe open.
+LINE_BYTES_MAX = 2**24  # A longer line ends the reading of the output.
 READY = re.compile(rb"(?:\w+ listens on (\S+)|ready)\n")
 CLI = "dhsched.cli"
 
 
 class Process:
-    """A process, from its start to its end. `url` is where it listens, as soon as its ready line says so."""
+    """A process, from its start to its end. `url` is the URL in its ready line; empty before that."""
 
     folder: ClassVar[Path | None] = None
-    """Working directory of every process of this class, and so where it finds modules; without one, this process's."""
+    """Working directory of every process of this class, from which it can import modules; by default this process's."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Process:
         hear: Callable[[bytes], None] | None = None,
         on_end: Callable[[int], None] | None = None,
     ) -> Self:
-        """Run a Python module, without another name the command `dhsched`. It ends with this process."""
+        """Run a Python module, by default the command `dhsched`. The new process ends with this one."""
         command = (sys.executable, "-m", "dhsched.local.child", module, *arguments)
         return await cls.spawn(name, *command, environment=environment, hear=hear, on_end=on_end)
 
@@ -73,20 +73,21 @@ class Process:
         hear: Callable[[bytes], None] | None = None,
         on_end: Callable[[int], None] | None = None,
     ) -> Self:
-        """Run any command. `environment` is added to ours. `hear` is given each line but the ready line; without
-        `hear` the lines are kept in `printed`. `on_end` is given the status of a process that nobody stopped."""
+        """Run any command. `environment` is added to this process's. `hear` is called with each line except the ready
+        line; without `hear` the lines go to `printed`. `on_end` is called with the status of a process that ends
+        without `stop`."""
         process = await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for this process; the others follow it.
+            start_new_session=True,  # Ctrl-C must reach only this process, which then ends the others.
             limit=LINE_BYTES_MAX,
             cwd=cls.folder,
             env={**os.environ, **(environment or {})},
         )
         return cls(name, process, hear, on_end)
 
-    # -- what it is doing
+    # -- its state
 
     @property
     def pid(self) -> int:
@@ -105,7 +106,7 @@ class Process:
         return memory_bytes(self.pid)
 
     async def until_ready(self, wait_s: float = START_S) -> str:
-        """Wait for the ready line and return the URL in it, if there is one."""
+        """Wait for the ready line and return the URL in it; empty if it has none."""
         try:
             return await asyncio.wait_for(asyncio.shield(self._ready), wait_s)
         except TimeoutError:
@@ -118,13 +119,13 @@ class Process:
         except TimeoutError:
             raise DhschedError(f"{self.name} has not ended after {wait_s:g} s") from None
 
-    # -- what is done to it
+    # -- signals, input and end
 
     def signal(self, number: int) -> None:
         self._process.send_signal(number)
 
     def kill(self) -> None:
-        """Kill it with SIGKILL, without waiting for its end. A process that is gone already is not an error."""
+        """Send SIGKILL without waiting for the end. A process that is gone already is not an error."""
         with contextlib.suppress(ProcessLookupError):
             self.signal(signal.SIGKILL)
 
@@ -135,12 +136,12 @@ class Process:
         self.signal(signal.SIGCONT)
 
     def write(self, line: bytes) -> None:
-        """Send a line to its standard input. Only for a process that does not run under child.py."""
+        """Write a line to the process's standard input. Only for a process that does not run under child.py."""
         assert self._process.stdin is not None
         self._process.stdin.write(line + b"\n")
 
     async def stop(self, wait_s: float = STOP_S) -> None:
-        """End the process in whatever state it is, and wait until it is gone: it is killed after `wait_s`."""
+        """End the process, even a frozen one, and wait until it is gone; kill it after `wait_s`."""
         self._on_end = None
         if self.returncode is None:
             with contextlib.suppress(ProcessLookupError):
@@ -154,7 +155,7 @@ class Process:
     # -- its output
 
     def heard(self, line: bytes) -> None:
-        """Take one line that it printed."""
+        """Handle one line of the process's output."""
         if self._hear is not None:
             self._hear(line)
         else:
@@ -176,7 +177,7 @@ class Process:
         self._reading.cancel()
         if not self._ready.done():
             self._ready.set_exception(DhschedError(f"{self.name} ended with status {status} before it was ready"))
-            self._ready.exception()  # Nobody may be waiting for it.
+            self._ready.exception()  # Mark it as retrieved: nobody may be waiting for it.
         if self._on_end is not None:
             self._on_end(status)
         return status

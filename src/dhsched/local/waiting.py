@@ -1,4 +1,4 @@
-"""Waiting for something that only asking again and again can show."""
+"""Polling: wait until a function returns something true."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from dhsched.errors import DhschedError
 
 
 async def until(look: Callable[[], Any], what: str, wait_s: float, *, every_s: float = 0.1) -> Any:
-    """Call `look`, and await what it returns, until that is true; return it. After `wait_s` an error says `what`."""
+    """Call `look` every `every_s`, awaiting its result, until the result is true, and return it. After `wait_s` raise
+    an error that names `what`."""
     give_up = time.monotonic() + wait_s
     while True:
         found = look()

@@ -1,7 +1,7 @@
-"""A fleet in memory: replicas with views of their own, true loads, and admission as atomic as the store's.
+"""A fleet in memory: replicas with their own views, the true loads, and admission as atomic as the store's.
 
-Creates happen one after another, each at one replica, which chooses from its own view by the very code that the
-service runs. How stale views get is set in placements per snapshot. Same workload, policy and seed: same result.
+Creates happen one after another, each at one replica, which chooses from its own view with the code of the product. The
+staleness of views is set in placements per snapshot. The same workload, policy and seed give the same result.
 """
 
 from dataclasses import dataclass
@@ -19,23 +19,23 @@ T = TypeVar("T", int, float)
 
 
 class Schedule(Enum):
-    """When the replicas hear of the fleet, each time `placements_per_snapshot` creates after the last."""
+    """When the replicas get new loads, each time `placements_per_snapshot` creates after the last."""
 
-    TOGETHER = "together"  # All replicas take the same snapshot at the same moment: the paper's schedule.
-    STAGGERED = "staggered"  # Each replica at its own moment.
-    WORKERS = "workers"  # Each Worker tells all replicas its load at its own moment, as Orleans silos do.
+    TOGETHER = "together"  # All replicas take the same snapshot at the same time: the paper's schedule.
+    STAGGERED = "staggered"  # Each replica takes a snapshot at its own time.
+    WORKERS = "workers"  # Each Worker sends its load to all replicas at its own time, as Orleans silos do.
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What the paper reports of a run (paper, 8.1)."""
+    """The figures of one run that the paper reports (paper, 8.1)."""
 
     policy: str
     creates: int
     failed_creates: int  # Creates that ended without a Worker.
-    rejected_candidates: int  # Attempts that a full Worker turned down.
-    fallback_placements: int  # Creates that the store placed itself after all attempts were turned down.
-    off_tier_share: float  # Of the placed: outside the DigitalID's preferred tier.
+    rejected_candidates: int  # Attempts that a full Worker rejected.
+    fallback_placements: int  # Creates that the store placed itself after all attempts were rejected.
+    off_tier_share: float  # Share of placed creates outside their DigitalID's preferred tier.
     spread: int  # Highest minus lowest load over all Workers,
     utilisation_spread: float  # and the same of load / capacity.
     pool_spreads: dict[str, int]  # The spread within each Pool,
@@ -54,11 +54,11 @@ def simulate(
     fallback: bool = True,
     same_chance: bool = False,
 ) -> Result:
-    """Run a workload under a policy. Without `fallback` a create fails when its attempts do, as in the paper;
-    `attempts_max` is how many that are, if not as many as the policy has.
+    """Run a workload under a policy and return its figures. Without `fallback` a create fails when all its attempts do,
+    as in the paper; `attempts_max` limits the attempts, by default to the policy's number.
 
-    `same_chance` gives every replica the same sequence of random numbers, as replicas that are all started from one
-    seed would have: what chance is to keep apart then stays together.
+    `same_chance` gives every replica the same sequence of random numbers, as if all were started from one seed: their
+    random choices then no longer keep them apart.
     """
     cell = _Cell(workload)
     views = [view_for(policy, replicas=workload.replicas) for _ in range(workload.replicas)]
@@ -82,7 +82,7 @@ def simulate(
             together.catch_up(replica)
         choice = choose(view, requests[digital_id], rng=chances[replica], now=float(number), policy=policy)
         assert not isinstance(choice, NoEligiblePool), choice.reason
-        # Where no candidate is named, looking for a free slot in the store is no fallback but all there is.
+        # A policy that names no candidates relies on the store to find a free slot: then that is not a fallback.
         placed = cell.place(choice.ranks, choice.pools if fallback or not choice.ranks else ())
         rejected += len(placed.refused)
         if policy.corrects:
@@ -115,7 +115,7 @@ def simulate(
 def _refresh(
     views: list[FleetView], cell: "_Cell", workload: Workload, number: int, every: int, schedule: Schedule
 ) -> None:
-    """Give the replicas what is due before create `number`, when they do not hear of it together."""
+    """Give each replica the loads that are due before create `number`, for the schedules STAGGERED and WORKERS."""
     if schedule is Schedule.STAGGERED:
         for replica, view in enumerate(views):
             if (number + replica * every // len(views)) % every == 0:
@@ -129,18 +129,18 @@ def _refresh(
 
 
 class _Together:
-    """One snapshot for all replicas, which each takes over when it next decides: nobody sees what it held before.
+    """One snapshot for all replicas, which each replica applies only before its next decision; the result is the same.
 
-    With a snapshot for every create, 15 of 16 replicas would else rebuild a view that they do not look at. Rows are as
-    of the refresh, and the windows of the share weight close as if every snapshot had been taken over at once.
+    With a snapshot for every create, 15 of 16 replicas would otherwise rebuild a view that they do not use. Rows are as
+    of the refresh, and the windows of the share weight close as if every snapshot had been applied at once.
     """
 
     def __init__(self, views: list[FleetView], cell: "_Cell") -> None:
         self._views = views
         self._cell = cell
         self._rows: dict[str, WorkerRow] = {}
-        self._revs: list[int] = []  # Of every refresh so far; nothing but placements raises it, so also `placed`.
-        self._taken = [0] * len(views)  # Refreshes that each replica has taken over.
+        self._revs: list[int] = []  # Revision of every refresh; only placements raise it, so it is also `placed`.
+        self._taken = [0] * len(views)  # Number of refreshes that each replica has applied.
         self._at = 0.0
 
     def refresh(self, now: float) -> None:
@@ -178,7 +178,7 @@ class _Placed(NamedTuple):
 
 
 class _Cell:
-    """The truth: loads, and the one order in which slots are taken."""
+    """The true loads, and the order in which slots are taken."""
 
     def __init__(self, workload: Workload) -> None:
         self.rev = 0
@@ -198,7 +198,8 @@ class _Cell:
             heapify(heap)
 
     def place(self, candidates: Candidates, pools: tuple[str, ...]) -> _Placed:
-        """The first candidate with a free slot, the emptiest of equals, else the emptiest Worker of the named Pools."""
+        """Place on the first candidate with a free slot, the emptiest of equals; else on the emptiest Worker of the
+        first Pool with a free slot."""
         refused: list[str] = []
         for candidate in candidates:
             asked = candidate.workers if isinstance(candidate, Equals) else (candidate,)
@@ -220,7 +221,7 @@ class _Cell:
         return Snapshot(rev=self.rev, placed=self.rev, rows=tuple([self._row(name) for name in names]), since=since)
 
     def winners(self, since: int, until: int) -> list[str]:
-        """The Worker of each placement after `since`, up to `until`."""
+        """Return the Worker of each placement after revision `since`, up to `until`."""
         return self._winners[since:until]
 
     def _row(self, worker: str) -> WorkerRow:
@@ -240,7 +241,8 @@ class _Cell:
         self._winners.append(worker)
 
     def _emptiest(self, pool: str) -> str | None:
-        """Loads only rise here, so an entry of the heap that is out of date is too low: mend it and look again."""
+        """Return the emptiest Worker with a free slot. Loads only rise here, so an outdated entry of the heap is too
+        low: correct it and look again."""
         heap = self._room[pool]
         while heap:
             noted, worker = heap[0]

@@ -1,4 +1,4 @@
-"""A simulation as its user writes it down: a fleet, who is asked for, and how. Checked whole before anything runs.
+"""The plan of a simulation, as its user writes it: a fleet, DigitalIDs and creates. It is checked before anything runs.
 
     pools:
       - {name: big, priority: 0}
@@ -12,8 +12,8 @@
     replicas: 4
     placements_per_snapshot: [100, 1000]
 
-`load` is what is taken before the first create: a number, or a range to draw from. `weight` is a DigitalID's share of
-the creates. Every policy gets the same fleet and the same creates, drawn from the seed.
+`load` is the number of slots taken before the first create, or a range to draw it from. `weight` is a DigitalID's share
+of the creates. Every policy gets the same fleet and the same creates, drawn from the seed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 
 class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A misspelt word is refused, not ignored."""
+    """Base of the plan's parts: an unknown name is refused, not ignored."""
 
 
 class PlannedPool(Strict, frozen=True):
@@ -48,7 +48,7 @@ class PlannedPool(Strict, frozen=True):
 
 
 class PlannedWorkers(Strict, frozen=True):
-    """`count` Workers alike."""
+    """`count` equal Workers of one Pool."""
 
     pool: Name
     capacity: AtLeastOne
@@ -68,7 +68,7 @@ class PlannedDigitalId(Strict, frozen=True):
 
 
 class Plan(Strict, frozen=True):
-    """All of it."""
+    """The whole plan."""
 
     workers: Annotated[list[PlannedWorkers], msgspec.Meta(min_length=1, max_length=WORKERS_MAX)]
     digital_ids: Annotated[list[PlannedDigitalId], msgspec.Meta(min_length=1, max_length=10_000)]
@@ -83,7 +83,7 @@ class Plan(Strict, frozen=True):
     def __post_init__(self) -> None:
         known = {pool.name for pool in self.pools} | {group.pool for group in self.workers}
         if len({pool.name for pool in self.pools}) != len(self.pools):
-            raise ValueError("a Pool is listed twice")
+            raise ValueError("a Pool is listed twice; list each Pool once")
         for digital_id in self.digital_ids:
             for entry in digital_id.pools:
                 if entry.pool not in known:
@@ -98,11 +98,11 @@ class Plan(Strict, frozen=True):
             raise ValueError(f"replica_weights needs {self.replicas} numbers, one per replica, and not all 0")
         total = sum(group.count for group in self.workers)
         if total > WORKERS_MAX:
-            raise ValueError(f"{total} Workers; a simulation takes {WORKERS_MAX}")
+            raise ValueError(f"there are {total} Workers; a simulation takes at most {WORKERS_MAX}")
 
 
 def read_plan(path: Path) -> Plan:
-    """A plan from a YAML or JSON file."""
+    """Return the plan in a YAML or JSON file, or raise BadValue."""
     try:
         text = path.read_text()
     except OSError as error:
@@ -118,7 +118,7 @@ def plan_of(document: Any, where: str) -> Plan:
 
 
 def _parsed(text: str, path: Path) -> Any:
-    import yaml  # Late: only this verb reads YAML, of which JSON is a part.
+    import yaml  # Late: only this verb reads YAML. YAML includes JSON.
 
     try:
         return yaml.safe_load(text)
@@ -131,7 +131,7 @@ def load_range(group: PlannedWorkers) -> tuple[int, int]:
 
 
 def workload_of(plan: Plan, seed: int) -> Workload:
-    """The fleet and the creates of one seed."""
+    """Return the fleet and the creates that the plan gives with this seed."""
     rng = Random(seed)
     pools = {each.pool: Pool(each.pool) for each in plan.workers}
     for each in plan.pools:

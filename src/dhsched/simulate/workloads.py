@@ -1,6 +1,6 @@
-"""Workloads of the placement experiments (paper, 8.1): every policy gets the same fleet and the same requests.
+"""Workloads of the placement experiments (paper, 8.1): every policy gets the same fleet and the same creates.
 
-Where the paper leaves a number open, the default here says so.
+The docstrings say which numbers are not in the paper.
 """
 
 from collections import Counter
@@ -46,7 +46,7 @@ def burst(
     load_max: int = 8,
     replica_weights: Sequence[float] | None = None,
 ) -> Workload:
-    """One Pool of equal Workers and a burst of creates, spread over the replicas evenly or by weight.
+    """Return one Pool of equal Workers and a burst of creates, spread over the replicas evenly or by weight.
 
     Capacity and initial load are not in the paper; 206 and 0 to 8 agree with the spread it reports for Strict-Min.
     """
@@ -72,11 +72,12 @@ def hierarchy(
     fill: float = 0.9,
     flexible_share: float = 0.2,
 ) -> Workload:
-    """Eight unequal Pools, twelve DigitalIDs eligible for two to eight of them.
+    """Return eight unequal Pools, and creates for twelve DigitalIDs that are eligible for two to eight of them.
 
     Of the creates, 80 % follow the free capacity of each DigitalID's preferred tier. The rest is flexible: it goes to
-    the DigitalIDs with most Pools, whatever room their preferred tier has. Open in the paper: sizes and capacities of
-    the Pools, who prefers which, what makes traffic flexible, and how full the fleet ends (`fill`, of all slots).
+    the DigitalIDs with most Pools, however few free slots their preferred tier has. Not in the paper: sizes and
+    capacities of the Pools, which DigitalID prefers which Pool, the meaning of flexible, and the share of slots that is
+    taken in the end (`fill`).
     All Pools have one priority and `fill` is 0.9 because then `exact` completes the burst: narrow DigitalIDs ran out
     of Pools in other settings, whatever the policy. So compare policies here; the levels are not the paper's.
     """
@@ -99,7 +100,7 @@ def hierarchy(
 def _unequal_fleet(
     pools: tuple[Pool, ...], workers: int, creates: int, fill: float, rng: Random
 ) -> tuple[SimulatedWorker, ...]:
-    """Workers in Pools of different sizes; capacities differ by GPU class between Pools and a little within them."""
+    """Return Workers in Pools of different sizes; capacities differ by GPU class and a little within a Pool."""
     sizes = [rng.randint(2, 6) for _ in pools]
     classes = [rng.choice((0.5, 1.0, 1.5, 2.0)) for _ in pools]
     homes = rng.choices(range(len(pools)), weights=sizes, k=workers)
@@ -113,8 +114,8 @@ def _unequal_fleet(
 
 
 def _digital_id(index: int, pools: tuple[Pool, ...], rng: Random) -> DigitalID:
-    """Eligible for two to eight Pools, of which one or two are preferred and the others tier 1."""
-    home = pools[index % len(pools)].name  # So that every Pool is somebody's first choice.
+    """Return a DigitalID eligible for two to eight Pools, of which one or two are preferred and the others tier 1."""
+    home = pools[index % len(pools)].name  # So that every Pool is preferred by some DigitalID.
     others = [pool.name for pool in pools if pool.name != home]
     names = [home, *rng.sample(others, 1 + index % len(others))]
     preferred = 1 if len(names) == 2 else rng.randint(1, 2)
@@ -123,7 +124,7 @@ def _digital_id(index: int, pools: tuple[Pool, ...], rng: Random) -> DigitalID:
 
 
 def _free_capacity_demand(fleet: tuple[SimulatedWorker, ...], digital_ids: tuple[DigitalID, ...]) -> list[float]:
-    """What each DigitalID asks for: the free slots of its preferred Pools, shared with the others that prefer them."""
+    """Return each DigitalID's demand: the free slots of its preferred Pools, shared with others that prefer them."""
     free: Counter[str] = Counter()
     for worker in fleet:
         free[worker.pool] += worker.capacity - worker.load
