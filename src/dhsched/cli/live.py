@@ -234,7 +234,7 @@ def winner(document: dict[str, Any]) -> str:
 
 @app.command()
 def push(
-    live_id: str,
+    live_id: LiveId,
     text: Annotated[str, typer.Argument(help="Text to push; with --kind config, a JSON object.")] = "",
     kind: Annotated[str, typer.Option(help="Kind of the item: text, interrupt or config.")] = "text",
     boundary: Annotated[
@@ -258,7 +258,7 @@ def push(
 
 @app.command()
 def interrupt(
-    live_id: str,
+    live_id: LiveId,
     text: Annotated[str, typer.Argument(help="Text to go on with. \\[default: none]")] = "",
     request_id: Annotated[
         str | None,
@@ -271,7 +271,7 @@ def interrupt(
 
 
 @app.command()
-def watch(live_id: str, infer: InferUrl = INFER_DEFAULT) -> None:
+def watch(live_id: LiveId, infer: InferUrl = INFER_DEFAULT) -> None:
     """Print the events of a live, one JSON object per line, until it ends."""
 
     async def print_all() -> None:
