@@ -164,8 +164,7 @@ def plan(
 
 
 def order(row: LiveOnWorker) -> tuple[int, int, str]:
-    """Return the sort key of the queue: the most urgent class first, in it the live with the least pending input, which
-    rests soonest."""
+    """Return the sort key of the queue: the most urgent class first, in it the live with the least pending input."""
     return row.priority, row.pending, row.live
 
 
