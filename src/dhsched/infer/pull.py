@@ -203,7 +203,7 @@ class PullPeer:
                     message.room_url, message.publish_token = room, self._pull_text.tokens.issue_publish(publishing)
                 self.outbox.put(message, len(outcome.config) + len(outcome.saved))
                 if self in self._pull_text.peers:
-                    # Release after the runtime's own cursor, not the answer's: the store may yet lose the acks behind it.
+                    # Release after the runtime's own cursor, not the answer's: the store may yet lose those acks.
                     pull: ServedPull = GrantedPull(
                         self, said.live, self.worker, said.epoch, outcome.pull_no, said.after, said.mark
                     )

@@ -193,7 +193,7 @@ class PushStream:
             self.reading = OPEN
 
     def closed(self) -> None:
-        """Note that the connection is gone. Tokens still being joined are lost, as the client can tell by its answers."""
+        """Note that the connection is gone. Tokens being joined are lost, as the client can tell by its answers."""
         self.reading = GONE
 
     # -- pushes

@@ -69,7 +69,7 @@ class Cutovers:
     # -- reserve
 
     async def reserve(self, row: LiveOnWorker, source: str) -> o.ReserveOutcome | Blocked:
-        """Reserve a slot for a live, by normal placement without its source; return the outcome, or why it is blocked."""
+        """Reserve a slot for a live, by normal placement without its source; return the outcome, or what blocks it."""
         found = await self._choose(row, source)
         if isinstance(found, Blocked):
             return found
