@@ -24,7 +24,7 @@ class Attempts:
     unknown: bool = False  # Whether a try may have been stored.
 
     def failed(self, error: StoreUnavailable, now: float) -> StoreUnavailable | None:
-        """Note a failed try. Return None if the row is to be sent again after RETRY_S, else the error for the client."""
+        """Note a failed try; return None if the row is to be sent again after RETRY_S, or the error for the client."""
         self.unknown = self.unknown or error.unknown
         if now + RETRY_S < self.give_up_at:
             return None

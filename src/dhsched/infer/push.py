@@ -38,7 +38,7 @@ class LivePath(Strict):
 
 def endpoints(context: InferContext) -> Sequence[Endpoint]:
     async def push_text(asked: Request) -> m.Pushed:
-        """Store one item and return its number in the live's input."""
+        """Store one item; return its number in the live's input, or that it was stored before."""
         began = time.perf_counter()
         body: m.PushText = asked.body
         live_id = asked.path.live_id
