@@ -262,7 +262,7 @@ class WorkerLink:
             case Exit():
                 outcome = await self._context.store.set_worker(worker=self.boot.worker, verb="exit")
                 if isinstance(outcome, o.WorkerSet):
-                    self._context.events.say("worker_gone", worker=self.boot.worker, reason="it said that it exits")
+                    self._context.events.say("worker_gone", worker=self.boot.worker, reason="the Worker exits")
                 self._end(Gone())
 
     async def _depart(self, boot: Boot, said: Depart) -> None:
@@ -327,9 +327,9 @@ class WorkerLink:
         """Refuse a registration that the caller's key does not allow. A boot token registers nothing."""
         caller = self._caller
         if self.boot is not None and self.boot.boot != said.boot:
-            raise Forbidden(f"this link is of boot {self.boot.worker}; another one registers on a link of its own")
+            raise Forbidden(f"this link belongs to boot {self.boot.worker}; register another boot on a link of its own")
         if caller.worker:
-            raise Forbidden(f"this link was opened by boot {caller.worker}, which does not register others")
+            raise Forbidden(f"this link was opened by boot {caller.worker}, which does not register others; use a key")
         refused = caller.bounds.refusal(name=said.name, pool=said.pool, capacity=said.capacity, replaces=said.replaces)
         if refused:
             raise Forbidden(f"{refused}; use another key, or another name, Pool or capacity")

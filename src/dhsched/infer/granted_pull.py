@@ -69,11 +69,11 @@ class GrantedPull(Generic[P]):
         SENT, failed ──> QUEUED, RELEASE        any state, dropped, or the live is over ──> GONE, for good
 
     `due` changes nothing in BLOCKED, QUEUED and AGAIN: a release is still to be sent, so it will find what made it due.
-    `expects` is for an append that is answered while a release is SENT: nobody knows which of the two ran first.
+    `expects` is for an append that is answered while a release is SENT: it is unknown which of the two ran first.
     GONE asks for no release; answers that are still under way are passed on, and acks are carried to their end.
 
-    The ack: nothing, or one that is queued. An ack that is queued is replaced by a later one, which includes it. What
-    was sent is forgotten; if its call fails it is merged with what was asked meanwhile.
+    The ack: at most one is queued. A later ack replaces the queued one, which it includes. An ack that was sent is
+    forgotten; if its call fails, it is merged with an ack that was queued meanwhile.
     """
 
     peer: P
@@ -143,7 +143,7 @@ class GrantedPull(Generic[P]):
             # The same generation with another pull: its Worker has gone to another socket, which serves it now.
             self.serving = GONE
             return DROP_STEP
-        # What was expected is asked for once at most: a hold may keep it back, and will say when it is lifted.
+        # An expected item is requested once at most: a hold may keep it back, and a hint comes when the hold is lifted.
         expected, self.expects = self.expects, 0
         if self.serving is GONE:
             return NOTHING, message

@@ -32,7 +32,7 @@ class Reading(Enum):
 
     OPEN = "the connection is read, unless too much is in flight"
     FULL = "the connection has too many answers that the client did not read"
-    ENDING = "a frame was too large: what was answered is sent, and the connection ends"
+    ENDING = "a frame was too large: the answers so far are sent, and the connection ends"
     GONE = "the connection is gone, or the controller stops"
 
 
@@ -199,7 +199,7 @@ class PushStream:
     # -- pushes
 
     def frame_refused(self, problem: Problem) -> Actions:
-        """Answer a frame that cannot be read; one that is too large ends the stream."""
+        """Answer a frame that cannot be read; a frame that is too large ends the stream."""
         if self.reading in (ENDING, GONE):
             return []
         answer = Answer(self._live_id, problem=problem.document())

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the served endpoints, so that it cannot differ from what is decoded."""
+"""The OpenAPI 3.1 document, made from the served endpoints, so that document and decoding cannot differ."""
 
 from __future__ import annotations
 

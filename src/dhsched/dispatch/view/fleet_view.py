@@ -133,7 +133,7 @@ class Fleet:
         """Return why the configuration lets no Worker take a live of this DigitalID; empty when some Worker may."""
         request = await self.request(digital_id)
         if request is None:
-            return f"its DigitalID {digital_id} is gone, and with it its Pools"
+            return f"its DigitalID {digital_id} does not exist any more; put it again"
         return unplaceable(self.view, request)
 
     def free_slots(self) -> int:
