@@ -1,4 +1,4 @@
-"""One dispatch replica: everything put together, started, served and stopped."""
+"""One dispatch replica: build its parts, start its loops, serve its API, and stop."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ from dhsched.store.steps.redis import RedisStore
 from dhsched.types import check_id
 from dhsched.web import MINT, Endpoint, make_app, make_service, open_gate, serve_role
 
-HANDOFFS_S = 1.0  # Between two looks at how far new generations have come.
-PING_S = 1.0  # For the store to answer /readyz.
-TRY_MAX_S = 2.0  # For the store to answer one step.
+HANDOFFS_S = 1.0  # Time between two readings of how far new generations have come.
+PING_S = 1.0  # A store that does not answer within this time makes /readyz fail.
+TRY_MAX_S = 2.0  # A step that the store does not answer within this time has an unknown outcome, and is repeated.
 
 
 async def run_dispatch(settings: DispatchSettings, stop: asyncio.Event, say: Callable[[str], None]) -> None:
-    """Serve until `stop` is set."""
+    """Run one replica until `stop` is set."""
     async with (
         given_or_embedded(settings.store) as address,
         open_context(address, settings) as context,
@@ -74,9 +74,9 @@ async def run_dispatch(settings: DispatchSettings, stop: asyncio.Event, say: Cal
 async def open_context(
     address: Address, settings: DispatchSettings, *, limits: Limits = DEFAULT_LIMITS
 ) -> AsyncIterator[DispatchContext]:
-    """Connect, take the first view, and close it all again."""
+    """Connect to the store, read the first view, yield the context, and close everything when the block is left."""
     async with AsyncExitStack() as stack:
-        # Half the request's deadline for one try, so that a call whose outcome is unknown can be repeated within it.
+        # One try gets half of the request's deadline, so that a call whose outcome is unknown can be repeated in time.
         link = LinkSettings(deadline_s=min(TRY_MAX_S, settings.deadline_s / 2), client_name="dhsched-dispatch")
         opening = RedisStore.open(address, cell=settings.cell, settings=link, limits=limits)
         store = await stack.enter_async_context(await opening)
@@ -95,7 +95,7 @@ async def open_context(
 def make_context(
     store: RedisStore, records: Records, ring: KeyRing, fleet: Fleet, settings: DispatchSettings
 ) -> DispatchContext:
-    """The context over what was opened."""
+    """Return the context of a replica over an open store, its records, key ring and view."""
 
     async def ready() -> Sequence[str]:
         return await missing(context)
@@ -125,7 +125,7 @@ def make_context(
 
 
 class Replica:
-    """The parts of one replica over its context: what it serves, and what it does by itself."""
+    """The parts of one replica over its context: the endpoints that it serves, and the loops that it runs."""
 
     def __init__(self, context: DispatchContext) -> None:
         self.context = context
@@ -138,7 +138,7 @@ class Replica:
         return make_app(self.context.service, self.endpoints(), self._worker_links.routes())
 
     def loops(self) -> dict[str, tuple[Round, float]]:
-        """What this replica does by itself, and how often."""
+        """Return this replica's loops by name: the function that does one round, and the seconds between rounds."""
         context, settings = self.context, self.context.settings
         recovery = Recovery(context, self.silences)
         reconciliation = Reconciliation(context, recovery)
@@ -156,7 +156,7 @@ class Replica:
         }
 
     def endpoints(self) -> list[Endpoint]:
-        """The whole API, as it is served and as /openapi.json has it."""
+        """Return every endpoint of the API: served by `app`, and listed in /openapi.json."""
         context = self.context
         parts = (
             *(Lives(context), Reassign(context), Why(context), DeadLetters(context)),
@@ -169,7 +169,7 @@ class Replica:
 
 
 async def missing(context: DispatchContext) -> list[str]:
-    """What this replica lacks to be given traffic."""
+    """Return the reasons for which this replica should get no traffic; empty when it is ready."""
     found: list[str] = []
     try:
         await context.store.records.server.ping(deadline_s=PING_S)

@@ -1,14 +1,14 @@
-"""Choosing and committing: the one place from which a live gets its next generation.
+"""Choosing candidates and committing: the one place from which a live gets its next generation.
 
-Create, reassign, recover, drain, rebalance and forced moves differ in what they ask for and in what they do afterwards.
+Create, reassign, recover, drain, rebalance and forced moves differ in their request and in what they do afterwards.
 Each of them builds an `Intent` and calls `commit`, which asks the store and then does the same for all of them:
 
 - it counts the outcome and every candidate that was passed over,
-- it corrects the fleet view by what the store answered,
+- it corrects the fleet view by the store's answer,
 - it remembers the choice, so that `why` explains it as it was made,
 - it follows the new generation, so that its phases are measured.
 
-A commit that must wait for a boundary and was asked too early (NOT_YET) decided nothing, and leaves no trace.
+A commit that must wait for a boundary and was requested too early (NOT_YET) decided nothing, and leaves no trace.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ NoFreeSlot = o.Full | o.Starting | o.Waiting
 class Intent:
     """One request to give a live its next generation.
 
-    `choice` names the candidates; None where nobody may take the live, which the store then takes out of every line.
-    `leave` is the Worker that the live is asked to leave, `holder` one that holds a slot for the live already: it has
-    room for it even when it is full, and the live takes no other slot there.
+    `choice` names the candidates; with None, no Worker may take the live, and the store removes the live from every
+    waiting line. `leave` is the Worker that the live is to leave. `holder` is a Worker that holds a slot for the live
+    already: it can take the live even when it is full, and the live uses no second slot there.
     """
 
     live: str
@@ -50,8 +50,8 @@ class Intent:
 
     @property
     def candidates(self) -> list[str | Equals]:
-        """Whom the store asks, in this order. A holder is among them: the store's own search looks only for a free
-        slot."""
+        """Return the Workers that the store tries, in this order. The holder must be among the candidates, because the
+        store's own search finds free slots only."""
         if self.choice is None:
             return []
         if not self.leave and not self.holder:
@@ -65,7 +65,7 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What the store answered to an intent."""
+    """The store's answer to an intent."""
 
     intent: Intent
     outcome: o.PlaceOutcome
@@ -73,7 +73,7 @@ class Attempt:
 
 
 def choose_candidates(context: DispatchContext, request: PlacementRequest) -> Choice:
-    """The candidates by what this replica believes of the fleet."""
+    """Return the candidates for a request, by this replica's view; raise NO_ELIGIBLE_POOL when no Pool may serve it."""
     began = time.perf_counter()
     now = asyncio.get_running_loop().time()
     choice = choose(context.fleet.view, request, rng=context.rng, now=now, policy=context.fleet.policy)
@@ -89,7 +89,7 @@ def choose_candidates(context: DispatchContext, request: PlacementRequest) -> Ch
 
 
 async def commit(context: DispatchContext, intent: Intent) -> Attempt:
-    """Ask the store for the live's next generation, until the outcome is known; then count, learn, remember, follow."""
+    """Request the live's next generation until the store's outcome is known; then count, learn, remember, follow."""
     candidates, choice = intent.candidates, intent.choice
     pools = () if choice is None else choice.pools
     sent_rev = context.fleet.view.rev
@@ -117,8 +117,8 @@ async def commit(context: DispatchContext, intent: Intent) -> Attempt:
         for refusal in outcome.refusals:
             context.metrics.refusals.labels(refusal.reason).inc()
     if isinstance(outcome, o.Committed) and outcome.again:
-        return Attempt(intent, outcome)  # Nobody knows any more what decided when the live was placed before.
-    epoch, won = intent.expected, None  # A choice that was refused explains the generation in which the live stays.
+        return Attempt(intent, outcome)  # The live was placed by an earlier try, whose choice is not known here.
+    epoch, won = intent.expected, None  # A refused choice explains why the live stays in its present generation.
     if isinstance(outcome, o.Committed):
         epoch, won = outcome.generation.epoch, Won(outcome.generation.worker, outcome.load, took_slot)
         context.handoffs.follow(intent.live, epoch, intent.cause)

@@ -1,7 +1,7 @@
-"""Pools and DigitalIDs in the store, and as placement wants them.
+"""Names of the Pool and DigitalID records in the store, and their conversion to placement's types.
 
-What is put is decoded strictly. What is read back is not, so that a replica of an older version still reads what a
-newer one wrote.
+A record is decoded strictly when it is put, and leniently when it is read back, so that a replica of an older version
+still reads the records of a newer one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def as_pool(name: str, config: PoolConfig) -> Pool:
 
 
 def as_request(name: str, config: DigitalIdConfig) -> PlacementRequest:
-    """What a create of this DigitalID asks of placement."""
+    """Return the placement request for a live of this DigitalID."""
     return request_for(
         DigitalID(
             name=name,

@@ -1,4 +1,4 @@
-"""What every part of a dispatch replica shares: the store, the view, the settings, and what it counts."""
+"""The context that all parts of a dispatch replica share: store, records, view, settings, telemetry."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from dhsched.store.records import Records
 from dhsched.store.steps.redis import RedisStore
 from dhsched.web import Service
 
-REMEMBERED_MAX = 4_096  # Choices kept for `why`.
-RETRY_S = 0.1  # Between two tries of a store call whose outcome is unknown.
+REMEMBERED_MAX = 4_096  # Choices kept for `why`; past this the oldest is forgotten, and `why` explains "now".
+RETRY_S = 0.1  # Time between two tries of a store call whose outcome is unknown.
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """The last choice this replica made for a live, and what became of it."""
+    """The last choice that this replica made for a live, and the store's answer to the choice."""
 
     choice: Choice
     outcome: str
@@ -45,10 +45,10 @@ class Remembered:
 
 @dataclass(slots=True, kw_only=True)
 class DispatchContext:
-    """One replica. Everything in it but the store is a cache: it may be killed at any instruction."""
+    """The state of one replica. All but the store is a cache, so a replica may be killed at any instruction."""
 
     replica: str
-    """This replica's id: it is part of its channel in the store."""
+    """This replica's id, which is part of the name of its channel in the store."""
     store: RedisStore
     records: Records
     ring: KeyRing
@@ -66,9 +66,9 @@ class DispatchContext:
     _boot: str = field(default_factory=lambda: secrets.token_hex(6))
 
     def operation(self, kind: str = "op") -> str:
-        """An operation id that was never used. The boot is in it, because a replica may come back under its name.
+        """Return an operation id that was never used. A replica may come back under its name, so the id has its boot.
 
-        A live's history shows it: a cutover that could not wait for its boundary is of the kind `forced`.
+        A live's history shows the id: a cutover that did not wait for its boundary is of the kind `forced`.
         """
         return f"{kind}-{self._boot}-{next(self._operations)}"
 
@@ -76,11 +76,11 @@ class DispatchContext:
         return self.fleet.view.weight_milli() / 1000
 
     def loop_time(self) -> float:
-        """This process's own monotonic clock."""
+        """Return the time of this process's own monotonic clock, in seconds."""
         return asyncio.get_running_loop().time()
 
     def until(self) -> float:
-        """When a request that begins now must be done with the store."""
+        """Return the loop time at which a request that begins now stops retrying store calls."""
         return asyncio.get_running_loop().time() + self.settings.deadline_s
 
     def remember(self, live: str, remembered: Remembered) -> None:
@@ -94,9 +94,10 @@ class DispatchContext:
 
 
 async def retry_unknown(point: str, call: Callable[[], Awaitable[T]], *, until: float) -> T:
-    """One call that changes something, to its end: while its outcome is unknown, it is repeated as it was.
+    """Make a store call that changes something, repeat it unchanged while its outcome is unknown, return its outcome.
 
-    Each such call is safe to repeat: by its operation id, by its request id, or because twice is the same as once.
+    After `until` (loop time) the last StoreUnavailable is raised. Each such call is safe to repeat: by its operation
+    id, by its request id, or because twice is the same as once.
     """
     loop = asyncio.get_running_loop()
     while True:

@@ -1,7 +1,7 @@
-"""The loops that every replica runs: each leaderless, bounded, and safe to run everywhere at once.
+"""The loops that every replica runs: each is leaderless, bounded, and safe to run on all replicas at once.
 
-A loop is a function that does one round. What it does twice, because another replica does it too, is decided by the
-store once; what it cannot do now it leaves for the next round, here or elsewhere.
+A loop is a function that does one round. When two replicas do the same work, the store decides it once. Work that a
+round cannot do is left for a later round, of this replica or of another.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Round = Callable[[], Awaitable[None]]
 
 @asynccontextmanager
 async def running(rounds: dict[str, tuple[Round, float]], *, rng: Random) -> AsyncIterator[None]:
-    """Run each round again and again, `period` seconds apart by chance, until the block is left."""
+    """Repeat each round until the block is left, half to one and a half periods (at random) after the one before."""
     tasks = [
         asyncio.create_task(_again_and_again(name, one, period_s, rng), name=name)
         for name, (one, period_s) in rounds.items()
@@ -43,10 +43,10 @@ async def _again_and_again(name: str, one: Round, period_s: float, rng: Random) 
             await one()
             trouble = ""
         except StoreError as error:
-            # Said once, not every round: the store's own absence is in the metrics already.
+            # Log the same error once, not every round: the metrics show already that the store is away.
             if str(error) != trouble:
                 log.warning("a loop cannot reach the store", loop=name, reason=str(error))
             trouble = str(error)
         except Exception:
-            # A loop that stops for good would be worse than any one error.
+            # Go on after any error: a loop that stops for good would be worse.
             log.exception("a round failed", loop=name)

@@ -1,12 +1,12 @@
-"""Worker links: `/v1/workers/link`, a WebSocket on which a Worker registers, reports and hears its slot table.
+"""Worker links: `/v1/workers/link`, a WebSocket on which a Worker registers, reports and receives its slot table.
 
-A placement reaches its Worker in milliseconds: the step publishes the WorkerID to the replica that the Worker last
-reported through, which says `wake`, and the Worker reports at once and is answered with its table. Reading the table
-here and pushing it would save one hop, but it would take a second way to read a table with its term and revision in
-one step. And only a report shows that the Worker is there: its beat stays the Worker's own. A hint that is lost costs
-a second, until the next report.
+A placement reaches its Worker in milliseconds: the step publishes the WorkerID (a hint) to the replica that the Worker
+last reported through, the replica sends `wake`, the Worker reports at once, and the answer carries its table. Reading
+the table here and pushing it would save one hop, but would need a second way to read a table with its term and revision
+in one step. Besides, only a report shows that the Worker is alive, so only the Worker itself may move its beat. A lost
+hint delays the placement by up to a second, until the next report.
 
-Any replica serves any Worker, and nothing is remembered here: who a Worker is comes from its token.
+Any replica serves any Worker, and no Worker's identity is stored here: each link gets it from the Worker's token.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ from dhsched.web.problems import problem_from
 log = structlog.get_logger(__name__)
 
 PATH = "/v1/workers/link"
-LOOK_S = 0.1  # Between two looks whether this replica is stopping.
-CONTROLLERS_S = 1.0  # Between two readings of where the controllers are.
-HELLO_S = 5.0  # For a new link to say who it is; then it is closed.
-GOODBYE_S = 1.0  # For the last message to a Worker.
-SLOTS_SPARE = 64  # Slots that a report may name beside twice the Worker's capacity; one with more ends the link.
-RENEW_S = 6 * 3600.0  # A link that lasts gets a new token this often: it must be able to resume elsewhere.
+LOOK_S = 0.1  # Time between two checks whether this replica is stopping.
+CONTROLLERS_S = 1.0  # Time between two readings of the controllers' addresses.
+HELLO_S = 5.0  # A new link that does not register or resume within this time is closed.
+GOODBYE_S = 1.0  # A link that does not take its last messages within this time is closed without them.
+SLOTS_SPARE = 64  # A report may name this many slots beyond twice the Worker's capacity; one with more ends the link.
+RENEW_S = 6 * 3600.0  # A link gets a new token this often, so that its Worker can always resume at another replica.
 
 
 def gave_up(socket: web.WebSocketResponse, sending: asyncio.Task[None]) -> bool:
-    """Whether it was us who closed it, because nothing came: a Worker that is frozen or cut off has all its time."""
+    """Return whether this replica closed the link after a timeout: a frozen or cut-off Worker keeps its full TTL."""
     failed = sending.exception() if sending.done() and not sending.cancelled() else None
     return isinstance(socket.exception(), TimeoutError) or isinstance(failed, TimeoutError)
 
@@ -76,9 +76,9 @@ OnPrepared = Callable[[str, Sequence[str]], None]
 
 
 class WorkerLinks:
-    """The Workers that are linked to this replica. It starts with the first of them.
+    """The Workers that are linked to this replica. The first link starts the subscription and the upkeep task.
 
-    `on_prepared` is given a Worker and the tags of the reserved slots that it has prepared, with each of its reports.
+    Each report of a Worker with prepared slots calls `on_prepared` with the Worker and the tags of these slots.
     """
 
     def __init__(self, context: DispatchContext, silences: Silences, on_prepared: OnPrepared) -> None:
@@ -111,7 +111,7 @@ class WorkerLinks:
         finally:
             closed_by_us = link.over or self.context.service.stopping or gave_up(socket, sending)
             if link.boot is not None and not closed_by_us:
-                # The Worker's side did, without a word: liveness gives it less time to report elsewhere.
+                # The Worker closed the link without Exit: liveness gives it less time to report to another replica.
                 self.silences.hung_up[link.boot.worker] = link.beat
             self.forget(link)
             await hang_up(socket, sending, request.transport)
@@ -136,21 +136,21 @@ class WorkerLinks:
     # -- for the links
 
     def remember(self, worker: str, link: WorkerLink) -> None:
-        """A Worker has one link here, its latest."""
+        """Make this link the Worker's only one at this replica: an earlier link is closed."""
         before = self._links.get(worker)
         self._links[worker] = link
         if before is not None and before is not link:
             before.leave()
 
     def voices(self) -> list[Voice]:
-        """Where the Workers speak from that are linked to this replica."""
+        """Return address and API key of each Worker that is linked to this replica."""
         return [link.voice for link in self._links.values()]
 
     def forget(self, link: WorkerLink) -> None:
         if link.boot is not None and self._links.get(link.boot.worker) is link:
             del self._links[link.boot.worker]
 
-    # -- what the store says
+    # -- from the store
 
     async def _started(self, outbox: Outbox) -> bool:
         try:
@@ -172,14 +172,14 @@ class WorkerLinks:
             link.wake()
 
     async def _mind(self) -> None:
-        """Know where the controllers are; when this replica stops, send its Workers to another one."""
+        """Keep the list of controllers fresh; when this replica stops, send its Workers to another replica."""
         loop = asyncio.get_running_loop()
         read_at = loop.time()
         while not self.context.service.stopping:
             await asyncio.sleep(LOOK_S)
             if loop.time() - read_at >= CONTROLLERS_S:
                 read_at = loop.time()
-                # Without an answer the Workers go on with what they were told.
+                # Without an answer the Workers keep the list that they have.
                 with contextlib.suppress(StoreError):
                     await self._read_controllers()
         for link in [*self._links.values()]:
@@ -192,7 +192,7 @@ class WorkerLinks:
 
 
 class WorkerLink:
-    """One connection. Before it has said who it is, by registering or by its token, it can do nothing."""
+    """One connection of a Worker. Until the Worker has registered or shown its token, other messages are refused."""
 
     def __init__(self, links: WorkerLinks, outbox: Outbox, caller: Caller, address: str) -> None:
         self._caller = caller
@@ -204,13 +204,13 @@ class WorkerLink:
         self._links = links
         self._context = links.context
         self.beat = 0  # As of the last report on this link.
-        self._told: Sequence[str] | None = None  # The controllers that the Worker knows of.
+        self._told: Sequence[str] | None = None  # The controllers that were last sent to the Worker.
         self._woken = False
         self._reported_at = float("-inf")
         self._renew_at = asyncio.get_running_loop().time() + RENEW_S
 
     def wake(self) -> None:
-        """Once is enough until it has reported."""
+        """Send `wake`, at most once between two reports of the Worker."""
         if not self._woken:
             self._woken = True
             self.outbox.put(Wake())
@@ -221,7 +221,7 @@ class WorkerLink:
             self.left.set_result(None)
 
     async def hear_frame(self, frame: bytes) -> None:
-        """Everything in one frame. What cannot be read or is not allowed ends the link, with a problem."""
+        """Handle all messages of one frame. An unreadable or forbidden message ends the link with a problem."""
         try:
             for n, turn in enumerate(in_turns(read_from_worker(frame))):
                 if n:
@@ -262,7 +262,7 @@ class WorkerLink:
             case Exit():
                 outcome = await self._context.store.set_worker(worker=self.boot.worker, verb="exit")
                 if isinstance(outcome, o.WorkerSet):
-                    self._context.events.say("worker_gone", worker=self.boot.worker, reason="it said that it exits")
+                    self._context.events.say("worker_gone", worker=self.boot.worker, reason="the Worker exits")
                 self._end(Gone())
 
     async def _depart(self, boot: Boot, said: Depart) -> None:
@@ -288,8 +288,8 @@ class WorkerLink:
             replaces=said.replaces,
         )
         if outcome.worker.rpartition("#")[0] != said.name:
-            # The boot's secret belongs to a Worker of another name: whoever says it here is not that Worker.
-            raise Forbidden(f"boot {said.boot} is not of a Worker named {said.name}; make up another one")
+            # The boot id is a secret of a Worker with another name: the sender is not that Worker.
+            raise Forbidden(f"boot {said.boot} is not of a Worker named {said.name}; register with a new boot id")
         boot = Boot(outcome.worker, said.boot, said.name, said.pool, said.capacity, self._caller.key)
         self._is(boot)
         self._told = controllers = self._links.controllers
@@ -324,12 +324,12 @@ class WorkerLink:
         return await self._context.records.workers.exists(worker)
 
     def _check_bounds(self, said: Register) -> None:
-        """Only what the key may register, where there are keys; a boot token registers nothing."""
+        """Refuse a registration that the caller's key does not allow. A boot token registers nothing."""
         caller = self._caller
         if self.boot is not None and self.boot.boot != said.boot:
-            raise Forbidden(f"this link is of boot {self.boot.worker}; another one registers on a link of its own")
+            raise Forbidden(f"this link belongs to boot {self.boot.worker}; register another boot on a link of its own")
         if caller.worker:
-            raise Forbidden(f"this link was opened by boot {caller.worker}, which does not register others")
+            raise Forbidden(f"this link was opened by boot {caller.worker}, which does not register others; use a key")
         refused = caller.bounds.refusal(name=said.name, pool=said.pool, capacity=said.capacity, replaces=said.replaces)
         if refused:
             raise Forbidden(f"{refused}; use another key, or another name, Pool or capacity")
@@ -370,9 +370,9 @@ class WorkerLink:
                 await self._rolled_back(boot, said, outcome)
 
     def _was_lost(self, boot: Boot) -> asyncio.Future[Any] | None:
-        """Whether this report revives the Worker: read on the same connection, right before it.
+        """Read whether the Worker is lost, on the same connection and right before its report, which revives it.
 
-        Only where it can be: on a new link, or after a silence. A Worker that reports all the time is never lost.
+        Return None where no read is needed: a Worker that has reported within half its TTL on this link is not lost.
         """
         now = asyncio.get_running_loop().time()
         silent_s, self._reported_at = now - self._reported_at, now
@@ -381,7 +381,7 @@ class WorkerLink:
         return self._context.store.records.workers.lost(boot.worker)
 
     async def _rolled_back(self, boot: Boot, said: Report, found: o.RolledBack) -> None:
-        """The Worker holds a table that the store never wrote, or says so: what follows is for `Terms` to decide."""
+        """Pass on to `Terms` that the Worker claims to hold a table which the store never wrote; `Terms` decides."""
         context = self._context
         claim = Claim(boot.worker, self.voice, said.term, said.rev, found.term, context.loop_time())
         await context.terms.claimed(claim, self._links.voices())
@@ -410,13 +410,13 @@ class WorkerLink:
 
 
 def check_slots(boot: Boot, said: Report) -> None:
-    """A Worker names slots that it has: in its table, and those that a table before had and whose runtime stops."""
+    """Refuse a report with too many slots: a Worker has those of its table, and earlier ones whose runtimes stop."""
     slots_max = 2 * boot.capacity + SLOTS_SPARE
     for what, tags in (("busy", said.busy), ("prepared", said.prepared)):
         if len(tags) > slots_max:
             raise BadValue(
-                f"a report of {boot.worker} names {len(tags)} {what} slots, at most {slots_max} are taken of a Worker "
-                f"with capacity {boot.capacity}"
+                f"a report of {boot.worker} names {len(tags)} {what} slots; a Worker with capacity {boot.capacity} may "
+                f"name at most {slots_max}"
             )
 
 

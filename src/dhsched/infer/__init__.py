@@ -1,12 +1,17 @@
-"""The Infer-Controller: PushText in, PullText out, the fence in between. It keeps nothing but caches.
+"""The Infer-Controller: applications push input (PushText), Workers pull it (PullText), the store's fence stands in
+between. A controller holds only caches.
 
-An item's way: `push.py`, or `stream.py` with its PushStream (push_stream.py), checks it; `Pulls.append_soon` (pulls.py)
-puts it into this tick's append and makes the live's pull due; `Gather` (gather.py) sends both calls; the release's
-answer goes through `GrantedPull` (granted_pull.py) to the Worker's connection (`pull.py`). The Worker's ack comes back
-the same way.
+Words of this package:
 
-Words. A *pull* is a Worker's claim to the input of one generation; once the store has granted it, it is a *granted
-pull*, and this controller *serves* it. A *release* asks the store for the next items of a pull. A *hint* is the store's
-message that there may be some. The *window* is how many items a Worker may have unacked. A *row* is one live's part of
-a call that many lives share.
+- *pull*: a Worker's claim to the input of one generation of a session (called a live here).
+- *granted pull*: a pull that the store has granted, and that this controller *serves*.
+- *release*: the store call that returns the next items of a pull.
+- *hint*: the store's message that a live may have items to release.
+- *window*: how many items a Worker may have unacked (the setting `credit`).
+- *row*: one live's part of a store call that many lives share.
+
+An item: `push`, or `stream` with its PushStream (`push_stream`), checks the item by `append_rules`; `Pulls.append_soon`
+(`pulls`) adds it to this tick's append and makes the live's pull due; `Gather` (`gather`) sends both calls; the answer
+to the release goes through `GrantedPull` (`granted_pull`) to the Worker's connection (`pull`). The Worker's ack takes
+the same way back.
 """

@@ -1,7 +1,8 @@
-"""One Infer-Controller: its parts put together, served, announced to the Workers, and stopped.
+"""One Infer-Controller: build its parts, serve, announce its address to the Workers, and stop.
 
-It keeps nothing: any number of controllers serve one cell, and one that is killed is a Worker that pulls elsewhere and
-a client that connects again. One that is cut off from the store releases nothing, because only the store releases.
+A controller holds only caches, and any number of controllers serve one cell. When a controller is killed, its Workers
+pull from another one, and its clients connect again. A controller that is cut off from the store releases nothing,
+because only the store releases.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from dhsched.web import MINT, make_app, make_service, open_gate, serve_role
 
 log = structlog.get_logger(__name__)
 
-GOODBYE_S = 0.2  # For Workers to hear that they should go elsewhere.
+GOODBYE_S = 0.2  # Time between `goodbye` to the Workers and the end of serving.
 
 
 @dataclass(slots=True)
@@ -49,7 +50,7 @@ class Infer:
     ring: KeyRing
 
     async def announce_until(self, url: str, stop: asyncio.Event) -> None:
-        """Say where this controller is, every second; at the end say that it is not there any more."""
+        """Announce this controller's URL every ANNOUNCE_S; after `stop`, withdraw the URL and send the Workers away."""
         store = self.context.store
         controller = Controller(self.context.service.instance, url)
         while not stop.is_set():
@@ -71,7 +72,7 @@ class Infer:
 async def open_infer(
     settings: InferSettings, *, limits: Limits = DEFAULT_LIMITS, scripts: Mapping[str, Script] | None = None
 ) -> AsyncIterator[Infer]:
-    """Connect to the store and put the parts together. `scripts` are other texts of the steps, for measurements."""
+    """Connect to the store and yield a controller to serve. `scripts` replaces the steps' scripts, for measurements."""
     if settings.store is None:
         raise BadSetting("an Infer-Controller needs the store that Dispatch uses; give --store URL or DHSCHED_STORE")
     address = parse_address(settings.store)
@@ -117,7 +118,7 @@ async def run_infer(
     scripts: Mapping[str, Script] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until `stop` is set."""
+    """Run one controller until `stop` is set."""
     async with open_infer(settings, limits=limits, scripts=scripts) as infer:
         announced: list[asyncio.Task[None]] = []
         served = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Rules that a POST and a stream share: what is stored of an item, how often it is tried, what its client is told."""
+"""Rules that a POST and a stream share: the stored form of an item, its retries, and the problems of its client."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Attempts:
     unknown: bool = False  # Whether a try may have been stored.
 
     def failed(self, error: StoreUnavailable, now: float) -> StoreUnavailable | None:
-        """One try failed: return None if the row is to be sent again after RETRY_S, else the error for the client."""
+        """Note a failed try; return None if the row is to be sent again after RETRY_S, or the error for the client."""
         self.unknown = self.unknown or error.unknown
         if now + RETRY_S < self.give_up_at:
             return None
@@ -32,7 +32,8 @@ class Attempts:
 
 
 def store_full(share: float, memory_max: float) -> Problem | None:
-    """The problem of an item while the store is full: it must keep space for what frees it: acks, departs, ends."""
+    """Return the problem that refuses items past `memory_max`, or None: acks, departs and ends need the rest of the
+    store's memory, and free some."""
     if share < memory_max:
         return None
     return Problem(
@@ -44,12 +45,12 @@ def store_full(share: float, memory_max: float) -> Problem | None:
 
 
 def new_request() -> str:
-    """A request id for an item that came without one."""
+    """Return a request id for an item without one."""
     return f"r-{secrets.token_hex(10)}"
 
 
 def payload_of(kind: Kind, text: str, config: Any, bytes_max: int) -> bytes:
-    """What is stored of an item, within its limit."""
+    """Return the stored payload of an item; refuse one that is longer than `bytes_max`, or does not fit its kind."""
     if kind == "config":
         if config is msgspec.UNSET:
             raise Problem("BAD_REQUEST", "an item of kind config has the whole configuration in `config`", field="$")
@@ -73,7 +74,7 @@ def payload_of(kind: Kind, text: str, config: Any, bytes_max: int) -> bytes:
 
 
 def refusal(live_id: str, outcome: o.AppendOutcome) -> Problem | None:
-    """The problem that an append met; None when the item is stored."""
+    """Return the problem for an append that was refused; None when the item is stored."""
     match outcome:
         case o.NotFound():
             return Problem("NOT_FOUND", f"there is no live {live_id}; create it first")
@@ -97,5 +98,5 @@ def refusal(live_id: str, outcome: o.AppendOutcome) -> Problem | None:
 
 
 def problem_of(error: DhschedError) -> Problem:
-    """The problem that stands for an error, whatever it is."""
+    """Return the problem to answer for any error: INTERNAL for an unexpected one."""
     return problem_from(error) or Problem("INTERNAL", str(error))

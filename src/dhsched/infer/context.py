@@ -1,4 +1,4 @@
-"""What every part of an Infer-Controller shares."""
+"""The context that all parts of an Infer-Controller share: store, records, settings, metrics, pulls."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from dhsched.web.server import SECONDS_BUCKETS
 
 
 class Metrics(Collector):
-    """What a controller counts beside its requests. Items are counted here and read when somebody asks: the library's
-    own counters cost a tenth of an item's way through the controller."""
+    """Metrics of a controller, beside those of its HTTP requests. Items are counted in plain numbers that are read at
+    each scrape: the library's own counters would cost a tenth of an item's CPU time in the controller."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._outcomes: defaultdict[type, int] = defaultdict(int)
@@ -38,7 +38,7 @@ class Metrics(Collector):
         registry.register(self)
 
     def pushed(self, outcome: o.AppendOutcome, seconds: float) -> None:
-        """Count one item, which took so long."""
+        """Count one pushed item and the seconds that it took."""
         self._outcomes[type(outcome)] += 1
         self._buckets[bisect_left(SECONDS_BUCKETS, seconds)] += 1
         self._seconds += seconds
@@ -55,7 +55,7 @@ class Metrics(Collector):
         )
 
     def watch(self, pulls: Pulls) -> None:
-        """Figures that are read when they are asked for. The refusals are the fence at work."""
+        """Register the metrics of the pulls, which are read at each scrape."""
         figures: tuple[Figure, ...] = (
             ("dhsched_pulls_granted", "Pulls that this controller serves.", lambda: len(pulls)),
             ("dhsched_items_released_total", "Items passed on to Workers.", lambda: pulls.released),
@@ -68,7 +68,7 @@ class Metrics(Collector):
 
 @dataclass(slots=True, kw_only=True)
 class InferContext:
-    """One controller. Everything in it but the store is a cache: it may be killed at any instruction."""
+    """The state of one controller. All but the store is a cache, so a controller may be killed at any instruction."""
 
     store: RedisStore
     records: Records
@@ -89,5 +89,5 @@ class InferContext:
             del self.sockets[socket]
 
     async def close_sockets(self, _app: web.Application) -> None:
-        """This controller stops, and nobody is left to wait for."""
+        """Close every open socket, when this controller stops."""
         await asyncio.gather(*(close_soon(socket, transport) for socket, transport in [*self.sockets.items()]))

@@ -1,11 +1,12 @@
-"""What happens to a live, for its application: `GET /v1/lives/{live_id}/events`, server-sent.
+"""Events of one live, for its application: `GET /v1/lives/{live_id}/events`, server-sent.
 
     event: acked
     data: {"live_id": "demo-1", "epoch": 1, "acked": 7}
 
-committed, claimed, released, acked, dropped (with its cause), stalled, ended. The record is looked at a few times a
-second and what changed is said: two items acked between two looks are one event with the later cursor. A watcher that
-comes late is told where the live stands, and one that reconnects misses nothing but intermediate cursors.
+The events are committed, claimed, released, acked, dropped (with its cause), stalled and ended. A watcher's record is
+read a few times a second, and each change is sent as an event: two items acked between two readings are one event with
+the later cursor. A watcher first receives the live's present state, so one that reconnects misses only intermediate
+cursors.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from dhsched.types import live_key
 from dhsched.web import Problem, caller_of, problem_from
 from dhsched.web.server import tell
 
-KEEP_ALIVE_S = 10.0
+KEEP_ALIVE_S = 10.0  # A stream without events gets a comment line this often.
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What one look at a live's record saw. `past` are generations between the last look and this one."""
+    """One reading of a live's record. `past` has the generations between the reading before and this one."""
 
     epoch: int = 0
     worker: str = ""
@@ -47,7 +48,7 @@ class Observed:
 
 
 def changes(before: Observed, now: Observed) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The events between two looks, in the order in which they can have happened."""
+    """Yield the events between two readings, in an order in which they can have happened."""
     claimed_before = before.claimed
     if now.stalled and not before.stalled:
         yield "stalled", {"epoch": now.epoch, "worker": now.worker}
@@ -78,10 +79,10 @@ def routes(context: InferContext) -> list[web.RouteDef]:
             live_id = request.match_info["live_id"]
             live = live_key(caller_of(request).tenant, live_id)
             if context.streams >= context.settings.streams_max:
-                raise Problem("BUSY", f"{context.streams} streams and watchers are open, as many as are taken")
+                raise Problem("BUSY", f"{context.streams} streams and watchers are open; ask another controller")
             first = await look(context, live, Observed())
             if first is None:
-                raise Problem("NOT_FOUND", f"there is no live {live_id}; create it first")
+                raise Problem("NOT_FOUND", f"live {live_id} does not exist; create it first")
         except DhschedError as error:
             return (problem_from(error) or Problem("INTERNAL", str(error))).response()
         context.streams += 1
@@ -97,7 +98,7 @@ def routes(context: InferContext) -> list[web.RouteDef]:
 async def watch(
     context: InferContext, request: web.Request, live_id: str, live: str, first: Observed
 ) -> web.StreamResponse:
-    """Say what changes until the live has ended, or the watcher or this controller leaves."""
+    """Send the live's events until it has ended, the watcher has left or this controller stops."""
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
     loop = asyncio.get_running_loop()
     before, now, said_at = Observed(), first, loop.time()
@@ -121,7 +122,7 @@ async def watch(
 
 
 async def next_look(context: InferContext, live: str, before: Observed) -> Observed:
-    """The next look; while the store cannot be read nothing is said. A live that was swept has ended."""
+    """Return the next reading, or `before` while the store cannot be read. A live without a record has ended."""
     try:
         return await look(context, live, before) or replace(before, state="ended")
     except StoreError:

@@ -1,4 +1,4 @@
-"""Rows of many lives gathered into few calls to the store. Appends, acks and releases all go this way.
+"""Gather rows of many lives into few calls to the store. Appends, acks and releases are all sent in this way.
 
 Theory of operation. Rows that are added in one tick of the loop go to the store in one call. At most `calls_max` calls
 of one Gather are under way, so under load calls grow instead of queueing. No task, no timer and no call belongs to one
@@ -9,9 +9,9 @@ live.
                                            └── failed ──────────> `retry`, for each row, after RETRY_S; without `retry`
                                                                   the error is what each row is answered
 
-A call ends half-way when one live's keys are damaged: the rows before that one have run, those behind it have not. What
-is wrong with one live is no reason to refuse another, so each row is sent alone. A row may therefore run twice, as
-after a lost answer: every step that is called here takes a repetition for what it is.
+A call ends half-way when one live's keys are damaged: the rows before that live have run, the rows behind it have not.
+Damage to one live must not affect others, so each row is then sent alone. A row may therefore run twice, as after a
+lost answer: every step that is called here recognizes a repetition.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Request = TypeVar("Request")
 
 
 class Gather(Generic[Row, Request]):
-    """Calls of one kind. A row is what is added; `request` makes of it what the store is asked, when it is sent."""
+    """The calls of one kind. When a row is sent, `request` makes the store's argument from it."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Gather(Generic[Row, Request]):
         self._size_of = size_of
         self.waiting: list[Row] = []
         self.add = self.waiting.append
-        """Add a row. Whoever adds rows flushes, soon: this is called for every item, and does nothing else."""
+        """Add a row. The caller must flush soon: this runs for every item, and does nothing else."""
         self._calls = 0
         self._loop = asyncio.get_running_loop()
 
@@ -71,13 +71,13 @@ class Gather(Generic[Row, Request]):
         return not self.waiting and not self._calls
 
     def flush(self) -> None:
-        """Send what waits, as far as the limit of calls allows."""
+        """Send the waiting rows, as far as the limit of calls allows."""
         while self.waiting and self._calls < self._calls_max:
             rows = self._next_rows()
             self._send(rows, map(self._request, rows))
 
     def _next_rows(self) -> list[Row]:
-        """The rows of one call, in their order."""
+        """Remove and return the rows of the next call, in their order."""
         rows = self.waiting[:ROWS_MAX]
         if self._size_of is not None:
             for count, size_bytes in enumerate(accumulate(map(self._size_of, rows)), 1):
@@ -112,7 +112,7 @@ class Gather(Generic[Row, Request]):
             self._flush_soon()
 
     def _read(self, answer: asyncio.Future[Any]) -> Sequence[Any] | StoreError:
-        """A call's outcomes, or why there are none."""
+        """Return a call's outcomes, or its error."""
         try:
             outcomes: Sequence[Any] = answer.result()
             return outcomes
@@ -126,5 +126,5 @@ class Gather(Generic[Row, Request]):
 
 
 def ended_half_way(outcomes: Sequence[Any] | StoreError) -> bool:
-    """Whether a call ended at one of its rows: a full store, for one, refuses before the first."""
+    """Return whether a call ended at one of its rows; a full store, for example, refuses before the first row."""
     return isinstance(outcomes, StoreRefused) and outcomes.code in ("ERR", "WRONGTYPE")

@@ -1,4 +1,4 @@
-"""One granted pull, as a state machine without a store, a loop or a connection. `Pulls` (pulls.py) takes its steps."""
+"""One granted pull, as a state machine without a store, a loop or a connection. `Pulls` (pulls.py) does its steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ P = TypeVar("P")
 
 
 class Serving(Enum):
-    """Where a pull's next release is; see GrantedPull."""
+    """The state of a pull's next release; see GrantedPull."""
 
     IDLE = "no release is due"
     BLOCKED = "a release is due when the connection has drained"
@@ -28,7 +28,7 @@ class Serving(Enum):
 
 
 class Do(Enum):
-    """What the caller of an event must do, after it has sent the message."""
+    """What the caller of an event must do, after sending the message."""
 
     NOTHING = "nothing"
     RELEASE = "have `release` called for the next call to the store, or call `full`"
@@ -50,10 +50,10 @@ DROP_STEP: Step = (DROP, None)
 
 @dataclass(slots=True, eq=False)
 class GrantedPull(Generic[P]):
-    """One granted pull: when a release is due for it, what is acked for it, what its Worker is sent.
+    """One granted pull: decides when a release is due, what is acked, and what is sent to the Worker.
 
-    Each method is an event, and returns the step that its caller takes. `peer` is the caller's, to find the connection
-    again; nothing here looks at it.
+    Each method is an event, and returns the step that its caller must do. `peer` belongs to the caller, to find the
+    connection again; nothing here reads it.
 
     The next release (`serving`); `due` is a hint, an own append, a reconnect, an ack that opened the window, or the
     grant itself:
@@ -69,11 +69,11 @@ class GrantedPull(Generic[P]):
         SENT, failed ──> QUEUED, RELEASE        any state, dropped, or the live is over ──> GONE, for good
 
     `due` changes nothing in BLOCKED, QUEUED and AGAIN: a release is still to be sent, so it will find what made it due.
-    `expects` is for an append that is answered while a release is SENT: nobody knows which of the two ran first.
+    `expects` is for an append that is answered while a release is SENT: it is unknown which of the two ran first.
     GONE asks for no release; answers that are still under way are passed on, and acks are carried to their end.
 
-    The ack: nothing, or one that is queued. An ack that is queued is replaced by a later one, which includes it. What
-    was sent is forgotten; if its call fails it is merged with what was asked meanwhile.
+    The ack: at most one is queued. A later ack replaces the queued one, which it includes. An ack that was sent is
+    forgotten; if its call fails, it is merged with an ack that was queued meanwhile.
     """
 
     peer: P
@@ -96,7 +96,7 @@ class GrantedPull(Generic[P]):
     # -- release
 
     def due(self) -> Step:
-        """There may be something to release."""
+        """Note that there may be items to release."""
         if self.serving is IDLE:
             self.serving = QUEUED
             return RELEASE_STEP
@@ -105,19 +105,19 @@ class GrantedPull(Generic[P]):
         return NO_STEP
 
     def full(self) -> None:
-        """The connection takes no more. A slow reader holds back only itself: the release waits for `drained`."""
+        """Note that the connection is full: the release waits for `drained`. A slow reader delays only itself."""
         if self.serving is QUEUED:
             self.serving = BLOCKED
 
     def drained(self) -> Step:
-        """The connection takes more."""
+        """Note that the connection takes messages again."""
         if self.serving is BLOCKED:
             self.serving = QUEUED
             return RELEASE_STEP
         return NO_STEP
 
     def release(self) -> Release:
-        """The release goes to the store now: return what is asked."""
+        """Return the release's row, which goes to the store now."""
         if self.serving is QUEUED:
             self.serving = SENT
         return Release(self.live, self.worker, self.epoch, self.pull_no, self.after, self.mark)
@@ -143,7 +143,7 @@ class GrantedPull(Generic[P]):
             # The same generation with another pull: its Worker has gone to another socket, which serves it now.
             self.serving = GONE
             return DROP_STEP
-        # What was expected is asked for once at most: a hold may keep it back, and will say when it is lifted.
+        # An expected item is requested once at most: a hold may keep it back, and a hint comes when the hold is lifted.
         expected, self.expects = self.expects, 0
         if self.serving is GONE:
             return NOTHING, message
@@ -154,7 +154,7 @@ class GrantedPull(Generic[P]):
         return NOTHING, message
 
     def release_failed(self) -> Step:
-        """Nobody knows whether the release ran: it is due again, from the same cursor."""
+        """Make the release due again from the same cursor, because it is unknown whether it ran."""
         self.expects = 0
         if self.serving is GONE:
             return NO_STEP
@@ -162,7 +162,7 @@ class GrantedPull(Generic[P]):
         return RELEASE_STEP
 
     def append_answered(self, outcome: o.AppendOutcome | StoreError) -> Step:
-        """What became of an item that was pushed through this controller."""
+        """Handle the outcome of an item that was pushed through this controller."""
         if isinstance(outcome, o.Appended):
             if self.serving is SENT:
                 self.expects = max(self.expects, outcome.seq)
@@ -176,7 +176,7 @@ class GrantedPull(Generic[P]):
     # -- ack
 
     def ack(self, n: int, mark: bytes, saved: bytes | None) -> Step:
-        """The Worker acks everything up to `n`, with the state it saved, if any."""
+        """Queue the Worker's ack of everything up to `n`, with the state that it saved, if any."""
         if n > self.after:
             return NOTHING, self._ahead(n, self.after)
         if n >= self.ack_n:
@@ -189,9 +189,9 @@ class GrantedPull(Generic[P]):
         return ACK_STEP
 
     def ack_sent(self) -> Ack:
-        """The ack goes to the store now: return what is asked."""
+        """Return the ack's row, which goes to the store now."""
         ack = Ack(self.live, self.worker, self.epoch, self.ack_n, self.ack_saved, self.ack_mark)
-        # What was sent is forgotten: one that the store refuses must not stand for those that come later.
+        # Forget the ack that is sent: if the store refuses it, later acks must not be merged with it.
         self.ack_queued, self.ack_n, self.ack_saved = False, 0, None
         return ack
 
@@ -206,12 +206,12 @@ class GrantedPull(Generic[P]):
         return self._over(messages.Ended(self.live, self.epoch))
 
     def ack_failed(self, ack: Ack) -> Step:
-        """Nobody knows whether the ack ran: ask for it again, unless a later one was asked for meanwhile."""
+        """Queue the ack again, merged with a later one, because it is unknown whether it ran."""
         saved = ack.saved if self.ack_saved is None else None
         return self.ack(ack.n, ack.mark, saved)
 
     def _ahead(self, n: int, released: int) -> messages.Problem:
-        """An ack of what was never released is answered, and has no effect."""
+        """Return the problem for an ack of an item that was never released; such an ack has no effect."""
         detail = (
             f"{self.live} acked {n}, but only items up to {released} are released to generation {self.epoch} "
             f"({self.worker}); pull again"
@@ -221,7 +221,7 @@ class GrantedPull(Generic[P]):
     # -- the end
 
     def dropped(self) -> None:
-        """The Worker left, its connection is gone, or a later pull of the live was granted."""
+        """Note that the Worker left, its connection is gone, or a later pull of the live was granted."""
         self.serving = GONE
 
     def _over(self, say: messages.Ended | messages.Stale) -> Step:

@@ -1,7 +1,7 @@
-"""PullText: `/v1/pull`, one WebSocket per Worker and controller, many lives on it (paper, 4.3 and 7.4).
+"""PullText: `/v1/pull`, one WebSocket per Worker and controller, with many lives on it (paper, 4.3 and 7.4).
 
-Who pulls is what the token says. `open` tells a Worker what a live is made of, for a slot that it holds, and claims
-nothing; `pull` claims the generation or comes back to it. From then on input flows as it is released (pulls.py).
+The token names the Worker. `open` returns what a runtime is built from, for a slot that the Worker holds, and claims
+nothing; `pull` claims the generation or resumes it. From then on items are sent as they are released (pulls.py).
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from dhsched.web.problems import problem_from
 log = structlog.get_logger(__name__)
 
 PATH = "/v1/pull"
-ASKED_MAX = 256  # Opens and pulls of one Worker under way; past that it is not read from.
-HELLO_S = 5.0
-GOODBYE_S = 1.0
+ASKED_MAX = 256  # Opens and pulls of one Worker under way; past this its connection is not read.
+HELLO_S = 5.0  # A connection without `hello` within this time is closed.
+GOODBYE_S = 1.0  # A connection that does not take its last messages within this time is closed without them.
 OPENABLE = frozenset({"reserved", *WITH_RUNTIME})
 
 
 class Socket(Protocol):
-    """What is needed of a WebSocket."""
+    """The part of a WebSocket that is used here."""
 
     async def send_bytes(self, data: bytes, /) -> None: ...
 
@@ -86,7 +86,7 @@ class PullText:
         return socket
 
     async def serve_socket(self, socket: Socket, transport: asyncio.BaseTransport | None = None) -> None:
-        """One Worker's connection from its beginning to its end."""
+        """Serve one Worker's connection until it ends, then drop its pulls."""
         peer = PullPeer(self, socket)
         sending = asyncio.create_task(peer.outbox.run())
         abort_if_failed(sending, transport)
@@ -103,12 +103,12 @@ class PullText:
             await hang_up(socket, sending, transport)
 
     def unavailable(self, error: DhschedError) -> None:
-        """This controller does not reach the store: everybody may go where that is otherwise."""
+        """Send all Workers the problem that this controller cannot reach the store, so that they may leave it."""
         for peer in self.peers:
             peer.outbox.put(problem_of(error))
 
     def goodbye(self) -> None:
-        """This controller is stopping: send everybody to another one."""
+        """Send all Workers to another controller, because this one is stopping."""
         for peer in self.peers:
             peer.outbox.put(Goodbye())
 
@@ -127,7 +127,7 @@ class PullPeer:
         self._may_ask = asyncio.Semaphore(ASKED_MAX)
 
     async def listen(self) -> None:
-        """Everything the Worker says, until it leaves or says what it may not."""
+        """Handle the Worker's messages until it leaves, or until a message is refused, which ends the connection."""
         try:
             async with asyncio.timeout(HELLO_S) as until_hello:
                 async for message in self._socket:
@@ -161,7 +161,7 @@ class PullPeer:
                 check_ack(said.mark, said.saved, self._pull_text.store.limits.state_bytes_max)
                 if (pull := pulls.find(self, said.live, said.epoch)) is not None:
                     pulls.ack_soon(pull, said.n, said.mark, said.saved)
-                # Else it is of a pull that was superseded: the Worker says it again with the one it has now.
+                # Else the ack is of a superseded pull: the Worker repeats it on its present pull.
             case Hello():
                 proven = await self._pull_text.tokens.read(said.token)
                 self.worker, self._key = proven.boot.worker, proven.boot.key
@@ -169,7 +169,7 @@ class PullPeer:
             case _ if not self.worker:
                 raise BadToken("a connection begins with hello")
             case Pull() | Open():
-                # The Worker is not heard further while as much as it may ask for is under way.
+                # Wait here, and so read no further messages, while ASKED_MAX requests of the Worker are under way.
                 await self._may_ask.acquire()
                 task = asyncio.create_task(self._answer(said))
                 self._asked.add(task)
@@ -196,14 +196,14 @@ class PullPeer:
         )
         match outcome:
             case o.Pulling():
-                # Said before anything is released to it, on the same connection, so it arrives first.
+                # Sent before any item is released, on the same connection, so that it arrives first.
                 message = Pulling(said.live, said.epoch, outcome.pull_no, outcome.after, outcome.config, outcome.saved)
                 if room := self._pull_text.context.settings.room:
                     publishing = Publishing(said.live, Generation(self.worker, said.epoch), self._key)
                     message.room_url, message.publish_token = room, self._pull_text.tokens.issue_publish(publishing)
                 self.outbox.put(message, len(outcome.config) + len(outcome.saved))
                 if self in self._pull_text.peers:
-                    # After what the runtime has, not after what it was told: the store may forget why that was settled.
+                    # Release after the runtime's own cursor, not the answer's: the store may yet lose those acks.
                     pull: ServedPull = GrantedPull(
                         self, said.live, self.worker, said.epoch, outcome.pull_no, said.after, said.mark
                     )
@@ -213,15 +213,14 @@ class PullPeer:
             case o.Stale():
                 self.outbox.put(Stale(said.live, said.epoch))
             case o.RolledBack():
-                # The store never issued this number: it has lost history, or the Worker made it up. One word proves
-                # nothing, and no term begins here (docs/internals/protocol.md); what was lost
-                # shows in reports, to Dispatch.
+                # The store never issued this number: it has lost history, or the Worker made the number up. One claim
+                # proves nothing, so no term begins here (docs/internals/protocol.md); Dispatch finds a loss by reports.
                 self._pull_text.pulls.never_issued += 1
                 log.warning("a pull with a number that was never issued", live=said.live, worker=self.worker)
                 self.outbox.put(Stale(said.live, said.epoch))
 
     async def _open(self, said: Open) -> None:
-        """What the live is made of. Once the slot exists, no older generation can change what was saved."""
+        """Send what a runtime of the live is built from. Once the slot exists, no older generation can change it."""
         slot = slot_tag(check_live(said.live), said.epoch)
         found = await self._pull_text.store.records.lives.ingredients(said.live, self.worker, slot)
         if found is None or found.slot not in OPENABLE:

@@ -1,21 +1,21 @@
-"""The pulls that this controller serves: a GrantedPull decides what is due for one, `Pulls` does it for all of them.
+"""The pulls that this controller serves: a GrantedPull decides what is due for one pull, `Pulls` does it for all.
 
-Theory of operation. A pull is served when there may be something for it: after it was granted, after a hint that its
-live got input, after an ack that opened its window. Whatever is due in one tick of the loop goes to the store in one
-call of its kind (gather.py). Releases and acks wait while two calls of their kind are under way; what was pushed is
-never kept back here, for its deadline runs.
+Theory of operation. A pull is served when there may be items for it: after it was granted, after a hint that its live
+got input, after an ack that opened its window. All rows that are due in one tick of the loop go to the store in one
+call of their kind (gather.py). Releases and acks wait while two calls of their kind are under way; pushed items never
+wait here, because their deadlines run.
 
-Nothing is decided here about who may have an item. The store releases, under its fence; what comes back is passed on. A
-call whose outcome is unknown is repeated with the same cursor, and the store answers with the same range, so nothing is
-skipped or doubled. Hints come over the connection that the calls go over: when it was lost, hints may have been, and
-every pull is due.
+This file does not decide which Worker may have an item. The store releases, under its fence, and its answer is passed
+on. A call whose outcome is unknown is repeated with the same cursor, and the store answers with the same range, so
+nothing is skipped or doubled. Hints arrive on the same connection as the answers: when the connection was lost, hints
+may be lost too, so every pull is due.
 
 An item that is pushed through the controller that serves its live's pull needs no hint, and the store sends none: the
-release goes right behind the append, over the same connection, so it finds the item. Should the release have run first
-all the same (the link sends a step again when the server has forgotten its script), the append's reply shows it: it
-says which number the item got. And an append whose reply does not come may still run, so there is one more release
-behind that one. (One that was left behind on a lost connection may run even later; then whoever repeats it wakes the
-pull, and the agenda does if nobody does.)
+release follows the append on the same connection, so it finds the item. The release may still run first (the link
+sends a step again when the server has forgotten its script); then the append's reply, which has the item's number,
+shows that one more release is due. An append without a reply may still run, so one more release follows it as well.
+(An append that was left on a lost connection may run even later; then its repetition wakes the pull, or, without one,
+the agenda does.)
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ APPENDS_MAX = 20_000  # Items on their way to the store; more are refused as too
 RECONNECT_CHECK_S = 0.05  # Between two checks whether the link to the store was lost.
 
 Appended = Callable[[o.AppendOutcome | StoreError], None]
-"""What is called with an append's outcome, or with why there is none."""
+"""A function that is called with an append's outcome, or with the error if there is none."""
 ToAppend = tuple[Append, Appended, int]
-"""An append, who is told of it, and its bytes."""
+"""An append, the function to call with its outcome, and its size in bytes."""
 ROW, SIZE = itemgetter(0), itemgetter(2)
 
 
 class Peer(Protocol):
-    """The connection that a pull came over. `waiting` are its pulls that are BLOCKED."""
+    """The connection of a pull's Worker. `waiting` has its pulls that are BLOCKED."""
 
     outbox: Outbox
     waiting: set[ServedPull]
@@ -115,7 +115,7 @@ class Pulls:
     # -- pulls
 
     def take(self, pull: ServedPull) -> None:
-        """Serve a pull that was granted. Of two for one live the later one counts; the store has refused the other."""
+        """Serve a granted pull. Of two pulls for one live only the later is served: the store refuses the other."""
         before = self._granted.get(pull.live)
         if before is not None:
             if (before.epoch, before.pull_no) > (pull.epoch, pull.pull_no):
@@ -131,28 +131,30 @@ class Pulls:
         return pull if pull is not None and pull.peer is peer and pull.epoch == epoch else None
 
     def drop(self, pull: ServedPull) -> None:
-        """Serve the pull no more."""
+        """Stop serving the pull."""
         pull.dropped()
         if self._granted.get(pull.live) is pull:
             del self._granted[pull.live]
         pull.peer.waiting.discard(pull)
 
     def drop_all(self, peer: Peer) -> None:
-        """The connection is gone, and its pulls with it."""
+        """Stop serving all pulls of a connection that is gone."""
         for pull in [each for each in self._granted.values() if each.peer is peer]:
             self.drop(pull)
 
     # -- events
 
     def on_hint(self, _channel: bytes, live: bytes) -> None:
-        """Something was appended, or a hold was lifted, or the live ended."""
+        """Make the live's pull due: input was appended, a hold was lifted, or the live ended."""
         pull = self._granted.get(live.decode())
         if pull is not None:
             self._act(pull, pull.due())
 
     def append_soon(self, row: Append, done: Appended) -> None:
-        """Store an item that has been checked, in this tick's call; its live's pull, if it is here, follows. `done` is
-        never called before this returns: whoever appends the next item from it would go one call deeper each time."""
+        """Store a checked item in this tick's call, then release to its live's pull, if this controller serves it.
+
+        `done` is never called before this returns: a `done` that appends the next item would otherwise recurse.
+        """
         if self._appending >= APPENDS_MAX:
             reason = f"{self._appending} items are on their way to the store, as many as this controller lets wait"
             refused = StoreOverloaded(f"{reason}; slow down, or find out why the store is slow")
@@ -163,18 +165,18 @@ class Pulls:
         self._flush_soon()
 
     def ack_soon(self, pull: ServedPull, n: int, mark: bytes, saved: bytes | None) -> None:
-        """Ack in this tick's call. Only the latest ack of a live is kept: it includes those before it."""
+        """Send the ack in this tick's call. Only the latest ack of a live is kept: it includes the earlier ones."""
         self._act(pull, pull.ack(n, mark, saved))
 
     def drained(self, peer: Peer) -> None:
-        """The connection took what was waiting: its pulls may go on."""
+        """Continue the blocked pulls of a connection that takes messages again."""
         if peer.waiting and not peer.outbox.full:
             waiting, peer.waiting = peer.waiting, set()
             for pull in waiting:
                 self._act(pull, pull.drained())
 
     def reconnected(self) -> None:
-        """The link to the store was lost, and hints with it: every pull is due."""
+        """Make every pull due, because the store link was lost, and maybe hints with it."""
         for pull in self._granted.values():
             self._act(pull, pull.due())
 
@@ -222,7 +224,7 @@ class Pulls:
     # -- what is done
 
     def _act(self, pull: ServedPull, step: Step) -> None:
-        """Do what an event led to."""
+        """Send the message of an event's step, and do the step."""
         do, message = step
         if isinstance(message, messages.Items):
             self.released += len(message.items)
@@ -248,7 +250,7 @@ class Pulls:
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        """Send what came in this tick: acks first, which open windows; releases last, which find what was pushed."""
+        """Send the rows of this tick: acks first, which open windows; releases last, which find the pushed items."""
         pushed, self._pushed = self._pushed, []
         for row in pushed:
             pull = self._granted.get(row[0].live)

@@ -1,10 +1,12 @@
-"""m.PushText over HTTP: `POST /v1/lives/{live_id}/text`, one item per request. Accepted means stored.
+"""PushText over HTTP: `POST /v1/lives/{live_id}/text`, one item per request. Accepted means stored.
 
 A request has an id, from its `request_id` or its Idempotency-Key: the same id again is the same item, however often a
-client repeats it. Without one we make one, which makes our own retries safe but not the client's.
+client repeats it. For a request without an id the controller makes one: its own retries are safe then, the client's
+are not.
 
-What a room passes on from its viewers, whom nobody knows, is kept apart: its ids are in a namespace of their own, and
-it is taken only while the live's queue is filled to less than VIEWERS_SHARE, so the app always finds space.
+Items that a room passes on from its anonymous viewers are kept apart: their ids have a namespace of their own, and they
+are accepted only while the live's queue is filled to less than one part in VIEWERS_SHARE, so that the app always finds
+space.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ class LivePath(Strict):
 
 def endpoints(context: InferContext) -> Sequence[Endpoint]:
     async def push_text(asked: Request) -> m.Pushed:
-        """Store one item."""
+        """Store one item; return its number in the live's input, or that it was stored before."""
         began = time.perf_counter()
         body: m.PushText = asked.body
         live_id = asked.path.live_id
@@ -89,9 +91,9 @@ def endpoints(context: InferContext) -> Sequence[Endpoint]:
 
 
 async def append(context: InferContext, row: Append, pending_max: int | None = None) -> o.AppendOutcome:
-    """Store one item by its request id: while its outcome is unknown, it is repeated as it was.
+    """Store one item by its request id, repeat it unchanged while its outcome is unknown, and return the outcome.
 
-    An item with a limit of its own goes in a call of its own.
+    An item with a `pending_max` of its own is sent in a call of its own.
     """
     loop = asyncio.get_running_loop()
     attempts = Attempts(loop.time() + context.settings.deadline_s)
@@ -112,7 +114,7 @@ async def append(context: InferContext, row: Append, pending_max: int | None = N
 
 
 def tell(answered: asyncio.Future[o.AppendOutcome], outcome: o.AppendOutcome | StoreError) -> None:
-    """Hand an item's outcome, or why it has none, to its request."""
+    """Pass an item's outcome, or the error, to the request that waits for it."""
     if answered.done():
         return  # Whoever asked has gone.
     if isinstance(outcome, StoreError):

@@ -1,7 +1,7 @@
-"""One stream of pushes, as a state machine without a socket, a loop or a store. `StreamPeer` (stream.py) acts for it.
+"""One stream of pushes: a state machine without a socket, a loop or a store. `StreamPeer` (stream.py) does its actions.
 
 A language model writes a few letters at a time, and a runtime speaks sentences: so tokens are joined into items. Items
-with a number go to the store as they come, many at once, because the store keeps their order by number.
+with a number go to the store as they arrive, many at once, because the store keeps their order by number.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？", "\n")
 
 
 class Reading(Enum):
-    """Whether the client is read from; see PushStream."""
+    """Whether the client's connection is read; see PushStream."""
 
-    OPEN = "the client is read from, unless too much is in flight"
+    OPEN = "the connection is read, unless too much is in flight"
     FULL = "the connection has too many answers that the client did not read"
-    ENDING = "a frame was too large: what was answered is sent, and the connection ends"
+    ENDING = "a frame was too large: the answers so far are sent, and the connection ends"
     GONE = "the connection is gone, or the controller stops"
 
 
@@ -51,7 +51,7 @@ DIRECT, EMPTY, JOINING, STORING, PAUSED = Sending
 
 
 class Line:
-    """One live on one stream: the answers that are owed, in order, and the items that go to the store one at a time."""
+    """One live on one stream: the answers still to send, in order, and the items that go to the store one at a time."""
 
     __slots__ = ("live", "live_id", "owed", "queue", "resume_at", "sending", "timer_at", "tokens")
 
@@ -61,9 +61,9 @@ class Line:
         self.owed: deque[Item] = deque()
         self.queue: deque[QueuedItem] = deque()
         self.sending = DIRECT
-        self.tokens = 0  # That were taken.
+        self.tokens = 0  # Tokens accepted so far.
         self.resume_at = 0.0  # While PAUSED: when the first item is sent again.
-        self.timer_at = 0.0  # When the timer fires that was asked for; 0 without one.
+        self.timer_at = 0.0  # When the requested timer fires; 0 without a timer.
 
 
 NO_ROW = Append("", b"")
@@ -80,7 +80,7 @@ class Item(msgspec.Struct, eq=False):
 
 
 class QueuedItem(Item, eq=False, kw_only=True):
-    """An item of a live whose items go one at a time. It takes tokens until it is `closed`, or `closes_at`."""
+    """An item of a live whose items go one at a time. The item takes tokens until it is `closed`, or `closes_at`."""
 
     kind: Kind
     boundary: bool = False
@@ -88,7 +88,7 @@ class QueuedItem(Item, eq=False, kw_only=True):
     size_bytes: int = 0
     closed: bool = False
     closes_at: float = 0.0
-    tokens: int  # Of this live that are stored when this item is.
+    tokens: int  # Tokens of this live that are stored once this item is.
     attempts: Attempts | None = None
 
 
@@ -100,22 +100,22 @@ class ArmTimer(NamedTuple):
 
 
 class End(NamedTuple):
-    """Send what was answered, and close the connection because of this problem."""
+    """Send the answers so far, and close the connection because of this problem."""
 
     problem: Problem
 
 
 Action = Answer | Item | ArmTimer | End
-"""What an event leads to. An Answer is to be sent, an Item to be appended."""
+"""What the caller of an event must do: send an Answer, append an Item, arm a timer, or end the connection."""
 Actions = list[Action]
-"""A new list for each event: whoever gets it may add to it."""
+"""A new list for each event, which the caller may extend."""
 
 
 class PushStream:
-    """One stream: which item goes to the store when, what is joined, and which answer comes after which.
+    """One stream: decides when each item goes to the store, which tokens are joined, and the order of answers.
 
-    Each method is an event and returns the actions that its caller does, in their order. Times are seconds of one clock
-    that the caller chooses.
+    Each method is an event and returns the actions that its caller must do, in this order. Times are seconds of one
+    clock that the caller chooses.
 
     Reading:
 
@@ -134,21 +134,21 @@ class PushStream:
                                                                            │ PAUSED ─────────┘
                EMPTY, JOINING or STORING, by what is behind it <───────────┘ answered, Answer
 
-    What may be joined: tokens with tokens, of one live, without an item between them. A joined item is closed by the
+    Only tokens of one live, without an item between them, are joined. A joined item is closed by the
     end of a sentence, which is a boundary; by its age, `join_s`; by a token that would make it longer than
-    JOINED_BYTES_MAX; by an item that is no token. While the first item of a line is STORING or PAUSED, those behind it
-    wait, so that order needs no numbers; a numbered item waits there too, so that it overtakes no token.
+    JOINED_BYTES_MAX; by an item that is no token. While the first item of a line is STORING or PAUSED, the items behind
+    it wait, so that their order needs no numbers; a numbered item waits there too, so that it overtakes no token.
 
-    Answers of one line have the order of its pushes, whatever is answered first: an answer waits in `owed` for those
-    before it. A push that is refused here is answered in its place too.
+    Answers of one line have the order of its pushes, whatever the store answers first: an answer waits in `owed` for
+    the answers before it. A push that is refused here is answered in its place too.
 
-    After a failure nothing is refused here. A numbered item is sent once, and its client repeats it. What was sent
-    behind it is refused by the store, as GAP, because it knows the last number; a repetition of what was stored is
-    answered `duplicate`. An item without a number has a request id from here: while its outcome is unknown, the same
-    row is sent again for at most `deadline_s`. The item behind one that failed goes on.
+    After a failure nothing is refused here. A numbered item is sent once, and its client repeats it. The store refuses
+    later items as GAP, because it knows the last number, and answers `duplicate` to an item that it has stored already.
+    An item without a number gets a request id here: while its outcome is unknown, the same row is sent again for at
+    most `deadline_s`. After an item that failed, the line goes on with the next.
 
-    Limits: LINES_MAX lives, JOINED_BYTES_MAX and `text_bytes_max` bytes of an item. `held_back` says when not to read:
-    `in_flight_max` answers are owed, or the connection is full.
+    Limits: LINES_MAX lives, JOINED_BYTES_MAX and `text_bytes_max` bytes of an item. `held_back` is true while the
+    connection must not be read: `in_flight_max` answers are still to send, or the connection is full.
     """
 
     def __init__(
@@ -164,9 +164,9 @@ class PushStream:
         new_request: Callable[[], str],
     ) -> None:
         self.reading = OPEN
-        self.in_flight = 0  # Answers that are owed.
+        self.in_flight = 0  # Answers that are still to send.
         self._tenant = tenant
-        self._live_id = live_id  # The live whose own stream this is; empty on one of many lives.
+        self._live_id = live_id  # The only live of this stream; empty on a stream of many lives.
         self._producer = producer
         self._text_bytes_max = text_bytes_max
         self._in_flight_max = in_flight_max
@@ -179,27 +179,27 @@ class PushStream:
 
     @property
     def held_back(self) -> bool:
-        """Whether the client must not be read from now."""
+        """Whether the connection must not be read now."""
         return self.reading is FULL or (self.reading is OPEN and self.in_flight >= self._in_flight_max)
 
     def full(self) -> None:
-        """The connection holds as many answers as it may."""
+        """Note that the connection holds as many unread answers as it may."""
         if self.reading is OPEN:
             self.reading = FULL
 
     def drained(self) -> None:
-        """The connection takes more answers."""
+        """Note that the connection takes answers again."""
         if self.reading is FULL:
             self.reading = OPEN
 
     def closed(self) -> None:
-        """The connection is gone. What was being joined is lost, as its client can see from its answers."""
+        """Note that the connection is gone. Tokens being joined are lost, as the client can tell by its answers."""
         self.reading = GONE
 
     # -- pushes
 
     def frame_refused(self, problem: Problem) -> Actions:
-        """A frame came that cannot be read."""
+        """Answer a frame that cannot be read; a frame that is too large ends the stream."""
         if self.reading in (ENDING, GONE):
             return []
         answer = Answer(self._live_id, problem=problem.document())
@@ -209,7 +209,7 @@ class PushStream:
         return [answer, End(problem)]
 
     def push(self, pushes: Sequence[Push], now: float, store_full: Problem | None = None) -> Actions:
-        """A frame came, or a part of one. While the store is full, `store_full` is what each item is refused with."""
+        """Handle the pushes of a frame, or of a part of it; while the store is full, refuse each with `store_full`."""
         actions: Actions = []
         if self.reading is ENDING or self.reading is GONE:
             return actions
@@ -231,9 +231,9 @@ class PushStream:
 
     def _new_line(self, live_id: str) -> Line:
         if not live_id or (self._live_id and live_id != self._live_id):
-            raise Problem("BAD_REQUEST", "name the live: `live` on /v1/stream, nothing else on a live's own stream")
+            raise Problem("BAD_REQUEST", "name the live: in `live` on /v1/stream, no other live on a live's own stream")
         if len(self._lines) >= LINES_MAX:
-            raise Problem("BUSY", f"one socket serves {LINES_MAX} lives; open another one")
+            raise Problem("BUSY", f"one socket serves at most {LINES_MAX} lives; open another socket")
         line = self._lines[live_id] = Line(live_id, live_key(self._tenant, live_id))
         return line
 
@@ -280,7 +280,7 @@ class PushStream:
         self._advance(line, now, actions)
 
     def _queue(self, item: QueuedItem) -> None:
-        """Put an item behind those of its line; the last of them takes no more tokens."""
+        """Put an item at the end of its line's queue; the item before it takes no more tokens."""
         line = item.line
         if line.queue:
             line.queue[-1].closed = True
@@ -289,7 +289,7 @@ class PushStream:
         self.in_flight += 1
 
     def _refuse(self, line: Line | None, live_id: str, n: int, problem: Problem, now: float, actions: Actions) -> None:
-        """Answer a push with a problem, in its place; at once where the live has no line."""
+        """Answer a push with a problem, in the order of its line; at once when the live has no line."""
         answer = Answer(live_id, n=n, problem=problem.document())
         if line is None:
             actions.append(answer)
@@ -301,7 +301,7 @@ class PushStream:
     # -- the store
 
     def append_answered(self, item: Item, outcome: o.AppendOutcome | DhschedError, now: float) -> Actions:
-        """What became of an item."""
+        """Handle the outcome of an item's append."""
         actions: Actions = []
         if self.reading is GONE:
             return actions
@@ -335,7 +335,7 @@ class PushStream:
         return actions
 
     def timer_fired(self, line: Line, now: float) -> Actions:
-        """A timer fired. It may be one that nobody waits for any more, or fire a little early."""
+        """Handle a timer of this line. A timer that is no longer needed, or fires a little early, does no harm."""
         actions: Actions = []
         line.timer_at = 0.0
         if self.reading is GONE:
@@ -350,7 +350,7 @@ class PushStream:
         return actions
 
     def _advance(self, line: Line, now: float, actions: Actions) -> None:
-        """Send the first item of the queue, unless one is under way, or wait until it is closed by its age."""
+        """Send the first item of the queue, unless one is under way; or wait until the item is closed by its age."""
         if line.sending is STORING or line.sending is PAUSED or not line.queue:
             return
         first = line.queue[0]
@@ -369,13 +369,13 @@ class PushStream:
         actions.append(first)
 
     def _wake_at(self, line: Line, at: float, actions: Actions) -> None:
-        """Ask for a timer, unless one fires before: that one asks again. So a line rarely has more than one."""
+        """Request a timer, unless one fires before `at` and then requests the next. So a line rarely has two timers."""
         if not line.timer_at or line.timer_at > at:
             line.timer_at = at
             actions.append(ArmTimer(line, at))
 
     def _answer(self, line: Line, actions: Actions) -> None:
-        """Answer everything at the front that is done."""
+        """Send the answers at the front of the line whose items are done."""
         owed = line.owed
         while owed and owed[0].done:
             actions.append(owed.popleft().answer)

@@ -1,19 +1,19 @@
 """PushText over a WebSocket: `/v1/lives/{live_id}/stream`, and `/v1/stream` for many lives on one socket.
 
-A frame is a JSON object, or an array of them; replies come as arrays, one per tick of the loop. What is sent is one of
+A frame is a JSON object, or an array of them; replies come as arrays, one per tick of the loop. An object is one of
 
     {"n": 7, "text": "Hello.", "boundary": true}      an item, number 7 of this producer
     {"text": "Hello."}                                an item without a number
     {"token": "Hel"}                                  a piece of text, to be joined with what follows
 
 each with `kind` and `config` as in a POST, and with `live` on `/v1/stream`. Many may be in flight; the replies of one
-live are in the order in which it was sent to. Numbered items are exact: `?producer=NAME` and n say which item it is,
-so after a lost connection a client sends again from the last reply and nothing is doubled, left out or reordered.
-Tokens are joined up to a sentence's end, for at most `join_ms`, and while the item before is being stored; `tokens`
-in the reply counts those of this connection that are stored. They have no numbers, so what was in flight when a
-connection broke is unknown to the client.
+live have the order of its pushes. Numbered items are stored exactly once: `?producer=NAME` and n identify an item, so
+after a lost connection a client sends again from the last reply, and nothing is doubled, left out or reordered. Tokens
+are joined up to a sentence's end, for at most `join_ms`, and while the item before is being stored; `tokens` in the
+reply counts the tokens of this connection that are stored. Tokens have no numbers, so a client does not know which of
+those in flight were stored when its connection broke.
 
-`PushStream` (push_stream.py) decides all of this; here is what it needs of the world: frames, appends, timers, a clock.
+`PushStream` (push_stream.py) decides all of this; this file gives it frames, appends, timers and a clock.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ from dhsched.types import check_id, live_key
 from dhsched.web import Problem, caller_of, upgrade
 from dhsched.web.sockets import ServedSocket
 
-GOODBYE_S = 1.0  # For the last answers of a stream that is closed.
-STREAM_HEARTBEAT_S = 20.0  # Clients that read their replies only now and then answer late.
+GOODBYE_S = 1.0  # A closing stream that does not take its last answers within this time is closed without them.
+STREAM_HEARTBEAT_S = 20.0  # A client that answers no ping is disconnected; long, because some clients read seldom.
 
 _frames = msgspec.json.Decoder(list[Push] | Push)
 _TEXTS = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
-"""A text in JSON. One that does not end is one too: else each quote in it would be tried as a beginning, to the end."""
+"""A JSON string, or one that never ends: otherwise each quote in an endless string would be tried as a beginning."""
 
 
 def read_pushes(frame: str | bytes) -> list[Push]:
-    """What a frame holds. It is counted before it is decoded, which would build all of it first."""
+    """Return the pushes in a frame. Objects are counted before the frame is decoded, which would build them all."""
     try:
         text = frame if isinstance(frame, str) else frame.decode()
         # A brace is an object, unless it is in a text.
         if text.count("{") > PUSHES_MAX and (items := _TEXTS.sub("", text).count("{")) > PUSHES_MAX:
-            detail = f"the frame has {items} items and objects in them, at most {PUSHES_MAX} are taken; send fewer"
+            detail = f"the frame has {items} items and objects in them; send at most {PUSHES_MAX} in one frame"
             raise Problem("TOO_LARGE", detail, items_max=PUSHES_MAX)
         pushes = _frames.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -71,7 +71,7 @@ def routes(context: InferContext) -> list[web.RouteDef]:
             if producer:
                 check_id(producer, "producer")
             if context.streams >= context.settings.streams_max:
-                raise Problem("BUSY", f"{context.streams} streams and watchers are open, as many as are taken")
+                raise Problem("BUSY", f"{context.streams} streams and watchers are open; ask another controller")
         except DhschedError as error:
             return problem_of(error).response()
         context.streams += 1
@@ -87,7 +87,7 @@ def routes(context: InferContext) -> list[web.RouteDef]:
 
 
 class StreamPeer:
-    """One socket: tells its PushStream what happens, and does the actions that come back."""
+    """One socket: passes events to its PushStream, and does the actions that the PushStream returns."""
 
     def __init__(self, context: InferContext, caller: Caller, live_id: str, producer: str) -> None:
         settings = context.settings
@@ -122,7 +122,7 @@ class StreamPeer:
 
         self._outbox = Outbox(send, self._drained, msgspec.json.encode)
         self._sending = asyncio.create_task(self._outbox.run())
-        # A connection that failed takes no answers, and nobody waits until it does.
+        # A connection that failed takes no answers: end the wait for it to drain.
         self._sending.add_done_callback(lambda _: self._drained())
         abort_if_failed(self._sending, request.transport)
         try:
@@ -143,7 +143,7 @@ class StreamPeer:
         return socket
 
     async def _hear(self, frame: str | bytes) -> None:
-        """Take everything in a frame, a turn's worth at a time."""
+        """Handle all pushes of a frame, TURN_MESSAGES at a time, so that other connections are served in between."""
         try:
             pushes = read_pushes(frame)
         except Problem as problem:
@@ -160,7 +160,7 @@ class StreamPeer:
                 await self._wait_until_read()
 
     async def _wait_until_read(self) -> None:
-        """A client that does not read its answers, or sends faster than we store, is not read from."""
+        """Wait while the client does not read its answers, or has too many items that are not stored yet."""
         self._waits = True
         while True:
             if self._outbox.full and not self._sending.done():
@@ -177,22 +177,22 @@ class StreamPeer:
             self._may_go_on.set()
 
     async def _wait_for_rate(self, items: int) -> None:
-        """A client whose key is used too often is not read from; its items were taken, so nothing is left out."""
+        """Wait while the client's key is over its rate. Items that were read are accepted already, so none is lost."""
         gate = self._context.service.gate
         wait_s = 0.0 if gate is None else gate.slow(self._caller, items)
         if wait_s > 0:
             await asyncio.sleep(wait_s)
 
     async def _end(self, socket: ServedSocket) -> None:
-        """Say what is left to say, then close with the code of a frame that is too long."""
+        """Send the answers that are left, then close the socket with the code of a frame that is too long."""
         self._outbox.finish()
         await asyncio.wait((self._sending,), timeout=GOODBYE_S)
         await socket.close(code=WSCloseCode.MESSAGE_TOO_BIG)
 
-    # -- what is done
+    # -- actions
 
     def _act(self, actions: Actions) -> None:
-        """Do what an event led to."""
+        """Do the actions of an event."""
         for action in actions:
             # The hot path: one callback per item, no task and no future.
             if type(action) is Answer:

@@ -1,16 +1,16 @@
 """Every message that a Worker exchanges with Dispatch and with an Infer-Controller.
 
-Both links are WebSockets whose binary frames are msgpack. A frame is a list of messages: whatever was said to one peer
-in one tick of the event loop travels together, which halves the cost of an item (docs/decisions). A message is an
-array that starts with its name. Fields are only ever added at the end, with a default.
+Both links are WebSockets whose binary frames are msgpack. A frame is a list of messages: the messages to one peer in
+one tick of the event loop are sent together, which halves the cost of an item (docs/decisions). A message is an array
+that starts with its name. Fields are only ever added at the end, with a default.
 
     Worker    -> Dispatch   register | resume, then report, depart, drain, exit
     Dispatch  -> Worker     registered, reported, gone, wake, departed, goodbye, problem
     Worker    -> Infer      hello, then open, pull, ack, leave
     Infer     -> Worker     welcome, opened, pulling, items, stale, ended, goodbye, problem
 
-No message of a Worker names a Worker: who speaks is what its token says (tokens.py). Sizes are bounded here, and what
-an id may contain is checked where it is used; a frame that does not fit ends its connection with a problem.
+No message of a Worker names its sender: the token does (tokens.py). Sizes are bounded here, and the characters of an id
+are checked where the id is used; a frame that does not fit ends its connection with a problem.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from dhsched.errors import BadValue
 from dhsched.types import BUSY_MAX, MARK_BYTES, NUMBER_MAX, Mode, SlotState
 
 FRAME_BYTES_MAX = 4 * 1024 * 1024
-"""The limit of a frame on the receiving side; a sender starts a new one at a quarter of it."""
+"""A longer frame ends its connection at the receiver; a sender starts a new frame at a quarter of this."""
 FRAME_BYTES_FULL = FRAME_BYTES_MAX // 4
-MESSAGES_MAX = 16_384  # In one frame; a frame with more ends its connection.
-MESSAGES_FULL = MESSAGES_MAX // 4  # A sender starts a new frame.
-TURN_MESSAGES = 256  # Of one frame; then everybody else has a turn before the next of them are heard.
-PUSH_FRAME_BYTES_MAX = 1024 * 1024  # Of one frame of a push stream, which is JSON; a longer one ends its connection.
-PUSHES_MAX = 4_096  # Items in it, each object of a configuration counted as one; more end the connection.
-HEARTBEAT_S = 2.0  # A silent peer is asked this often whether it is there: how a half-open connection is found.
-SILENCE_MAX_S = 1.0  # A report that is not answered for this long: the Worker tries another replica.
-REPORT_S = 1.0
+MESSAGES_MAX = 16_384  # A frame with more messages ends its connection.
+MESSAGES_FULL = MESSAGES_MAX // 4  # A sender starts a new frame at this many messages.
+TURN_MESSAGES = 256  # After this many messages of one frame, other connections are served before the next ones.
+PUSH_FRAME_BYTES_MAX = 1024 * 1024  # A longer frame of a push stream, which is JSON, ends its connection.
+PUSHES_MAX = 4_096  # Items in such a frame, with each object of a configuration; more end the connection.
+HEARTBEAT_S = 2.0  # A silent peer is pinged this often, to find half-open connections.
+SILENCE_MAX_S = 1.0  # A Worker whose report is not answered for this long tries another replica.
+REPORT_S = 1.0  # A Worker reports at least this often.
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
 Name = Annotated[str, msgspec.Meta(max_length=64)]
@@ -58,7 +58,7 @@ class Message(msgspec.Struct, array_like=True, gc=False, tag=str.lower):
 
 
 class Register(Message):
-    """A boot asks for its WorkerID. `boot` is its secret and makes the request idempotent."""
+    """Request a WorkerID for a boot. `boot` is the boot's secret and makes the request idempotent."""
 
     name: Name
     boot: Name
@@ -69,16 +69,16 @@ class Register(Message):
 
 
 class Resume(Message):
-    """A boot that has its WorkerID comes back, to this replica or to another one."""
+    """Resume a boot that has its WorkerID, on a new link to any replica."""
 
     token: Token
 
 
 class Report(Message):
-    """The sign of life. `term` and `rev` are of the slot table it has, `busy` the slots that need time.
+    """Report that the Worker is alive. `term` and `rev` are of its slot table, `busy` has the slots that need time.
 
-    `prepared` are the reserved slots whose runtime is built and waits for the commit. Every report names all of them,
-    up to BUSY_MAX: whichever replica hears it can go on with their moves.
+    `prepared` has the reserved slots whose runtime is built and waits for the commit. Every report names all of them,
+    up to BUSY_MAX, so that the replica which receives it can continue their moves.
     """
 
     term: Number
@@ -88,9 +88,9 @@ class Report(Message):
 
 
 class Depart(Message):
-    """This slot has no runtime here, and in this boot never will have one again.
+    """Report that this slot has no runtime, and will never have one again in this boot.
 
-    `reason` says how its runtime ended, where that was not asked of it (types.clean_reason).
+    `reason` says how the runtime ended, if it was not asked to end (types.clean_reason).
     """
 
     live: LiveName
@@ -99,13 +99,13 @@ class Depart(Message):
 
 
 class Drain(Message):
-    """Move my lives elsewhere: I want to exit, and shall in `deadline_s` from now at the latest, if that is not 0."""
+    """Request a drain of the sender, which wants to exit: within `deadline_s` at the latest, unless this is 0."""
 
     deadline_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
 
 
 class Exit(Message):
-    """Every runtime is gone and so am I."""
+    """Report that every runtime is gone and the Worker exits."""
 
 
 FromWorker = Register | Resume | Report | Depart | Drain | Exit
@@ -124,7 +124,7 @@ class Registered(Message):
 
 
 class Reported(Message):
-    """The report counted. `table` is there when the copy is old, `controllers` and `token` when they changed."""
+    """Confirm a report. `table` is set when the Worker's copy is old, `controllers` and `token` when they changed."""
 
     beat: Number
     term: Number
@@ -136,26 +136,26 @@ class Reported(Message):
 
 
 class Gone(Message):
-    """This boot is over: stop every runtime, then register anew."""
+    """Tell a Worker that its boot is over: it must stop every runtime, then register anew."""
 
 
 class Wake(Message):
-    """Something changed: report now."""
+    """Ask the Worker to report now, because its slot table may have changed."""
 
 
 class Departed(Message):
-    """The store has taken the Worker's word."""
+    """Confirm that the store has recorded a Depart."""
 
     live: LiveName
     number: Number
 
 
 class Goodbye(Message):
-    """This process is stopping: go to another one."""
+    """Ask the peer to connect to another process, because this one is stopping."""
 
 
 class Problem(Message):
-    """What was asked could not be done. With a live it is about that live, else about the link."""
+    """Refuse a request. With `live` the problem is about this live, otherwise about the link."""
 
     code: Name
     detail: str
@@ -170,22 +170,22 @@ FromDispatch = Registered | Reported | Gone | Wake | Departed | Goodbye | Proble
 
 
 class Hello(Message):
-    """The first message: who this is."""
+    """Identify the Worker by its token; the first message of a connection."""
 
     token: Token
 
 
 class Open(Message):
-    """What is this live made of? Claims nothing: a runtime is built before it asks for input."""
+    """Request what a runtime of this live is built from. This claims nothing: the runtime is built before it pulls."""
 
     live: LiveName
     epoch: Number
 
 
 class Pull(Message):
-    """Claim the generation, or come back to it; input goes on after `after`.
+    """Claim the generation, or resume it; input goes on after `after`.
 
-    That is the last item that this runtime has, with its mark, or 0 and none.
+    `after` is the last item that this runtime has, and `mark` the mark of this item; 0 and empty if it has none.
     """
 
     live: LiveName
@@ -195,7 +195,7 @@ class Pull(Message):
 
 
 class Ack(Message):
-    """Everything up to item n, whose mark is `mark`, is consumed; `saved` is the runtime's state, where it changed."""
+    """Ack everything up to item `n`, whose mark is `mark`. `saved` is the runtime's state, if it changed."""
 
     live: LiveName
     epoch: Number
@@ -205,7 +205,7 @@ class Ack(Message):
 
 
 class Leave(Message):
-    """The runtime is gone: forget the pull."""
+    """End the pull, because the runtime is gone."""
 
     live: LiveName
     epoch: Number
@@ -218,13 +218,13 @@ PullSays = Hello | Open | Pull | Ack | Leave
 
 
 class Welcome(Message):
-    """The token was good; this is the controller's id."""
+    """Confirm the token; `controller` is the controller's id."""
 
     controller: Name
 
 
 class Opened(Message):
-    """What the live is made of, and what its last runtime remembered."""
+    """What a runtime of the live is built from, and the state that its last runtime saved."""
 
     live: LiveName
     epoch: Number
@@ -236,9 +236,9 @@ class Opened(Message):
 
 
 class Pulling(Message):
-    """The pull is the latest one of its generation. `config` and `saved` are those of this moment.
+    """Grant a pull, the latest of its generation. `config` and `saved` are the present ones.
 
-    Where there is a room: its URL, and the token with which this generation publishes there.
+    With a room, `room_url` is its URL, and `publish_token` lets this generation publish there.
     """
 
     live: LiveName
@@ -258,18 +258,18 @@ class Items(Message):
     epoch: Number
     pull_no: Number
     first: Number
-    items: Annotated[list[Blob], msgspec.Meta(max_length=1_000)]  # As many as the largest credit.
+    items: Annotated[list[Blob], msgspec.Meta(max_length=1_000)]  # The largest `credit`.
 
 
 class Stale(Message):
-    """The live is elsewhere now: stop its runtime."""
+    """Tell the Worker to stop the runtime: the live has a later generation."""
 
     live: LiveName
     epoch: Number
 
 
 class Ended(Message):
-    """The live has ended: stop its runtime."""
+    """Tell the Worker to stop the runtime: the live has ended."""
 
     live: LiveName
     epoch: Number
@@ -290,7 +290,7 @@ _infer_says = msgspec.msgpack.Decoder(Frame[InferSays])
 
 
 def in_turns(messages: Sequence[T]) -> list[Sequence[T]]:
-    """The messages of one frame by turns: between two of them the event loop must serve everybody else."""
+    """Return the messages of one frame in turns; between two turns the caller lets the event loop serve others."""
     return [messages[first : first + TURN_MESSAGES] for first in range(0, len(messages), TURN_MESSAGES)]
 
 
@@ -312,7 +312,7 @@ def read_infer_says(frame: bytes) -> list[InferSays]:
 
 def _read(decoder: msgspec.msgpack.Decoder[list[T]], frame: bytes) -> list[T]:
     if len(frame) > FRAME_BYTES_MAX:
-        raise BadValue(f"a frame has {len(frame)} bytes, at most {FRAME_BYTES_MAX} are allowed")
+        raise BadValue(f"a frame has {len(frame)} bytes; send at most {FRAME_BYTES_MAX}")
     try:
         return decoder.decode(frame)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

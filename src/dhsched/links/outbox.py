@@ -1,9 +1,9 @@
-"""What is said to one peer in one tick of the event loop goes out as one frame.
+"""The outbox of a connection: sends the messages to one peer in one tick of the event loop as one frame.
 
-A frame per message costs twice the CPU of an item. So messages are put here without waiting, and one task per
-connection sends what has gathered by the time it runs. Where the peer reads slowly that task waits for it, messages
-gather, and `waiting_bytes` shows it: whoever makes new messages for this peer holds them back (`full`). Nobody else
-waits. A peer that takes nothing for SEND_MAX_S is given up (`hang_up`).
+A frame per message would cost twice the CPU of an item. So messages are put here without waiting, and one task per
+connection sends those that have gathered by the time it runs. While the peer reads slowly, this task waits, messages
+gather, and `waiting_bytes` grows: while the outbox is `full`, callers should make no new messages for this peer. No
+other connection waits. A peer that accepts no data for SEND_MAX_S is disconnected (`hang_up`).
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any, Protocol
 
 from dhsched.links.messages import FRAME_BYTES_FULL, MESSAGES_FULL, encode
 
-OUTBOX_BYTES_FULL = 1024 * 1024  # Said and not yet taken over by the transport; past this the sender holds back.
-SEND_MAX_S = 30.0  # For one frame.
-CLOSE_S = 1.0  # For the last words.
-MESSAGE_BYTES = 64  # What a message without a payload counts.
+OUTBOX_BYTES_FULL = 1024 * 1024  # Bytes that the transport has not taken; past this the outbox is `full`.
+SEND_MAX_S = 30.0  # A peer that accepts no data for this long is disconnected.
+CLOSE_S = 1.0  # A socket that does not close in good order within this time is aborted.
+MESSAGE_BYTES = 64  # The bytes that a message without its payload counts as.
 
 
 class Outbox:
-    """The sending half of one connection. Whoever makes new messages for it holds them back while it is `full`;
-    `on_drained` is called when it is not full any more."""
+    """The sending half of one connection. While it is `full`, callers should put no new messages; `on_drained` is
+    called when it is not full any more."""
 
     def __init__(
         self,
@@ -48,12 +48,12 @@ class Outbox:
         self._messages.append((message, size_bytes))
 
     def finish(self) -> None:
-        """Let `run` return once everything said so far is sent."""
+        """Let `run` return once all messages so far are sent."""
         self._closing = True
         self._some.set()
 
     async def run(self) -> None:
-        """Send frames until `finish`, or until the connection is lost, which raises what the transport raises."""
+        """Send frames until `finish`. Raise the transport's error if the connection is lost, or TimeoutError."""
         while True:
             await self._some.wait()
             self._some.clear()
@@ -64,7 +64,7 @@ class Outbox:
                 return
 
     async def _send_some(self, messages: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
-        """Send as many as fill a frame; return the rest."""
+        """Send as many messages as fill a frame; return the rest."""
         size_bytes, count = 0, 0
         for _, one_bytes in messages:
             size_bytes, count = size_bytes + one_bytes, count + 1
@@ -81,13 +81,13 @@ class Outbox:
 
 
 class Socket(Protocol):
-    """What can be closed."""
+    """A socket that can be closed."""
 
     async def close(self) -> object: ...
 
 
 async def hang_up(socket: Socket, sending: asyncio.Task[None], transport: asyncio.BaseTransport | None) -> None:
-    """Close in good order, for as long as that takes at most; then without: a slow reader must not hold us up."""
+    """Stop sending and close the socket; abort it after CLOSE_S, because a slow reader must not delay the caller."""
     sending.cancel()
     await asyncio.gather(sending, return_exceptions=True)
     await close_soon(socket, transport)
@@ -103,14 +103,14 @@ async def close_soon(socket: Socket, transport: asyncio.BaseTransport | None) ->
 
 
 def abort(transport: asyncio.BaseTransport | None) -> None:
-    """Drop the connection with what it still holds: closing it would wait for the peer to read."""
-    drop = getattr(transport, "abort", None)  # By name: uvloop's transports are of classes of their own.
+    """Drop the connection and its unsent data: closing it would wait for the peer to read."""
+    drop = getattr(transport, "abort", None)  # By name, because uvloop's transports have other classes.
     if drop is not None:
         drop()
 
 
 def abort_if_failed(sending: asyncio.Task[None], transport: asyncio.BaseTransport | None) -> None:
-    """When sending ends because the peer takes nothing, whoever listens to it must find out too."""
+    """Abort the connection when its sending task fails, so that the task which reads it ends too."""
 
     def ended(task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:

@@ -1,4 +1,4 @@
-"""What every HTTP role shares: problems, endpoints that document themselves, and the server around them.
+"""The HTTP server that all roles share: problems, endpoints that document themselves, and the server around them.
 
 A role lists its endpoints and serves them:
 
@@ -6,8 +6,18 @@ A role lists its endpoints and serves them:
     service = Service(role="dispatch", instance="d1", ready=ready)
     await serve(make_app(service, endpoints), host="127.0.0.1", port=7400)
 
-A handler is given a `Request` with its path, query and body decoded, and returns a Struct (200) or a `Reply`. What it
-refuses it raises as a `Problem`. Routes and `/openapi.json` come from the same list, so they cannot disagree.
+A handler gets a `Request` with path, query and body decoded, and returns a Struct (200) or a `Reply`. It refuses a
+request by raising a `Problem`. Routes and `/openapi.json` come from the same list, so they cannot disagree.
+
+Words of this package:
+
+- *role*: a kind of process that serves HTTP (dispatch, infer, room). *Service*: one replica of a role.
+- *door*: refuses requests of foreign web pages and host names. *Gate*: checks keys and tokens (access/gate.py).
+- *problem*: a refusal as an RFC 9457 document with a stable code.
+- *raw route*: a route without an `Endpoint`, for WebSockets and event streams.
+
+A request: the wrapper of `server` asks the door (`origins`), then the gate, decodes by `endpoints` (within the
+deadlines of `deadlines`), calls the handler, and turns what is raised into a problem (`problems`).
 """
 
 from dhsched.web.endpoints import YES, Endpoint, Flag, HeaderParameter, NoBody, Reply, Request, body_in_time

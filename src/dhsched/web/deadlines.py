@@ -1,12 +1,12 @@
-"""Deadlines for what a peer has to send, so that one who sends slowly, or nothing, holds no place for long.
+"""Deadlines for a peer's sending, so that a peer that sends slowly, or nothing, occupies no connection for long.
 
     head_s      from a new connection, and its TLS handshake, to the end of its first request's head
-    body_s      for a request's body; until it is there the request does not count as in flight
+    body_s      for a request's body; until the body is complete the request does not count as in flight
     idle_s      from an answer to the end of the next request's head, on a connection that is kept open
 
-A head that is late has its connection closed, a body that is late is answered 408 TIMEOUT (endpoints.py). WebSockets
-ask a silent peer whether it is there (heartbeats), and where a first message is due they have a deadline of their own
-for it. A peer that takes nothing of its answer for TAKE_MAX_S is disconnected by the kernel, where that can (Linux).
+When a head is late its connection is closed; when a body is late the answer is 408 TIMEOUT (endpoints.py). WebSockets
+ping a silent peer (heartbeats), and have a deadline of their own for a first message that is due. A peer that accepts
+nothing of its answer for TAKE_MAX_S is disconnected by the kernel, where the kernel can do this (Linux).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TAKE_MAX_S = SEND_MAX_S
 
 
 class HeadDeadline(asyncio.Protocol):
-    """Stands before the protocol of a new connection until its first head has come; then it is out of the way."""
+    """The protocol of a new connection until its first head is complete; then `served` replaces it."""
 
     def __init__(self, served: asyncio.Protocol, head_s: float) -> None:
         self._served = served
@@ -38,7 +38,7 @@ class HeadDeadline(asyncio.Protocol):
         self._served.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        # Empty lines before a request are passed over by the parser: they are no head, and begin none.
+        # The parser skips empty lines before a request: they are not part of a head.
         seen = self._seen + data if self._seen else data.lstrip(b"\r\n")
         if END_OF_HEAD in seen:
             self._timer.cancel()

@@ -1,7 +1,8 @@
-"""Endpoints as data: one value says what is served, how it is decoded, what it answers and how it can refuse.
+"""Endpoints as data: one value has an operation's path, its types for decoding, its replies and its problems.
 
-Decoding is strict, because a misspelt field that is silently ignored is found in production: unknown fields, wrong
-types and repeated parameters are refused with the field's name. Nothing of a request is used before all of it fits.
+Decoding is strict, because a misspelt field that is silently ignored would be noticed only in production: unknown
+fields, wrong types and repeated parameters are refused with the field's name. A handler runs only when all of its
+request is valid.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from dhsched.web.server import Service
 
 JSON = "application/json"
-BODY_BYTES_MAX = 64 * 1024
-WHOLE_NUMBERS_MAX = 64  # Of one body that are written as fractions.
+BODY_BYTES_MAX = 64 * 1024  # A longer body is refused (TOO_LARGE).
+WHOLE_NUMBERS_MAX = 64  # Whole numbers of one body that are written like 2.0; a body with more is refused.
 
 Flag = Literal["0", "1", "false", "true"]
 YES: frozenset[Flag] = frozenset({"1", "true"})
@@ -31,7 +32,7 @@ T = TypeVar("T")
 
 
 class NoBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Nothing, or an empty object."""
+    """An empty body, or an empty object."""
 
 
 class NoParameters(msgspec.Struct, forbid_unknown_fields=True):
@@ -40,7 +41,7 @@ class NoParameters(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A status and a body other than plain 200."""
+    """A response with a status or headers of its own; a handler's plain Struct is a 200."""
 
     body: Any = None
     status: int = 200
@@ -49,7 +50,7 @@ class Reply:
 
 @dataclass(slots=True)
 class Request:
-    """One request, decoded: `path`, `query` and `body` are of the types that its endpoint names."""
+    """One decoded request: `path`, `query` and `body` have the types that its endpoint names."""
 
     request: web.Request
     path: Any
@@ -60,7 +61,7 @@ class Request:
     caller: Caller = OPEN
 
     def header(self, name: str) -> str:
-        """A header that the endpoint declares; empty when it is not there."""
+        """Return the value of a header that the endpoint declares; empty when the request does not have it."""
         return self.request.headers.get(name, "")
 
 
@@ -106,7 +107,7 @@ class Endpoint:
         return self.body is not None and not required_fields(self.body)
 
     def all_problems(self) -> list[str]:
-        """Its own problems and those that every endpoint can meet."""
+        """Return the codes of the endpoint's own problems and of those that every endpoint can answer."""
         common = {"BAD_REQUEST", "BUSY", "STORE_UNAVAILABLE", "INTERNAL"}
         access = {"UNAUTHORIZED", "FORBIDDEN", "RATE_LIMITED", "ORIGIN", "HOST"}
         body = {"TIMEOUT", "TOO_LARGE"} if self.body is not None else set()
@@ -114,7 +115,7 @@ class Endpoint:
 
 
 class Decode:
-    """How one endpoint's requests are decoded; made once, used for each."""
+    """The decoder of one endpoint's requests: made once, called for each request."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._path = endpoint.path_type if endpoint.path_type is not NoParameters else None
@@ -138,7 +139,7 @@ class Decode:
         return Request(request, path, query, body, request_id, service, caller)
 
     async def _decode_body(self, request: web.Request, decoder: msgspec.json.Decoder[Any], body_s: float) -> Any:
-        # Refused by its announced size before it is read; a body without one is cut off while it is read.
+        # A body that announces too large a size is refused unread; one that announces none is cut off while it is read.
         if (request.content_length or 0) > BODY_BYTES_MAX:
             raise too_large(request.content_length or 0)
         try:
@@ -155,20 +156,20 @@ class Decode:
         except msgspec.ValidationError as error:
             raise bad_field("the body", str(error)) from error
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-            raise Problem("BAD_REQUEST", f"the body is not JSON that we can read: {error}", field="$") from error
+            raise Problem("BAD_REQUEST", f"the body is not valid JSON: {error}", field="$") from error
 
 
 async def body_in_time(reading: Awaitable[T], body_s: float) -> T:
-    """What `reading` makes of a body, if all of it comes in time."""
+    """Return the result of `reading` a body; raise TIMEOUT if the body is not complete after `body_s`."""
     try:
         async with asyncio.timeout(body_s):
             return await reading
     except TimeoutError:
         raise Problem(
-            "TIMEOUT", f"the body was not there after {body_s:g} s; send it at once, or less of it", body_s=body_s
+            "TIMEOUT", f"the body was not complete after {body_s:g} s; send it faster, or send less", body_s=body_s
         ) from None
     except ConnectionError:
-        raise Problem("TIMEOUT", "the caller hung up before its body was there") from None
+        raise Problem("TIMEOUT", "the caller disconnected before its body was complete") from None
 
 
 _FLOAT_AT = re.compile(r"Expected `int`, got `float` - at `\$([^`]*)`")
@@ -176,9 +177,9 @@ _STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
 
 
 def decode_whole_numbers(raw: bytes, kind: Any) -> Any:
-    """Decode once more, taking 2.0 for 2 where a whole number belongs: to JSON Schema it is one.
+    """Decode a refused body once more, with 2.0 accepted as 2: for JSON Schema, 2.0 is a whole number.
 
-    Only on the way to a refusal, so that nobody else pays for it.
+    Only a body that would be refused otherwise comes here, so that other requests do not pay for this.
     """
     value = msgspec.json.decode(raw)
     for _ in range(WHOLE_NUMBERS_MAX):
@@ -214,7 +215,7 @@ def parameters_header(name: str, kind: Any, value: str) -> None:
 
 
 def once(request: web.Request) -> dict[str, str]:
-    """The query's parameters, each given once and readable."""
+    """Return the query's parameters; refuse a parameter that is given twice."""
     found: dict[str, str] = {}
     for name, value in request.query.items():
         if name in found:
@@ -228,7 +229,7 @@ _NAMED = re.compile(r"(?:unknown|required) field `(.*?)`")
 
 
 def bad_field(where: str, message: str) -> Problem:
-    """msgspec's message with the field's name as a member of its own."""
+    """Return a problem with msgspec's message, and with the field's path as a member of its own."""
     at = _AT.search(message)
     path = at[1] if at else "$"
     named = _NAMED.search(message)
@@ -238,16 +239,16 @@ def bad_field(where: str, message: str) -> Problem:
 
 
 def not_json(kind: str) -> Problem:
-    """Whatever a form on any page can send is not this; what is needs the browser's leave (web/origins.py)."""
+    """Return the problem for a body that is not JSON. No form can send JSON: a page needs CORS for it (origins.py)."""
     return Problem(
-        "MEDIA_TYPE", f"a body comes with Content-Type: {JSON}, not {kind}; curl says it with -H 'Content-Type: {JSON}'"
+        "MEDIA_TYPE", f"the body's Content-Type is {kind}; send {JSON} (with curl: -H 'Content-Type: {JSON}')"
     )
 
 
 def too_large(size_bytes: int) -> Problem:
     return Problem(
         "TOO_LARGE",
-        f"the body has {size_bytes} bytes or more, at most {BODY_BYTES_MAX} are taken; send less at once",
+        f"the body has {size_bytes} bytes or more; send at most {BODY_BYTES_MAX}",
         bytes_max=BODY_BYTES_MAX,
     )
 

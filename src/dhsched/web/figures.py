@@ -1,4 +1,4 @@
-"""Figures that are read when `/metrics` is requested."""
+"""Metrics whose values are read when `/metrics` is requested."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 Figure = tuple[str, str, Callable[[], float]]
-"""Name, help text, and what reads the value. A name that ends in `_total` is a counter, any other a gauge."""
+"""Name, help text, and the function that returns the value. A name in `_total` is a counter, any other a gauge."""
 
 
 class Figures(Collector):
-    """Register with a registry. A figure without labels costs nothing until somebody reads it."""
+    """A collector of metrics without labels, to be registered; a metric costs nothing until it is read."""
 
     def __init__(self, figures: Iterable[Figure]) -> None:
         self._figures = tuple(figures)

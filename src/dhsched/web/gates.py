@@ -1,4 +1,4 @@
-"""A role as its settings say: its service, the gate before it, its listener and the TLS of that."""
+"""A role's service, gate, listener and TLS, made from its settings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 
 class WithTls(Protocol):
-    """What is needed of the settings of a role that listens."""
+    """The settings of a listener's TLS."""
 
     @property
     def tls_cert(self) -> str: ...
@@ -31,7 +31,7 @@ class WithTls(Protocol):
 
 
 class Listening(WithTls, Protocol):
-    """And of one whose service is made here."""
+    """The settings of a role whose service is made here."""
 
     @property
     def host(self) -> str: ...
@@ -50,7 +50,7 @@ class Listening(WithTls, Protocol):
 
 
 class Gated(Protocol):
-    """And of one that has a gate."""
+    """The settings of a role that has a gate."""
 
     @property
     def host(self) -> str: ...
@@ -63,7 +63,7 @@ class Gated(Protocol):
 def make_service(
     settings: Listening, *, role: str, instance: str, ready: Callable[[], Awaitable[Sequence[str]]]
 ) -> Service:
-    """The service of a role, without its gate."""
+    """Return the service of a role, without its gate."""
     return Service(
         role=role,
         instance=instance,
@@ -77,7 +77,7 @@ def make_service(
 async def serve_role(
     settings: Listening, app: web.Application, *, stop: asyncio.Event, say: Callable[[str], None] | None
 ) -> None:
-    """Serve until `stop` is set; `say` is told the URL."""
+    """Serve until `stop` is set; call `say` with the URL once the role listens."""
     await serve(
         app,
         host=settings.host,
@@ -93,9 +93,9 @@ async def serve_role(
 
 @asynccontextmanager
 async def open_gate(settings: Gated, ring: KeyRing) -> AsyncIterator[Gate | None]:
-    """The gate, which keeps up with the key ring while it is open; None where access is open, and the log says so."""
+    """Yield the gate, and follow changes of the key ring in the meantime; where access is open, warn and yield None."""
     if settings.access == "open":
-        log.warning("access is open: whoever reaches this address may do anything", host=settings.host)
+        log.warning("access is open: anybody who reaches this address may do anything", host=settings.host)
         yield None
         return
     tokens = Tokens(ring)
@@ -104,7 +104,7 @@ async def open_gate(settings: Gated, ring: KeyRing) -> AsyncIterator[Gate | None
         return (await tokens.read(token)).boot.worker
 
     if not any(key.role == "admin" for key in ring.api_keys.values()):
-        log.warning("there is no admin key yet: make one with `dhsched key create --role admin --store URL`")
+        log.warning("there is no admin key yet: create one with `dhsched key create --role admin --store URL`")
     gate = Gate(ring, rate_per_s=settings.key_rate_per_s, read_boot=read_boot)
     minding = asyncio.create_task(ring.mind(), name="key ring")
     try:
@@ -115,7 +115,7 @@ async def open_gate(settings: Gated, ring: KeyRing) -> AsyncIterator[Gate | None
 
 
 def listener_tls(settings: WithTls) -> ssl.SSLContext | None:
-    """TLS of the listener, or None without a certificate."""
+    """Return the TLS context of the listener, or None without a certificate."""
     if not settings.tls_cert:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

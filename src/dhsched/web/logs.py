@@ -1,6 +1,6 @@
 """Logs of a process: structured, on standard error, as text for people or JSON for machines.
 
-Tracebacks are plain: a pretty one prints the locals of every frame, and with them what callers sent.
+Tracebacks are plain: a pretty traceback prints the locals of every frame, and with them the data of callers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNI
 
 
 def configure_logging(*, level: str = "info", json: bool = False) -> None:
-    """Both structlog's loggers and the standard library's write here, from `level` on."""
+    """Send the logs of structlog and of the standard library to standard error, from `level` on."""
     render: structlog.typing.Processor
     if json:
         render = structlog.processors.JSONRenderer()

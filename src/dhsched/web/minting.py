@@ -1,4 +1,4 @@
-"""`POST /v1/tokens`: an API key shows itself and gets a short-lived token. Every role that listens serves it."""
+"""`POST /v1/tokens`: mint a short-lived token with an API key. Dispatch and Infer-Controllers serve this endpoint."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MINT = Endpoint(
     method="POST",
     path=MINT_PATH,
     handler=mint,
-    summary="Mint a short-lived token; the API key is the bearer.",
+    summary="Mint a short-lived token; the bearer is the API key.",
     tag="access",
     body=MintToken,
     replies={200: MintedToken},

@@ -1,4 +1,4 @@
-"""OpenAPI 3.1 from the endpoints that are served: what is documented is what is decoded, by construction."""
+"""The OpenAPI 3.1 document, made from the served endpoints, so that document and decoding cannot differ."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REF = "#/components/schemas/{name}"
 
 
 def document(title: str, version: str, endpoints: Sequence[Endpoint]) -> dict[str, Any]:
-    """The whole document."""
+    """Return the whole OpenAPI document."""
     components = {"Problem": schema()}
     schemas = _schemas(endpoints, components)
     paths: dict[str, dict[str, Any]] = {}

@@ -1,17 +1,19 @@
-"""What a browser says of itself: pages of other origins, and names that are not ours, are refused before anything else.
+"""The door: refuse requests of web pages of other origins, and requests for unknown host names, before anything else.
 
-A web page can send requests to any address that its viewer's browser reaches, also to loopback. Without keys it could
-do anything there. So every request of every role, WebSockets and what is served nowhere included, is asked first:
+A web page can send requests to any address that its viewer's browser reaches, also to loopback. Without keys such a
+page could do anything there. So these headers are checked first, in every request of every role, WebSockets and unknown
+paths included:
 
-    Origin           is a page's own origin (the Host that it called), or in `allowed_origins`; else 403 ORIGIN
-    Sec-Fetch-Site   another site's page does not load things from here without an Origin; a link may lead here
-    Host             where no key is asked for: an address, localhost, or a name that we were told; else 403 HOST
+    Origin           must be the page's own origin (the Host that it called), or in `allowed_origins`; else 403 ORIGIN
+    Sec-Fetch-Site   must not be another site when there is no Origin; else 403 ORIGIN. Following a link is allowed
+    Host             without keys: must be an address, localhost, or a configured name; else 403 HOST
 
-The last one is against DNS rebinding: a page's name is turned to this machine, and the browser takes page and replica
-for one origin. An address as Host is never of that kind. Where keys are asked for, a page gains nothing by it, and a
-load balancer may use whatever name it likes. What is no browser sends none of these but Host.
+The check of Host is against DNS rebinding: an attacker's name is made to resolve to this machine, so that the browser
+takes page and replica for one origin. An address as Host cannot be rebound. With keys, rebinding gains a page nothing,
+and a load balancer may use any name. Clients that are no browsers send only Host.
 
-A browser asks before it lets a page of an allowed origin do more than a form could (CORS): that is answered here too.
+Before a page of an allowed origin may do more than a form could, the browser sends a preflight request (CORS), which is
+answered here too.
 """
 
 from __future__ import annotations
@@ -38,13 +40,13 @@ EXPOSED = "Location, Retry-After, X-Request-Id"
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """Whom a listener lets in. `origins` are allowed beside its own; `names` are hosts that it answers to."""
+    """The door of a listener. `origins` are allowed beside its own; `names` are the host names that it answers to."""
 
     origins: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
 
     def answer(self, request: web.Request, *, open_to_all: bool) -> web.Response | None:
-        """The response to a request that goes no further: it is refused, or a browser asks before it sends another."""
+        """Return the response to a request that is refused, or that is a browser's preflight; None for any other."""
         headers, method = request.headers, request.method
         refused = self.refusal(headers, method=method, open_to_all=open_to_all)
         if refused is not None:
@@ -54,27 +56,26 @@ class Door:
         return None
 
     def refusal(self, headers: Mapping[str, str], *, method: str, open_to_all: bool) -> Problem | None:
-        """Why this request is not looked at any further; None when it is."""
+        """Return the problem of a request that the door refuses; None if the request may go on."""
         host = headers.get("Host")
         if open_to_all and host is not None and not self._is_ours(host):
             return Problem(
                 "HOST",
-                f"this listener does not answer to the name {host[:100]!r}, because it asks nobody for a key: call it "
-                "by its address or as localhost, list the name in the setting allowed_origins (http://NAME), or use "
-                "keys",
+                f"this listener does not answer to the name {host[:100]!r}, because its access is open: call it by its "
+                "address or as localhost, list the name in the setting allowed_origins (http://NAME), or use keys",
             )
         origin = headers.get("Origin")
         if origin is not None and not self._lets_in(origin, host or ""):
             return Problem(
                 "ORIGIN",
-                f"pages of {origin[:100]} may not call this: list that origin in the setting allowed_origins, or let a "
-                "proxy pass on the header Host as the browser sent it",
+                f"pages of {origin[:100]} may not call this listener: list this origin in the setting allowed_origins, "
+                "or let a proxy pass on the header Host as the browser sent it",
             )
-        # What a page loads without an Origin: pictures, scripts, requests of which it is told nothing.
+        # A page loads without an Origin: pictures, scripts, and requests whose answers it cannot read.
         foreign = headers.get("Sec-Fetch-Site") in ("cross-site", "same-site")
         follows_link = headers.get("Sec-Fetch-Mode") == "navigate" and method in ("GET", "HEAD")
         if origin is None and foreign and not follows_link:
-            return Problem("ORIGIN", "pages of other sites may not load this; links to it work")
+            return Problem("ORIGIN", "pages of other sites may not load this; link to it instead")
         return None
 
     def allows(self, origin: str) -> bool:
@@ -89,7 +90,7 @@ class Door:
 
 
 def make_door(settings: object) -> Door:
-    """The door of a role, from `host`, `allowed_origins` and, where there is one, `advertise`."""
+    """Return the door of a role, from its settings `host`, `allowed_origins` and, if it has one, `advertise`."""
     given = {name: str(getattr(settings, name, "")) for name in ("host", "allowed_origins", "advertise")}
     origins = frozenset(origin.lower() for origin in listed(given["allowed_origins"]))
     names = {given["host"].lower(), *(host_of(url) for url in (*origins, given["advertise"]))}
@@ -99,7 +100,7 @@ def make_door(settings: object) -> Door:
 
 
 def mark_allowed(door: Door, origin: str, response: web.StreamResponse) -> None:
-    """Tell the browser that a page of an allowed origin may read this answer."""
+    """Set the headers that let a page of an allowed origin read this response."""
     if door.allows(origin):
         response.headers["Access-Control-Allow-Origin"] = origin
         response.headers["Access-Control-Expose-Headers"] = EXPOSED
@@ -110,7 +111,7 @@ def mark_allowed(door: Door, origin: str, response: web.StreamResponse) -> None:
 
 
 def is_origin_of(origin: str, host: str) -> bool:
-    """Whether a page of `origin` calls the host that it came from itself. Something in front may speak TLS for us."""
+    """Return whether a page of `origin` calls its own host. The scheme may differ: a proxy may speak TLS for us."""
     parts = split(origin)
     if parts is None or parts.scheme not in DEFAULT_PORTS or not host:
         return False
@@ -120,7 +121,7 @@ def is_origin_of(origin: str, host: str) -> bool:
 
 
 def host_name(host: str) -> str:
-    """The name in a Host header, without its port; empty when it is none."""
+    """Return the name in a Host header, without its port; empty when the header is invalid."""
     parts = split(f"http://{host}")
     return "" if parts is None or parts.netloc != host else parts.hostname or ""
 
@@ -141,7 +142,7 @@ def is_address(name: str) -> bool:
 def split(url: str) -> SplitResult | None:
     try:
         parts = urlsplit(url)
-        parts.port  # noqa: B018  # It is only now that a port which is none is found out.
+        parts.port  # noqa: B018  # Only this access raises ValueError for an invalid port.
     except ValueError:
         return None
     return None if any(space in url for space in " \t@") else parts

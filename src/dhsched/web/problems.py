@@ -1,7 +1,7 @@
 """Refusals over HTTP: RFC 9457 problem documents with a stable `code`.
 
-`code` is for programs and never changes its meaning; `detail` is one sentence for people that names the thing, the
-numbers and what to do. The numbers are members of their own as well, so that nobody has to parse a sentence.
+`code` is for programs and never changes its meaning; `detail` is one sentence for people with the resource, the numbers
+and the remedy. The numbers are members of their own as well, so that no program has to parse a sentence.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MEDIA_TYPE = "application/problem+json"
 
 
 class Kind(NamedTuple):
-    """What all problems of one code share. `retry_after_s` is set where trying again later may help."""
+    """The properties of all problems with one code. `retry_after_s` is set if trying again later may help."""
 
     status: int
     title: str
@@ -41,17 +41,17 @@ PROBLEMS: dict[str, Kind] = {
     "UNAUTHORIZED": Kind(401, "No valid key or token"),
     "FORBIDDEN": Kind(403, "The key or token does not allow this"),
     "ORIGIN": Kind(403, "A page of another origin may not call this"),
-    "HOST": Kind(403, "This listener does not answer to that name"),
-    "NOT_FOUND": Kind(404, "There is no such thing"),
+    "HOST": Kind(403, "This listener does not answer to this host name"),
+    "NOT_FOUND": Kind(404, "The resource does not exist"),
     "METHOD": Kind(405, "The method is not allowed here"),
-    "TIMEOUT": Kind(408, "The body did not come in time"),
+    "TIMEOUT": Kind(408, "The body did not arrive in time"),
     "CLOSING": Kind(409, "The live takes no more input"),
     "CONFLICT": Kind(409, "The id is taken with other parameters"),
     "DRAINING": Kind(409, "The Worker is draining"),
     "GAP": Kind(409, "Items were left out"),
-    "IN_USE": Kind(409, "It is in use"),
+    "IN_USE": Kind(409, "The resource is in use"),
     "STALE": Kind(409, "The live has moved on"),
-    "UNPLACEABLE": Kind(409, "The Worker takes nothing new"),
+    "UNPLACEABLE": Kind(409, "The Worker takes no new lives"),
     "ENDED": Kind(410, "The live has ended"),
     "TOO_LARGE": Kind(413, "The body is too large"),
     "MEDIA_TYPE": Kind(415, "The body is of another media type"),
@@ -60,8 +60,8 @@ PROBLEMS: dict[str, Kind] = {
     "TOO_MANY_PENDING": Kind(429, "The live's queue is full", 1),
     "TOO_MANY_PRODUCERS": Kind(429, "The live has too many producers", 60),
     "RATE_LIMITED": Kind(429, "The key is used too often", 1),
-    "INTERNAL": Kind(500, "This is a bug"),
-    "BUSY": Kind(503, "This replica has as much to do as it takes on", 1),
+    "INTERNAL": Kind(500, "A bug in dhsched"),
+    "BUSY": Kind(503, "This replica is at its limit", 1),
     "FULL": Kind(503, "No Worker has a free slot", 5),
     "NOT_READY": Kind(503, "This replica is not ready", 1),
     "STARTING": Kind(503, "Workers with a free slot are starting as many lives as they may", 1),
@@ -69,11 +69,11 @@ PROBLEMS: dict[str, Kind] = {
     "WAITING": Kind(503, "Lives that lost their Worker go first", 2),
     "STORE_FULL": Kind(507, "The store is out of memory", 5),
 }
-"""Every code, in the order of its status. A client may rely on these; docs/reference/api.md lists them from here."""
+"""Every code, in the order of its status. Clients may rely on these codes; docs/reference/api.md lists them."""
 
 
 class Problem(DhschedError):
-    """A refusal with a code of the table. `numbers` become members of the document."""
+    """A refusal with a code of PROBLEMS. `numbers` become members of the document."""
 
     def __init__(self, code: str, detail: str, *, retry_after_s: int | None = None, **numbers: Any) -> None:
         super().__init__(detail)
@@ -105,12 +105,12 @@ class Problem(DhschedError):
             headers["X-Request-Id"] = request_id
         response = web.Response(status=self.kind.status, body=msgspec.json.encode(self.document()), headers=headers)
         if self.code == "TIMEOUT":
-            response.force_close()  # What is left of the body would be taken for the next request.
+            response.force_close()  # The rest of the body would be taken for the next request.
         return response
 
 
 def problem_from(error: Exception) -> Problem | None:
-    """The problem that an error of ours is to a caller; None for one that nobody foresaw."""
+    """Return the problem to answer for an error of dhsched or of the HTTP server; None for an unexpected error."""
     match error:
         case Problem():
             return error
@@ -138,7 +138,7 @@ def problem_from(error: Exception) -> Problem | None:
 
 
 def schema() -> dict[str, Any]:
-    """The document as JSON Schema, for OpenAPI."""
+    """Return the JSON Schema of a problem document, for OpenAPI."""
     return {
         "title": "Problem",
         "description": "RFC 9457. `code` is stable; further members carry the numbers.",

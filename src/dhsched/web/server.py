@@ -1,9 +1,9 @@
 """The server around a role's endpoints: routes, bounds, metrics, request ids, health, and a clean stop.
 
-The work of each request is done by one wrapper around its handler. It counts and bounds what is in flight, decodes,
-turns whatever is raised into a problem, and measures. Before any of it a request passes the door (origins.py) and,
-where access is by keys, the gate (access/gate.py): endpoints, WebSockets and what is served nowhere alike. An error
-that nobody foresaw is a 500 with a request id, whose traceback is in the log.
+One wrapper around each handler counts and bounds the requests in flight, decodes, turns whatever is raised into a
+problem, and measures. Before that a request passes the door (origins.py) and, where access is by keys, the gate
+(access/gate.py); this holds for endpoints, WebSockets and unknown paths alike. An unexpected error is a 500 with a
+request id, and its traceback is in the log.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from dhsched.web.problems import Problem, problem_from
 
 log = structlog.get_logger(__name__)
 
-disable_created_metrics()  # type: ignore[no-untyped-call]  # When each series began: as many lines again, for nobody.
+disable_created_metrics()  # type: ignore[no-untyped-call]  # They would double the lines, and are not used.
 
 WORTH_LOGGING = frozenset({"INTERNAL", "STORE_UNAVAILABLE", "STORE_FULL"})
-LINGER_S = 2.0  # For the rest of a body that nobody reads, so that its sender can read why.
+LINGER_S = 2.0  # The rest of a refused body is received for this long, so that its sender can read the refusal.
 SECONDS_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
 @dataclass(slots=True, kw_only=True)
 class Service:
-    """One replica of one role. `ready` says what is missing, in sentences; nothing when it may be given traffic."""
+    """One replica of one role. `ready` returns why the replica should get no traffic; nothing when it may."""
 
     role: str
     instance: str
@@ -64,7 +64,7 @@ class Service:
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     def request_id(self, request: web.Request) -> str:
-        """The caller's id for the request when it is one that a log can hold, else ours."""
+        """Return the caller's X-Request-Id if it is a valid id, else a new one."""
         given = request.headers.get("X-Request-Id")
         if given is not None:
             with contextlib.suppress(BadId):
@@ -72,14 +72,14 @@ class Service:
         return f"{self.instance}-{next(self._numbers)}"
 
     async def admit(self, request: web.Request, name: str) -> Caller:
-        """Who asks for the endpoint of this name, if they may."""
+        """Return the caller of the endpoint with this name; raise if the caller may not use it."""
         if self.gate is not None:
             return await self.gate.admit(request.headers, name)
         tenant = request.headers.get(TENANT_HEADER)
         return OPEN if tenant is None else for_tenant(OPEN, tenant)
 
     def open_while(self, caller: Caller, request: web.Request) -> AbstractContextManager[None]:
-        """A connection that stays: it is cut when its caller's key is revoked."""
+        """Return a context for a long connection: while it is open, revoking the caller's key aborts the connection."""
 
         def cut() -> None:
             if request.transport is not None:
@@ -89,7 +89,7 @@ class Service:
 
     @contextlib.contextmanager
     def parked(self) -> Iterator[None]:
-        """While a request only waits, it does not count as in flight. Whoever parks must bound how many do."""
+        """Do not count a request as in flight while it only waits. The caller must bound how many requests wait."""
         self.in_flight -= 1
         try:
             yield
@@ -98,7 +98,7 @@ class Service:
 
 
 class Measures:
-    """Rate, errors and duration per endpoint."""
+    """The metrics of all requests: rate, errors and duration per endpoint."""
 
     def __init__(self, service: Service) -> None:
         registry = service.registry
@@ -122,7 +122,7 @@ class Measures:
 def make_app(
     service: Service, endpoints: Sequence[Endpoint], raw: Sequence[web.AbstractRouteDef] = ()
 ) -> web.Application:
-    """The application: every endpoint, `raw` routes (WebSockets), and what each role has besides."""
+    """Return the application with all endpoints, the `raw` routes (WebSockets), and the routes that every role has."""
     app = web.Application(client_max_size=BODY_BYTES_MAX)
     measures = Measures(service)
     by_path: dict[str, dict[str, Any]] = {}
@@ -156,9 +156,9 @@ CALLER = web.RequestKey("caller", Caller)
 
 
 def guarded(service: Service, route: web.AbstractRouteDef) -> web.RouteDef:
-    """A raw route behind the gate; its name is the name of its rule, and without one it is for admins."""
+    """Return a raw route behind door and gate. Its name selects its access rule; without a rule it is for admins."""
     if not isinstance(route, web.RouteDef):
-        raise TypeError(f"a raw route is made with web.get and the like, with a name; this is {route}")
+        raise TypeError(f"{route} is no raw route; make it with web.get or the like, with a name")
     handler: Any = route.handler
     named = _guard(service, str(route.kwargs.get("name", route.path)), handler)
     return web.RouteDef(route.method, route.path, named, route.kwargs)
@@ -179,7 +179,7 @@ def _guard(service: Service, name: str, handler: Answer) -> Answer:
 
 
 def caller_of(request: web.Request) -> Caller:
-    """Who asks, in the handler of a raw route."""
+    """Return the caller, in the handler of a raw route."""
     return request[CALLER]
 
 
@@ -196,8 +196,8 @@ def _wrap(
             return at_the_door
         request_id = service.request_id(request)
         try:
-            # Before it counts as in flight: who has no token, or has not yet sent what he asks, must not take the
-            # place of those who have.
+            # Before the request counts as in flight: one without a token, or whose body is not complete, must not take
+            # the place of others.
             caller = await service.admit(request, endpoint.name)
             if service.in_flight >= service.in_flight_max:
                 raise busy(service)
@@ -208,7 +208,7 @@ def _wrap(
             try:
                 answered = await handler(asked)
                 if isinstance(answered, web.StreamResponse):
-                    return answered  # It was streamed, for as long as somebody listened: no duration to compare.
+                    return answered  # A stream lasts as long as its reader stays: its duration is not measured.
                 response = respond(answered, request_id)
             finally:
                 service.in_flight -= 1
@@ -235,7 +235,7 @@ def respond(answered: Any, request_id: str) -> web.Response:
 
 
 def refuse(error: Exception, request_id: str, endpoint: str) -> web.Response:
-    """The response for whatever a request ended with."""
+    """Return the response for the error that a request ended with, and log it if an operator should see it."""
     problem = problem_from(error)
     if problem is None:
         log.error("unforeseen error", endpoint=endpoint, request_id=request_id, exc_info=error)
@@ -243,9 +243,9 @@ def refuse(error: Exception, request_id: str, endpoint: str) -> web.Response:
             "INTERNAL", f"request {request_id} met a bug in dhsched; its traceback is in the log of this replica"
         )
     if problem.code == "UNAUTHORIZED":
-        return problem.response()  # Not even our name, which is part of the request's id.
+        return problem.response()  # Without the request's id, which has this replica's name in it.
     problem.numbers.setdefault("request_id", request_id)
-    # Refusals under load come by the thousand, and are counted: only what an operator must look into is logged.
+    # Refusals under load come by the thousand, and are counted: only those that need an operator are warnings.
     say = log.warning if problem.code in WORTH_LOGGING else log.debug
     say("refused", endpoint=endpoint, code=problem.code, request_id=request_id, detail=problem.detail)
     return problem.response(request_id)
@@ -254,15 +254,15 @@ def refuse(error: Exception, request_id: str, endpoint: str) -> web.Response:
 def busy(service: Service) -> Problem:
     return Problem(
         "BUSY",
-        f"replica {service.instance} has {service.in_flight} requests in flight, at most {service.in_flight_max} "
-        "are taken; try again later, or another replica",
+        f"replica {service.instance} has {service.in_flight} requests in flight, and its limit is "
+        f"{service.in_flight_max}; try again later, or another replica",
         in_flight=service.in_flight,
         in_flight_max=service.in_flight_max,
     )
 
 
 async def tell(response: web.StreamResponse, data: bytes, request: web.Request) -> None:
-    """Write to a response that stays open; a peer that takes nothing for SEND_MAX_S is disconnected."""
+    """Write to a response that stays open; a peer that accepts no data for SEND_MAX_S is disconnected."""
     try:
         async with asyncio.timeout(SEND_MAX_S):
             await response.write(data)
@@ -271,13 +271,13 @@ async def tell(response: web.StreamResponse, data: bytes, request: web.Request) 
         raise ConnectionResetError(f"the peer took nothing for {SEND_MAX_S:g} s") from None
 
 
-# -- what every role serves
+# -- the routes of every role
 
 
 def _own_routes(service: Service, endpoints: Sequence[Endpoint]) -> dict[str, dict[str, Any]]:
     described = msgspec.json.encode(document(f"dhsched {service.role}", dhsched.__version__, endpoints))
 
-    # Probes ask without a key, so where there are keys they are told no more than yes or no.
+    # Probes have no key, so where there are keys they learn only whether the replica is healthy or ready.
     async def healthz(_request: web.Request) -> web.Response:
         if service.gate is not None:
             return _json({})
@@ -319,7 +319,7 @@ def _method_refused(allowed: list[str]) -> Callable[[web.Request], Coroutine[Any
 
 
 async def _not_found(request: web.Request) -> web.Response:
-    return Problem("NOT_FOUND", f"nothing is served at {request.path}; /openapi.json lists what is").response()
+    return Problem("NOT_FOUND", f"nothing is served at {request.path}; /openapi.json lists the paths").response()
 
 
 # -- running
@@ -337,7 +337,7 @@ async def serve(
     head_s: float = 10.0,
     idle_s: float = 75.0,
 ) -> None:
-    """Serve until `stop` is set; then refuse new connections and give what is in flight `stop_s` to finish.
+    """Serve until `stop` is set; then refuse new connections and give requests in flight `stop_s` to finish.
 
     For `head_s` and `idle_s` see deadlines.py.
     """
@@ -360,7 +360,7 @@ async def serve(
         except OSError as error:
             why = error.strerror or error
             raise DhschedError(
-                f"cannot listen on {host}:{port} ({why}): choose another port, or stop what has it"
+                f"cannot listen on {host}:{port} ({why}): choose another port, or stop the process that has it"
             ) from error
         if say is not None:
             shown = f"[{host}]" if ":" in host else host
@@ -373,7 +373,7 @@ async def serve(
 
 
 def run_service(main: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
-    """Run `main` on the product's event loop. Its event is set by SIGTERM or SIGINT; a second one exits at once."""
+    """Run `main` on the product's event loop. SIGTERM or SIGINT sets its event; a second signal cancels `main`."""
 
     async def until_signalled() -> None:
         stop = asyncio.Event()
@@ -395,7 +395,7 @@ def run_service(main: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> N
 
 
 def product_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop, where there is one."""
+    """Return the factory of uvloop's event loop, or None where uvloop is not installed."""
     try:
         import uvloop
     except ImportError:  # Not on Windows.

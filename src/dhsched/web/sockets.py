@@ -1,8 +1,8 @@
-"""The WebSockets that the roles serve: one place for what holds for each of them.
+"""The WebSocket server of all roles.
 
-A peer may say what it likes, so the size of a frame is bounded, and compression is not agreed upon: 4 kB that inflate
-to 4 MB cost their sender nothing. A connection that breaks is the end of a conversation and no error: a ping that
-cannot be answered any more is dropped, and the next `receive` says that the socket is closed.
+A peer may send anything, so the size of a frame is bounded, and compression is refused: 4 kB that inflate to 4 MB would
+cost their sender nothing. A broken connection is a normal end and no error: a ping that cannot be answered any more is
+dropped, and the next `receive` returns that the socket is closed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from aiohttp import web
 
 
 class ServedSocket(web.WebSocketResponse):
-    """One peer's WebSocket."""
+    """The WebSocket of one peer, which ignores pings on a broken connection."""
 
     async def pong(self, message: bytes = b"") -> None:
         with contextlib.suppress(ConnectionError):
@@ -23,9 +23,9 @@ class ServedSocket(web.WebSocketResponse):
 async def upgrade(
     request: web.Request, *, heartbeat_s: float, frame_bytes_max: int, close_s: float = 10.0
 ) -> ServedSocket | None:
-    """Make the request a WebSocket; None if its client has gone by now, which is nobody's error.
+    """Upgrade the request to a WebSocket and return it; None if its client has disconnected already.
 
-    When we close it, the peer has `close_s` to close as well.
+    After a close by this side, the peer has `close_s` to close as well.
     """
     socket = ServedSocket(heartbeat=heartbeat_s, max_msg_size=frame_bytes_max, compress=False, timeout=close_s)
     try:

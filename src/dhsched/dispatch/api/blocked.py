@@ -1,8 +1,9 @@
-"""Workers whose event loop is blocked: what their watchdog says counts as their beat (worker/watchdog.py).
+"""Workers whose event loop is blocked: a request of the Worker's watchdog counts as its beat (worker/watchdog.py).
 
-The Worker's own link is silent meanwhile, and the replica that has it closes it as half-open; that alone loses nobody,
-and the Worker comes back when its loop turns. How long a watchdog goes on is the Worker's `blocked_max_s`. A Worker
-that is lost already stays so: only its own report revives it, or it would be lost and revived in turns.
+The Worker's own link is silent meanwhile, and the replica at its other end closes the link as half-open. A closed link
+alone makes no Worker lost, and the Worker links again when its event loop goes on. The watchdog stops after the
+Worker's `blocked_max_s`. A Worker that is lost already stays lost: only its own report revives it, because otherwise it
+would be lost and revived in turns.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from dhsched.tokens import Tokens
 from dhsched.types import clean_reason
 from dhsched.web import Endpoint, HeaderParameter, Problem, Request
 
-BEAT_MIN_S = 0.2  # Between two beats of one Worker at this replica.
-EVENT_MIN_S = 10.0  # Between two events about one Worker that this replica says.
-REMEMBERED_MAX = 4_096  # Workers of which it is known when they were last heard; past it, only the latest of them.
+BEAT_MIN_S = 0.2  # A watchdog that sends again within this time is refused (429).
+EVENT_MIN_S = 10.0  # Within this time, this replica writes no second event about the same Worker.
+REMEMBERED_MAX = 4_096  # Workers whose last request is remembered; past this the oldest is forgotten and not limited.
 
 
 class BlockedWorkers:
-    """The endpoint, of one replica."""
+    """The endpoint for watchdogs, of one replica."""
 
     def __init__(self, context: DispatchContext) -> None:
         self.context = context
@@ -38,7 +39,7 @@ class BlockedWorkers:
                 method="POST",
                 path="/v1/workers/{worker}/blocked",
                 handler=self.say,
-                summary="A Worker's watchdog: its event loop is blocked, and it is there; with its boot token.",
+                summary="Report that a Worker's event loop is blocked; for its watchdog, with the boot token.",
                 tag="workers",
                 path_type=p.WorkerPath,
                 body=m.Blocked,
@@ -54,9 +55,9 @@ class BlockedWorkers:
             raise Problem("UNAUTHORIZED", str(error)) from error
         worker, now = boot.worker, self.context.loop_time()
         if worker != asked.path.worker:
-            raise Forbidden(f"this token is of Worker {worker}, which does not speak for {asked.path.worker}")
+            raise Forbidden(f"this token is of Worker {worker}; use a token of {asked.path.worker}")
         if not passes(self._beats, worker, now, BEAT_MIN_S):
-            raise TooManyRequests(f"{worker} said so less than {BEAT_MIN_S:g} s ago", retry_after_s=1)
+            raise TooManyRequests(f"{worker} reported this less than {BEAT_MIN_S:g} s ago", retry_after_s=1)
         if asked.body.tell and passes(self._events, worker, now, EVENT_MIN_S):
             self.context.events.say(
                 "worker_blocked",
@@ -72,7 +73,7 @@ class BlockedWorkers:
 
 
 def passes(last: dict[str, float], worker: str, now: float, least_s: float) -> bool:
-    """Whether the Worker was not heard in the last `least_s`; if so, it counts as heard now."""
+    """Return whether `last` has no entry of the Worker from the last `least_s`; if so, set its entry to `now`."""
     if now - last.get(worker, float("-inf")) < least_s:
         return False
     last.pop(worker, None)

@@ -1,4 +1,4 @@
-"""Pools and DigitalIDs over HTTP: put and delete what placement works by."""
+"""Pools and DigitalIDs over HTTP: put, get, list and delete the configuration of placement."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dhsched.placement.index import WorkerView
 from dhsched.types import check_id
 from dhsched.web import YES, Endpoint, Problem, Reply, Request
 
-USE_STEP = 1_000  # Lives looked at in one go for whether a DigitalID is in use.
+USE_STEP = 1_000  # Lives read per store call while searching for a live that uses a DigitalID.
 
 
 class Configuration:
@@ -42,7 +42,7 @@ class Configuration:
     def _family(
         self, name: str, path: str, what: str, path_type: Any, body: Any, reply: Any, list_reply: Any
     ) -> list[Endpoint]:
-        """Put, get, list and delete: the same four for both kinds."""
+        """Return the endpoints list, get, put and delete of one kind of resource."""
         one, handler, problems = f"/v1/{path}/{{{name}}}", self._handler, ["NOT_FOUND"]
         put_problems = ["NO_SUCH_POOL"] if name == "digital_id" else []
         common: dict[str, Any] = {"tag": path, "path": one, "path_type": path_type}
@@ -79,7 +79,7 @@ class Configuration:
                 name=f"delete_{name}",
                 method="DELETE",
                 handler=handler(f"delete_{name}"),
-                summary=f"Delete a {what}; one that is in use only with force.",
+                summary=f"Delete a {what}; if it is in use, only with `force`.",
                 query=p.DeleteQuery,
                 replies={204: None},
                 problems=[*problems, "IN_USE"],
@@ -122,7 +122,7 @@ class Configuration:
                 raise Problem(
                     "IN_USE",
                     f"Pool {name} is in use: it has {workers} Workers and {len(listed)} DigitalIDs list it"
-                    f"{': ' + ', '.join(listed[:5]) if listed else ''}; change those first, or delete with force",
+                    f"{': ' + ', '.join(listed[:5]) if listed else ''}; change these first, or delete it with force",
                     pool=name,
                     workers=workers,
                     digital_ids=listed,
@@ -172,7 +172,7 @@ class Configuration:
                 raise Problem("NO_SUCH_POOL", f"DigitalID {name} lists Pool {pool} twice; list it once", pool=pool)
             found = self._pool(check_id(pool, f"$.pools[{at}].pool"))
             if not found.configured and not found.workers:
-                # A misspelt Pool would otherwise be found out when a create waits for Workers that never come.
+                # Otherwise a misspelt Pool would be noticed only when creates wait for Workers that never come.
                 raise Problem(
                     "NO_SUCH_POOL",
                     f"DigitalID {name} lists Pool {pool}, which does not exist; put the Pool first",
@@ -189,8 +189,8 @@ class Configuration:
             if live is not None:
                 raise Problem(
                     "IN_USE",
-                    f"DigitalID {name} is in use, for one by live {live}, which could not be placed anew without it; "
-                    "end its lives first, or delete with force",
+                    f"DigitalID {name} is in use, for example by live {live}, which could not be placed anew without "
+                    "it; end its lives first, or delete it with force",
                     digital_id=name,
                     live_id=live,
                 )
@@ -202,11 +202,11 @@ class Configuration:
         await self.context.fleet.read_config()
         config: DigitalIdConfig | None = self.context.fleet.digital_ids.get(name)
         if config is None:
-            raise Problem("NOT_FOUND", f"DigitalID {name} does not exist; list those that do", digital_id=name)
+            raise Problem("NOT_FOUND", f"DigitalID {name} does not exist; list the DigitalIDs", digital_id=name)
         return NamedDigitalId(name, config)
 
     async def _live_of(self, digital_id: str) -> str | None:
-        """A live, of any tenant, that has not ended and shows this DigitalID. It walks all: this is asked seldom."""
+        """Return a live, of any tenant, that has this DigitalID and has not ended, or None. This may read all lives."""
         after = ""
         while names := await self.context.records.lives.all_names(after, USE_STEP):
             for row in await self.context.records.lives.rows(names):
@@ -228,4 +228,4 @@ def lists(config: DigitalIdConfig, pool: str) -> bool:
 
 
 def no_pool(name: str) -> Problem:
-    return Problem("NOT_FOUND", f"Pool {name} does not exist; list those that do", pool=name)
+    return Problem("NOT_FOUND", f"Pool {name} does not exist; list the Pools", pool=name)

@@ -1,6 +1,6 @@
-"""Creating a live: choose by the view, let the store decide, wait for a slot if the caller does (paper, algorithm 1).
+"""Creating a live: choose by the view, let the store decide, wait for a slot if requested (paper, algorithm 1).
 
-On the common path this is one round trip.
+The common path is one round trip to the store.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from dhsched.web import Problem, Request
 async def place_new_for(
     asked: Request, context: DispatchContext, *, request: PlacementRequest, **given: Any
 ) -> Attempt:
-    """`place_new`, whose refusals name Pools to an admin only."""
+    """Call `place_new` for an HTTP request; a caller that is no admin gets refusals without the names of Pools."""
     try:
         return await place_new(context, asked, request=request, **given)
     except Problem as problem:
         if problem.code != "NO_ELIGIBLE_POOL" or asked.caller.admin:
             raise
-        detail = f"no Pool may serve DigitalID {request.digital_id}; tell whoever runs this deployment"
+        detail = f"no Pool may serve DigitalID {request.digital_id}; ask an admin of this deployment"
         raise Problem(problem.code, detail, digital_id=request.digital_id) from None
 
 
@@ -38,7 +38,7 @@ async def place_new(
     request: PlacementRequest,
     wait_s: float,
 ) -> Attempt:
-    """Give a new live its first generation, waiting for a free slot up to `wait_s`."""
+    """Request the first generation of a new live, and wait up to `wait_s` for a free slot; return the last attempt."""
     refuse_when_store_is_full(context)
 
     async def attempt() -> Attempt:
@@ -56,7 +56,7 @@ async def place_new(
     with context.service.parked(), context.create_queue.place() as turn:
         while isinstance(made.outcome, NoFreeSlot):
             left_s = give_up - loop.time()
-            # A caller that hung up must not be given a live that it will never hear of.
+            # A caller that disconnected would never learn of the live: create none for it.
             if left_s <= 0 or context.service.stopping or hung_up(asked):
                 break
             turn.clear()
@@ -70,12 +70,12 @@ async def place_new(
 
 
 def refuse_when_store_is_full(context: DispatchContext) -> None:
-    """What is left of the store's memory belongs to the lives that exist: they must be able to move and to end."""
+    """Raise STORE_FULL past `memory_max`: existing lives need the rest of the store's memory to move and to end."""
     share = context.fleet.memory_share
     if share >= context.settings.memory_max:
         raise Problem(
             "STORE_FULL",
-            f"the store has used {share:.0%} of its memory, and past {context.settings.memory_max:.0%} no lives are "
+            f"the store has used {share:.0%} of its memory; past {context.settings.memory_max:.0%} no lives are "
             "created; end lives, or give the store more memory",
             memory_share=round(share, 3),
         )

@@ -1,4 +1,4 @@
-"""Dead letters: input that was dropped because generations died over it."""
+"""Dead letters over HTTP: list, drop and push again input that was dropped because generations died of it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DeadLetters:
                 method="GET",
                 path="/v1/lives/{live_id}/dead-letters",
                 handler=self.letters,
-                summary="Input that was dropped because generations died over it.",
+                summary="Input that was dropped because generations died of it.",
                 tag="dead letters",
                 path_type=p.LivePath,
                 replies={200: m.DeadLetters},
@@ -39,7 +39,7 @@ class DeadLetters:
                 method="DELETE",
                 path="/v1/lives/{live_id}/dead-letters/{letter}",
                 handler=self.drop,
-                summary="Forget a dead letter.",
+                summary="Delete a dead letter.",
                 tag="dead letters",
                 path_type=p.DeadPath,
                 replies={204: None},
@@ -69,10 +69,10 @@ class DeadLetters:
         return Reply(status=204)
 
     async def push_again(self, asked: Request) -> m.PushedAgain:
-        """First appended, then forgotten: a crash between the two loses nothing.
+        """Append the dead letter to the live's input, then delete it: a crash between the two loses nothing.
 
-        Nor does a retry repeat anything: its request id is the letter and the count of poison so far, which is another
-        one when the same item has died again since.
+        A retry appends nothing twice: the request id is made of the letter and of the live's count of poison, which is
+        higher when the same item was dropped again since.
         """
         live_id, context = asked.path.live_id, self.context
         record, stored = await self._find(asked)
@@ -96,7 +96,7 @@ class DeadLetters:
             case o.NotFound():
                 raise not_found(live_id)
             case o.TooManyPending(pending):
-                detail = f"live {live_id} has {pending} items pending, which is as many as it may; push it again later"
+                detail = f"live {live_id} has {pending} items pending, which is the limit; push again later"
                 raise Problem("TOO_MANY_PENDING", detail, live_id=live_id, pending=pending)
             case o.Ended():
                 raise Problem("ENDED", f"live {live_id} has ended and takes no input", live_id=live_id)
@@ -112,7 +112,7 @@ class DeadLetters:
                 return record, stored
         raise Problem(
             "NOT_FOUND",
-            f"live {asked.path.live_id} has no dead letter {asked.path.letter}; it has {len(record.dead)} others",
+            f"live {asked.path.live_id} has no dead letter {asked.path.letter}; list its {len(record.dead)} others",
             live_id=asked.path.live_id,
         )
 

@@ -1,4 +1,4 @@
-"""Drains over HTTP: ask for one, see how far it is and what holds it up, cancel it."""
+"""Drains over HTTP: request a drain, get its progress and what each live waits for, cancel the drain."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from dhsched.ownership import outcomes as o
 from dhsched.types import check_worker
 from dhsched.web import Endpoint, Request
 
-SHOWN_MAX = 1_000  # Lives of one answer.
+SHOWN_MAX = 1_000  # Lives listed in one answer; the rest is only counted.
 BOUNDARY_WAIT_MAX_S = 100.0
-"""A move lasts two minutes: what waits for a boundary must have gone before."""
+"""A longer wait is refused: a move expires after two minutes, and must be cut over before."""
 
 
 class Drains:
@@ -48,7 +48,7 @@ class Drains:
                 method="GET",
                 path=path,
                 handler=self.get,
-                summary="How far a drain is, and what holds up each live that is left.",
+                summary="How far a drain is, and what each live that is left waits for.",
                 tag="workers",
                 path_type=p.WorkerPath,
                 replies={200: m.Drain},
@@ -59,7 +59,7 @@ class Drains:
                 method="DELETE",
                 path=path,
                 handler=self.undrain,
-                summary="Cancel a drain: what has not moved stays, and new lives are taken again.",
+                summary="Cancel a drain: lives that have not moved stay, and the Worker takes new lives again.",
                 tag="workers",
                 path_type=p.WorkerPath,
                 replies={200: m.WorkerMode},
@@ -93,13 +93,13 @@ class Drains:
         return m.WorkerMode(worker, outcome.mode)
 
     async def _exists(self, worker: str) -> None:
-        """Refuse before a request is written for it."""
+        """Raise NOT_FOUND for an unknown Worker, before a drain request is written."""
         found = await self.context.records.workers.get(worker)
         if found is None or found[0].gone:
             raise no_worker(worker)
 
     async def _progress(self, worker: str) -> m.Drain:
-        """From the records, and from what this replica found out when it last tried."""
+        """Return the drain's progress, from the records and from this replica's notes of its last tries."""
         context = self.context
         records = context.records
         found, asked, rows, now_ms = await asyncio.gather(

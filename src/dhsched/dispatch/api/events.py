@@ -1,10 +1,10 @@
-"""`GET /v1/events`: what happened to the fleet, as a list or, server-sent, as it happens.
+"""`GET /v1/events`: fleet events, as a list or as a stream of server-sent events.
 
     id: 1753600000000-0
     event: worker_lost
     data: {"id": "1753600000000-0", "kind": "worker_lost", "worker": "gpu-a#7", ...}
 
-The stream is read a few times a second: it is for people and their dashboards, who do not notice.
+A stream reads the log a few times a second, which is often enough for people and dashboards.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from dhsched.types import whole
 from dhsched.web import Endpoint, HeaderParameter, Problem, Request
 from dhsched.web.server import tell
 
-FOLLOWERS_MAX = 64  # Streams open at once on one replica.
-LOOK_S = 0.3  # Between two readings of the log for a follower.
+FOLLOWERS_MAX = 64  # Streams open at once on one replica; a further one is refused (BUSY).
+LOOK_S = 0.3  # Time between two readings of the log for one stream.
 PAGE = 500
-KEEP_ALIVE_S = 10.0
+KEEP_ALIVE_S = 10.0  # A stream without events gets a comment line this often.
 
 Cursor = Annotated[str, whole(r"[0-9]{1,15}(-[0-9]{1,15})?", description="An event's id, or a time in ms.")]
 LAST_EVENT_ID = HeaderParameter("Last-Event-ID", Cursor, "What a stream that broke off goes on after.")
 
 
 class EventsQuery(Strict):
-    """Events after the cursor `after`, the oldest first; without one, the latest."""
+    """Events after the cursor `after`, the oldest first; without a cursor, the latest events."""
 
     after: Cursor | Optional = UNSET
     limit: p.Limit = p.PAGE_DEFAULT
@@ -55,7 +55,7 @@ class EventFeed:
                 method="GET",
                 path="/v1/events",
                 handler=self.get,
-                summary="What happened to the fleet; with Accept: text/event-stream, as it happens.",
+                summary="Fleet events; with Accept: text/event-stream, as a stream.",
                 tag="events",
                 query=EventsQuery,
                 headers=[LAST_EVENT_ID],
@@ -81,12 +81,12 @@ class EventFeed:
         if self.followers >= FOLLOWERS_MAX:
             raise Problem(
                 "BUSY",
-                f"{self.followers} event streams are open on this replica, as many as are taken; ask another one",
+                f"{self.followers} event streams are open on this replica, which is the limit; ask another replica",
                 followers_max=FOLLOWERS_MAX,
             )
         self.followers += 1
         try:
-            found = await self._read(after, limit)  # Before the first byte, so that a failing store is a problem.
+            found = await self._read(after, limit)  # Before the first byte, so that a failing store answers a problem.
             response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
             service = self.context.service
             with service.parked(), service.open_while(asked.caller, asked.request):
@@ -114,7 +114,7 @@ class EventFeed:
             pass  # The follower has gone.
 
     async def _next(self, after: str) -> list[Logged]:
-        """What came since; nothing while the store cannot be read."""
+        """Return the events after `after`; none while the store cannot be read."""
         try:
             return await self._read(after, PAGE)
         except StoreError:

@@ -1,4 +1,4 @@
-"""API keys and signing secrets over HTTP: make, list, revoke, rotate. For admins."""
+"""API keys and signing secrets over HTTP, for admins: create, list and revoke keys, rotate secrets."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class KeyEndpoints:
                 method="POST",
                 path="/v1/keys",
                 handler=self.create,
-                summary="Make an API key; its text is shown this once.",
+                summary="Create an API key; its text is shown only now.",
                 tag="access",
                 body=m.CreateKey,
                 replies={201: m.KeyMade},
@@ -98,10 +98,10 @@ class KeyEndpoints:
         admins = [key.id for key in ring.api_keys.values() if key.role == "admin"]
         if admins == [key_id] and asked.service.gate is not None:
             raise Problem(
-                "IN_USE", f"key {key_id} is the last one of an admin; make another before you revoke it", key_id=key_id
+                "IN_USE", f"key {key_id} is the last admin key; create another before you revoke it", key_id=key_id
             )
         if not await ring.revoke(key_id):
-            raise Problem("NOT_FOUND", f"key {key_id} does not exist; list those that do", key_id=key_id)
+            raise Problem("NOT_FOUND", f"key {key_id} does not exist; list the keys", key_id=key_id)
         return Reply(status=204)
 
     async def rotate(self, asked: Request) -> m.Rotated:

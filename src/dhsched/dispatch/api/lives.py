@@ -30,9 +30,9 @@ from dhsched.web import YES, Endpoint, HeaderParameter, Problem, Reply, Request
 
 Key = Annotated[str, whole(r"[!-~]{1,255}", description="Any printable ASCII without spaces.")]
 IDEMPOTENCY_KEY = HeaderParameter(
-    "Idempotency-Key", Key, "Names this call: the same key once more is the same call once more."
+    "Idempotency-Key", Key, "A name for this call: a repeated call with the same key is done once."
 )
-SCAN_MAX = 5_000  # Lives that one page of a filtered list looks at; the cursor goes on from there.
+SCAN_MAX = 5_000  # Lives read for one page of a filtered list; past this the page ends, and its cursor goes on there.
 SCAN_STEP = 500
 
 
@@ -107,14 +107,14 @@ class Lives:
         ]
 
     async def create(self, asked: Request) -> Any:
-        """Idempotent by live_id, or by Idempotency-Key when the server makes the id."""
+        """Create a live and return where it was placed. Idempotent by live_id, or by Idempotency-Key without one."""
         began = time.perf_counter()
         body: m.CreateLive = asked.body
         live_id, create = self._live_id(asked, body), as_create(body)
         live = live_key(asked.caller.tenant, live_id)
         explained = asked.query.explain in YES
         if explained and not asked.caller.admin:
-            raise Forbidden("an explanation names Workers and Pools, which only an admin's token may see")
+            raise Forbidden("only an admin's token may use explain, which names Workers and Pools; leave it out")
         request = await self.context.fleet.request(check_id(body.digital_id, "digital_id"))
         if request is None:
             raise no_digital_id(body.digital_id)
@@ -158,7 +158,7 @@ class Lives:
         return live_out(live_id, await find_live(self.context, asked, live_id))
 
     async def list(self, asked: Request) -> m.LiveList:
-        """A page of what the filters leave, by name. It looks at so many lives at most, and says where to go on."""
+        """Return a page of lives that match the filters, by name. It reads at most SCAN_MAX lives, then sets `next`."""
         query: p.ListQuery = asked.query
         tenant = asked.caller.tenant
         if isinstance(query.tenant, str):
@@ -249,7 +249,7 @@ def ended(live_id: str) -> Problem:
 
 
 def digest(*parts: str) -> str:
-    """A short name for these parts, which no other parts have."""
+    """Return a short name that is unique to these parts."""
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
 
@@ -269,7 +269,7 @@ def as_create(body: m.CreateLive) -> Create:
 
 
 def as_json(value: dict[str, Any], field: str) -> bytes:
-    """One spelling for equal objects, so that a retry by another client library is still the same create."""
+    """Return one spelling for equal objects, so that a retry by another client library is still the same create."""
     if not value:
         return b""
     check_nesting(value, field)
@@ -320,7 +320,7 @@ def crash_of(live: Live) -> m.CrashOut | None:
 
 
 def unread(stored: bytes) -> Any:
-    """A stored object as it is: JSON that is passed on needs no decoding."""
+    """Return stored JSON to be sent as it is, without decoding it."""
     return msgspec.Raw(stored or b"{}")
 
 

@@ -1,4 +1,4 @@
-"""What the paths and queries of the API may say. Live ids here are without their tenant."""
+"""Types of the API's path and query parameters. Live ids here are without their tenant."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Limit = Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)]
 
 
 class CreateQuery(Strict):
-    """`wait_s` waits for a free slot instead of answering FULL; `explain` adds why the live went where it went."""
+    """`wait_s` waits for a free slot instead of answering FULL; `explain` adds why the live was placed there."""
 
     wait_s: Annotated[float, msgspec.Meta(ge=0, le=600)] = 0
     explain: Flag = "0"
@@ -79,6 +79,6 @@ class DigitalIdPath(Strict):
 
 
 class DeleteQuery(Strict):
-    """`force` deletes what is in use."""
+    """`force` also deletes a resource that is in use."""
 
     force: Flag = "0"

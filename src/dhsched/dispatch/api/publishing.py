@@ -1,8 +1,8 @@
-"""Who may publish: a room shows the token that a Worker showed it, and is told which generation is current.
+"""Publish tokens over HTTP: a room sends the token that a Worker showed, and learns which generation is current.
 
-The room cannot reach the store and has no secret: it asks here, once for each connection of a publisher. The answer is
-two facts, the generation that the token was issued for and the one that is current now. What follows from them is the
-room's fence (room/fence.py).
+The room cannot reach the store and has no secret, so it calls this endpoint once for each connection of a publisher.
+The answer has the generation that the token was issued for, and the current generation. The room's fence decides from
+these two who may publish (room/fence.py).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class PublishTokens:
                 method="POST",
                 path="/v1/publishing",
                 handler=self.show,
-                summary="Which generation a publish token is for, and which one is current.",
+                summary="Which generation a publish token is for, and which generation is current.",
                 tag="rooms",
                 body=m.ShowPublishing,
                 replies={200: m.PublishingOut},
@@ -44,7 +44,7 @@ class PublishTokens:
         ours = asked.caller.admin or tenant == asked.caller.tenant
         record = await self.context.records.lives.get(publishing.live) if ours else None
         if record is None:
-            raise Problem("NOT_FOUND", f"live {live_id} is not there any more; stop publishing", live_id=live_id)
+            raise Problem("NOT_FOUND", f"live {live_id} does not exist any more; stop publishing", live_id=live_id)
         current = record.current
         return m.PublishingOut(
             live=publishing.live,

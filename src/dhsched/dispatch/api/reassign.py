@@ -1,4 +1,4 @@
-"""Moving one live by hand: reassign, to wherever placement says or to a target that is met or refused."""
+"""Reassign over HTTP: move one live to a Worker that placement chooses, or to the named target and no other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dhsched.web import YES, Endpoint, Problem, Request
 
 
 class Reassign:
-    """The endpoints that move lives, of one replica."""
+    """The endpoint that moves a live, of one replica."""
 
     def __init__(self, context: DispatchContext) -> None:
         self.context = context
@@ -46,7 +46,7 @@ class Reassign:
         ]
 
     async def reassign(self, asked: Request) -> m.Placed:
-        """The live must be in the expected epoch, so that two operators, or a retry, cannot move it twice."""
+        """Move the live and return its new place. The expected epoch keeps two operators from moving it twice."""
         body: m.Reassign = asked.body
         live_id, context = asked.path.live_id, self.context
         record = await find_live(context, asked, live_id)
@@ -75,17 +75,17 @@ class Reassign:
         return self._answer(live_id, attempt, explained=asked.query.explain in YES)
 
     async def _choose_target(self, target: str, request: PlacementRequest) -> Choice:
-        """The target alone, if the live may be there: "move to B" never becomes "moved to C"."""
+        """Return a choice of the target alone, if the live may be there: "move to B" never becomes "moved to C"."""
         check_worker(target)
         found = await self.context.records.workers.get(target)
         if found is None:
-            raise Problem("NOT_FOUND", f"Worker {target} does not exist; list Workers for those that do", worker=target)
+            raise Problem("NOT_FOUND", f"Worker {target} does not exist; list the Workers", worker=target)
         pool = found[0].pool
         if pool not in {name for name, _ in request.pools}:
             raise Problem(
                 "NO_ELIGIBLE_POOL",
                 f"Worker {target} is in Pool {pool}, which DigitalID {request.digital_id} does not list; choose a "
-                "Worker of its Pools, or list this one",
+                "Worker of its Pools, or list this Pool",
                 worker=target,
                 pool=pool,
             )
@@ -105,7 +105,7 @@ class Reassign:
                 now = {"worker": current.worker, "epoch": current.epoch} if current else None
                 raise Problem(
                     "STALE",
-                    f"live {live_id} has moved on to {current}; look at it again before you move it",
+                    f"live {live_id} has moved to {current}; get it again before you move it",
                     live_id=live_id,
                     current=now,
                 )
@@ -120,7 +120,7 @@ class Reassign:
 
 
 def refused_by(target: str, refusal: o.Refusal) -> Problem:
-    """Why the target did not take the live."""
+    """Return the problem that says why the target did not take the live."""
     numbers: dict[str, Any] = {
         "worker": target,
         "reason": refusal.reason,

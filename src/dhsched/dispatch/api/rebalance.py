@@ -1,4 +1,4 @@
-"""How even a Pool is, over HTTP."""
+"""Rebalancing over HTTP: how even a Pool is, and which lives would move."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dhsched.web import Endpoint, Request
 
 
 class RebalanceView:
-    """The endpoint of one replica."""
+    """The endpoint of rebalancing, of one replica."""
 
     def __init__(self, context: DispatchContext) -> None:
         self.context = context
@@ -24,7 +24,7 @@ class RebalanceView:
                 method="GET",
                 path="/v1/pools/{pool}/rebalance",
                 handler=self.get,
-                summary="How even a Pool is, and which lives would move to make it so.",
+                summary="How even a Pool is, and which lives would move to make it even.",
                 tag="pools",
                 path_type=p.PoolPath,
                 replies={200: m.RebalanceOut},

@@ -1,4 +1,4 @@
-"""`GET /v1/recoveries`: lives that lost their Worker and have no other one yet, why, and where in line they stand."""
+"""`GET /v1/recoveries`: lives that need another Worker and have none yet, why, and their places in waiting lines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dhsched.store.records.recovering import Recovering
 from dhsched.types import whole
 from dhsched.web import Endpoint, Request
 
-SCAN_MAX = 5_000  # Lives that one page looks at; the cursor goes on from there.
+SCAN_MAX = 5_000  # Lives read for one page; past this the page ends, and its cursor goes on there.
 SCAN_STEP = 500
 
 FullName = Annotated[str, whole(r"[A-Za-z0-9._~-]{1,64}/[A-Za-z0-9._~-]{1,64}")]
@@ -27,7 +27,7 @@ class RecoveriesQuery(Strict):
 
 
 class Recoveries:
-    """The endpoint, of one replica."""
+    """The endpoint of recoveries, of one replica."""
 
     def __init__(self, context: DispatchContext) -> None:
         self.context = context

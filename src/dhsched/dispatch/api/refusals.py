@@ -1,4 +1,4 @@
-"""Why a live was placed where it is, or nowhere: for an admin with the numbers and what to do, for others without."""
+"""Explanations and problems of placements. An admin gets numbers and remedies, other callers neither."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from dhsched.web import Problem
 
 CODES = {o.Full: "FULL", o.Starting: "STARTING", o.Waiting: "WAITING"}
 SHORTLY = {
-    o.Full: "all Workers that may serve it are full; try again later, or create with wait_s",
+    o.Full: "all Workers that may serve the live are full; try again later, or create with wait_s",
     o.Starting: "Workers are starting as many lives as they may; try again in a moment, or create with wait_s",
     o.Waiting: "lives that lost their Worker go first; try again later, or create with wait_s",
 }
-"""What an app is told."""
+"""The detail for callers that are no admin."""
 
 
 def explanation_of(context: DispatchContext, attempt: Attempt) -> Explanation:
-    """Why an attempt ended as it did. It must have had a choice."""
+    """Return why an attempt ended as it did. The attempt's intent must have a choice."""
     assert attempt.intent.choice is not None
     refusals = attempt.outcome.refusals if isinstance(attempt.outcome, o.Committed | NoFreeSlot) else ()
     return explain_choice(context, attempt.intent.choice, refusals, attempt.won)
@@ -65,7 +65,7 @@ def no_free_slot(context: DispatchContext, live_id: str, attempt: Attempt, *, ad
         case o.Waiting():
             detail = (
                 f"live {live_id} must wait: lives that lost their Worker wait for a free slot in Pool {listed} and go "
-                f"first; {tried}; add Workers to it"
+                f"first; {tried}; add Workers to this Pool"
             )
     numbers: dict[str, Any] = {
         "live_id": live_id,

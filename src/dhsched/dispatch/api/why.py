@@ -1,4 +1,4 @@
-"""Why a live is where it is, or nowhere."""
+"""`GET /v1/lives/{live_id}/why`: why a live is on its Worker, or on none."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Why:
         ]
 
     async def why(self, asked: Request) -> m.WhyOut:
-        """As it was decided, if this replica decided and remembers; else as it would be decided now."""
+        """Explain the decision as it was made, if this replica made and remembers it; else as it would be made now."""
         live_id, context = asked.path.live_id, self.context
         live = live_key(asked.caller.tenant, live_id)
         record, kept = await context.records.lives.get(live), context.remembered(live)

@@ -23,8 +23,8 @@ class Workers:
 
     def endpoints(self) -> list[Endpoint]:
         verbs: list[tuple[Literal["cordon", "uncordon"], Any, str]] = [
-            ("cordon", self.cordon, "Take no new lives on this Worker; those it has stay."),
-            ("uncordon", self.uncordon, "Take new lives on this Worker again."),
+            ("cordon", self.cordon, "Place no new lives on this Worker; its present lives stay."),
+            ("uncordon", self.uncordon, "Place new lives on this Worker again."),
         ]
         return [
             Endpoint(
@@ -66,7 +66,7 @@ class Workers:
         ]
 
     async def list(self, asked: Request) -> m.WorkerList:
-        """Read from the store, not from the view: an operator wants what is, and asks seldom."""
+        """Return a page of Workers, read from the store and not from the view: an operator needs the present state."""
         query: p.WorkersQuery = asked.query
         after = "" if query.after is UNSET else check_worker(query.after)
         rows = sorted((await self.context.records.fleet.snapshot()).workers)
@@ -154,4 +154,4 @@ def slot_out(tag: str, state: str) -> m.SlotOut:
 
 
 def no_worker(worker: str) -> Problem:
-    return Problem("NOT_FOUND", f"Worker {worker} does not exist, or is gone; list those that do", worker=worker)
+    return Problem("NOT_FOUND", f"Worker {worker} does not exist, or is gone; list the Workers", worker=worker)

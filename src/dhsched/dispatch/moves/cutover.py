@@ -1,9 +1,9 @@
-"""Planned moves, carried out: reserve a place, hold the input once the target is prepared, cut over at the boundary.
+"""Planned moves: reserve a slot, hold the input once the target is prepared, cut over at the boundary.
 
-Drain and rebalancing decide which lives move; how a move is done is the same. The replica that a target is linked to
-hears that it is prepared, holds the input and from then on asks every few milliseconds whether the live rests: what
-lies between the last ack on the source and the first release on the target is somebody's silence. Should that replica
-die, the target reports `prepared` to another one, and the loop of each replica goes on with what it finds held.
+Drain and rebalancing decide which lives move; both carry a move out in the same way. The replica that the target is
+linked to receives its report `prepared`, holds the input, and then asks the store every few milliseconds whether the
+live rests: the user hears nothing between the last ack on the source and the first release on the target. Should that
+replica die, the target reports `prepared` to another replica, and the drain loop of each replica continues held moves.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from dhsched.web import Problem
 
 log = structlog.get_logger(__name__)
 
-MOVES_MAX = 256  # Moves that one replica sees through at once; others are left to the loops.
-ASKED_MAX = 32  # Of them, asked about in one round: the store has better things to do.
-HELD_MAX = 4_096  # Tags remembered as held, so that each report need not hold them again.
-CHECK_S = 1.0  # Between two looks whether the move is still there.
+MOVES_MAX = 256  # Moves that one replica carries out at once; past this, `prepared` tags wait for a later report.
+ASKED_MAX = 32  # Moves that one round asks the store about; the others wait for the next round.
+HELD_MAX = 4_096  # Tags remembered as done; past this the oldest is forgotten, and its next report is checked again.
+CHECK_S = 1.0  # Time between two checks whether the move still exists.
 
 
 @dataclass(slots=True)
 class MoveInProgress:
-    """One move that this replica sees through."""
+    """One move that this replica carries out."""
 
     live: str
     number: int
@@ -52,11 +52,11 @@ class MoveInProgress:
     reserved_at_ms: int = 0
     checked_at: float = float("-inf")
     wanted: bool = True
-    """False: nobody wants it as far as this replica knows, which may change; it is asked again with the next report."""
+    """False when neither a drain nor rebalancing wants the move; the next report checks again, as this may change."""
 
 
 class Cutovers:
-    """The moves of one replica. `on_cut` is told the source of each that is over."""
+    """The moves of one replica. Each function in `on_cut` is called with the source of a move that is committed."""
 
     def __init__(self, context: DispatchContext, silences: Silences) -> None:
         self._silences = silences
@@ -69,7 +69,7 @@ class Cutovers:
     # -- reserve
 
     async def reserve(self, row: LiveOnWorker, source: str) -> o.ReserveOutcome | Blocked:
-        """Set a place aside for a live, by normal placement without its source; or why there is none."""
+        """Reserve a slot for a live, by normal placement without its source; return the outcome, or what blocks it."""
         found = await self._choose(row, source)
         if isinstance(found, Blocked):
             return found
@@ -103,7 +103,7 @@ class Cutovers:
     # -- prepared, hold, cut over
 
     def prepared(self, worker: str, tags: Iterable[str]) -> None:
-        """A Worker says which of its reserved slots are prepared. It says so with every report."""
+        """Start a move for each reserved slot that the Worker reports as prepared. Every report repeats the tags."""
         for tag in tags:
             if tag in self._known or tag in self._moves or len(self._moves) >= MOVES_MAX:
                 continue
@@ -117,7 +117,7 @@ class Cutovers:
             self._some.set()
 
     async def round(self) -> None:
-        """Ask once for each move at hand, the longest unasked first; with none, wait for one."""
+        """Try each move once, the longest untried first; without any move, wait for one."""
         if not self._moves:
             self._some.clear()
             await self._some.wait()
@@ -139,18 +139,18 @@ class Cutovers:
             self._known.popitem(last=False)
 
     async def _see_through(self, move: MoveInProgress) -> bool:
-        """One try; whether there is nothing more to do about it."""
+        """Try to hold and commit the move once; return whether the move is over."""
         now = self._context.loop_time()
         if now - move.checked_at >= CHECK_S:
             if not await self._hold(move):
                 return True
             move.checked_at = now
         if move.target in self._silences.hung_up:
-            return False  # It hung up on us and may be dead: until it reports, or is lost and its moves with it.
+            return False  # The target closed its link and may be dead: wait until it reports, or is lost.
         return not isinstance(await self._place(move), o.NotYet)
 
     async def _hold(self, move: MoveInProgress) -> bool:
-        """Hold the input, or make sure that it is held; whether this move is there and is this target's."""
+        """Hold the input; return whether it is held, that is whether this move still exists and is this target's."""
         store = self._context.store
         if not move.source:
             found = await store.records.lives.with_move(move.live)
@@ -169,7 +169,7 @@ class Cutovers:
         return isinstance(outcome, o.Held)
 
     async def _wanted_by(self, source: str) -> Cause | None:
-        """Why lives are to leave the source; None where nobody wants it any more: such a move is left to expire."""
+        """Return why lives are to leave the source. None means that there is no reason any more: the move expires."""
         store, fleet = self._context.store, self._context.fleet
         if await store.records.workers.mode(source) == "draining":
             return "drain"
@@ -200,7 +200,7 @@ class Cutovers:
         return outcome
 
     def _reserved(self, move: MoveInProgress) -> Choice:
-        """The Worker that has set a place aside. It was chosen when it did."""
+        """Return a choice of the target alone: it was chosen when the slot was reserved."""
         context = self._context
         request = PlacementRequest(move.digital_id, ())
         return name_worker(context.fleet.view, request, move.target, now=context.loop_time(), how="reserved")
@@ -208,14 +208,14 @@ class Cutovers:
     # -- for the loops
 
     async def cut_over(self, row: LiveOnWorker, source: str, cause: Cause) -> o.PlaceOutcome:
-        """Go on with a move that is held, whoever held it: commit if the live rests."""
+        """Commit a held move if the live rests, whichever replica held it; return the outcome."""
         return await self._place(self._of(row, source, cause))
 
     async def force(self, row: LiveOnWorker, source: str) -> o.PlaceOutcome | Blocked:
-        """Commit the live elsewhere now, wherever its input stands: on its target, or on whoever has a free slot.
+        """Commit the live now, without waiting for a boundary: on its target, or on any Worker with a free slot.
 
-        A place that was reserved is not counted against the target's start budget, so it is reserved first even when
-        there is no time to prepare anything.
+        A reserved slot does not count against the target's start budget, so a slot is reserved first even when there is
+        no time to prepare anything.
         """
         move = self._of(row, source, "drain", operation=self._context.operation("forced"))
         if not move.target:
@@ -248,7 +248,7 @@ class Cutovers:
         )
 
     def _cut(self, move: MoveInProgress, done: o.Committed, *, how: str) -> None:
-        """A live has moved: count it, say it, and let the next one of its source begin."""
+        """Count and log a live that has moved, and let the next live of its source begin."""
         context = self._context
         if not done.again:
             if move.cause == "drain":
@@ -283,8 +283,8 @@ def no_free_slot(context: DispatchContext, request: PlacementRequest, source: st
     if others and len(draining) == len(others):
         return Blocked(
             "ALL_DRAINING",
-            f"every other Worker of Pool {listed} is draining as well ({', '.join(sorted(draining)[:3])}): none "
-            "can take the other's lives; add Workers, or cancel a drain",
+            f"every other Worker of Pool {listed} is draining as well ({', '.join(sorted(draining)[:3])}), and none "
+            "takes new lives; add Workers, or cancel a drain",
         )
     kinds: dict[str, int] = {}
     for each in others:

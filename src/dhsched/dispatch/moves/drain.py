@@ -1,7 +1,7 @@
-"""Drain, carried out in every replica: read the records of a draining Worker's lives, plan, act (paper, 6.3 and 7.6).
+"""The drain loop of every replica: read the records of a draining Worker's lives, plan, act (paper, 6.3 and 7.6).
 
-What to do is decided in plan.py; how a live is moved is in cutover.py. Nothing is remembered that matters: a replica
-that dies at any instruction leaves a move in the live's record, and another one goes on from there.
+plan.py decides what to do; cutover.py moves a live. The loop's memory is only a cache: a replica that dies at any
+instruction leaves the move in the live's record, and another replica continues from there.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from dhsched.store.records.lives import LiveOnWorker
 
 log = structlog.get_logger(__name__)
 
-SOURCES_MAX = 64  # Draining Workers looked after in one round.
-FORCED_AT_ONCE = 32  # Lives cut over at the same time past a deadline.
+SOURCES_MAX = 64  # Draining Workers handled in one round, chosen at random; the others wait for a later round.
+FORCED_AT_ONCE = 32  # Lives with a target that are forced at the same time; further ones wait.
 BY_WORKER = "the Worker itself"
-FORGET_S = 30.0  # Between two searches for drain requests of Workers that are gone.
+FORGET_S = 30.0  # Time between two searches for drain requests of Workers that are gone.
 
 
 class Draining:
-    """The loop of one replica."""
+    """The drain loop of one replica."""
 
     def __init__(self, context: DispatchContext, cutovers: Cutovers, notes: DrainNotes) -> None:
         self._context = context
         self._notes = notes
         self._cutovers = cutovers
-        self._cut: dict[str, int] = {}  # By source: cutovers that ended and were not followed by a reservation yet.
+        self._cut: dict[str, int] = {}  # By source: cutovers that ended without a reservation after them yet.
         self._follow = asyncio.Event()
         self._forgot_at = context.loop_time()
         cutovers.on_cut.append(self._on_cut)
@@ -53,7 +53,7 @@ class Draining:
                 made = look(context, notes, rows, request, now_ms)
                 notes.queue[source] = [*made.queue]
                 await self._act(source, made)
-                await self._say(source, look(context, notes, rows, request, now_ms))  # With what it has just found out.
+                await self._say(source, look(context, notes, rows, request, now_ms))  # With the new notes.
         notes.keep(seen)
         notes.queue = {source: queue for source, queue in notes.queue.items() if source in sources}
         if context.loop_time() - self._forgot_at >= FORGET_S:
@@ -61,7 +61,7 @@ class Draining:
             await self._forget()
 
     async def follow(self) -> None:
-        """A cutover ended, so the next live of its source may begin: not at the next round, but now."""
+        """Wait for the end of a cutover, and reserve for the next live of its source at once, not at the next round."""
         await self._follow.wait()
         self._follow.clear()
         cut, self._cut = self._cut, {}
@@ -85,7 +85,7 @@ class Draining:
         await self._reserve(source, following)
 
     async def _say(self, source: str, made: Plan) -> None:
-        """A drain that is over, or that cannot go on, is an event; every replica sees it, and one says it."""
+        """Write an event when the drain is done, or when all its lives are blocked. Only one replica writes each."""
         records = self._context.records
         if not made.standings:
             if await records.workers.is_empty(source) and await records.drains.first_to_say(source, "done"):
@@ -110,7 +110,7 @@ class Draining:
             if isinstance(outcome, o.Busy):
                 return
             if isinstance(outcome, o.Reserved) and not outcome.again and await self._cancelled(source):
-                # What was reserved before it was cancelled, the cancelling has cleared; this came after.
+                # Cancelling has cleared all earlier reservations; this one came after it.
                 await self._context.store.cancel(live=row.live, number=outcome.number)
                 return
             if isinstance(outcome, Blocked):
@@ -119,7 +119,7 @@ class Draining:
                     log.warning(
                         "a live cannot leave a draining Worker", live=row.live, source=source, reason=outcome.reason
                     )
-                # The others of its DigitalID would hear the same.
+                # The same holds for the other lives of this DigitalID.
                 for other in (row, *notes.queue.get(source, [])):
                     if other.digital_id == row.digital_id:
                         notes.blocked[other.live] = outcome
@@ -131,7 +131,7 @@ class Draining:
                         notes.blocked.pop(live, None)
 
     async def _cancelled(self, source: str) -> bool:
-        """The view may be old, and `reserve` does not ask why: nobody must be moved for a drain that is over."""
+        """Return whether the drain is over, read from the store: the view may be old, and `reserve` does not check."""
         if await self._context.store.records.workers.mode(source) == "draining":
             return False
         self._notes.queue.pop(source, None)
@@ -147,13 +147,13 @@ class Draining:
             if isinstance(outcome, Blocked):
                 self._notes.blocked[row.live] = outcome
             elif isinstance(outcome, o.Starting):
-                reason = "Workers with a free slot are starting as many lives as they may; it is tried again at once"
+                reason = "Workers with a free slot are starting as many lives as they may; the next round tries again"
                 self._notes.blocked[row.live] = Blocked("STARTING", reason)
 
         await asyncio.gather(*(one(row) for row in rows))
 
     async def _forget(self) -> None:
-        """Forget requests for Workers that are gone: a WorkerID never comes back."""
+        """Delete the drain requests of Workers that are gone: a WorkerID never comes back."""
         records = self._context.records
         asked = await records.drains.all()
         there = {row.worker for row in (await records.fleet.snapshot()).workers} if asked else set()
@@ -163,7 +163,7 @@ class Draining:
 def look(
     context: DispatchContext, notes: DrainNotes, rows: Sequence[LiveOnWorker], request: DrainRequest, now_ms: int
 ) -> Plan:
-    """What to do with a draining Worker's lives, as this replica sees it now."""
+    """Return the plan for a draining Worker's lives, by the records and this replica's notes."""
     limits, now_s = context.store.limits, context.loop_time()
     notes.look(rows, now_s=now_s)
     rules = Rules(cutovers_max=limits.cutovers_max, move_expires_ms=limits.move_expires_ms)
@@ -183,15 +183,16 @@ async def ask_for_drain(
     boundary_wait_s: float | None = None,
     by: str = BY_WORKER,
 ) -> o.SetOutcome:
-    """Drain a Worker. A second request replaces the options that it names; the request is written before the mode.
+    """Drain a Worker and return the outcome. A second request replaces the options that it names.
 
-    A Worker's own request must not undo the operator's: of two deadlines the earlier one stays.
+    The request is written before the mode. A Worker's own request must not undo the operator's: of two deadlines the
+    earlier one stays.
     """
     records = context.records
     before, now_ms = await asyncio.gather(records.drains.get(worker), records.server.now_ms())
     new = before is None
     if before is None:
-        await records.drains.forget([worker])  # What was said of an earlier drain, should any of it be left.
+        await records.drains.forget([worker])  # Marks of an earlier drain's events, should any be left.
         lives = len(await records.lives.on_worker(worker))
         before = DrainRequest(asked_at_ms=now_ms, lives=lives, boundary_wait_s=context.settings.boundary_wait_s)
     deadline_at_ms = before.deadline_at_ms
@@ -215,7 +216,7 @@ async def ask_for_drain(
 
 
 async def cancel_drain(context: DispatchContext, worker: str) -> o.SetOutcome:
-    """The Worker takes lives again. What is under way has no reason any more: the store says so to who carries on."""
+    """Cancel the drain: the Worker takes new lives again, and the store clears its moves. Return the outcome."""
     outcome = await retry_unknown(
         "set_worker", lambda: context.store.set_worker(worker=worker, verb="undrain"), until=context.until()
     )

@@ -1,14 +1,14 @@
-"""What a drain does next, decided from the records alone (paper, 6.3). Nothing here reads a clock or a store.
+"""Plan a drain: decide its next actions from the records alone (paper, 6.3). Nothing here reads a clock or a store.
 
-A live leaves a draining Worker in four steps, each of which any replica can carry on from the record:
+A live leaves a draining Worker in four steps, each of which any replica can continue from the record:
 
     no move          reserve a place on a target, at most `cutovers_max` lives of one source at a time
-    move, no hold    the target prepares; when it says that it is prepared, whoever hears it holds the input
+    move, no hold    the target prepares; the replica to which the target reports `prepared` holds the input
     move and hold    input stops at the next boundary; once all of it is acked there, the live is cut over
     committed        the target claims, the source's slot is departing, the source stops its runtime
 
-What does not come to a boundary in `boundary_wait_s` is cut over anyway: forced, and counted apart, because what the
-source had in hand is then given to the target once more. At the drain's deadline everything that is left goes at once.
+A live that reaches no boundary within `boundary_wait_s` is cut over anyway: forced, and counted apart, because the
+target then gets again what the source had not acked. At the drain's deadline all remaining lives are cut over at once.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ Code = Literal[
     "IMMOVABLE",
 ]
 CARRY_ON_S = 1.5
-"""A move that has been held this long is not being seen through by the replica that held it: it may be dead."""
+"""Any replica continues a move that has been held this long: the replica that held it may be dead."""
 EXPIRY_MARGIN_MS = 15_000
-"""A move that is about to expire is used rather than lost, even if its target never said that it is prepared."""
+"""A move that expires within this time is forced rather than lost, even if its target never reported `prepared`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Set a place aside for this live."""
+    """Reserve a slot on a target for this live."""
 
     row: LiveOnWorker
 
 
 @dataclass(frozen=True, slots=True)
 class CutOver:
-    """Commit the live on its target if it rests at the boundary: the replica that held it may be gone."""
+    """Commit the live on its target if the live rests at the boundary: the replica that held it may be gone."""
 
     row: LiveOnWorker
 
 
 @dataclass(frozen=True, slots=True)
 class Force:
-    """Commit the live on its target now, wherever its input stands; without a target, wherever there is a free slot."""
+    """Commit the live now, without waiting for a boundary: on its target, or without one on any free slot."""
 
     row: LiveOnWorker
 
@@ -65,7 +65,7 @@ Action = Reserve | CutOver | Force
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How far one live is, and the reason in words."""
+    """How far one live of a drain is, with the reason as a code and as text."""
 
     row: LiveOnWorker
     state: State
@@ -75,17 +75,17 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do now for one Worker, in order, and how each of its lives stands."""
+    """The next actions for one Worker, in order, and the standing of each of its lives."""
 
     actions: tuple[Action, ...] = ()
     standings: tuple[Standing, ...] = ()
     queue: tuple[LiveOnWorker, ...] = ()
-    """Those that would be next if a cutover ended, in order."""
+    """The lives to reserve for as cutovers end, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """Why a live found no place when this replica last tried."""
+    """Why no slot could be reserved for a live when this replica last tried."""
 
     code: Code
     reason: str
@@ -93,23 +93,23 @@ class Blocked:
 
 @dataclass(slots=True)
 class DrainNotes:
-    """What one replica has seen of drains. A cache: another replica starts without it and finds out by itself."""
+    """One replica's notes about drains. They are a cache: another replica starts without them."""
 
     held_since: dict[tuple[str, int], float] = field(default_factory=dict)
-    """Since when, by this replica's own clock, it has seen a (live, number) held."""
+    """By (live, number): since when, by this replica's own clock, the replica has seen the move held."""
     blocked: dict[str, Blocked] = field(default_factory=dict)
-    """Lives that found no place when this replica last tried, and why."""
+    """By live: why no slot could be reserved when this replica last tried."""
     queue: dict[str, list[LiveOnWorker]] = field(default_factory=dict)
     """By source: the lives that are next once a cutover ends."""
 
     def look(self, rows: Iterable[LiveOnWorker], *, now_s: float) -> None:
-        """Take one reading of a source's lives: since when each is held."""
+        """Take one reading of a source's lives, and note since when each is held."""
         for row in rows:
             if row.hold:
                 self.held_since.setdefault((row.live, row.number), now_s)
 
     def keep(self, rows: Iterable[LiveOnWorker]) -> None:
-        """Forget all but these lives and moves."""
+        """Delete the notes about all other lives and moves."""
         kept = [*rows]
         lives, moves = {row.live for row in kept}, {(row.live, row.number) for row in kept}
         self.blocked = {live: reason for live, reason in self.blocked.items() if live in lives}
@@ -118,7 +118,7 @@ class DrainNotes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The limits that a plan keeps."""
+    """The limits that a plan keeps to."""
 
     cutovers_max: int
     move_expires_ms: int
@@ -133,13 +133,15 @@ def plan(
     notes: DrainNotes,
     now_s: float,
 ) -> Plan:
-    """One Worker's lives in, what to do with them out.
+    """Return the plan for one Worker's lives.
 
-    `now_ms` is the store's time, `now_s` is of this replica's own clock, which the times in its notes are of.
+    `now_ms` is the store's time; `now_s` is the time of this replica's own clock, like the times in its notes.
     """
     lives = [*rows]
     if request.deadline_at_ms and now_ms >= request.deadline_at_ms:
-        late = tuple(Standing(row, "moving", "DEADLINE", "the deadline is over: it is cut over now") for row in lives)
+        late = tuple(
+            Standing(row, "moving", "DEADLINE", "the deadline has passed: it is cut over now") for row in lives
+        )
         return Plan(tuple(Force(row) for row in lives), late)
     actions: list[Action] = []
     standings: list[Standing] = []
@@ -162,21 +164,22 @@ def plan(
 
 
 def order(row: LiveOnWorker) -> tuple[int, int, str]:
-    """Who goes first: the most urgent class, and within it those that have the least to say and rest soonest."""
+    """Return the sort key of the queue: the most urgent class first, in it the live with the least pending input."""
     return row.priority, row.pending, row.live
 
 
 def under_way_with(
     row: LiveOnWorker, request: DrainRequest, rules: Rules, now_ms: int, held_for_s: float
 ) -> tuple[Action | None, Standing]:
-    """A live that has a move: wait for its target, wait for the boundary, or wait no longer."""
+    """Return the action, if any, and the standing of a live that has a move: wait for its target or for its boundary,
+    or cut it over."""
     since_s = max(0, now_ms - (row.expires_at_ms - rules.move_expires_ms)) / 1000
     late = now_ms >= row.expires_at_ms - min(EXPIRY_MARGIN_MS, rules.move_expires_ms // 4)
     if not row.hold:
-        reason = f"Worker {row.target} prepares it, for {since_s:.0f} s now"
+        reason = f"Worker {row.target} has been preparing it for {since_s:.0f} s"
         return (Force(row) if late else None), Standing(row, "moving", "PREPARING", reason)
     reason = (
-        f"not at a boundary since {held_for_s:.0f} s, Worker {row.target} is prepared; it is cut over anyway after "
+        f"not at a boundary for {held_for_s:.0f} s, Worker {row.target} is prepared; it is cut over anyway after "
         f"{request.boundary_wait_s:g} s"
     )
     standing = Standing(row, "waiting", "BOUNDARY", reason)
@@ -189,6 +192,6 @@ def queued(row: LiveOnWorker, blocked: Blocked | None, under_way: int, rules: Ru
     if blocked is not None:
         return Standing(row, "blocked", blocked.code, blocked.reason)
     if under_way >= rules.cutovers_max:
-        reason = f"{under_way} of {rules.cutovers_max} cutovers of this Worker are under way; it is among the next"
+        reason = f"{under_way} of {rules.cutovers_max} cutovers of this Worker are under way; the live is queued"
         return Standing(row, "queued", "CUTOVERS", reason)
-    return Standing(row, "queued", "NEXT", "a place is about to be reserved for it")
+    return Standing(row, "queued", "NEXT", "a slot is about to be reserved for it")

@@ -1,8 +1,8 @@
-"""Rebalancing: lives that change their Worker so that a Pool is even, at boundaries (paper, 6.2).
+"""Rebalancing: move lives between the Workers of a Pool, at boundaries, until the Pool is even (paper, 6.2).
 
-Which Workers should give to which is decided in placement/rebalance.py, from what each will hold once the moves under
-way are done. A Pool is `off`, `advise` (it is only said what would move) or `act`. To act is to reserve: from there on
-it is a move like a drain's (cutover.py), but nothing is ever forced: one that finds no boundary expires, and its live
+placement/rebalance.py decides which Workers should give lives to which, from what each will hold once the moves under
+way are done. A Pool is `off`, `advise` (the moves are only logged) or `act`. To act is to reserve a slot: from there on
+the move is like that of a drain (cutover.py), but never forced: a move that finds no boundary expires, and its live
 stays. Replicas take turns, so that they do not all move the same surplus; two turns at once would cost a few moves.
 """
 
@@ -20,12 +20,12 @@ from dhsched.placement.rebalance import Advice, Holding, advise
 from dhsched.store.records.lives import LiveOnWorker
 
 log = structlog.get_logger(__name__)
-SHOWN_MAX = 1_000  # Moves that `advise` counts up.
-LOOKED_AT_MAX = 16  # Givers whose lives are read, to see which of them may move.
+SHOWN_MAX = 1_000  # Moves that advice has at most; further ones are left out.
+LOOKED_AT_MAX = 16  # Times that advice is made anew after reading givers' lives; then it has the givers read so far.
 
 
 class Rebalancing:
-    """The loop of one replica."""
+    """The rebalancing loop of one replica."""
 
     def __init__(self, context: DispatchContext) -> None:
         self._context = context
@@ -64,7 +64,7 @@ class Rebalancing:
                 lives[each.source] = lives[each.source][each.lives :]
 
     async def _reserve(self, row: LiveOnWorker, advice: Advice) -> None:
-        """Set the place aside; the target's report that it is prepared starts the rest."""
+        """Reserve a slot for the live; the target's report `prepared` continues the move (cutover.py)."""
         outcome = await retry_unknown(
             "reserve",
             lambda: self._context.store.reserve(live=row.live, expected=row.epoch, candidates=[advice.target]),
@@ -77,10 +77,10 @@ class Rebalancing:
 async def consider(
     context: DispatchContext, pool: str, config: m.PoolConfig, moves_max: int, *, under_way: bool = False
 ) -> tuple[list[Advice], dict[str, list[LiveOnWorker]]]:
-    """What should move, and of each giver the lives that may, the quietest first.
+    """Return how many lives should move from which Worker to which, and each giver's movable lives, the quietest first.
 
-    That a live is immovable is in its record, and only the records of givers are read: if they have less to give than
-    it seemed, it is decided once more.
+    Whether a live is immovable is in its record, and only the records of givers are read: if a giver has fewer movable
+    lives than assumed, the advice is made anew.
     """
     names = [each.worker for each in context.fleet.view.workers.values() if each.pool == pool and not each.barred]
     found = await asyncio.gather(*(context.records.workers.planned_load(worker) for worker in names))

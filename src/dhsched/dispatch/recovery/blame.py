@@ -1,7 +1,7 @@
 """Note a Worker's troubles in the store, and cordon the Worker when there are too many (blame_limits.py decides).
 
-A trouble is noted by the replica whose store call found it, so each counts once. Noting is never in the way: while it
-cannot be written, the Worker is not blamed, and recovery goes on. What an operator uncordons starts with a clean sheet.
+The replica whose store call found a trouble records it, so each trouble counts once. A trouble that cannot be written
+is logged and not counted; recovery goes on. When an operator uncordons a Worker, its troubles are deleted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HOW_TO_UNDO = "dhsched worker uncordon"
 
 
 async def blame(context: DispatchContext, worker: str, trouble: Trouble, what: str) -> bool:
-    """Note one trouble, and cordon the Worker if that was one too many. Whether it had this very one before."""
+    """Record one trouble, and cordon the Worker if there are too many now. Return whether this one was there before."""
     try:
         new, members = await _note(context, worker, f"{trouble} {what}")
         await _cordon_if_blamed(context, worker, members)
@@ -36,7 +36,7 @@ async def blame(context: DispatchContext, worker: str, trouble: Trouble, what: s
 
 
 async def blame_of_name(context: DispatchContext, worker: str) -> None:
-    """A new boot: its name may have had too much trouble already."""
+    """Cordon a new boot of a Worker whose name has had too many troubles already."""
     try:
         _, members = await _note(context, worker, "")
         await _cordon_if_blamed(context, worker, members)
@@ -45,7 +45,7 @@ async def blame_of_name(context: DispatchContext, worker: str) -> None:
 
 
 async def forgive(context: DispatchContext, worker: str) -> None:
-    """An operator trusts it again."""
+    """Delete the Worker's troubles, after an operator has uncordoned it."""
     try:
         await context.records.workers.forget_troubles(name_of(worker))
     except StoreError as error:
@@ -53,10 +53,10 @@ async def forgive(context: DispatchContext, worker: str) -> None:
 
 
 async def cordon(context: DispatchContext, worker: str, reason: str, numbers: Mapping[str, Value]) -> None:
-    """Cordon it, and say so once although several replicas may find the same at the same time."""
+    """Cordon the Worker, and write one event although several replicas may decide the same at the same time."""
     outcome = await context.store.set_worker(worker=worker, verb="cordon")
     if not isinstance(outcome, o.WorkerSet) or outcome.mode != "cordoned":
-        return  # It is gone, or draining, and gets nothing new anyway.
+        return  # The Worker is gone or draining, and gets no new lives anyway.
     new, _ = await _note(context, worker, f"cordon {worker}")
     if new:
         undo = f"{HOW_TO_UNDO} {worker}"

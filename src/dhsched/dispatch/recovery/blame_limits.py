@@ -1,14 +1,14 @@
-"""Blame: when a Worker has had so much trouble that it gets no new lives. The pure decision.
+"""Blame: decide (purely) when a Worker has had so many troubles that it gets no new lives.
 
-Blame is kept by the Worker's *name*, because a machine that loses its Worker again and again comes back under a new
-boot each time. Three kinds are counted within a window, and what is older is forgotten:
+Troubles are counted by the Worker's *name*, because a machine that loses its Worker again and again comes back with a
+new boot each time. Three kinds are counted within a window; older troubles are forgotten:
 
 - *loss*: the Worker was called lost, each time once;
-- *stall*: a live on it stood still over two looks;
-- *crash*: a live's runtime on it ended by itself.
+- *stall*: a live on the Worker made no progress over two looks;
+- *crash*: a live's runtime on the Worker ended by itself.
 
 Stalls and crashes are counted by *live*: one live that crashes all day says more about the live than about the Worker.
-And a fault of everybody (a bad release, a bad input) must not cordon everybody: only a share of a Pool may be out.
+A fault that hits all Workers (a bad release, a bad input) must not cordon them all: only a share of a Pool may be out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Trouble = Literal["loss", "stall", "crash"]
 
 @dataclass(frozen=True, slots=True)
 class BlameLimits:
-    """How many of each a name may have within the window, and the share of a Pool that may be out because of it."""
+    """The troubles of each kind that a name may have within the window, and the share of a Pool that may be out."""
 
     loss: int
     stall: int
@@ -33,7 +33,7 @@ class BlameLimits:
 
 @dataclass(frozen=True, slots=True)
 class Blamed:
-    """Past its limit: of which kind, how many, and how many there may be."""
+    """A Worker past a limit: the kind of trouble, the count, and the limit."""
 
     trouble: Trouble
     count: int
@@ -41,7 +41,7 @@ class Blamed:
 
 
 def judge_blame(members: Iterable[str], limits: BlameLimits) -> Blamed | None:
-    """The first kind of trouble of which there is too much. A member is `kind what`."""
+    """Return the first kind of trouble that is past its limit, or None. A member is the text `kind what`."""
     counts: Mapping[str, int] = Counter(member.partition(" ")[0] for member in members)
     allowed: dict[Trouble, int] = {"loss": limits.loss, "crash": limits.crash, "stall": limits.stall}
     for trouble, limit in allowed.items():
@@ -51,7 +51,8 @@ def judge_blame(members: Iterable[str], limits: BlameLimits) -> Blamed | None:
 
 
 def may_cordon(barred: Mapping[str, str], worker: str, share: float) -> bool:
-    """Whether the Pool can do without this Worker. `barred` says of each of its Workers why it takes nothing new."""
+    """Return whether the Pool can do without this Worker. `barred` has, for each Worker of the Pool, why it takes no
+    new lives, or an empty text."""
     others = [reason for each, reason in barred.items() if each != worker]
     out = sum(1 for reason in others if reason)
     return out < len(others) and out + 1 <= max(1, int(len(barred) * share))

@@ -1,13 +1,13 @@
 """Liveness: a Worker whose beat stands still is called lost (docs/internals/protocol.md, table c; paper, 7.5).
 
 Every report of a Worker moves its beat. A replica that has read the same beat for `worker_ttl_s` of its own monotonic
-clock, through reads without a gap, says so to the store, which refuses if the beat has moved since. No clock of the
-store or of another machine is compared, so a store that was paused, a clock that was set and a replica that stood
-still kill nobody: after a gap, every wait starts anew. The same holds while the store refuses to write, with a full
-disk or a slot that is being moved for instance: it answers our reads, and takes nobody's report.
+clock, without a gap between reads, calls `expire_worker`, which the store refuses if the beat has moved since. No clock
+of the store or of another machine is compared, so no Worker is lost because the store was paused, a clock was set or a
+replica stood still: after a gap, every wait starts anew. Waits also start anew while the store refuses writes (a full
+disk, a slot that is being migrated): it then answers reads but accepts no reports.
 
-When many Workers fall silent together it is more likely that something between us and them broke. Then the brake is
-on: one more `worker_ttl_s`, and after that a few at a time.
+When many Workers fall silent together, a fault between them and the replica is more likely. Then the brake is on: the
+replica waits one more `worker_ttl_s`, and after that expires a few Workers at a time.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from dhsched.errors import StoreError
 from dhsched.ownership import outcomes as o
 from dhsched.store.records.workers import Beat
 
-GAP_S = 1.0  # Between two reads; past it nothing is known of the time in between.
-TOGETHER_SHARE = 0.1  # More than this share of the fleet, and more than one, at once: the brake.
-BRAKE_MARK_MS = 60_000  # For which the brake counts as on after the last word of a replica that has it on.
-HUNG_UP_S = 1.0  # A Worker that closed its link and says nothing is given this long.
+GAP_S = 1.0  # When two reads are further apart, every wait starts anew: nothing is known of the time in between.
+TOGETHER_SHARE = 0.1  # When more than this share of the fleet, and more than one Worker, is overdue, the brake is on.
+BRAKE_MARK_MS = 60_000  # A mark of the brake that no replica renews for this long is deleted.
+HUNG_UP_S = 1.0  # A Worker that closed its link and does not report for this long is overdue.
 
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """The beat we last read of a Worker, and since when it has been that."""
+    """The beat that was last read of a Worker, and since when the Worker has had this beat."""
 
     beat: int
     since: float
@@ -38,7 +38,7 @@ class Silence:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What a replica has seen so far. All times are of its own monotonic clock."""
+    """The readings of a replica so far. All times are of its own monotonic clock."""
 
     read_at: float | None = None
     silent: Mapping[str, Silence] = field(default_factory=dict)
@@ -48,18 +48,21 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whom to call lost now, and whether the brake is on."""
+    """The Workers to call lost now, with their beats; and how many are overdue while the brake is on."""
 
     expire: tuple[tuple[str, int], ...]
     braked: int = 0
     silent: frozenset[str] = frozenset()
-    """Who would be lost by now, but for the brake: nothing new should go there."""
+    """Workers that would be lost by now without the brake: they should get no new lives."""
 
 
 def judge(
     watch: Watch, beats: Mapping[str, Beat], *, now: float, ttl_s: float, hung_up: Mapping[str, int] | None = None
 ) -> tuple[Watch, Verdict]:
-    """Take one reading of all beats; who has been silent for too long? `hung_up` has the beat at which they did."""
+    """Take one reading of all beats; return the new watch, and which Workers have been silent for too long.
+
+    `hung_up` has the Workers that closed their link, with their beat at that time.
+    """
     away = hung_up or {}
     gap = watch.read_at is None or now - watch.read_at > GAP_S
     silences = {
@@ -86,7 +89,7 @@ def judge(
 
 
 class Liveness:
-    """The loop: read, judge, say so."""
+    """The liveness loop of one replica: read all beats, judge, expire the Workers that are lost."""
 
     def __init__(self, context: DispatchContext, silences: Silences) -> None:
         self._context = context
@@ -119,10 +122,10 @@ class Liveness:
         for worker, beat in list(silences.hung_up.items()):
             known = self._watch.silent.get(worker)
             if known is None or known.beat > beat:
-                del silences.hung_up[worker]  # It has reported since, through another replica, or it is gone.
+                del silences.hung_up[worker]  # The Worker has reported through another replica since, or is gone.
 
     async def _brake(self, silent: int, workers: int) -> None:
-        """Say once that the brake is on, and once that it is off, although every replica has a brake of its own."""
+        """Write one event when the brake goes on and one when it goes off, although each replica has its own brake."""
         context, fleet, before = self._context, self._context.records.fleet, self._braked
         self._braked = bool(silent)
         context.metrics.braked.set(silent)

@@ -1,7 +1,7 @@
-"""Reconciliation: what no single step can see. Boots that will never come back, lives below a new term's floor, and
-counters that should be what a recount says (paper, 7.6).
+"""Reconciliation: find what no single step can see. These are boots that will never come back, lives below a new term's
+floor, and counters that differ from a recount (paper, 7.6).
 
-The steps keep the counters exact, so drift is a defect: it is counted and said, never repaired in silence.
+The steps keep the counters exact, so drift is a defect: it is counted and reported as an event, never repaired.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from dhsched.ownership import outcomes as o
 
 log = structlog.get_logger(__name__)
 
-REAPS_MAX = 64  # Lost Workers asked about in one round.
-RECOUNTS = 16  # Workers recounted in one round, by chance.
-PAGE = 500  # Lives looked at between two pauses of a walk.
+REAPS_MAX = 64  # Lost Workers that one round tries to reap; further ones wait for a later round.
+RECOUNTS = 16  # Workers recounted in one round, chosen at random.
+PAGE = 500  # Names of lives read per store call while all lives are walked.
 
 
 class Reconciliation:
-    """The loop of one replica."""
+    """The reconciliation loop of one replica."""
 
     def __init__(self, context: DispatchContext, recovery: Recovery) -> None:
         self._context = context
         self._recovery = recovery
         self._fencing = asyncio.Lock()
         self._drift: dict[str, tuple[int, int]] = {}
-        """Drift that this replica has said, by Worker: it is said again only when it changes."""
+        """Drift that this replica has reported, by Worker: it is reported again only when it changes."""
         self._departing: dict[str, dict[str, float]] = {}
-        """Slots that were departing when they were last looked at, by Worker, and since when by our own clock."""
+        """Slots that were departing at the last reading, by Worker, and since when by this replica's own clock."""
 
     async def round(self) -> None:
         await self._fence_and_walk()
@@ -45,7 +45,8 @@ class Reconciliation:
         await self._find_old_departing(sampled)
 
     async def follow(self) -> None:
-        """A loss was seen, or a term has begun: act at once. After a failure the next refresh asks again."""
+        """Wait until `Terms` has noticed a loss or a new term, and act at once. After a failure the next refresh of the
+        view sets `due` again."""
         await self._context.terms.due.wait()
         self._context.terms.due.clear()
         await self._fence_and_walk()
@@ -58,7 +59,7 @@ class Reconciliation:
                 await self._walk(fleet.term)
 
     async def _reap(self) -> None:
-        """A Worker that has been lost for long, with nothing left on it, is forgotten: the store says which."""
+        """Ask the store to reap lost Workers: it removes those that have been lost for long and own no live."""
         beats = await self._context.records.workers.beats()
         lost = [worker for worker, seen in beats.items() if seen.lost]
         for worker in lost[:REAPS_MAX]:
@@ -85,9 +86,11 @@ class Reconciliation:
             log.error("a Worker holds what it must not", worker=worker, beyond=found.overshoot, tags=found.dual_owners)
 
     async def _find_old_departing(self, workers: Sequence[str]) -> None:
-        """A runtime that does not stop keeps its slot: time never frees it, but the Worker gets nothing new.
+        """Cordon Workers with slots that have been departing for `departing_max_s`. The slot of a runtime that does not
+        stop is never freed by time alone.
 
-        Which slots are how old nobody writes down. A tag departs once, so seen twice it was departing in between.
+        The store keeps no age of a departing slot. A tag departs only once, so a tag that is departing in two readings
+        was departing in between.
         """
         context, now = self._context, self._context.loop_time()
         known = context.fleet.view.workers
@@ -99,13 +102,11 @@ class Reconciliation:
             old = sorted(tag for tag, since in seen.items() if now - since >= context.settings.departing_max_s)
             if old and not known[worker].barred:
                 limit_s = context.settings.departing_max_s
-                reason = (
-                    f"{len(old)} runtimes were told to stop and have not for {limit_s:g} s, for one that of {old[0]}"
-                )
+                reason = f"{len(old)} runtimes have not stopped within {limit_s:g} s, for example that of {old[0]}"
                 await cordon(context, worker, reason, {"departing": len(old), "departing_max_s": limit_s})
 
     async def _walk(self, term: int) -> None:
-        """Look at every live once: after a new term all are below the floor, and none is on the agenda for it."""
+        """Look at every live once: after a new term all lives are below the floor, and not on the agenda for it."""
         after, looked = "", 0
         while names := await self._context.records.lives.all_names(after, PAGE):
             for live in names:

@@ -1,7 +1,8 @@
-"""Recovery: take what is due on the agenda, look, and place anew what needs it (paper, 6.1 and 7.5).
+"""Recovery: look at the lives that are due on the agenda, and place anew those that need it (paper, 6.1 and 7.5).
 
-`look` decides; this loop only carries it out. A replica that dies after it was told leaves the live on the agenda,
-whose score is the lease: another one is told when it runs out. The live's Worker cannot help and is not asked.
+The step `look` decides; this loop only carries its decision out. The live's score on the agenda is the lease: when a
+replica dies after `look`, the live stays on the agenda, and another replica gets it when the lease runs out. The live's
+Worker takes no part in the recovery.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from dhsched.web import Problem
 
 log = structlog.get_logger(__name__)
 
-DUE_MAX = 256  # Lives taken from the agenda in one round.
-AT_ONCE = 32  # Lives worked on at the same time.
+DUE_MAX = 256  # Lives read from the agenda in one round; further ones wait for the next round.
+AT_ONCE = 32  # Lives worked on at the same time; further ones of the round wait.
 HERE_FIRST = ("vacant", "floor")
-"""Reasons for which the Worker itself is well: it has what the live needs, so it is asked first."""
+"""Needs for which the Worker itself is healthy: it has what the live needs, so it is the first candidate."""
 BLAMES: Mapping[str, Trouble] = {"vacant": "crash", "stalled": "stall"}
-"""Reasons that speak against the Worker. A lost one was blamed when it was called lost."""
+"""Needs that count as a trouble of the Worker. A lost Worker was blamed when it was called lost."""
 
 
 class Recovery:
-    """The loop of one replica."""
+    """The recovery loop of one replica."""
 
     def __init__(self, context: DispatchContext, silences: Silences) -> None:
         self._context = context
@@ -45,12 +46,12 @@ class Recovery:
 
     async def round(self) -> None:
         lives = await self._context.records.lives.due(DUE_MAX)
-        # Every replica reads the same list; in an order of its own, each meets others' leases less often.
+        # Every replica reads the same list; a random order lets them find fewer lives leased by another replica.
         self._context.rng.shuffle(lives)
         await asyncio.gather(*(self.look(live) for live in lives))
 
     async def look(self, live: str) -> None:
-        """Look at one live, and do what it needs."""
+        """Look at one live, and recover it if the store answers that it needs to be placed anew."""
         async with self._turns:
             outcome = await self._context.store.look(live=live)
             self._context.metrics.looks.labels(type(outcome).__name__).inc()
@@ -58,7 +59,7 @@ class Recovery:
                 await self.recover(live, outcome)
 
     async def recover(self, live: str, work: o.Recover) -> o.PlaceOutcome:
-        """Move one live off a Worker that cannot help, or back onto it where only its runtime is gone."""
+        """Place one live anew: on another Worker, or on its own again if that Worker is healthy. Return the outcome."""
         context = self._context
         before = await context.records.lives.before_recovery(live, work.worker)
         reason = await context.fleet.unplaceable(work.digital_id)
@@ -68,7 +69,7 @@ class Recovery:
         here_first = work.need in HERE_FIRST
         trouble = BLAMES.get(work.need)
         if trouble is not None and work.tries == 1:
-            # A live that ended here before within the window is tried elsewhere: it may be the machine.
+            # A live that had this trouble here before, within the window, is placed elsewhere: it may be the machine.
             again = await blame(context, work.worker, trouble, live)
             here_first = here_first and not again
         asking = structs.replace(
@@ -90,7 +91,7 @@ class Recovery:
                 pools = list(choice.pools)
                 context.events.say("live_waiting", live=live, worker=work.worker, need=work.need, pools=pools)
             case _:
-                pass  # Somebody else was faster, or the reason is gone: the agenda has what is left to do.
+                pass  # Another replica was faster, or the need is gone: the agenda has what is left to do.
         if before.suspect and isinstance(outcome, o.Committed | o.Ended):
             await self._say_poison(live, work, before)
         return outcome
@@ -107,8 +108,8 @@ class Recovery:
         )
 
     async def _unplaceable(self, live: str, work: o.Recover, before: BeforeRecovery, reason: str) -> o.PlaceOutcome:
-        """No Worker may take it, as things are configured. It stays on the agenda, but in no line, where it would keep
-        others out: nobody is named, and the store takes it out of those it was in."""
+        """Commit without candidates, because the configuration lets no Worker take the live. The live stays on the
+        agenda, and the store removes it from every waiting line, where it would only keep others waiting."""
         context = self._context
         outcome = (await commit(context, self._intent(live, work, None))).outcome
         if isinstance(outcome, o.Full) and (work.tries == 1 or before.waited_in):
@@ -117,7 +118,7 @@ class Recovery:
             await self._say_poison(live, work, before)
         return outcome
 
-    # -- what is said of it
+    # -- events
 
     def _say_recovered(
         self, live: str, work: o.Recover, generation: Generation, operation: str, before: BeforeRecovery

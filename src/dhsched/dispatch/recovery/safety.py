@@ -1,5 +1,5 @@
-"""What must never be, looked for in the store itself: a Worker with more slots than it can hold, a live with two
-owners. The steps make both impossible; a figure that is always 0 is worth more when somebody looks."""
+"""Safety checks on the store's records: a Worker with more slots than its capacity, a live with two owners. The steps
+make both impossible; the check proves it in production, and its metrics must stay 0."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from dhsched.types import WITH_RUNTIME, split_tag
 
 @dataclass(frozen=True, slots=True)
 class Violations:
-    """What one look at one Worker found."""
+    """The violations found on one Worker; false when there are none."""
 
     overshoot: int = 0  # Slots beyond the capacity.
-    dual_owners: tuple[str, ...] = ()  # Tags that it owns, of lives whose generation is another one.
+    dual_owners: tuple[str, ...] = ()  # Tags of slots with a runtime, of lives whose current generation is another.
 
     def __bool__(self) -> bool:
         return bool(self.overshoot or self.dual_owners)
 
 
 async def violations(records: Records, worker: str) -> Violations:
-    """Look at one Worker. The reads are not one step, so only what stood before and after the live was read counts:
-    a number is never used twice, hence a tag that is owned at both ends was owned in between."""
+    """Return the violations of one Worker. The reads are not one step, so only a tag that is owned both before and
+    after its live was read counts: a number is never used twice, hence such a tag was owned in between."""
     before = await records.workers.get(worker)
     if before is None:
         return Violations()

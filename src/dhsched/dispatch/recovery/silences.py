@@ -1,15 +1,15 @@
-"""What one replica knows of silent Workers: its Worker links write it, liveness, recovery and cutovers read it."""
+"""What one replica knows of silent Workers: Worker links and liveness write; liveness, recovery and cutovers read."""
 
 from __future__ import annotations
 
 
 class Silences:
-    """A cache, like everything in a replica: a new one starts empty and finds out by itself."""
+    """One replica's notes about silent Workers. They are a cache: a new replica starts without any."""
 
     def __init__(self) -> None:
         self.hung_up: dict[str, int] = {}
-        """Workers that closed their link to this replica, and their beat then: the next beat must come sooner."""
+        """Workers that closed their link to this replica, with their beat at that time: they are overdue sooner."""
         self.overdue: frozenset[str] = frozenset()
-        """Workers that would be called lost by now, but for the brake: recovery tries them last."""
+        """Workers that would be called lost by now without the brake: recovery avoids them."""
         self.refused_at = float("-inf")
-        """When the store last refused what a Worker reported: the Worker was there, and its beat could not move."""
+        """When the store last refused a Worker's message: the Worker was alive, and its beat could not move."""

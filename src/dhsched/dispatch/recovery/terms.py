@@ -1,15 +1,15 @@
-"""When the store counts as having lost history, and a new term begins: the one place that decides it.
+"""Terms: the one place that decides whether the store has lost history, and begins a new term.
 
-A new term restarts every runtime of the cell, so it takes proof, and one loss begins one term. There are two kinds of
-evidence:
+A new term restarts every runtime of the cell, so it needs proof, and one loss must begin one term. There are two kinds
+of evidence:
 
-- This replica itself read a later state than the store has now. Nobody else can have made that up.
-- Workers report slot tables that the store never wrote. A Worker can say so falsely, so one voice is not enough unless
-  there is only one, and such words begin a term at most once in WORDS_TERM_S. A voice is an API key on a machine: two
-  names that one of them registers say nothing that one name does not.
+- This replica itself read a later state than the store has now. Such evidence cannot be forged.
+- Workers report slot tables that the store never wrote. A Worker may report this falsely, so one voice is not enough
+  unless there is only one, and claims begin a term at most once in WORDS_TERM_S. A voice is an API key on a machine:
+  two Worker names that one voice registers are no more evidence than one name.
 
-Evidence is of the term in which it was seen: the step refuses it in any later one (MOOT). So replicas, and the two
-kinds, that notice one loss together begin one term together.
+Evidence belongs to the term in which it was seen: the step refuses it in any later term (MOOT). So several replicas, or
+both kinds of evidence, that notice one loss begin one term together.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from dhsched.store.steps.api import TERMS_LOST_MAX, Store
 
 log = structlog.get_logger(__name__)
 
-CLAIMS_S = 10.0  # For which a Worker's word about lost history counts.
-WORDS_TERM_S = 60.0  # After a term began, Workers' words begin no other one for so long.
-CLAIMS_SHOWN = 4  # Workers that an event names.
+CLAIMS_S = 10.0  # A Worker's claim that history was lost is forgotten after this time.
+WORDS_TERM_S = 60.0  # For this long after a term began, Workers' claims begin no other term.
+CLAIMS_SHOWN = 4  # Workers that an event names; further ones are only counted.
 
 
 class Voice(NamedTuple):
-    """Where a Worker speaks from: its machine's address, and the API key that it registered with, where known."""
+    """The origin of a Worker's claims: its machine's address, and the API key of its link, where known."""
 
     address: str
     key: str
@@ -42,7 +42,7 @@ class Voice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A Worker's word: its slot table is of a later state than the store's, which was at `store_term`."""
+    """A Worker's claim that its slot table is of a later state than the store's, which was at `store_term`."""
 
     worker: str
     voice: Voice
@@ -53,12 +53,13 @@ class Claim:
 
 
 class Terms:
-    """The rule, for one replica. `due` is set while there is a loss to fence, or a term whose lives were not walked."""
+    """The rule about lost history, for one replica. `due` is set when there is a loss to fence, or a term whose lives
+    were not walked yet."""
 
     def __init__(self, store: Store, fleet: Fleet, events: Events) -> None:
         self.due = asyncio.Event()
         self.walked = 1
-        """The term in which every live was looked at. In the first one there is no floor to be below."""
+        """The last term in which every live was looked at. The first term has no floor, so it needs no walk."""
         self._store = store
         self._fleet = fleet
         self._events = events
@@ -76,7 +77,7 @@ class Terms:
             self.due.set()
 
     async def fence(self) -> None:
-        """Begin a term if this replica saw that the store went back."""
+        """Begin a new term if this replica has read that the store went back."""
         lost = self._fleet.lost
         if lost is None:
             return
@@ -86,7 +87,8 @@ class Terms:
         await self._fleet.refresh()
 
     async def claimed(self, claim: Claim, linked: Collection[Voice]) -> None:
-        """A Worker says that the store went back; `linked` are the voices of all Workers that this replica hears."""
+        """Record a Worker's claim that the store went back, and begin a new term once the claims suffice. `linked` has
+        the voices of all Workers that are linked to this replica."""
         self._claims[claim.worker] = claim
         counted = {
             worker: each
@@ -97,7 +99,7 @@ class Terms:
         if self._fleet.lost is not None:
             await self.fence()
         elif self._believed(counted.values(), linked, claim.at):
-            # The highest that anybody was shown: a lower one could be issued a second time.
+            # The highest term that any Worker was shown: with a lower one, a term could be issued a second time.
             seen = min(max(each.term for each in counted.values()), claim.store_term + TERMS_LOST_MAX)
             self._claims = {}
             await self._begin(Lost(claim.store_term, seen, words_of([*counted.values()])), worker=claim.worker)
@@ -118,7 +120,7 @@ class Terms:
 
 
 def voices(heard: Iterable[Voice]) -> int:
-    """How many different voices are among these at least: 0, 1, or 2 for more than one."""
+    """Return how many different voices there are at least: 0, 1, or 2 for more than one."""
     addresses, keys = set(), set()
     for voice in heard:
         addresses.add(voice.address)
@@ -127,7 +129,7 @@ def voices(heard: Iterable[Voice]) -> int:
 
 
 def words_of(claims: list[Claim]) -> str:
-    """The evidence, for the event."""
+    """Return the evidence as text, for the event."""
     shown = ", ".join(f"{each.worker} (term {each.term} rev {each.rev})" for each in claims[:CLAIMS_SHOWN])
     more = f" and {len(claims) - CLAIMS_SHOWN} more" if len(claims) > CLAIMS_SHOWN else ""
     return f"Workers hold later slot tables than the store, which is at term {claims[0].store_term}: {shown}{more}"

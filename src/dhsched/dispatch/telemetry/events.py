@@ -1,9 +1,9 @@
-"""Fleet events: what happened, said once, by the replica whose store call made it so.
+"""Fleet events: each change of the fleet, written once, by the replica whose store call made the change.
 
     context.events.say("worker_lost", worker=worker, beat=beat, lives=3)
 
-Saying is never in the way: it does not wait and does not raise. An event that cannot be written is logged and dropped.
-A replica that is killed between a step and its event leaves the event unsaid; what the step did is in the store.
+`say` does not wait and does not raise. An event that cannot be written is logged and dropped. When a replica is killed
+between a step and its event, the event is never written; the step's result is in the store.
 """
 
 from __future__ import annotations
@@ -45,30 +45,30 @@ Kind = Literal[
     "new_term",
     "drift",
 ]
-"""docs/guides/operating.md says what each means and which numbers it carries; a test keeps the two lists equal."""
+"""docs/guides/operating.md has the meaning and the numbers of each kind; a test keeps the two lists equal."""
 KINDS: tuple[str, ...] = get_args(Kind)
 
-UNWRITTEN_MAX = 1_000  # Events on their way to the store; past it they are dropped.
-WRITE_S = 2.0  # For the store to take one.
-TEXT_MAX = 500  # Characters of one text in an event.
+UNWRITTEN_MAX = 1_000  # Events on their way to the store; past this, new events are dropped.
+WRITE_S = 2.0  # An event that the store does not take within this time is dropped.
+TEXT_MAX = 500  # Characters of one text in an event; a longer text is cut off.
 
 
 class Events:
-    """The one writer of a replica."""
+    """The writer of fleet events of one replica."""
 
     def __init__(self, records: EventRecords, *, by: str, registry: CollectorRegistry) -> None:
         self._records = records
         self._by = by
         self._unwritten: set[asyncio.Future[Any]] = set()
         self.said = Counter(
-            "dhsched_events_total", "Fleet events said by this replica, by kind.", ["kind"], registry=registry
+            "dhsched_events_total", "Fleet events of this replica, by kind.", ["kind"], registry=registry
         )
         self.dropped = Counter(
             "dhsched_events_dropped_total", "Fleet events that could not be written.", registry=registry
         )
 
     def say(self, kind: Kind, *, worker: str = "", live: str = "", **numbers: Value) -> None:
-        """Write one event, without waiting for it."""
+        """Write one event, without waiting for the store."""
         short = {name: value[:TEXT_MAX] if isinstance(value, str) else value for name, value in numbers.items()}
         event = Event(kind, self._by, worker, live, short)
         self.said.labels(kind).inc()
@@ -81,7 +81,7 @@ class Events:
         writing.add_done_callback(lambda done: self._written(event, done))
 
     async def written(self, wait_s: float = WRITE_S) -> None:
-        """Wait until what was said so far is written or dropped: for a replica that stops, and for tests."""
+        """Wait up to `wait_s` until all events are written or dropped: for a replica that stops, and for tests."""
         if self._unwritten:
             await asyncio.wait([*self._unwritten], timeout=wait_s)
 

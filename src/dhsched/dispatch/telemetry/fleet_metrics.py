@@ -1,4 +1,4 @@
-"""The fleet in figures, as this replica sees it: free slots and waterline per Pool are what to scale a Pool by."""
+"""Metrics of the fleet, from this replica's view. Scale a Pool by its free slots or its waterline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ STATUSES = ("ready", "new", "cordoned", "draining", "lost", "gone")
 
 
 class FleetMetrics(Collector):
-    """Made when they are asked for, from the view. Every replica says the same, up to the age of its view."""
+    """A collector that makes the metrics from the view at each scrape. All replicas show the same, up to the age of
+    their views."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -24,11 +25,11 @@ class FleetMetrics(Collector):
         pools = self._fleet.view.pools
         figures: tuple[tuple[str, str, Callable[[PoolView], float]], ...] = (
             ("dhsched_pool_capacity_slots", "Slots of the placeable Workers.", lambda pool: pool.capacity),
-            ("dhsched_pool_load_slots", "Slots that are taken on them.", lambda pool: pool.load),
-            ("dhsched_pool_free_slots", "Slots that are free on them.", lambda pool: pool.capacity - pool.load),
+            ("dhsched_pool_load_slots", "Taken slots of the placeable Workers.", lambda pool: pool.load),
+            ("dhsched_pool_free_slots", "Free slots of the placeable Workers.", lambda pool: pool.capacity - pool.load),
             (
                 "dhsched_pool_waterline",
-                "Taken share of them, own placements included; 1 in a Pool without Workers.",
+                "Taken share of these slots, own placements included; 1 in a Pool without Workers.",
                 lambda pool: pool.waterline(),
             ),
         )
@@ -41,7 +42,7 @@ class FleetMetrics(Collector):
 
     def _workers(self) -> Metric:
         counted = Counter((each.pool, each.barred or "ready") for each in self._fleet.view.workers.values())
-        family = GaugeMetricFamily("dhsched_pool_workers", "Workers by what they are.", labels=["pool", "status"])
+        family = GaugeMetricFamily("dhsched_pool_workers", "Workers by status.", labels=["pool", "status"])
         for pool in self._fleet.view.pools:
             for status in STATUSES:
                 family.add_metric([pool, status], counted[pool, status])

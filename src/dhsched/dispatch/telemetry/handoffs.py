@@ -1,7 +1,7 @@
-"""How long a live is without an owner: the phases of the generations that this replica committed, as metrics.
+"""Handoff metrics: the phases of the generations that this replica committed, that is how long lives have no owner.
 
-A replica that commits does not see the claim, so it looks a little later, at a bounded number of generations. What it
-cannot follow is not measured; nothing waits for it.
+A replica that commits does not see the claim, so a loop reads the times later, for a bounded number of generations.
+Further generations are not measured; nothing waits for the measurement.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from prometheus_client import CollectorRegistry, Histogram
 from dhsched.store.records import Records
 from dhsched.store.records.lives import Times
 
-FOLLOWED_MAX = 1_000
-LOOKS_MAX = 120  # Of one generation, a second apart: after that it is given up.
+FOLLOWED_MAX = 1_000  # Generations followed at once; a further one is not measured.
+LOOKS_MAX = 120  # Readings of one generation, a second apart; after these it is measured no further.
 CLAIM, FIRST_ACK = "claim", "first_ack"
 BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 @dataclass(slots=True)
 class Following:
-    """One generation, and the phases of it that are known."""
+    """One generation that is followed, and how far it has been measured."""
 
     live: str
     epoch: int
@@ -32,7 +32,7 @@ class Following:
 
 
 class Handoffs:
-    """What this replica follows."""
+    """The generations that this replica follows."""
 
     def __init__(self, records: Records, registry: CollectorRegistry) -> None:
         self._records = records
@@ -50,7 +50,7 @@ class Handoffs:
             self._followed.append(Following(live, epoch, cause))
 
     async def round(self) -> None:
-        """Look once at everything that is followed."""
+        """Read the times of every followed generation once, and count the phases that are over."""
         batch = [self._followed.popleft() for _ in range(len(self._followed))]
         times = await self._records.lives.times([each.live for each in batch])
         for each, found in zip(batch, times, strict=True):
@@ -58,7 +58,7 @@ class Handoffs:
                 self._followed.append(each)
 
     def _goes_on(self, each: Following, found: Times | None) -> bool:
-        """Count the phases that are over now; False once there is nothing more to see."""
+        """Count the phases that are over now; return whether the generation is to be followed further."""
         each.looks += 1
         if found is None or found.epoch != each.epoch:
             return False

@@ -1,8 +1,8 @@
 """The history of a live: a row per generation, with its cause and how long each phase took.
 
-The store keeps commit, claim and first ack of each generation. What came before the commit of a recovered one, that
-is how long nobody noticed and how long it waited for a free slot, is in the fleet's event log for as long as that
-reaches back; it is looked up there around the time of the commit.
+The store keeps the times of commit, claim and first ack of each generation. For a recovered generation, the time until
+the loss was noticed and the wait for a free slot are in the fleet's event log, as far as the log reaches back; they are
+looked up there around the time of the commit.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from dhsched.dispatch.context import DispatchContext
 from dhsched.ownership.state import Live, Row
 from dhsched.store.records.events import Event
 
-AROUND_MS = 5_000  # An event is written right after its step; this is for a store that was busy.
-LOOKED_AT_MAX = 500  # Events looked at for one row.
+AROUND_MS = 5_000  # An event written later than this after its step is not found: the row lacks its phases.
+LOOKED_AT_MAX = 500  # Events read for one row; an event behind these is not found.
 RECOVERED = ("live_recovered", "live_recovered_after_waiting")
 
 
 async def history_of(context: DispatchContext, live: str, record: Live) -> list[m.HistoryRow]:
-    """The live's generations, the current one first."""
+    """Return a row for each generation of the live, the current one first."""
     rows = (record.current, *reversed(record.history))
     told = await asyncio.gather(*(_recovery(context, live, row) for row in rows))
     detected = await asyncio.gather(*(_detected_ms(context, event) for event in told))
@@ -33,7 +33,8 @@ async def history_of(context: DispatchContext, live: str, record: Live) -> list[
 
 
 def phases(row: Row, source: str, event: Event | None = None, detect_ms: int | None = None) -> m.HistoryRow:
-    """One row. `event` is what was said of its recovery, `detect_ms` how long its source was silent before that."""
+    """Return the row of one generation. `event` is the event of its recovery, `detect_ms` how long its source had been
+    silent when it was called lost."""
     numbers = {} if event is None else event.numbers
     lost_at, waited_since = numbers.get("lost_at_ms"), numbers.get("waiting_since_ms")
     return m.HistoryRow(
@@ -66,7 +67,7 @@ async def _recovery(context: DispatchContext, live: str, row: Row) -> Event | No
 
 
 async def _detected_ms(context: DispatchContext, recovered: Event | None) -> int | None:
-    """How long the source had been silent when it was called lost."""
+    """Return for how many ms the source had been silent when it was called lost; None if the log does not have it."""
     lost_at = None if recovered is None else recovered.numbers.get("lost_at_ms")
     if recovered is None or not isinstance(lost_at, int):
         return None

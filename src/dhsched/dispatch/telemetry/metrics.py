@@ -1,4 +1,4 @@
-"""What dispatch counts beside its requests."""
+"""Metrics of dispatch, beside those of its HTTP requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Metrics:
-    """What dispatch counts beside its requests."""
+    """The counters, histograms and gauges of one replica."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.create_seconds = Histogram(
@@ -22,22 +22,20 @@ class Metrics:
         )
         self.select_seconds = Histogram(
             "dhsched_select_seconds",
-            "One decision of placement.",
+            "Duration of one choice of candidates.",
             buckets=(1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 5e-3, 2.5e-2),
             registry=registry,
         )
         self.places = Counter(
             "dhsched_places_total",
-            "Placements asked for, by cause and outcome.",
+            "Requested placements, by cause and outcome.",
             ["cause", "outcome"],
             registry=registry,
         )
         self.looks = Counter(
             "dhsched_looks_total", "Looks at lives that were due, by outcome.", ["outcome"], registry=registry
         )
-        self.drift = Counter(
-            "dhsched_drift_total", "Workers whose load was not what their slots say.", registry=registry
-        )
+        self.drift = Counter("dhsched_drift_total", "Workers whose load differed from their slots.", registry=registry)
         self.overshoots = Counter(
             "dhsched_overshoots_total", "Slots found beyond a capacity: must stay 0.", registry=registry
         )
@@ -73,21 +71,21 @@ class Metrics:
         self._places: dict[tuple[str, str], Counter] = {}
 
     def count_place(self, cause: str, outcome: str) -> None:
-        """One more of these. Finding a series costs more than counting in it, and every create counts."""
+        """Count one placement. The series is kept here, because finding it costs more than counting in it."""
         series = self._places.get((cause, outcome))
         if series is None:
             series = self._places[cause, outcome] = self.places.labels(cause, outcome)
         series.inc()
 
     def watch(self, context: DispatchContext) -> None:
-        """Figures that are read when they are asked for."""
+        """Register the metrics that are read from the context at each scrape."""
         figures: tuple[Figure, ...] = (
             ("dhsched_view_age_seconds", "Age of the fleet view.", lambda: context.fleet.age_s),
             ("dhsched_view_workers", "Workers in the fleet view.", lambda: len(context.fleet.view.workers)),
-            ("dhsched_view_weight", "What one own placement counts for.", lambda: context.weight()),
+            ("dhsched_view_weight", "Weight of one own placement.", lambda: context.weight()),
             ("dhsched_creates_waiting", "Creates that wait for a free slot.", lambda: len(context.create_queue)),
-            ("dhsched_store_calls_total", "Calls sent on the link for steps.", lambda: context.store.link.calls),
-            ("dhsched_store_reconnects_total", "Times that link was lost.", lambda: context.store.link.reconnects),
+            ("dhsched_store_calls_total", "Calls sent on the store link for steps.", lambda: context.store.link.calls),
+            ("dhsched_store_reconnects_total", "Losses of the store link.", lambda: context.store.link.reconnects),
             ("dhsched_store_memory_share", "Used share of the store's memory.", lambda: context.fleet.memory_share),
         )
         self._registry.register(Figures(figures))

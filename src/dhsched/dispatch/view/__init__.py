@@ -1,1 +1,4 @@
-"""What a replica believes of the fleet, and who waits for a free slot in it."""
+"""The replica's view of the fleet (`fleet_view`), and the creates that wait for a free slot in it (`create_queue`).
+
+Each refresh of the view calls `Fleet.on_refresh`, which wakes as many waiting creates as the view shows free slots.
+"""

@@ -1,8 +1,8 @@
 """Creates that wait for a free slot, first come first served within this replica.
 
-Nothing is promised by standing here: the store admits. A refresh of the view that shows free slots wakes as many as
-there are slots, from the front; and everybody looks for itself now and then, because a view may be wrong. Whoever looks
-in vain keeps its place.
+A place in the queue promises nothing: the store admits. A refresh of the view that shows free slots wakes as many
+creates as there are slots, from the front. Besides, each create tries again every `wait_retry_s`, because a view may be
+wrong. A create that tries in vain keeps its place.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import count
 
 
 class CreateQueue:
-    """The line. `waiting_max` bounds it."""
+    """The queue of waiting creates. While `waiting_max` creates wait, `full` is true and no further one should wait."""
 
     def __init__(self, waiting_max: int) -> None:
         self._max = waiting_max
@@ -31,7 +31,7 @@ class CreateQueue:
 
     @contextmanager
     def place(self) -> Iterator[asyncio.Event]:
-        """Stand in line; the event is set when it may be one's turn."""
+        """Wait in the queue while the block runs; the yielded event is set when a slot may be free for this create."""
         number, turn = next(self._numbers), asyncio.Event()
         self._waiting[number] = turn
         try:
@@ -40,6 +40,6 @@ class CreateQueue:
             del self._waiting[number]
 
     def wake(self, slots: int) -> None:
-        """There may be a free slot for this many."""
+        """Wake the first `slots` creates of the queue."""
         for turn in list(self._waiting.values())[: max(0, slots)]:
             turn.set()

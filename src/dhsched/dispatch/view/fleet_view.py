@@ -1,10 +1,10 @@
-"""One replica's view of the fleet, kept fresh: what all its requests place by.
+"""One replica's view of the fleet, kept fresh: all its placements choose candidates from this view.
 
-Every 200 ms to 1 s, by chance so that replicas do not move in step, the view asks for what changed since its revision.
-A full snapshot comes at the start, now and then (only it shows who vanished), and whenever the store's history is not
-the one the view was made from. In between the view learns from this replica's own commits and from refusals. The view
-only ranks, so one that cannot be refreshed costs attempts, never capacity; past `fresh_s` the replica says that it is
-not ready.
+Every 200 ms to 1 s, at random so that replicas do not act in step, the view reads what changed since its revision. It
+reads a full snapshot at the start, every `full_every_s` (only a full snapshot shows which Workers vanished), and
+whenever the store's history is not the one that the view was made from. In between the view learns from this replica's
+own commits and from refusals. The view only ranks, so a stale view costs attempts, never capacity; when it is older
+than `fresh_s`, the replica reports that it is not ready.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ BARRED_BY: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Evidence that the store lost history: the term that it was in when that was seen, and the latest one before."""
+    """Evidence that the store lost history: its term when the loss was seen, and the latest term seen before."""
 
     term: int
     seen_term: int
@@ -58,7 +58,7 @@ class Lost:
 
 
 class Fleet:
-    """The view, the configuration beside it, and what keeps both fresh."""
+    """The view and the configuration of Pools and DigitalIDs, with the task that keeps both fresh."""
 
     def __init__(self, records: Records, settings: DispatchSettings, *, rng: Random | None = None) -> None:
         if settings.policy not in POLICIES:
@@ -70,7 +70,7 @@ class Fleet:
         self.memory_share = 0.0
         self.refreshes = 0
         self.lost: Lost | None = None
-        """Set once the store has been found older than it was, until a term was begun for it (terms.py)."""
+        """Set when the store was found older than it was, until a new term has begun because of it (terms.py)."""
         self.on_refresh: list[Callable[[], None]] = []
         self._requests: dict[str, PlacementRequest] = {}
         self._records = records
@@ -86,7 +86,7 @@ class Fleet:
     # -- life
 
     async def start(self) -> None:
-        """The first full snapshot, then refreshes until `stop`."""
+        """Read the first full snapshot, then refresh the view until `stop`."""
         await self.refresh(full=True)
         self._keeper = asyncio.create_task(self._keep_fresh(), name="fleet view")
 
@@ -108,14 +108,14 @@ class Fleet:
                     log.warning("cannot refresh the view", reason=str(error))
                 trouble = str(error)
             except Exception:
-                # A view that stops refreshing for good would be worse than any one error.
+                # Go on after any error: a view that stops refreshing for good would be worse.
                 log.exception("cannot refresh the view")
 
-    # -- what requests ask
+    # -- reading
 
     @property
     def age_s(self) -> float:
-        """How old the view is."""
+        """The seconds since the view was last refreshed; infinite before the first refresh."""
         taken_at = self.view.taken_at
         return float("inf") if taken_at is None else asyncio.get_running_loop().time() - taken_at
 
@@ -124,34 +124,34 @@ class Fleet:
         return self._term
 
     async def request(self, digital_id: str) -> PlacementRequest | None:
-        """What a live of this DigitalID asks of placement; one that is unknown is looked up before it is refused."""
+        """Return the placement request of a DigitalID, or None if the store's configuration does not have it."""
         if digital_id not in self._requests and await self._records.config.rev() != self._config_rev:
             await self.read_config()
-        return self._requests.get(digital_id)  # Only now: another request may have read it meanwhile.
+        return self._requests.get(digital_id)  # Not before the await: another request may have read it meanwhile.
 
     async def unplaceable(self, digital_id: str) -> str:
-        """Why no Worker may take a live of this DigitalID, as things are configured; empty where some may."""
+        """Return why the configuration lets no Worker take a live of this DigitalID; empty when some Worker may."""
         request = await self.request(digital_id)
         if request is None:
-            return f"its DigitalID {digital_id} is gone, and with it its Pools"
+            return f"its DigitalID {digital_id} does not exist any more; put it again"
         return unplaceable(self.view, request)
 
     def free_slots(self) -> int:
-        """Slots that the view believes to be free."""
+        """Return the number of slots that the view believes to be free."""
         pools = self.view.pools.values()
         return sum(max(0, pool.capacity - pool.load) for pool in pools)
 
-    # -- what requests tell
+    # -- learning
 
     def learn(self, outcome: o.PlaceOutcome, *, sent_rev: int, took_slot: bool = True) -> None:
-        """What a place answered, which was sent when the view stood at `sent_rev`."""
+        """Correct the view by the outcome of a place that was sent when the view was at `sent_rev`."""
         rev = sent_rev
         if isinstance(outcome, o.Committed) and not outcome.again:
             rev = outcome.rev
             if took_slot:
                 self.view.committed(outcome.generation.worker, rev=outcome.rev)
             elif self.policy.corrects:
-                # The live held its slot there already: the load that the store answered is exact.
+                # The live held its slot there already, so the load in the store's answer is exact.
                 self.view.correct(outcome.generation.worker, rev=outcome.rev, load=outcome.load)
         if not self.policy.corrects or not isinstance(outcome, (o.Committed, o.Full, o.Starting, o.Waiting)):
             return
@@ -163,16 +163,16 @@ class Fleet:
     # -- refreshing
 
     async def refresh(self, *, full: bool = False) -> None:
-        """Ask for what changed, and rebase on it."""
+        """Read what changed since the view's revision (or everything, if `full`), and apply it to the view."""
         async with self._lock:
             now = asyncio.get_running_loop().time()
             full = full or now >= self._full_at or self.view.rev < 0
             rows = await self._records.fleet.snapshot(None if full else self.view.rev)
             if self._term not in (0, rows.term) or rows.rev < self.view.rev:
-                # The store's history is another one now: what the view was made from may never have happened.
+                # The store has another history now: the changes that the view was made from may be lost.
                 log.warning("the store's history changed", term=rows.term, rev=rows.rev, seen_rev=self.view.rev)
                 if (rows.term, rows.rev) < (self._term, self.view.rev):
-                    # It went back: this replica has seen the proof.
+                    # The store went back, and this replica has read the proof.
                     was, now_has = f"term {self._term} rev {self.view.rev}", f"term {rows.term} rev {rows.rev}"
                     reason = f"this replica read {was} of the store, which has {now_has} now"
                     self.lost = Lost(rows.term, max(self._term, rows.term), reason)
@@ -192,7 +192,7 @@ class Fleet:
             tell()
 
     async def read_config(self) -> None:
-        """Take over Pools and DigitalIDs. The revision is read first: what changes meanwhile is read again."""
+        """Read Pools and DigitalIDs. The revision is read first, so that a change meanwhile is read again later."""
         rev = await self._records.config.rev()
         pools = await self._records.config.all(POOLS, PoolConfig)
         self.digital_ids = await self._records.config.all(DIGITAL_IDS, DigitalIdConfig)
