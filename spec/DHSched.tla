@@ -48,6 +48,7 @@ VARIABLES
 
 vars == <<store, agents, released, bad, trouble, admitted>>
 
+\* The product keeps MaxN <= Step by raising the base behind a number that is Step above base and floor.
 ASSUME ND <= NW /\ MaxN <= Step
 
 ----------------------------------------------------------------------------

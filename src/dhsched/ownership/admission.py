@@ -6,7 +6,7 @@ docs/internals/protocol.md, place, 4.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dhsched.ownership.draft import Draft
 from dhsched.ownership.outcomes import Full, Refusal, Refused, Starting, Waiting
@@ -110,4 +110,12 @@ def unplaceable(gone: bool, lost: bool, mode: str) -> Refused:
 
 def next_number(s: Draft, issued: int) -> int:
     """Return a number that was never issued for this id, in this term or any before."""
-    return max(issued, s.cell.epoch_base, s.cell.epoch_floor) + 1
+    number = max(issued, s.cell.epoch_base, s.cell.epoch_floor) + 1
+    raise_base(s, number)
+    return number
+
+
+def raise_base(s: Draft, number: int) -> None:
+    """Keep every issued number within `term_step` of base and floor, so that the next term begins above all of them."""
+    if number > max(s.cell.epoch_base, s.cell.epoch_floor) + s.limits.term_step:
+        s.cell = replace(s.cell, epoch_base=number)

@@ -145,10 +145,11 @@ def commit(s: Draft, live: str, winner: str, operation: str, cause: Cause) -> No
     lost = f"{source}@{epoch}" if needs(s, live) == "lost" else ""
     reserved = move is not None and move.target == winner
     s.clear_move(live, slot=not reserved)
-    number = issued = next_number(s, record.issued)
     if reserved and move is not None and move.number > s.cell.epoch_floor:
         # The number was issued when the place was reserved, unless a new term has begun since.
         number, issued = move.number, record.issued
+    else:
+        number = issued = next_number(s, record.issued)
     if reserved and move is not None:
         s.write_slot(winner, live, number, "starting", was=move.number)
     elif winner == source:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
+from dhsched.ownership.admission import raise_base
 from dhsched.ownership.draft import Draft
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.outcomes import Registered, RegisterOutcome
@@ -38,6 +39,7 @@ def register_worker(
     mode: Literal["ready", "cordoned"] = "cordoned" if boots + 1 > limits.boots_max else "ready"
     issued = max(s.cell.workers_issued, s.cell.epoch_floor) + 1
     s.cell = replace(s.cell, workers_issued=issued)
+    raise_base(s, issued)
     worker = f"{name}#{issued}"
     s.workers[worker] = Worker(name=name, boot=boot, pool=pool, capacity=capacity, labels=labels, mode=mode)
     s.set_budgets(worker)

@@ -6,14 +6,14 @@
 -- KEYS     cell
 -- ARGV     live, operation, cause, expected, digital_id, fingerprint, room, metadata, config, priority, immovable,
 --          candidates, pools, at_boundary, claim_wait_ms, starts_create_max, starts_recover_max, history_max, poison_max,
---          dead_max, ended_ttl_ms
+--          dead_max, ended_ttl_ms, term_step
 -- RETURNS  COMMITTED worker epoch rev load again later_worker later_epoch, then worker reason load capacity of each refusal
 --          STALE worker epoch pull_no
 --          MOOT, NOT_YET, CONFLICT, ENDED, NOT_FOUND
 --          FULL, STARTING, WAITING: worker reason load capacity of each refusal
 local live, operation, cause, expected, digital_id, fingerprint, room, metadata, config, priority, immovable,
   candidates, pools, at_boundary, claim_wait_ms, starts_create_max, starts_recover_max, history_max, poison_max,
-  dead_max, ended_ttl_ms = unpack(ARGV)
+  dead_max, ended_ttl_ms, term_step = unpack(ARGV)
 
 local key = prefix .. 'live:' .. live
 local r = read_live(live)
@@ -298,6 +298,10 @@ else
     call('HSET', key, 'fallback', '')
   end
   priority = r.priority
+end
+-- Every number issued stays within a term's step of base and floor: the next term begins above all of them.
+if epoch > math.max(base, floor) + term_step then
+  call('HSET', KEYS[1], 'epoch_base', epoch)
 end
 call('HSET', key, 'epoch', epoch, 'issued', issued, 'selected', winner, 'cause', cause, 'operation', operation,
   'committed_at', now)

@@ -3,10 +3,10 @@
 -- USES     clock now agenda waiting worker slot live vacate gone
 -- KEYS     cell
 -- ARGV     name, boot, pool, capacity, labels, replaces, boots_window_ms, boots_max, starts_create_max,
---          starts_recover_max
+--          starts_recover_max, term_step
 -- RETURNS  REGISTERED worker mode again
 local name, boot, pool, capacity, labels, replaces, boots_window_ms, boots_max, starts_create_max,
-  starts_recover_max = unpack(ARGV)
+  starts_recover_max, term_step = unpack(ARGV)
 
 local known = call('HGET', prefix .. 'boots', boot)
 if known then
@@ -25,9 +25,13 @@ call('HSET', prefix .. 'blame:' .. name, 'since', since, 'boots', boots + 1)
 call('PEXPIRE', prefix .. 'blame:' .. name, boots_window_ms + 3600000) -- Only to be rid of it: `since` is what counts.
 local mode = boots + 1 > number(boots_max) and 'cordoned' or 'ready'
 
-local cell = call('HMGET', KEYS[1], 'workers_issued', 'epoch_floor')
-local issued = math.max(number(cell[1] or 0), number(cell[2] or 0)) + 1
+local cell = call('HMGET', KEYS[1], 'workers_issued', 'epoch_floor', 'epoch_base')
+local floor = number(cell[2] or 0)
+local issued = math.max(number(cell[1] or 0), floor) + 1
 call('HSET', KEYS[1], 'workers_issued', issued)
+if issued > math.max(number(cell[3] or 0), floor) + term_step then
+  call('HSET', KEYS[1], 'epoch_base', issued) -- The next term begins above it.
+end
 local id = name .. '#' .. whole(issued)
 call('HSET', prefix .. 'boots', boot, id)
 call('HSET', prefix .. 'worker:' .. id, 'name', name, 'boot', boot, 'pool', pool, 'capacity', capacity, 'labels', labels,

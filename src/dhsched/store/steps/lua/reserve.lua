@@ -2,13 +2,13 @@
 --
 -- USES     clock now agenda waiting worker candidates slot live
 -- KEYS     cell
--- ARGV     live, expected, candidates, cutovers_max, move_expires_ms
+-- ARGV     live, expected, candidates, cutovers_max, move_expires_ms, term_step
 -- RETURNS  RESERVED target number again
 --          STALE worker epoch pull_no
 --          BUSY cutovers    the source has as many moves under way as it may
 --          FULL worker reason load capacity of each candidate
 --          ENDED, NOT_FOUND
-local live, expected, candidates, cutovers_max, move_expires_ms = unpack(ARGV)
+local live, expected, candidates, cutovers_max, move_expires_ms, term_step = unpack(ARGV)
 
 local r = read_live(live)
 if not r then
@@ -59,7 +59,11 @@ for _, id in ipairs(ordered) do
   end
   if not reason then
     local cell = call('HMGET', KEYS[1], 'epoch_base', 'epoch_floor')
-    local num = math.max(number(r.issued), number(cell[1] or 0), number(cell[2] or 0)) + 1
+    local last = math.max(number(cell[1] or 0), number(cell[2] or 0))
+    local num = math.max(number(r.issued), last) + 1
+    if num > last + term_step then
+      call('HSET', KEYS[1], 'epoch_base', num) -- The next term begins above it.
+    end
     write_slot(id, live, num, 'reserved')
     call('HSET', prefix .. 'live:' .. live, 'issued', num)
     set_move(live, r, id, num, now + move_expires_ms)
