@@ -7,10 +7,15 @@ from a fork on; here it goes on behind it.
 
 import gc
 import os
+import tempfile
 from collections.abc import Generator
 from typing import Any
 
 import pytest
+
+STATE = tempfile.TemporaryDirectory(prefix="dhsched-tests-")
+os.environ["XDG_STATE_HOME"] = STATE.name
+"""Keys that deployments of this user have left for their addresses are no keys of what a test starts there."""
 
 os.register_at_fork(before=gc.disable, after_in_parent=gc.enable)
 

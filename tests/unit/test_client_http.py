@@ -15,7 +15,7 @@ from aiohttp.test_utils import TestServer
 from dhsched.client import http as http_module
 from dhsched.client.credentials import Credentials
 from dhsched.client.http import Replicas
-from dhsched.errors import KeyRefused, Refused, Unreachable
+from dhsched.errors import KeyRefused, NotMinted, Refused, Unreachable
 
 DEAD = "http://127.0.0.1:1"  # Nobody listens there, and only root could.
 KEY = "dhk_0123456789ab_secret"
@@ -130,3 +130,15 @@ async def test_a_reply_without_end_is_no_answer_and_the_next_replica_is_asked(mo
         replicas = Replicas("Dispatch", urls, http, Credentials(), deadline_s=5, once=True)
         assert await replicas.call("GET", "lives") == b'{"lives": []}'
         assert endless.asked == 1 and replicas.url == urls[1]
+
+
+async def test_a_server_that_mints_something_else_is_named() -> None:
+    """Another program may have taken the address of a deployment whose key is still known."""
+
+    class Stranger(Replica):
+        async def mint(self, request: web.Request) -> web.Response:
+            return web.Response(text="<html>", content_type="text/html")
+
+    async with serving(Stranger()) as (http, urls):
+        with pytest.raises(NotMinted, match=r"something else .* check that the address"):
+            await Replicas("Dispatch", urls, http, Credentials(KEY), deadline_s=5).call("GET", "lives")

@@ -253,7 +253,15 @@ class Minter:
             refused = not_minted(self._url, self.key, refusal_of(response, raw))
             self.forget()
             raise refused
-        return msgspec.json.decode(raw, type=MintedToken)
+        try:
+            return msgspec.json.decode(raw, type=MintedToken)
+        except msgspec.DecodeError as error:
+            raise NotMinted(
+                f"{self._url} answered a request for a token with something else ({error}); check that the address is "
+                "Dispatch or an Infer-Controller",
+                code="BAD_REPLY",
+                status=200,
+            ) from None
 
 
 async def read_reply(response: aiohttp.ClientResponse) -> bytes:
