@@ -22,7 +22,8 @@ ID_BYTES_MAX = 64
 NUMBER_MAX = 2**50
 """Largest generation, term, revision, item or boot number; a larger one is refused with BadValue or BadId. A Lua script
 counts in floating point, which is exact up to 2^53, and may add to a number before it compares."""
-_ID = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,63}\Z")
+ID_PATTERN = r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,63}"  # Documents and `check_id` go by it.
+_ID = re.compile(rf"{ID_PATTERN}\Z")
 
 
 def whole(pattern: str, **more: Any) -> msgspec.Meta:
@@ -33,9 +34,9 @@ def whole(pattern: str, **more: Any) -> msgspec.Meta:
     return msgspec.Meta(pattern=rf"^{pattern}$(?!\n)", **more)
 
 
-Id = Annotated[str, whole(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,63}", max_length=64)]
+Id = Annotated[str, whole(ID_PATTERN, max_length=64)]
 """An id in a document. Who takes one still checks it (`check_id`): this pattern is what OpenAPI can say of it."""
-WorkerId = Annotated[str, whole(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,63}#[0-9]{1,16}", description="In a URL, # is %23.")]
+WorkerId = Annotated[str, whole(rf"{ID_PATTERN}#[0-9]{{1,16}}", description="In a URL, # is %23.")]
 
 SlotState = Literal["reserved", "starting", "running", "vacant", "departing"]
 OWNED: tuple[SlotState, ...] = ("starting", "running", "vacant")
