@@ -15,6 +15,7 @@ from aiohttp.test_utils import TestServer
 from dhsched.client import http as http_module
 from dhsched.client.credentials import Credentials
 from dhsched.client.http import Replicas
+from dhsched.client.models.lives import Live, Placed
 from dhsched.errors import KeyRefused, NotMinted, Refused, Unreachable
 
 DEAD = "http://127.0.0.1:1"  # Nobody listens there, and only root could.
@@ -142,3 +143,18 @@ async def test_a_server_that_mints_something_else_is_named() -> None:
     async with serving(Stranger()) as (http, urls):
         with pytest.raises(NotMinted, match=r"something else .* check that the address"):
             await Replicas("Dispatch", urls, http, Credentials(KEY), deadline_s=5).call("GET", "lives")
+
+
+async def test_an_answer_that_is_no_document_is_named() -> None:
+    class Stranger(Replica):
+        async def call(self, request: web.Request) -> web.Response:
+            return web.Response(text="<html>", content_type="text/html")
+
+    async with serving(Stranger()) as (http, urls):
+        replicas = Replicas("Dispatch", urls, http, Credentials(), deadline_s=5)
+        with pytest.raises(Unreachable, match=r"no Live .* check the address") as found:
+            await replicas.read(Live, "GET", "lives", "L")
+        assert not found.value.unknown
+        with pytest.raises(Unreachable) as made:
+            await replicas.read(Placed, "POST", "lives", body={})
+        assert made.value.unknown, "it may have been done"

@@ -19,7 +19,7 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import aiohttp
@@ -30,6 +30,8 @@ from dhsched.access.minting import MINT_PATH, MintedToken
 from dhsched.addresses import addresses
 from dhsched.client.credentials import Credentials, client_tls
 from dhsched.errors import KeyRefused, NotMinted, Refused, Unreachable
+
+T = TypeVar("T")
 
 AGAIN = frozenset({"STORE_UNAVAILABLE", "BUSY", "NOT_READY", "INTERNAL", "STARTING", "RATE_LIMITED", "TIMEOUT"})
 """Refusals worth repeating. FULL is not among them: `wait_s` of a create waits for a free slot in the queue."""
@@ -133,6 +135,16 @@ class Replicas:
         or changes nothing the second time; other calls are repeated only if they surely were not done."""
         target = target_of(*path, query=query)
         return await self.ask(method, target, body=body, headers=headers, wait_s=wait_s, twice=twice)
+
+    async def read(self, kind: type[T], method: str, *path: str, **given: Any) -> T:
+        """Send a call (`call` has the arguments) and return the answer as `kind`. An answer that cannot be read is no
+        answer of a server of ours, so it raises Unreachable; what was asked for may have been done."""
+        raw = await self.call(method, *path, **given)
+        try:
+            return msgspec.json.decode(raw, type=kind)
+        except msgspec.DecodeError as error:
+            message = f"{self.url} answered with something that is no {kind.__name__} ({error}); check the address"
+            raise Unreachable(message, {self.url: str(error)}, unknown=method != "GET") from None
 
     async def ask(
         self,

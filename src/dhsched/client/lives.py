@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self
 
 import aiohttp
 import msgspec
@@ -20,8 +20,6 @@ from dhsched.client.models.lives import CreateLive, End, Ended, History, Live, L
 from dhsched.client.models.workers import Drain, DrainWorker, WorkerSummary
 from dhsched.client.producers import Producers
 from dhsched.client.stream import Stream
-
-T = TypeVar("T")
 
 
 class Event(NamedTuple):
@@ -99,10 +97,10 @@ class Client:
         if priority is not None:
             body.priority = priority
         query = {"wait_s": wait_s or None}
-        return _as(Placed, await self._dispatch.call("POST", "lives", body=body, query=query, wait_s=wait_s))
+        return await self._dispatch.read(Placed, "POST", "lives", body=body, query=query, wait_s=wait_s)
 
     async def get(self, live_id: str) -> Live:
-        return _as(Live, await self._dispatch.call("GET", "lives", live_id))
+        return await self._dispatch.read(Live, "GET", "lives", live_id)
 
     async def lives(self, **filters: str) -> AsyncIterator[LiveSummary]:
         """Yield lives by name; filters: state, worker, pool, digital_id."""
@@ -114,14 +112,14 @@ class Client:
         expected = (await self.get(live_id)).epoch
         body = Reassign(expected, target=UNSET if to is None else to, avoid=list(avoid))
         headers = {"Idempotency-Key": secrets.token_hex(16)}
-        return _as(Placed, await self._dispatch.call("POST", "lives", live_id, "reassign", body=body, headers=headers))
+        return await self._dispatch.read(Placed, "POST", "lives", live_id, "reassign", body=body, headers=headers)
 
     async def end(self, live_id: str, *, after_pending: bool = False) -> Ended:
         body = End(after_pending)
-        return _as(Ended, await self._dispatch.call("POST", "lives", live_id, "end", body=body))
+        return await self._dispatch.read(Ended, "POST", "lives", live_id, "end", body=body)
 
     async def history(self, live_id: str) -> History:
-        return _as(History, await self._dispatch.call("GET", "lives", live_id, "history"))
+        return await self._dispatch.read(History, "GET", "lives", live_id, "history")
 
     async def workers(self, **filters: str) -> AsyncIterator[WorkerSummary]:
         """Yield Workers by id; filters: pool, status."""
@@ -131,11 +129,11 @@ class Client:
     async def drain(self, worker: str, *, deadline_s: float | None = None) -> Drain:
         """Move every live off a Worker, at boundaries; after `deadline_s` lives that are left move at once."""
         body = DrainWorker() if deadline_s is None else DrainWorker(deadline_s)
-        return _as(Drain, await self._dispatch.call("POST", "workers", worker, "drain", body=body))
+        return await self._dispatch.read(Drain, "POST", "workers", worker, "drain", body=body)
 
     async def drained(self, worker: str) -> Drain:
         """Return the progress of a drain."""
-        return _as(Drain, await self._dispatch.call("GET", "workers", worker, "drain"))
+        return await self._dispatch.read(Drain, "GET", "workers", worker, "drain")
 
     async def undrain(self, worker: str) -> None:
         """Cancel a drain: the Worker takes lives again."""
@@ -153,7 +151,7 @@ class Client:
         after = None
         while True:
             query = {**filters, "after": after, "limit": 1_000}
-            page = msgspec.json.decode(await self._dispatch.call("GET", what, query=query))
+            page = await self._dispatch.read(dict[str, Any], "GET", what, query=query)
             for row in page[what]:
                 yield row
             after = page["next"]
@@ -176,7 +174,7 @@ class Client:
 
     async def _push(self, live_id: str, body: PushText, request_id: str | None) -> Pushed:
         body.request_id = request_id or secrets.token_hex(16)
-        return _as(Pushed, await self._infer.call("POST", "lives", live_id, "text", body=body))
+        return await self._infer.read(Pushed, "POST", "lives", live_id, "text", body=body)
 
     def stream(self, live_id: str, *, in_flight_max: int = 256) -> Stream:
         """Return a connection for many items: in order, each exactly once, also over lost connections."""
@@ -196,7 +194,3 @@ class Client:
             yield Event(event.name, event.data)
             if event.name == "ended":
                 return
-
-
-def _as(kind: type[T], raw: bytes) -> T:
-    return msgspec.json.decode(raw, type=kind)

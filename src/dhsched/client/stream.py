@@ -274,8 +274,7 @@ class Stream:
         body = PushText(push.text, push.kind, push.boundary, push.config, request_id)
         while True:
             try:
-                raw = await self._replicas.call("POST", "lives", self.live_id, "text", body=body)
-                return msgspec.json.decode(raw, type=Pushed)
+                return await self._replicas.read(Pushed, "POST", "lives", self.live_id, "text", body=body)
             except Refused as refused:
                 pause_s = refused.retry_after_s or 1.0
                 if refused.code != "TOO_MANY_PENDING" or loop.time() + pause_s > give_up:

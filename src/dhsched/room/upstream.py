@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Sequence
-from typing import TypeVar
 
 import aiohttp
-import msgspec
 import structlog
 
 from dhsched.client.credentials import own_key
@@ -30,7 +28,6 @@ OWNER_S = 0.5  # An older answer about a live is not used again.
 OWNERS_MAX = 10_000  # At this many remembered answers, those older than OWNER_S are dropped.
 PASSED_ON = ("UNAUTHORIZED", "FORBIDDEN", "NOT_FOUND", "BUSY", "STORE_UNAVAILABLE", "BAD_REQUEST")
 """Refusals that mean the same to the room's callers. Any other refusal becomes NOT_READY."""
-T = TypeVar("T")
 
 
 class Upstream:
@@ -50,8 +47,7 @@ class Upstream:
     async def publishing(self, token: str) -> PublishingOut:
         """Return a publish token's generation and the current one. Raise UNAUTHORIZED, NOT_FOUND, NOT_READY."""
         try:
-            raw = await self._dispatch.call("POST", "publishing", body=ShowPublishing(token))
-            return read(PublishingOut, raw, self._dispatch)
+            return await self._dispatch.read(PublishingOut, "POST", "publishing", body=ShowPublishing(token))
         except DhschedError as error:
             raise as_problem(error, self._dispatch) from error
 
@@ -91,7 +87,7 @@ class Upstream:
     async def _find(self, live_id: str) -> Live | DhschedError:
         """Return the live or an error: a value, because several callers may await it, or none any more."""
         try:
-            return read(Live, await self._dispatch.call("GET", "lives", live_id), self._dispatch)
+            return await self._dispatch.read(Live, "GET", "lives", live_id)
         except DhschedError as error:
             if isinstance(error, Refused) and error.status == 401 and not self._dispatch.key(self._dispatch.url):
                 self._lacks_key(self._dispatch.url)
@@ -103,13 +99,6 @@ class Upstream:
             self._lacking.add(url)
             remedy = "set DHSCHED_ROOM_KEY or --key-file to an API key of role room"
             log.error("this room has no API key, and can show no live", asked=url, remedy=remedy)
-
-
-def read(kind: type[T], raw: bytes, replicas: Replicas) -> T:
-    try:
-        return msgspec.json.decode(raw, type=kind)
-    except msgspec.DecodeError as error:
-        raise Unreachable(f"{replicas.url} sent no {kind.__name__}", {replicas.url: str(error)}) from error
 
 
 def refusal_in(error: DhschedError) -> Refused | None:
