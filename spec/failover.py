@@ -204,9 +204,10 @@ class Failover:
         else:
             entries = []
         for after, used in entries:
-            homes = self.history(after).homes
+            history = self.history(after)
             lost = tuple(
-                was or (told != NOT_TOLD and not entering.survives(homes, f"h{told[0]}", told[1]))
+                was
+                or (told != NOT_TOLD and not entering.survives(history.homes, f"h{told[0]}", told[1], history.position))
                 for was, told in zip(key[LOST][c - 1], key[TOLD][c - 1], strict=True)
             )
             greeted = {

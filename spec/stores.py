@@ -168,7 +168,7 @@ class Stores:
         for w in self.workers:
             yield from self.worker_steps(node, w)
         if "terms" in self.on and state.cell.term < self.c["MaxTerm"]:
-            yield from self.step(node, "new term", "new_term", term=state.cell.term, seen_term=state.cell.term)
+            yield from self.step(node, "new term", "new_term", term=state.cell.term)
 
     def step(
         self,

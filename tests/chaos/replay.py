@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dhsched.ownership import invariants
@@ -88,6 +88,8 @@ class Replay:
         if self.diverged:
             return
         before = self.state
+        if taken.counted:
+            before = replace(before, cell=replace(before.cell, pos=before.cell.pos + 1))
         after, expected = STEPS[taken.step](before, taken.now, CHAOS_LIMITS, **taken.arguments)
         if expected != taken.answer:
             self._wrong("model", f"{taken.step} {taken.arguments} answered {taken.answer}, the model {expected}")

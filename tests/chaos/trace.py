@@ -16,9 +16,10 @@ import msgspec
 
 from dhsched.ownership import items
 from dhsched.ownership.limits import Limits
-from dhsched.ownership.steps import STEPS
+from dhsched.ownership.steps import STEPS, UNCOUNTED
 from dhsched.ownership.steps.place import Create
 from dhsched.store.steps import scripts
+from dhsched.store.steps.redis import IN_LUA
 from dhsched.store.steps.replies import outcome
 from dhsched.types import candidate_of
 
@@ -29,6 +30,9 @@ local function step()
 {body}
 end
 local reply = step()
+if reply.err then
+  return reply
+end
 local tick = redis.call('INCR', KEYS[1] .. '_ticks')
 redis.call('XADD', KEYS[1] .. '_trace', tick .. '-0', 'r', cmsgpack.pack({{ tick, '{name}', frame_now, ARGV, reply }}))
 return reply
@@ -36,7 +40,7 @@ return reply
 FRAME_CLOCK = "local function clock() return frame_now end"
 """In the place of lua/lib/clock.lua: also a step that reads no clock has its time in the record."""
 TICKS, TRACE = "cell_ticks", "cell_trace"
-IN_MODEL = {"worker_id": "worker", "num": "number", "rev_seen": "rev"}
+IN_MODEL = {theirs: ours for ours, theirs in IN_LUA.items()}
 _LIMITS = frozenset(Limits.__dataclass_fields__)
 _CREATE = frozenset(Create.__dataclass_fields__)
 
@@ -59,6 +63,8 @@ class Taken:
     step: str
     arguments: dict[str, Any]
     answer: Any
+    counted: bool = False
+    """Whether it is the first step of a call that the cell counts."""
 
 
 def read(record: bytes) -> tuple[int, Iterator[Taken]]:
@@ -71,13 +77,19 @@ def steps_of(tick: int, name: str, now: int, argv: list[str], reply: list[Any]) 
     script = SCRIPTS[name]
     step = "place" if name == "place_create" else name
     fixed = dict(zip(script.argv, argv, strict=False))
+    counted = step not in UNCOUNTED
+    if counted:
+        reply.pop()
     if not script.each:
-        yield Taken(tick, now, step, arguments_of(step, fixed), outcome(reply[0], reply[2:]))
+        answer = outcome(reply[0], reply[2:])
+        if step == "enter":
+            fixed["server"] = answer.home
+        yield Taken(tick, now, step, arguments_of(step, fixed), answer, counted)
         return
     width, rest = len(script.each), argv[len(script.argv) :]
     for n, one in enumerate(reply[1:]):
         row = dict(zip(script.each, rest[n * width : (n + 1) * width], strict=True))
-        yield Taken(tick, now, step, arguments_of(step, {**fixed, **row}), outcome(one[0], one[1:]))
+        yield Taken(tick, now, step, arguments_of(step, {**fixed, **row}), outcome(one[0], one[1:]), counted and n == 0)
 
 
 SCRIPTS = scripts.load()
@@ -102,6 +114,8 @@ def arguments_of(step: str, given: Mapping[str, str]) -> dict[str, Any]:
     if step == "place":
         made = {name: values.pop(name) for name in _CREATE & values.keys()}
         values["create"] = create_of(made) if values["cause"] == "create" else None
+    elif step == "enter":
+        del values["schema"]
     elif step == "append_input":
         del values["controller"]  # Who gets no hint: nothing of the protocol.
         item = values.pop("item").encode()

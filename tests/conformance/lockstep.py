@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from random import Random
 from typing import Any
 
 from dhsched.ownership import invariants
 from dhsched.ownership.outcomes import Items
 from dhsched.ownership.state import EMPTY, Cell, State
-from dhsched.ownership.steps import STEPS
+from dhsched.ownership.steps import take
 from dhsched.store.steps.memory import MemoryStore
 from tests.conformance.operations import LIMITS, Operation, draw
 from tests.conformance.real import StoreSubject
@@ -34,8 +34,8 @@ async def run(
     state, sent, releases = EMPTY, list[Operation](), invariants.Releases()
     if cell is not None:
         state = memory.state = replace(EMPTY, cell=cell)
-        assert not cell.homes, "homes are planned: no script reads them"
-        counts = {name: value for name, value in asdict(cell).items() if name not in ("pull_base", "homes")}
+        assert not cell.homes, "the first home is entered below"
+        counts = {each.name: getattr(cell, each.name) for each in fields(cell) if each.name != "homes"}
         fields_of = [word for name, value in counts.items() for word in (name, value)]
         await subject.store.link.call("HSET", subject.store.keys.cell, *fields_of)
     for _ in range(steps):
@@ -45,7 +45,7 @@ async def run(
         operation = draw(r, state, sent)
         sent.append(operation)
         name, arguments = operation
-        after, expected = STEPS[name](state, subject.now, LIMITS, **arguments)
+        after, expected = take(name, state, subject.now, LIMITS, **arguments)
         in_memory = await getattr(memory, name)(**arguments)
         got = await subject.step(name, **arguments)
         found = await subject.state()

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 from dhsched.ownership.items import mark_of
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.state import Live, State
+from dhsched.ownership.steps.enter import JUMP_MIN
 from dhsched.ownership.steps.place import Create
-from dhsched.types import Equals, split_tag
+from dhsched.types import NUMBER_MAX, Equals, split_tag
 
 LIMITS = Limits(
     claim_wait_ms=10,
@@ -108,6 +109,7 @@ def report(r: Random, s: State, who: str | None = None) -> dict[str, Any]:
     return {
         "worker": who,
         "boot": record.boot if record and r.random() < 0.95 else "nobody",
+        "home": r.choice(["", s.cell.home]),
         "term": s.cell.term + 1 if ahead else r.choice([0, s.cell.term]),
         "rev": record.slots_rev if record and r.random() < 0.5 else 0,
         "busy": [*s.slots.get(who, {})] if r.random() < 0.3 else [],
@@ -238,7 +240,15 @@ def look(r: Random, s: State) -> dict[str, Any]:
 
 def new_term(r: Random, s: State) -> dict[str, Any]:
     term = s.cell.term
-    return {"term": r.choice([term, term, max(1, term - 1)]), "seen_term": term + r.randrange(2)}
+    return {"term": r.choice([term, term, max(1, term - 1)])}
+
+
+def enter(r: Random, s: State) -> dict[str, Any]:
+    """The server was promoted, or only the connection is new."""
+    server = r.choice(["s1", "s2", "none", s.cell.home or "s1"])
+    if s.cell.rev > NUMBER_MAX - 2 * JUMP_MIN:
+        server = s.cell.home  # One more home would not fit.
+    return {"server": server, "jump": r.randrange(32, 64), "first": r.random() < 0.2}
 
 
 Maker = Callable[[Random, State], dict[str, Any]]
@@ -259,6 +269,7 @@ WEIGHTED: dict[str, tuple[int, Maker]] = {
     "end_live": (2, end_live),
     "look": (12, look),
     "new_term": (1, new_term),
+    "enter": (1, enter),
 }
 NAMES = [*WEIGHTED]
 WEIGHTS = [weight for weight, _ in WEIGHTED.values()]

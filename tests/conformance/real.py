@@ -6,30 +6,60 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from dhsched.errors import StoreUnavailable
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.state import State
 from dhsched.store.link.address import Address
+from dhsched.store.link.greeting import ONE_ARGUMENT, RunScript
+from dhsched.store.link.wire import pack
 from dhsched.store.raw import read_state
 from dhsched.store.steps.redis import RedisStore
 from dhsched.store.steps.scripts import load
+from tests.conformance.subjects import Home
 from tests.harness.servers import running_server
 
 TEST_CLOCK = "local function clock() return tonumber(redis.call('GET', KEYS[1] .. '_clock')) end"
 """In the place of lua/lib/clock.lua: time stands still until a test moves it."""
+TEST_SERVER = "local function server() return redis.call('GET', KEYS[1] .. '_server') or '' end"
+"""In the place of lua/lib/server.lua: the server has the name that a test gave it, and none at the start."""
+HELD = {"lib/clock": TEST_CLOCK, "lib/server": TEST_SERVER}
+"""What a test holds in its hand."""
+
+
+class Greeted:
+    """The entry of a test's link: it begins no home, and greets the one that it is told."""
+
+    home = b""
+
+    async def enter(self, run: RunScript) -> bytes:
+        return self.home
 
 
 class StoreSubject:
-    """A RedisStore whose clock the test holds. It starts empty."""
+    """A RedisStore whose clock and server name the test holds. It starts empty. Its link was opened with `Greeted`."""
 
     def __init__(self, store: RedisStore) -> None:
         self.store = store
         self.limits = store.limits
         self.now = 0
+        self._server = ""
         self._remembered: dict[bytes, bytes] = {}
 
     async def reset(self, now: int = 1000) -> None:
         await self.store.link.call("FLUSHALL")
+        await self.serve("")
+        await self.greet("")
         await self.set_clock(now)
+
+    async def serve(self, server: str) -> None:
+        self._server = server
+        await self.store.link.call("SET", self.store.keys.cell + "_server", server)
+
+    async def greet(self, home: str) -> None:
+        entry = self.store.link._greeting.entry
+        assert isinstance(entry, Greeted) and self.store.link._wire is not None
+        entry.home = home.encode()
+        self.store.link._wire.tail = pack((entry.home,))[len(ONE_ARGUMENT) :]
 
     async def set_clock(self, now: int) -> None:
         self.now = now
@@ -39,7 +69,17 @@ class StoreSubject:
         await self.set_clock(self.now + ms)
 
     async def step(self, name: str, /, **arguments: Any) -> Any:
-        return await getattr(self.store, name)(**arguments)
+        if name == "enter":
+            await self.serve(arguments["server"])
+            outcome = await self.store.enter(**arguments)
+            await self.greet(arguments["server"])
+            return outcome
+        try:
+            return await getattr(self.store, name)(**arguments)
+        except StoreUnavailable as error:
+            if "(HOME " in str(error) and not error.unknown:
+                return Home()
+            raise
 
     async def remember(self) -> None:
         keys = await self.store.link.call("KEYS", "*")
@@ -49,6 +89,7 @@ class StoreSubject:
         await self.store.link.call("FLUSHALL")
         for key, value in self._remembered.items():
             await self.store.link.call("RESTORE", key, 0, value)
+        await self.serve(self._server)
         await self.set_clock(self.now)
 
     async def state(self) -> State:
@@ -60,10 +101,10 @@ async def real_subject(
     kind: str, limits: Limits, replacements: Mapping[str, str] | None = None
 ) -> AsyncIterator[StoreSubject]:
     """A subject on its own server of this kind; `replacements` are mutants of Lua files."""
-    scripts = load({"lib/clock": TEST_CLOCK, **(replacements or {})})
+    scripts = load({**HELD, **(replacements or {})})
     async with (
         running_server(kind) as server,
-        await RedisStore.open(server.address, limits=limits, scripts=scripts) as store,
+        await RedisStore.open(server.address, limits=limits, scripts=scripts, entry=Greeted()) as store,
     ):
         subject = StoreSubject(store)
         await subject.reset()
@@ -73,8 +114,7 @@ async def real_subject(
 @asynccontextmanager
 async def on_store(address: Address, limits: Limits) -> AsyncIterator[StoreSubject]:
     """A subject on a server that is running already, whose data it clears."""
-    scripts = load({"lib/clock": TEST_CLOCK})
-    async with await RedisStore.open(address, limits=limits, scripts=scripts) as store:
+    async with await RedisStore.open(address, limits=limits, scripts=load(HELD), entry=Greeted()) as store:
         subject = StoreSubject(store)
         await subject.reset(now=1_000_000)
         yield subject

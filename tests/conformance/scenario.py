@@ -14,10 +14,10 @@ from typing import Any
 
 from dhsched.ownership import invariants, items, outcomes
 from dhsched.ownership.outcomes import Outcome
-from dhsched.ownership.state import Live, State, Worker
+from dhsched.ownership.state import Cell, Live, State, Worker
 from dhsched.ownership.steps.place import Create
 from dhsched.types import MARK_BYTES, Equals, Generation, candidate_of, slot_tag
-from tests.conformance.subjects import Subject
+from tests.conformance.subjects import Home, Subject
 from tests.scenarios.language import SET_VERBS, Line, Scenario, ScenarioError, outcome_word
 
 Arguments = dict[str, Any]
@@ -39,7 +39,8 @@ class Runner:
         self.subject = subject
         self.ids: dict[str, str] = {}  # Label to WorkerID; a bare name is its latest boot.
         self.boots: dict[str, str] = {}  # WorkerID to boot.
-        self.tables: dict[str, tuple[int, int]] = {}  # WorkerID to the term and rev of the table it was last given.
+        self.tables: dict[str, tuple[str, int, int]] = {}  # WorkerID to home, term and rev of the table it has.
+        self.server = ""  # The server's name.
         self.pulls: dict[tuple[str, str, int], tuple[int, int]] = {}  # Generation to its latest pull and last item.
         self.trace = invariants.Releases()
 
@@ -51,6 +52,11 @@ class Runner:
         elif line.verb == "forget":
             await self.subject.forget()
             self.trace = invariants.Releases()
+        elif line.verb == "server":
+            self.server = line.values["word"]
+            await self.subject.serve(self.server)
+        elif line.verb == "greeted":
+            await self.subject.greet(line.values["word"])
         elif line.verb == "check":
             self.check(line, await self.subject.state())
         elif line.verb == "worker":
@@ -63,7 +69,7 @@ class Runner:
             outcome = await self.step(line, line.step, given)
             self.compare(line, say(outcome, now), await self.subject.state())
 
-    async def step(self, line: Line, name: str, given: Arguments) -> Outcome:
+    async def step(self, line: Line, name: str, given: Arguments) -> Outcome | Home:
         """One step, and everything that must hold after it whatever the line expects."""
         before = await self.subject.state()
         outcome = await self.subject.step(name, **given)
@@ -79,14 +85,14 @@ class Runner:
             raise self.failure(line, [f"broken by {say(outcome, self.subject.now)}:", *broken], after)
         return outcome
 
-    def remember(self, line: Line, outcome: Outcome, given: Arguments) -> None:
+    def remember(self, line: Line, outcome: Outcome | Home, given: Arguments) -> None:
         """What the caller knows from the answer."""
         match outcome:
             case outcomes.Registered(worker=worker):
                 self.boots[worker] = given["boot"]
                 self.ids[line.values["boot"]] = self.ids[given["name"]] = worker
-            case outcomes.Reported(term=term, rev=rev):
-                self.tables[given["worker"]] = (term, rev)
+            case outcomes.Reported(home=home, term=term, rev=rev):
+                self.tables[given["worker"]] = (home, term, rev)
             case outcomes.Pulling(pull_no=pull_no, after=after):
                 self.pulls[given["live"], given["worker"], given["epoch"]] = (pull_no, after)
             case outcomes.Items(first=first, items=blobs):
@@ -110,10 +116,13 @@ class Runner:
                 boot = f"boot-{label}".replace("'", "~")
                 return {"name": label.rstrip("'"), "boot": boot, "pool": "gpu", "capacity": 1, **v}
             case "report":
-                term, rev = self.tables.get(v["worker"], (0, 0)) if v.pop("known", False) else (0, 0)
+                nothing = ("", 0, 0)
+                home, term, rev = self.tables.get(v["worker"], nothing) if v.pop("known", False) else nothing
                 busy = [slot_tag(*v.pop("busy"))] if "busy" in v else []
                 boot = self.boots.get(v["worker"], "boot-unknown")
-                return {"boot": boot, "term": term, "rev": rev, "busy": busy, **v}
+                return {"boot": boot, "home": home, "term": term, "rev": rev, "busy": busy, **v}
+            case "enter":
+                return {"server": self.server, "jump": v["number"], "first": v.get("first", False)}
             case verb if verb in SET_VERBS:
                 return {**v, "verb": verb}
             case "expire":
@@ -137,7 +146,7 @@ class Runner:
             case "ack":
                 return {"n": v.pop("number"), "saved": v.pop("state", None), **v}
             case "new_term":
-                return {"term": v["number"], "seen_term": v.get("seen", v["number"])}
+                return {"term": v["number"]}
         return v
 
     def place_arguments(self, v: Arguments, line: Line) -> Arguments:
@@ -267,7 +276,7 @@ class Said:
         return " ".join([self.word, *self.words, *self.payload, *details])
 
 
-def say(outcome: Outcome, now: int) -> Said:
+def say(outcome: Outcome | Home, now: int) -> Said:
     """The outcome as a scenario writes it, WorkerIDs in full."""
     words: tuple[object, ...] = ()
     payload: tuple[str, ...] = ()
@@ -275,13 +284,15 @@ def say(outcome: Outcome, now: int) -> Said:
     match outcome:
         case outcomes.Stale():
             words, details = (outcome.current or "nobody",), {"pull_no": outcome.pull_no}
-        case outcomes.RolledBack():
-            details = {"term": outcome.term, "rev": outcome.rev}
+        case outcomes.Entered():
+            words = (outcome.home, *flag("again", outcome.again))
+            details = {"pos": outcome.pos, "homes": ",".join(f"{each.name}:{each.pos}" for each in outcome.homes)}
         case outcomes.Registered():
             words = (outcome.worker, *flag("cordoned", outcome.mode != "ready"), *flag("again", outcome.again))
         case outcomes.Reported():
             words = flag("unchanged", outcome.table is None)
-            details = {"beat": outcome.beat, "term": outcome.term, "rev": outcome.rev, "mode": outcome.mode}
+            details = {"beat": outcome.beat, "home": outcome.home, "term": outcome.term, "rev": outcome.rev}
+            details["mode"] = outcome.mode
             details["table"] = ",".join(f"{in_short(k)}:{v}" for k, v in sorted((outcome.table or {}).items()))
         case outcomes.WorkerSet():
             words = (outcome.mode, *flag("gone", outcome.gone))
@@ -372,6 +383,11 @@ def show_live(record: Live) -> dict[str, str]:
     }
 
 
+def show_cell(cell: Cell) -> dict[str, str]:
+    counts = {each.name: str(getattr(cell, each.name)) for each in fields(cell) if each.name != "homes"}
+    return {**counts, "home": cell.home or "none", "homes": ",".join(home.name for home in cell.homes) or "none"}
+
+
 def show_worker(record: Worker) -> dict[str, str]:
     names = "pool capacity mode lost gone beat load starting cutovers"
     return {name: plain(getattr(record, name)) for name in names.split()}
@@ -398,7 +414,7 @@ CHECK: dict[str, Callable[[State, str, int], dict[str, str] | list[str]]] = {
     "slots": lambda state, w, now: {in_short(tag): slot for tag, slot in state.slots.get(w, {}).items()},
     "live": lambda state, live, now: show_live(state.lives[in_full(live)]) if in_full(live) in state.lives else {},
     "worker": lambda state, w, now: show_worker(state.workers[w]) if w in state.workers else {},
-    "cell": lambda state, _, now: {each.name: str(getattr(state.cell, each.name)) for each in fields(state.cell)},
+    "cell": lambda state, _, now: show_cell(state.cell),
     "free": lambda state, pool, now: ranked(state.free.get(pool, {})),
     "waiting": lambda state, pool, now: ranked(state.waiting.get(pool, {})),
     "agenda": check_agenda,

@@ -16,7 +16,7 @@ from typing import Any
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.outcomes import Outcome
 from dhsched.ownership.state import EMPTY, State
-from dhsched.ownership.steps import STEPS
+from dhsched.ownership.steps import take
 from dhsched.store.link.link import Link
 from dhsched.store.steps.redis import RedisStore
 from dhsched.store.steps.scripts import Script
@@ -25,7 +25,7 @@ from tests.conformance.lockstep import Mismatch, describe
 from tests.conformance.operations import LIMITS, Operation, draw
 from tests.conformance.real import StoreSubject
 from tests.conformance.short_scenarios import SHORT_SCENARIOS
-from tests.conformance.subjects import ModelSubject
+from tests.conformance.subjects import Home, ModelSubject
 from tests.scenarios.language import SCENARIOS, load, read
 
 STEPS_PER_STOP = 5
@@ -38,8 +38,13 @@ class Moment:
 
     now: int
     operation: Operation
-    outcome: Outcome | None
+    outcome: Outcome | Home | None
     state: State
+
+    @property
+    def alone(self) -> bool:
+        """Whether it is sent by itself: it is no step, or it changes the connection."""
+        return self.outcome is None or isinstance(self.outcome, Home) or self.operation.name == "enter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,7 @@ class Recorder(ModelSubject):
         super().__init__(limits)
         self.moments: list[Moment] = []
 
-    async def step(self, name: str, /, **arguments: Any) -> Outcome:
+    async def step(self, name: str, /, **arguments: Any) -> Outcome | Home:
         outcome = await super().step(name, **arguments)
         self.moments.append(Moment(self.now, Operation(name, arguments), outcome, self._state))
         return outcome
@@ -68,6 +73,14 @@ class Recorder(ModelSubject):
     async def forget(self) -> None:
         await super().forget()
         self.moments.append(Moment(self.now, FORGET, None, self._state))
+
+    async def serve(self, server: str) -> None:
+        await super().serve(server)
+        self.moments.append(Moment(self.now, Operation("serve", {"server": server}), None, self._state))
+
+    async def greet(self, home: str) -> None:
+        await super().greet(home)
+        self.moments.append(Moment(self.now, Operation("greet", {"home": home}), None, self._state))
 
 
 @cache
@@ -87,7 +100,7 @@ def walk_tape(seed: int, steps: int) -> Tape:
     for _ in range(steps):
         now += r.choice([0, 0, 0, 1, 3, 12])
         operation = draw(r, state, [moment.operation for moment in moments])
-        state, outcome = STEPS[operation.name](state, now, LIMITS, **operation.arguments)
+        state, outcome = take(operation.name, state, now, LIMITS, **operation.arguments)
         moments.append(Moment(now, operation, outcome, state))
     return Tape(f"walk {seed}", LIMITS, tuple(moments))
 
@@ -111,15 +124,11 @@ async def play(tape: Tape, link: Link, scripts: dict[str, Script]) -> None:
 
 
 def parts(moments: Sequence[Moment]) -> Iterator[tuple[int, Sequence[Moment]]]:
-    """What is sent at once, and where it begins: a few steps, or one moment at which the store remembers or forgets."""
+    """What is sent at once, and where it begins: a few steps, or one moment that is alone."""
     start = 0
     while start < len(moments):
         end = start + 1
-        while (
-            end < min(start + STEPS_PER_STOP, len(moments))
-            and moments[start].outcome is not None
-            and moments[end].outcome is not None
-        ):
+        while end < min(start + STEPS_PER_STOP, len(moments)) and not moments[start].alone and not moments[end].alone:
             end += 1
         yield start, moments[start:end]
         start = end
@@ -128,7 +137,8 @@ def parts(moments: Sequence[Moment]) -> Iterator[tuple[int, Sequence[Moment]]]:
 async def send(part: Sequence[Moment], subject: StoreSubject) -> list[Any]:
     """All steps of the part at once, each at its time: the link keeps their order. An error is an answer as well."""
     if part[0].outcome is None:
-        await (subject.remember() if part[0].operation is REMEMBER else subject.forget())
+        name, arguments = part[0].operation
+        await getattr(subject, name)(**arguments)
         return [None]
     calls: list[Awaitable[Any]] = []
     for moment in part:

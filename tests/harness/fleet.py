@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -195,11 +195,13 @@ async def fleet(
     with_loops: bool = False,
     replica: Mapping[str, Any] | None = None,
     limits: Limits = DEFAULT_LIMITS,
+    server: Sequence[str] = (),
     **infer_settings: Any,
 ) -> AsyncIterator[Fleet]:
+    """`server` are further options of the store's server."""
     async with contextlib.AsyncExitStack() as stack:
-        server = await stack.enter_async_context(running_server(kind))
-        made = Fleet(server, folder, stack)
+        running = await stack.enter_async_context(running_server(kind, extra=server))
+        made = Fleet(running, folder, stack)
         made.limits = limits
         made.http = await stack.enter_async_context(aiohttp.ClientSession())
         for _ in range(dispatch):

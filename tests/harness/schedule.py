@@ -164,10 +164,10 @@ class TestWorker:
         """What the link does every second: the table in, departs out."""
         said = self.agent.report()
         outcome = await self.cell.store.report(
-            worker=self.worker, boot=self.boot, term=said.term, rev=said.rev, busy=said.busy
+            worker=self.worker, boot=self.boot, home=said.home, term=said.term, rev=said.rev, busy=said.busy
         )
         if isinstance(outcome, o.Reported) and outcome.table is not None:
-            self.agent.take_table(term=outcome.term, rev=outcome.rev, table=outcome.table)
+            self.agent.take_table(home=outcome.home, term=outcome.term, rev=outcome.rev, table=outcome.table)
         await asyncio.sleep(0)
         departs, self.departs = self.departs, []
         for live, number in departs:

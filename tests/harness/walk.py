@@ -86,6 +86,7 @@ WEIGHTS = {
     "end_live": 1,
     "look": 12,
     "new_term": 0.2,
+    "enter": 0.2,
 }
 
 
@@ -385,9 +386,12 @@ class Walk:
     def look(self) -> dict[str, Any]:
         return {"live": self.a_live()[0]}
 
+    def enter(self) -> dict[str, Any]:
+        return {"server": self.rng.choice(["s1", "s2"]), "jump": self.rng.randrange(10)}
+
     def new_term(self) -> dict[str, Any]:
         term = self.state.cell.term
-        return {"term": self.often(term, lambda: term - 1), "seen_term": self.rng.randint(1, term)}
+        return {"term": self.often(term, lambda: term - 1)}
 
 
 SIGHTS: dict[str, Callable[[Live, Live], bool]] = {

@@ -40,8 +40,8 @@ async def replicas(server: Address) -> AsyncIterator[list[DispatchContext]]:
             for n in range(REPLICAS)
         ]
         await opened[0].store.link.call("FLUSHALL")
-        await opened[0].records.config.put(POOLS, "gpu", PoolConfig())
-        await opened[0].records.config.put(DIGITAL_IDS, "anna", DigitalIdConfig(pools=[PoolTier(pool="gpu")]))
+        await opened[0].store.records.config.put(POOLS, "gpu", PoolConfig())
+        await opened[0].store.records.config.put(DIGITAL_IDS, "anna", DigitalIdConfig(pools=[PoolTier(pool="gpu")]))
         await refresh(opened)
         yield opened
 
@@ -198,8 +198,6 @@ async def test_a_new_term_is_said_once_and_so_is_drift_while_it_stays_the_same(
         await loops[0].round()
     assert [(kind, numbers) for kind, _, numbers in await said(replicas)] == [("drift", {"load": 3, "slots": 0})]
     await one.store.link.call("HSET", one.store.keys.of("worker", a), "load", 0)
-    await one.store.link.call("HINCRBY", one.store.keys.cell, "rev", -1)
-    for each in replicas:
-        await each.fleet.refresh()
+    await asyncio.gather(*(each.terms.begin(1, "a test") for each in replicas))
     await asyncio.gather(*(each.round() for each in loops))
     assert [numbers["term"] for _, _, numbers in await said(replicas, "new_term")] == [2]

@@ -178,7 +178,7 @@ async def test_a_loop_killed_at_every_point_is_carried_on_by_another_replica(htt
     ):
         store = other.store
         a, b = await register(store, 2, capacity=4, pool="loop")
-        await other.records.config.put(DIGITAL_IDS, "anna", DigitalIdConfig(pools=[PoolTier(pool="loop")]))
+        await other.store.records.config.put(DIGITAL_IDS, "anna", DigitalIdConfig(pools=[PoolTier(pool="loop")]))
         for n in range(3):
             create = Create(digital_id="anna", fingerprint="f")
             await store.place(live=f"default/L{n}", operation=f"op-{n}", cause="create", create=create, candidates=[a])

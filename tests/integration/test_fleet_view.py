@@ -111,7 +111,7 @@ async def test_a_new_term_makes_a_new_view(bench: Bench) -> None:
     await register(bench.store, 2, capacity=10)
     await bench.fleet.refresh(full=True)
     before = bench.fleet.view
-    await bench.store.new_term(term=1, seen_term=1)
+    await bench.store.new_term(term=1)
     await bench.fleet.refresh()
     assert bench.fleet.view is not before and bench.fleet.term == 2 and len(bench.fleet.view.workers) == 2
 
@@ -127,8 +127,8 @@ async def test_a_store_that_lost_history_makes_a_new_view(bench: Bench) -> None:
 
 async def test_configuration_reaches_the_view_with_the_next_refresh(bench: Bench) -> None:
     await bench.fleet.refresh(full=True)
-    await bench.records.config.put(POOLS, "gpu", PoolConfig(priority=7))
-    await bench.records.config.put(DIGITAL_IDS, "anna", DigitalIdConfig([PoolTier("gpu", 2)]))
+    await bench.store.records.config.put(POOLS, "gpu", PoolConfig(priority=7))
+    await bench.store.records.config.put(DIGITAL_IDS, "anna", DigitalIdConfig([PoolTier("gpu", 2)]))
     await bench.fleet.refresh()
     assert bench.fleet.view.pools["gpu"].pool.priority == 7
     request = await bench.fleet.request("anna")

@@ -119,7 +119,8 @@ async def registered(f: Fleet, socket: aiohttp.ClientWebSocketResponse, capacity
 async def test_a_report_of_more_slots_than_the_worker_has_is_refused(tmp_path: Path, field: str) -> None:
     async with fleet(tmp_path) as f, f.http.ws_connect(f.dispatch[0] + LINK) as socket:
         said = await registered(f, socket, capacity=4)
-        report = messages.Report(0, 0, **{field: [f"default/l{n}@1" for n in range(1_000)]})
+        tags = [f"default/l{n}@1" for n in range(1_000)]
+        report = messages.Report(0, 0, *((tags, []) if field == "busy" else ([], tags)))
         await socket.send_bytes(messages.encode([report]))
         heard = [one for message in await said_on(socket) for one in messages.read_from_dispatch(message.data)]
         assert [(one.code, "1000" in one.detail) for one in heard if isinstance(one, messages.Problem)] == [

@@ -36,8 +36,8 @@ async def replica(server: Address) -> AsyncIterator[DispatchContext]:
     """A replica whose loops run only when the test says so."""
     async with open_context(server, QUIET) as context:
         await context.store.link.call("FLUSHALL")
-        await context.records.config.put(POOLS, "gpu", PoolConfig())
-        await context.records.config.put(DIGITAL_IDS, "anna", DigitalIdConfig(pools=[PoolTier(pool="gpu")]))
+        await context.store.records.config.put(POOLS, "gpu", PoolConfig())
+        await context.store.records.config.put(DIGITAL_IDS, "anna", DigitalIdConfig(pools=[PoolTier(pool="gpu")]))
         await context.fleet.refresh(full=True)
         yield context
         assert invariants.of_state(await read_state(context.store.link, "main")) == []
@@ -121,16 +121,14 @@ async def test_a_live_whose_runtime_died_comes_back_to_the_same_worker_even_when
     assert await owner(replica, "L1") == (a, 2)
 
 
-async def test_a_store_that_went_back_begins_a_new_term_and_every_live_gets_a_generation_above_it(
+async def test_a_new_term_gives_every_live_a_generation_above_it(
     replica: DispatchContext,
 ) -> None:
     (a,) = await register(replica.store, 1, capacity=4)
     await place(replica.store, "L1", a)
     await replica.store.pull(live="default/L1", worker=a, epoch=1, after=0, controller="c1")
     await replica.fleet.refresh()
-    await replica.store.link.call("HINCRBY", replica.store.keys.cell, "rev", -1)
-    await replica.fleet.refresh()
-    assert replica.fleet.lost is not None and replica.fleet.lost.seen_term == 1
+    assert isinstance(await replica.terms.begin(1, "a test"), o.NewTerm)
     reconciliation = Reconciliation(replica, Recovery(replica, Silences()))
     await reconciliation.round()
     assert replica.fleet.term == 2

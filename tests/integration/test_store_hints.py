@@ -19,7 +19,7 @@ from dhsched.store.steps.redis import Append, RedisStore
 from dhsched.store.steps.scripts import load
 from tests.conformance.lockstep import run
 from tests.conformance.operations import LIMITS
-from tests.conformance.real import TEST_CLOCK, StoreSubject
+from tests.conformance.real import HELD, Greeted, StoreSubject
 from tests.harness.servers import running_server
 
 CHANNELS = ("infer:c1", "infer:c2", "dispatch:d1", "dispatch:d2")
@@ -50,8 +50,8 @@ class Ear:
 @asynccontextmanager
 async def listening(address: Address, limits: Limits | None = None) -> AsyncIterator[tuple[StoreSubject, Ear]]:
     """A store whose clock the test holds, with a Worker A#1 behind d1, B#2 behind d2 and a live on A#1."""
-    scripts = load({"lib/clock": TEST_CLOCK})
-    async with await RedisStore.open(address, limits=limits or Limits(), scripts=scripts) as store:
+    opening = RedisStore.open(address, limits=limits or Limits(), scripts=load(HELD), entry=Greeted())
+    async with await opening as store:
         subject, ear = StoreSubject(store), Ear(store)
         await subject.reset()
         for name, link in (("A", "d1"), ("B", "d2")):

@@ -37,6 +37,7 @@ CHARACTERS = [
     "a\ud800",
 ]
 NOT_IDS = [*EMPTY_OR_LONG, *CHARACTERS, "a/b", ".", "..", None, 7, b"a"]
+NOT_OPTIONAL_IDS = [bad for bad in NOT_IDS if bad not in ("", None)]
 NOT_LIVES = ["", "a", "/", "a/", "/a", "a/b/c", None, 7, b"t/a", *(f"t/{bad}" for bad in CHARACTERS)]
 NOT_LIVES += [f"{bad}/a" for bad in CHARACTERS] + ["t/" + "x" * 10_000, "x" * 10_000 + "/a"]
 NOT_WORKERS = ["", "A", "A#", "#1", "A#x", "A#-1", "A#1 ", "A#²", "A#٣", "A#1#2", "A#" + "1" * 10_000, None, 7, b"A#1"]
@@ -47,7 +48,7 @@ NOT_NUMBERS = [-1, 2**50 + 1, 1.0, "1", None, True]
 A_CREATE: dict[str, Any] = {"digital_id": "d", "fingerprint": "f", "room": "r"}
 GIVEN: dict[str, dict[str, Any]] = {
     "register_worker": {"name": "A", "boot": "b2", "pool": "p", "capacity": 1, "replaces": "A#1"},
-    "report": {"worker": "A#1", "boot": "b", "term": 0, "rev": 0, "link": "d", "busy": ["t/a@1"]},
+    "report": {"worker": "A#1", "boot": "b", "home": "s", "term": 0, "rev": 0, "link": "d", "busy": ["t/a@1"]},
     "set_worker": {"worker": "A#1", "verb": "cordon"},
     "expire_worker": {"worker": "A#1", "beat": 1},
     "depart": {"worker": "A#1", "live": "t/a", "number": 1, "reason": "returned"},
@@ -68,18 +69,20 @@ GIVEN: dict[str, dict[str, Any]] = {
     "ack_input": {"live": "t/a", "worker": "A#1", "epoch": 1, "n": 0, "mark": b""},
     "end_live": {"live": "t/a"},
     "look": {"live": "t/a"},
-    "new_term": {"term": 1, "seen_term": 1},
+    "new_term": {"term": 1},
+    "enter": {"server": "s", "jump": 5},
 }
 """Arguments with which every step would change something or at least be sent."""
 BAD: dict[str, list[Any]] = {
     "live": NOT_LIVES,
     "worker": NOT_WORKERS,
     **dict.fromkeys(("name", "boot", "pool", "operation", "controller", "request"), NOT_IDS),
-    "link": [bad for bad in NOT_IDS if bad not in ("", None)],
+    **dict.fromkeys(("link", "home", "server"), NOT_OPTIONAL_IDS),
     "replaces": [bad for bad in NOT_WORKERS if bad not in ("", None)],
     **dict.fromkeys(
         (
             "capacity",
+            "jump",
             "term",
             "rev",
             "beat",
@@ -90,7 +93,6 @@ BAD: dict[str, list[Any]] = {
             "pull_no",
             "credit",
             "n",
-            "seen_term",
         ),
         NOT_NUMBERS,
     ),
@@ -165,7 +167,7 @@ async def test_what_is_no_id_is_refused_before_anything_is_sent(store: RedisStor
 
 
 def test_every_argument_of_every_step_was_tried() -> None:
-    free = {"at_boundary", "after_pending", "boundary"}  # Only true or false.
+    free = {"at_boundary", "after_pending", "boundary", "first"}  # Only true or false.
     tried = {step: {name for other, given in bad_calls() if other == step for name in given} for step in STEPS}
     taken = {step: set(inspect.signature(getattr(Store, step)).parameters) - {"self"} for step in STEPS}
     assert {step: taken[step] - free for step in STEPS} == tried

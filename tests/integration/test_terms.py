@@ -1,4 +1,4 @@
-"""Lost history as it is noticed and fenced: one loss, one term, said once; and no term from one voice's word."""
+"""Terms: an operator begins one, every live is placed anew once; and no Worker's word begins any."""
 
 from __future__ import annotations
 
@@ -13,14 +13,10 @@ from aiohttp.test_utils import TestClient
 
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.loops import running
-from dhsched.dispatch.recovery.reconcile import Reconciliation
-from dhsched.dispatch.recovery.recover import Recovery
-from dhsched.dispatch.recovery.silences import Silences
 from dhsched.links import messages
 from dhsched.store.link.address import Address
 from dhsched.tokens import Boot
-from tests.harness.fleet import Record, fleet, until
-from tests.harness.keyed import keyed
+from tests.harness.fleet import Fleet, Record, fleet, until
 from tests.harness.pullers import puller
 from tests.harness.serving import Api, serving
 
@@ -33,21 +29,22 @@ async def term_of(context: DispatchContext) -> int:
     return int(await context.store.link.call("HGET", context.store.keys.cell, "term") or 1)
 
 
-async def forget(context: DispatchContext) -> None:
-    """The store goes back by the last change: nothing that it says of it can be trusted any more."""
-    await context.store.link.call("HINCRBY", context.store.keys.cell, "rev", -1)
-
-
 async def said(api: Api, kind: str) -> list[Any]:
     await api.context.events.written()
     events = (await api("GET", "/v1/events?limit=1000"))[1]["events"]
     return [event for event in events if event["kind"] == kind]
 
 
-# -- one loss
+# -- the operator
 
 
-async def test_a_loss_restarts_every_runtime_once_and_at_once(tmp_path: Path) -> None:
+async def begin(f: Fleet, term: int, reason: str = "") -> tuple[int, Any]:
+    body = {"term": term, "reason": reason}
+    async with f.http.post(f"{f.dispatch[0]}/v1/store/new-term", json=body) as response:
+        return response.status, await response.json(content_type=None)
+
+
+async def test_a_term_restarts_every_runtime_once_and_at_once(tmp_path: Path) -> None:
     """With rounds of reconciliation an hour apart, nobody waits for one."""
     record = Record()
     async with fleet(tmp_path, dispatch=2, with_loops=True, replica={"reconcile_s": 3600}) as f:
@@ -56,7 +53,8 @@ async def test_a_loss_restarts_every_runtime_once_and_at_once(tmp_path: Path) ->
             await f.create(live)
             await f.push(live, "before")
         await until(lambda: len(record.consumed) == len(LIVES), "the first items")
-        await forget(f.replicas[0])
+        status, begun = await begin(f, 1, "the records are wrong")
+        assert (status, begun["term"]) == (200, 2)
         await until(lambda: len(record.opened) >= 2 * len(LIVES), "every live in a generation above the floor", 30)
         for live in LIVES:
             await f.push(live, "after")
@@ -67,20 +65,13 @@ async def test_a_loss_restarts_every_runtime_once_and_at_once(tmp_path: Path) ->
         assert await term_of(f.replicas[0]) == 2
         assert len(record.opened) == 2 * len(LIVES), "once"
         terms = [event for event in (await f.get("/v1/events?limit=1000"))["events"] if event["kind"] == "new_term"]
-        assert [event["numbers"]["term"] for event in terms] == [2]
-        assert "store" in terms[0]["numbers"]["reason"], terms
-
-
-async def test_what_a_replica_saw_in_one_term_begins_none_in_the_next(server: Address) -> None:
-    async with serving(server) as api:
-        context = api.context
-        await api.workers(1, capacity=1)
-        await forget(context)
-        await context.fleet.refresh()
-        await context.store.new_term(term=1, seen_term=1)  # Another replica was faster.
-        await context.fleet.refresh()
-        await Reconciliation(context, Recovery(context, Silences())).round()
-        assert await term_of(context) == 2
+        assert [(event["numbers"]["term"], event["numbers"]["reason"]) for event in terms] == [
+            (2, "the records are wrong")
+        ]
+        # The same request again, as after a lost answer, begins no other one.
+        status, problem = await begin(f, 1)
+        assert (status, problem["code"]) == (409, "STALE") and "2" in problem["detail"]
+        assert await term_of(f.replicas[0]) == 2
 
 
 async def test_after_a_new_term_every_live_is_looked_at_at_once(server: Address) -> None:
@@ -93,7 +84,7 @@ async def test_after_a_new_term_every_live_is_looked_at_at_once(server: Address)
             assert (await api.create(live))[0] == 201
         await context.fleet.refresh()
         async with running(api.replica.loops(), rng=context.rng):
-            await forget(context)
+            assert (await api("POST", "/v1/store/new-term", {"term": 1}))[0] == 200
             async with asyncio.timeout(20):
                 while True:
                     floor = await context.records.fleet.epoch_floor()
@@ -135,44 +126,20 @@ class Linked:
         return await self.hear(messages.Reported, messages.Problem)
 
 
-async def test_two_names_of_one_key_are_one_voice(server: Address) -> None:
-    async with keyed(server) as api:
-        context, client = api.api.context, api.api.client
-        honest = await api.role("worker", names="good-*")
-        forger = await api.role("worker", names="bad-*")
-        async with (
-            linked(client, "good-1", headers=honest) as good,
-            linked(client, "bad-1", headers=forger) as one,
-            linked(client, "bad-2", headers=forger) as two,
-        ):
-            assert isinstance(await good.report(0), messages.Reported)
-            await context.fleet.refresh()
-            for n in range(20):
-                assert (await one.report(MADE_UP + n)).code == "ROLLED_BACK"
-                assert (await two.report(MADE_UP + n)).code == "ROLLED_BACK"
-            assert await term_of(context) == 1
-            # Somebody else who says the same, honestly, makes it two.
-            assert (await good.report(1, rev=10**6)).code == "ROLLED_BACK"
-            assert await term_of(context) > 1
-
-
-async def test_workers_words_begin_one_term_and_then_none_for_a_while(server: Address) -> None:
-    """Without keys, and on one machine, two names may be two Workers: their word counts, and it counts once."""
+async def test_reports_of_tables_that_were_never_written_are_answered_with_the_table_and_change_nothing(
+    server: Address,
+) -> None:
     async with serving(server) as api, linked(api.client, "w1") as one, linked(api.client, "w2") as two:
         await one.report(0)
-        await api.context.fleet.refresh()
         for n in range(20):
             for each in (one, two):
-                await each.report(MADE_UP * (n + 1))
-                await api.context.fleet.refresh()
-        found = await said(api, "new_term")
-        assert len(found) == 1, found
-        assert "w1#1" in found[0]["numbers"]["reason"] and "w2#2" in found[0]["numbers"]["reason"]
-        assert await term_of(api.context) == found[0]["numbers"]["term"]
+                answer = await each.report(MADE_UP * (n + 1), rev=MADE_UP)
+                assert isinstance(answer, messages.Reported) and answer.table == {} and answer.term == 1
+        assert await term_of(api.context) == 1
+        assert await said(api, "new_term") == []
 
 
 async def test_a_pull_of_a_number_that_was_never_issued_is_stale_and_restarts_nobody(tmp_path: Path) -> None:
-    """An Infer-Controller begins no term: it has one voice's word, and Dispatch weighs those."""
     record = Record()
     async with fleet(tmp_path, with_loops=True) as f:
         await f.start_worker(record, "w1")

@@ -1,8 +1,10 @@
 """How a scenario is written: the grammar of the .txt files beside this one, and its reader.
 
-A line is a step with the outcome it must have, `pull L A@1 => PULLING 1 after 0`, or one of six words of the language
-itself: `limits` (once, before everything else), `worker` (registers and reports), `wait`, `check`, and `remember` and
-`forget`: the store goes back to how it was when it was told to remember, as one that loses its last second does.
+A line is a step with the outcome it must have, `pull L A@1 => PULLING 1 after 0`, or one of eight words of the language
+itself: `limits` (once, before everything else), `worker` (registers and reports), `wait`, `check`; `remember` and
+`forget`: the store goes back to how it was when it was told to remember, as one that loses its last second does;
+`server`: the server has this name from now on, as after a restart or a promotion; and `greeted`: what comes next comes
+from a connection that greeted this home before. A step that does not run for that reason is answered HOME.
 GRAMMAR is the whole syntax: capitals are values, brackets are optional, options come after the values and in any order.
 
 A to K name Workers, L to Z name lives. `A` is the latest boot under that name; `A'` is another boot of it, registered
@@ -28,9 +30,12 @@ from dhsched.ownership.steps import STEPS
 
 GRAMMAR = {
     "limits": "NAME=NUMBER...",
+    "server": "WORD",
+    "greeted": "WORD",
+    "enter": "NUMBER [first]",
     "worker": "BOOT [pool=WORD] [capacity=NUMBER] [labels=WORD] [replaces=WORKER]",
     "register": "BOOT [pool=WORD] [capacity=NUMBER] [labels=WORD] [replaces=WORKER]",
-    "report": "WORKER [known] [term=NUMBER] [rev=NUMBER] [link=WORD] [busy=TAG] [boot=WORD]",
+    "report": "WORKER [known] [home=WORD] [term=NUMBER] [rev=NUMBER] [link=WORD] [busy=TAG] [boot=WORD]",
     "cordon": "WORKER",
     "uncordon": "WORKER",
     "drain": "WORKER",
@@ -51,7 +56,7 @@ GRAMMAR = {
     "ack": "LIVE GENERATION NUMBER [state STRING] [mark=WORD]",
     "end": "LIVE [after_pending]",
     "look": "LIVE",
-    "new_term": "NUMBER [seen NUMBER]",
+    "new_term": "NUMBER",
     "wait": "DURATION",
     "remember": "",
     "forget": "",
@@ -168,7 +173,7 @@ def read_line(tokens: list[str], text: str, where: str) -> Line:
         raise ScenarioError(f"{where}: {verb!r} is no verb; allowed are {', '.join(GRAMMAR)}")
     step = STEP_OF.get(verb, verb)
     if step in STEPS:
-        allowed = [outcome_word(kind) for kind in answers(step)]
+        allowed = [*(outcome_word(kind) for kind in answers(step)), *([] if step == "enter" else ["HOME"])]
         if not expected or expected[0] not in allowed:
             said = f"cannot answer {expected[0]}" if expected else "needs an outcome, `=> WORD ...`"
             raise ScenarioError(f"{where}: {verb} {said}; allowed are {', '.join(allowed)}")

@@ -177,7 +177,7 @@ def test_header_names_the_parts_that_are_needed_and_no_other(name: str) -> None:
     sections, used = scripts.header(SOURCES[name]), {*lua.free_names(SOURCES[name])}
     reads_clock = "clock" in used
     uses = {*scripts.names(sections.get("USES", ""))}
-    assert lua.needed(used, PARTS, reads_clock=reads_clock) == uses
+    assert lua.needed(used, PARTS, reads_clock=reads_clock) - {*scripts.checks(name)} == uses
     rare, _, wanted = sections.get("RARELY", "").partition(":")
     asked = {*scripts.names(wanted)}
     assert lua.needed(asked, PARTS, reads_clock=reads_clock) - uses == {*scripts.names(rare)}
@@ -205,7 +205,8 @@ def test_a_script_looks_first_for_the_key_that_never_exists(name: str) -> None:
 def test_parts_of_the_library_are_all_used() -> None:
     headers = [scripts.header(SOURCES[name]) for name in ALL_FILES]
     used = {part for header in headers for part in scripts.names(header.get("USES", "") + header.get("RARELY", ""))}
-    assert {*scripts.LIBRARY} - used == {"base"}
+    always = {part for name in ALL_FILES for part in scripts.checks(name)}
+    assert {*scripts.LIBRARY} - used == always - {"server"}
 
 
 # -- keys and settings

@@ -1,5 +1,4 @@
-"""Small parts of dispatch by themselves: the queue for a free slot, calls whose outcome is unknown, voices of
-Workers."""
+"""Small parts of dispatch by themselves: the queue for a free slot and calls whose outcome is unknown."""
 
 import asyncio
 
@@ -8,7 +7,6 @@ import pytest
 from dhsched.client.models.lives import CreateLive
 from dhsched.dispatch.api.lives import as_create, digest
 from dhsched.dispatch.context import retry_unknown
-from dhsched.dispatch.recovery.terms import Voice, voices
 from dhsched.dispatch.view.create_queue import CreateQueue
 from dhsched.errors import StoreUnavailable
 
@@ -63,18 +61,3 @@ def test_equal_parameters_have_equal_fingerprints_and_no_others() -> None:
     ]
     assert len(set(different)) == len(different)
     assert digest("a", "b") != digest("a\n", "b")
-
-
-@pytest.mark.parametrize(
-    ("heard", "count"),
-    [
-        ([], 0),
-        ([Voice("10.0.0.1", "k1"), Voice("10.0.0.1", "k1")], 1),
-        ([Voice("10.0.0.1", "k1"), Voice("10.0.0.1", "")], 1),  # A boot's token does not say which key made it.
-        ([Voice("10.0.0.1", ""), Voice("10.0.0.2", "")], 2),
-        ([Voice("10.0.0.1", "k1"), Voice("10.0.0.1", "k2")], 2),
-        ([Voice(f"10.0.0.{n}", "k1") for n in range(9)], 2),
-    ],
-)
-def test_names_on_one_machine_with_one_key_are_one_voice(heard: list[Voice], count: int) -> None:
-    assert voices(heard) == count

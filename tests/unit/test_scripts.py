@@ -102,12 +102,26 @@ def test_parts_come_in_the_order_in_which_they_build_on_each_other() -> None:
     source = f"-- x: y\n--\n-- USES     {backwards}\n-- RETURNS  HELLO\nreturn {{ 'HELLO' }}\n"
     marks = {f"lib/{part}": f"local part_{part} = 1" for part in LIBRARY}
     script = assemble("greet", {**marks, "greet": source})
-    assert lines(script)[1:-1] == [f"local part_{part} = 1" for part in LIBRARY]
+    assert lines(script)[1 : 1 + len(LIBRARY)] == [f"local part_{part} = 1" for part in LIBRARY]
 
 
-def test_base_is_always_there_and_nothing_else() -> None:
-    script = assemble("greet", text(greet="-- greet: x\n-- RETURNS  HELLO\nreturn { 'HELLO' }\n"))
-    assert lines(script)[1:-1] == [line for line in sources()["lib/base"].splitlines() if not line.startswith("--")]
+@pytest.mark.parametrize(
+    ("step", "parts"),
+    [
+        ("snapshot", ["base"]),
+        ("enter", ["base"]),
+        ("release_input", ["base", "home"]),
+        ("announce", ["base", "home"]),
+        ("place", ["base", "server", "home", "counted"]),
+        ("configure", ["base", "server", "home", "counted"]),
+    ],
+)
+def test_what_a_script_compares_first_is_there_whatever_its_header_says(step: str, parts: list[str]) -> None:
+    marks = {f"lib/{part}": f"local part_{part} = 1" for part in LIBRARY}
+    script = assemble(step, {**marks, step: "-- x: y\n-- RETURNS  HELLO\nreturn { 'HELLO' }\n"})
+    code = lines(script)[1:]
+    assert [line for line in code if line.startswith("local part_")] == [f"local part_{part} = 1" for part in parts]
+    assert (code[-1] == "return reply" and "reply[#reply + 1] = pos" in code) == ("counted" in parts)
 
 
 def test_a_part_that_does_not_exist_is_named() -> None:

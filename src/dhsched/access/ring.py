@@ -155,9 +155,10 @@ class KeyRing:
     async def _change(self, field: str = "", value: str | bytes = "", *, deleted: Iterable[str] = ()) -> int:
         """Apply a change in one script, so that a replica that sees the new `rev` sees all of it; return the number of
         changed fields."""
-        changed: int = await self._link.run("change_keys", [self._cell], [field, value, join(deleted)])
+        arguments = [field, value, join(deleted)]
+        (changed,) = await self._link.run("change_keys", [self._cell], arguments, read=self._link.read_counted)
         await self.read()
-        return changed
+        return int(changed)
 
 
 def _told(done: asyncio.Future[None]) -> None:

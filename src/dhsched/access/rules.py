@@ -62,6 +62,8 @@ RULES: dict[str, Rule] = {
     "get_rebalance": ADMIN,
     "list_recoveries": ADMIN,
     "list_events": ADMIN,
+    "get_store": ADMIN,
+    "begin_term": ADMIN,
     "cordon_worker": ADMIN,
     "uncordon_worker": ADMIN,
     "list_pools": ADMIN,

@@ -35,6 +35,7 @@ from dhsched.ownership.limits import Limits
 from dhsched.ownership.steps.place import Create
 from dhsched.placement import POLICIES, Choice, NoEligiblePool, Policy, choose
 from dhsched.settings import DispatchSettings
+from dhsched.store.homes import Homes
 from dhsched.store.link.link import Link
 from dhsched.store.records import Records
 from dhsched.store.server.embedded import Embedded
@@ -74,17 +75,16 @@ async def bench_create(size: Size, say: Callable[[str], None]) -> dict[str, Any]
             await Records.open(server.address) as records,
         ):
             say(f"registering {size.workers} Workers")
-            workers = await _register(store, records, size.workers)
+            workers = await _register(store, size.workers)
             result: dict[str, Any] = {"bench": "create", "workers": size.workers, "server": str(store.link.server)}
             result |= await _over_http(size, say, server.address.url())
             result |= await _without_http(size, say, store, records, workers)
     return {**result, "ratio_1_min": RATIO_1_MIN, "ratio_256_min": RATIO_256_MIN, "cpus": os.cpu_count()}
 
 
-async def _register(store: RedisStore, records: Records, count_: int) -> list[str]:
-    await records.config.put(POOLS, "gpu", PoolConfig())
-    await records.config.put(DIGITAL_IDS, "anna", DigitalIdConfig([PoolTier("gpu")]))
-
+async def _register(store: RedisStore, count_: int) -> list[str]:
+    await store.records.config.put(POOLS, "gpu", PoolConfig())
+    await store.records.config.put(DIGITAL_IDS, "anna", DigitalIdConfig([PoolTier("gpu")]))
     return list(await asyncio.gather(*(register(store, f"w{number}", "gpu", CAPACITY) for number in range(count_))))
 
 
@@ -97,8 +97,9 @@ async def _without_http(
     fleet = Fleet(records, DispatchSettings())
     await fleet.start()
     scripts = {name: script.source for name, script in default_scripts().items()}
-    async with await Link.open(store.link.address, {**scripts, **SCRIPTS}) as link:
-        step = RedisStore(link, cell="main", limits=store.limits, scripts=default_scripts())
+    homes = Homes("main")
+    async with await Link.open(store.link.address, {**scripts, **SCRIPTS}, entry=homes) as link:
+        step = RedisStore(link, cell="main", limits=store.limits, scripts=default_scripts(), homes=homes)
         plain, pipelined = SeparateCommands(link), SeparateCommands(link, pipelined=True)
         await asyncio.gather(*(plain.register(worker, "gpu", CAPACITY) for worker in workers))
         full = await _fill(step, plain)

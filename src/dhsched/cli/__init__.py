@@ -32,6 +32,7 @@ from dhsched.cli import (
     recoveries,
     run,
     simulate,
+    store,
     top,
     up,
     worker,
@@ -52,6 +53,7 @@ FAMILIES = {
     "pool": pool.app,
     "digital-id": digital_id.app,
     "key": key.app,
+    "store": store.app,
 }
 VERBS: dict[str, Callable[..., None]] = {
     "up": up.up,

@@ -22,6 +22,7 @@ from dhsched.dispatch.api.publishing import PublishTokens
 from dhsched.dispatch.api.reassign import Reassign
 from dhsched.dispatch.api.rebalance import RebalanceView
 from dhsched.dispatch.api.recoveries import Recoveries
+from dhsched.dispatch.api.store import StoreView
 from dhsched.dispatch.api.why import Why
 from dhsched.dispatch.api.workers import Workers
 from dhsched.dispatch.context import DispatchContext
@@ -45,6 +46,7 @@ from dhsched.dispatch.worker_link import WorkerLinks
 from dhsched.errors import StoreError
 from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
 from dhsched.settings import DispatchSettings
+from dhsched.store.homes import Entry
 from dhsched.store.link.address import Address
 from dhsched.store.link.link import LinkSettings
 from dhsched.store.records import Records
@@ -82,7 +84,7 @@ async def open_context(
         store = await stack.enter_async_context(await opening)
         await store.records.server.refuse_eviction(allowed=settings.allow_eviction)
         records = await stack.enter_async_context(await Records.open(address, cell=settings.cell))
-        fleet = Fleet(records, settings)
+        fleet = Fleet(records, settings, store=store)
         await fleet.start()
         stack.push_async_callback(fleet.stop)
         ring = await open_ring(store.link, store.keys)
@@ -120,6 +122,13 @@ def make_context(
         terms=Terms(store, fleet, events),
     )
     service.registry.register(FleetMetrics(fleet))
+
+    def entered(entry: Entry) -> None:
+        for kind, numbers in entry.events():
+            events.say(kind, worker="", live="", **numbers)
+
+    entered(store.homes.latest)
+    store.homes.on_entered.append(entered)
     context.metrics.watch(context)
     return context
 
@@ -162,7 +171,7 @@ class Replica:
             *(Lives(context), Reassign(context), Why(context), DeadLetters(context)),
             *(Workers(context), BlockedWorkers(context), Drains(context, self.drain_notes)),
             *(Configuration(context), RebalanceView(context), Recoveries(context), EventFeed(context)),
-            PublishTokens(context),
+            *(PublishTokens(context), StoreView(context)),
         )
         served = [endpoint for part in parts for endpoint in part.endpoints()]
         return [*served, MINT, *KeyEndpoints(context).endpoints()]

@@ -24,7 +24,6 @@ from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.moves.drain import ask_for_drain
 from dhsched.dispatch.recovery.blame import HOW_TO_UNDO, blame_of_name
 from dhsched.dispatch.recovery.silences import Silences
-from dhsched.dispatch.recovery.terms import Claim, Voice
 from dhsched.errors import BadToken, BadValue, DhschedError, Forbidden, StoreError, StoreRefused, StoreUnavailable
 from dhsched.links.messages import (
     FRAME_BYTES_MAX,
@@ -142,10 +141,6 @@ class WorkerLinks:
         if before is not None and before is not link:
             before.leave()
 
-    def voices(self) -> list[Voice]:
-        """Return address and API key of each Worker that is linked to this replica."""
-        return [link.voice for link in self._links.values()]
-
     def forget(self, link: WorkerLink) -> None:
         if link.boot is not None and self._links.get(link.boot.worker) is link:
             del self._links[link.boot.worker]
@@ -196,7 +191,6 @@ class WorkerLink:
 
     def __init__(self, links: WorkerLinks, outbox: Outbox, caller: Caller, address: str) -> None:
         self._caller = caller
-        self.voice = Voice(address, caller.key)
         self.outbox = outbox
         self.boot: Boot | None = None
         self.over = False
@@ -351,6 +345,7 @@ class WorkerLink:
         outcome = await store.report(
             worker=boot.worker,
             boot=boot.boot,
+            home=said.home,
             term=said.term,
             rev=said.rev,
             link=self._context.replica,
@@ -366,8 +361,6 @@ class WorkerLink:
                     self._links.on_prepared(boot.worker, said.prepared)
             case o.Gone():
                 self._end(Gone())
-            case o.RolledBack():
-                await self._rolled_back(boot, said, outcome)
 
     def _was_lost(self, boot: Boot) -> asyncio.Future[Any] | None:
         """Read whether the Worker is lost, on the same connection and right before its report, which revives it.
@@ -380,13 +373,6 @@ class WorkerLink:
             return None
         return self._context.store.records.workers.lost(boot.worker)
 
-    async def _rolled_back(self, boot: Boot, said: Report, found: o.RolledBack) -> None:
-        """Pass on to `Terms` that the Worker claims to hold a table which the store never wrote; `Terms` decides."""
-        context = self._context
-        claim = Claim(boot.worker, self.voice, said.term, said.rev, found.term, context.loop_time())
-        await context.terms.claimed(claim, self._links.voices())
-        self.outbox.put(Problem("ROLLED_BACK", "the store may have lost history; report again"))
-
     def _reported(self, boot: Boot, outcome: o.Reported) -> Reported:
         controllers = self._links.controllers
         changed, self._told = controllers != self._told, controllers
@@ -396,6 +382,7 @@ class WorkerLink:
             self._renew_at = now + RENEW_S
         return Reported(
             beat=outcome.beat,
+            home=outcome.home,
             term=outcome.term,
             rev=outcome.rev,
             mode=outcome.mode,

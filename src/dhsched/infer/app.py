@@ -26,10 +26,12 @@ from dhsched.infer.pull import PullText
 from dhsched.infer.pulls import Pulls
 from dhsched.infer.settings import InferSettings
 from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
+from dhsched.store.homes import Entry
 from dhsched.store.link.address import parse_address
 from dhsched.store.link.connect import LinkSettings
 from dhsched.store.records import Records
 from dhsched.store.records.controllers import ANNOUNCE_S, Controller
+from dhsched.store.records.events import Event
 from dhsched.store.steps.redis import RedisStore
 from dhsched.store.steps.scripts import Script
 from dhsched.tokens import Tokens
@@ -37,6 +39,7 @@ from dhsched.web import MINT, make_app, make_service, open_gate, serve_role
 
 log = structlog.get_logger(__name__)
 
+EVENT_S = 2.0  # An event that the store does not take within this time is only in the log.
 GOODBYE_S = 0.2  # Time between `goodbye` to the Workers and the end of serving.
 
 
@@ -91,9 +94,10 @@ async def open_infer(
         ring = await open_ring(store.link, store.keys)
         service = make_service(settings, role="infer", instance=name, ready=ready)
         service.gate = await stack.enter_async_context(open_gate(settings, ring))
+        tell_entered(store, name)
         pulls = Pulls(store, settings.credit, name)
         metrics = Metrics(service.registry)
-        metrics.watch(pulls)
+        metrics.watch(pulls, store.homes)
         context = InferContext(
             store=store, records=records, settings=settings, service=service, metrics=metrics, pulls=pulls
         )
@@ -108,6 +112,19 @@ async def open_infer(
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
+
+
+def tell_entered(store: RedisStore, name: str) -> None:
+    """Write an event for each home that this controller begins, and for each loss that it knows of."""
+
+    def entered(entry: Entry) -> None:
+        for kind, numbers in entry.events():
+            log.warning(kind, **numbers)
+            writing = store.records.events.write(Event(kind, name, numbers=numbers), deadline_s=EVENT_S)
+            writing.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    entered(store.homes.latest)
+    store.homes.on_entered.append(entered)
 
 
 async def run_infer(

@@ -19,6 +19,7 @@ from dhsched.infer.pulls import Pulls
 from dhsched.infer.settings import InferSettings
 from dhsched.links.outbox import close_soon
 from dhsched.ownership import outcomes as o
+from dhsched.store.homes import Homes
 from dhsched.store.records import Records
 from dhsched.store.steps.redis import RedisStore
 from dhsched.web import Service
@@ -54,14 +55,15 @@ class Metrics(Collector):
             "dhsched_push_seconds", "Items, from decoded to stored.", buckets=buckets, sum_value=self._seconds
         )
 
-    def watch(self, pulls: Pulls) -> None:
-        """Register the metrics of the pulls, which are read at each scrape."""
+    def watch(self, pulls: Pulls, homes: Homes) -> None:
+        """Register the metrics of the pulls and of the store's homes, which are read at each scrape."""
         figures: tuple[Figure, ...] = (
             ("dhsched_pulls_granted", "Pulls that this controller serves.", lambda: len(pulls)),
             ("dhsched_items_released_total", "Items passed on to Workers.", lambda: pulls.released),
             ("dhsched_stale_releases_total", "Releases that the fence refused.", lambda: pulls.stale_releases),
             ("dhsched_stale_acks_total", "Acks that the fence refused.", lambda: pulls.stale_acks),
             ("dhsched_pulls_never_issued_total", "Pulls with a number never issued.", lambda: pulls.never_issued),
+            ("dhsched_store_lost_calls_total", "Answered calls that are lost.", lambda: homes.lost_calls),
         )
         self._registry.register(Figures(figures))
 

@@ -211,12 +211,10 @@ class PullPeer:
             case o.Ended():
                 self.outbox.put(Ended(said.live, said.epoch))
             case o.Stale():
-                self.outbox.put(Stale(said.live, said.epoch))
-            case o.RolledBack():
-                # The store never issued this number: it has lost history, or the Worker made the number up. One claim
-                # proves nothing, so no term begins here (docs/internals/protocol.md); Dispatch finds a loss by reports.
-                self._pull_text.pulls.never_issued += 1
-                log.warning("a pull with a number that was never issued", live=said.live, worker=self.worker)
+                if outcome.current is not None and said.epoch > outcome.current.epoch:
+                    # The store has forgotten this number, or the Worker made it up: nothing follows from it.
+                    self._pull_text.pulls.never_issued += 1
+                    log.warning("a pull with a number above the current one", live=said.live, worker=self.worker)
                 self.outbox.put(Stale(said.live, said.epoch))
 
     async def _open(self, said: Open) -> None:

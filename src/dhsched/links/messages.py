@@ -75,7 +75,8 @@ class Resume(Message):
 
 
 class Report(Message):
-    """Report that the Worker is alive. `term` and `rev` are of its slot table, `busy` has the slots that need time.
+    """Report that the Worker is alive. `term`, `rev` and `home` are of its slot table, `busy` has the slots that need
+    time.
 
     `prepared` has the reserved slots whose runtime is built and waits for the commit. Every report names all of them,
     up to BUSY_MAX, so that the replica which receives it can continue their moves.
@@ -85,6 +86,7 @@ class Report(Message):
     rev: Number
     busy: Tags = []
     prepared: Tags = []
+    home: Name = ""
 
 
 class Depart(Message):
@@ -133,6 +135,7 @@ class Reported(Message):
     table: dict[Tag, SlotState] | None = None
     controllers: Urls | None = None
     token: Token = ""
+    home: Name = ""
 
 
 class Gone(Message):

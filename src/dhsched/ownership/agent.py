@@ -58,10 +58,10 @@ class Agent:
     table: Mapping[str, SlotState] = field(default_factory=lambda: frozen({}))
     runs: Mapping[str, Phase] = field(default_factory=lambda: frozen({}))
     finished: frozenset[str] = frozenset()
-    home: str = ""  # Planned (docs/internals/protocol.md, homes): nobody sends one yet.
+    home: str = ""
 
 
-def take_table(agent: Agent, *, term: int, rev: int, table: Mapping[str, SlotState], home: str = "") -> Agent:
+def take_table(agent: Agent, *, home: str = "", term: int, rev: int, table: Mapping[str, SlotState]) -> Agent:
     """A slot table arrived. One that is older than what the agent has is from a slow reply: ignored.
 
     Revisions of two homes cannot be compared: a table of another home is taken. If it was the older one, the next

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from dhsched.ownership.state import Home
 from dhsched.types import Generation, LiveState, Mode, SlotState
 
 
@@ -41,11 +42,14 @@ class Nothing:
 
 
 @dataclass(frozen=True, slots=True)
-class RolledBack:
-    """The caller has seen a later state than the store has: history was lost, and a new term must begin."""
+class Entered:
+    """The home that is current now, with every one before it, and the cell's position; `again` if it was current
+    already."""
 
-    term: int
-    rev: int
+    home: str
+    again: bool
+    pos: int
+    homes: tuple[Home, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +63,10 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """The report counted. `table` is the whole slot table if the reporter's copy is old, else None."""
+    """The report counted. `table` is the whole slot table unless the reporter has it, of this home, term and rev."""
 
     beat: int
+    home: str
     term: int
     rev: int
     mode: Mode
@@ -318,7 +323,7 @@ class NewTerm:
 
 
 RegisterOutcome = Registered
-ReportOutcome = Reported | Gone | RolledBack
+ReportOutcome = Reported | Gone
 SetOutcome = WorkerSet | NotFound | Moot
 ExpireOutcome = Expired | Alive | Nothing
 DepartOutcome = Departed | Nothing
@@ -326,15 +331,17 @@ PlaceOutcome = Committed | Stale | Moot | NotYet | Full | Starting | Waiting | C
 ReserveOutcome = Reserved | Stale | Busy | Full | Ended | NotFound
 HoldOutcome = Held | NoMove
 CancelOutcome = Cancelled | NoMove
-PullOutcome = Pulling | Stale | Ended | RolledBack
+PullOutcome = Pulling | Stale | Ended
 AppendOutcome = Appended | Duplicate | Gap | Closing | Ended | NotFound | TooManyPending | TooManyProducers
 ReleaseOutcome = Items | Nothing | Stale | Ended
 AckOutcome = Acked | Ahead | Stale | Ended
 EndOutcome = Finished | NotFound
 LookOutcome = Swept | Recover | Wake | Idle | Later | Nothing
 NewTermOutcome = NewTerm | Moot
+EnterOutcome = Entered
 Outcome = (
-    RegisterOutcome
+    EnterOutcome
+    | RegisterOutcome
     | ReportOutcome
     | SetOutcome
     | ExpireOutcome

@@ -179,16 +179,16 @@ def status_of(*, mode: Mode, lost: bool, gone: bool, beat: int) -> WorkerStatus:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """One uninterrupted time of one primary: its name, and the revision that the history had when it began."""
+    """One uninterrupted time of one primary: its name, the position that the history had when it began, and when."""
 
     name: str
-    rev: int
+    pos: int
     at: int
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What the whole cell counts. Homes are planned: only `steps/enter.py` writes `pull_base` and `homes`."""
+    """What the whole cell counts. `pos` is the number of calls that were answered; only `enter` writes `homes`."""
 
     term: int = 1
     epoch_base: int = 0
@@ -196,6 +196,7 @@ class Cell:
     rev: int = 0
     placed: int = 0
     workers_issued: int = 0
+    pos: int = 0
     pull_base: int = 0
     homes: tuple[Home, ...] = ()
 

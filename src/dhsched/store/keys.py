@@ -12,6 +12,7 @@ SCHEMA = 2
 
 SINGLE = (
     "cell",
+    "homes",
     "lives",
     "workers",
     "boots",

@@ -6,12 +6,13 @@ The keys are read one after the other, so the result is one consistent moment on
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from dhsched.ownership.state import Cell, Cursors, Hold, Live, Move, Row, State, Worker, frozen
 from dhsched.store.keys import Keys
 from dhsched.store.link.link import Link
+from dhsched.store.steps.replies import home_of
 from dhsched.types import Cause, LiveState, Mode, SlotState
 
 READ: dict[bytes, tuple[str | int, ...]] = {
@@ -60,7 +61,7 @@ def decode(raw: Mapping[str, Any]) -> State:
         return of.get(kind, {})
 
     return State(
-        cell=decode_cell(hash_of(get("cell").get("", {}))),
+        cell=decode_cell(hash_of(get("cell").get("", {})), get("homes").get("", [])),
         lives=frozen({live: decode_live(live, hash_of(value), of) for live, value in get("live").items()}),
         workers=frozen({worker: decode_worker(hash_of(value)) for worker, value in get("worker").items()}),
         changed=frozen({w: int(rev) for w, rev in scores(get("workers").get("", [])).items()}),
@@ -95,7 +96,7 @@ def slots_of(value: Any) -> dict[str, SlotState]:
     return {tag: cast(SlotState, state.decode()) for tag, state in hash_of(value).items()}
 
 
-def decode_cell(f: Fields) -> Cell:
+def decode_cell(f: Fields, homes: Sequence[bytes]) -> Cell:
     return Cell(
         term=int(f.get("term", 1)),
         epoch_base=int(f.get("epoch_base", 0)),
@@ -103,6 +104,9 @@ def decode_cell(f: Fields) -> Cell:
         rev=int(f.get("rev", 0)),
         placed=int(f.get("placed", 0)),
         workers_issued=int(f.get("workers_issued", 0)),
+        pos=int(f.get("pos", 0)),
+        pull_base=int(f.get("pull_base", 0)),
+        homes=tuple(map(home_of, homes)),
     )
 
 

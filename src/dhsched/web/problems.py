@@ -50,7 +50,7 @@ PROBLEMS: dict[str, Kind] = {
     "DRAINING": Kind(409, "The Worker is draining"),
     "GAP": Kind(409, "Items were left out"),
     "IN_USE": Kind(409, "The resource is in use"),
-    "STALE": Kind(409, "The live has moved on"),
+    "STALE": Kind(409, "The live or the term has moved on"),
     "UNPLACEABLE": Kind(409, "The Worker takes no new lives"),
     "ENDED": Kind(410, "The live has ended"),
     "TOO_LARGE": Kind(413, "The body is too large"),

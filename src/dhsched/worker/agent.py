@@ -80,8 +80,8 @@ class SessionAgent:
 
     # -- what others notify the agent of
 
-    def take_table(self, *, term: int, rev: int, table: Mapping[str, SlotState]) -> None:
-        self.rules = rules.take_table(self.rules, term=term, rev=rev, table=table)
+    def take_table(self, *, home: str, term: int, rev: int, table: Mapping[str, SlotState]) -> None:
+        self.rules = rules.take_table(self.rules, home=home, term=term, rev=rev, table=table)
         self._departs = {tag: at for tag, at in self._departs.items() if tag in self.rules.table}
         self._reasons = {tag: reason for tag, reason in self._reasons.items() if tag in self.rules.table}
         self.act_soon()
@@ -105,8 +105,8 @@ class SessionAgent:
         return len(self._running)
 
     def report(self) -> Report:
-        """Return the next report: the table's term and revision, the slots that need time (starting, or `extend`), and
-        the reserved slots whose runtime waits only for the commit."""
+        """Return the next report: the table's home, term and revision, the slots that need time (starting, or
+        `extend`), and the reserved slots whose runtime waits only for the commit."""
         now = asyncio.get_running_loop().time()
         busy: list[str] = []
         prepared: list[str] = []
@@ -118,7 +118,7 @@ class SessionAgent:
         self._reports += 1
         if len(self._running) > BUSY_MAX:
             busy, prepared = part_of(busy, self._reports), part_of(prepared, self._reports)
-        return Report(self.rules.term, self.rules.rev, busy, prepared)
+        return Report(self.rules.term, self.rules.rev, busy, prepared, self.rules.home)
 
     # -- what it does
 

@@ -217,7 +217,7 @@ class Configuration:
 
     async def _configure(self, kind: str, name: str, value: Any) -> bool:
         known = await retry_unknown(
-            "configure", lambda: self.context.records.config.put(kind, name, value), until=self.context.until()
+            "configure", lambda: self.context.store.records.config.put(kind, name, value), until=self.context.until()
         )
         await self.context.fleet.read_config()
         return known

@@ -119,7 +119,9 @@ class DeadLetters:
     async def _forget(self, asked: Request, stored: bytes) -> None:
         live = live_key(asked.caller.tenant, asked.path.live_id)
         await retry_unknown(
-            "drop_dead", lambda: self.context.records.lives.drop_dead_letter(live, stored), until=self.context.until()
+            "drop_dead",
+            lambda: self.context.store.records.lives.drop_dead_letter(live, stored),
+            until=self.context.until(),
         )
 
 

@@ -86,7 +86,7 @@ class Draining:
 
     async def _say(self, source: str, made: Plan) -> None:
         """Write an event when the drain is done, or when all its lives are blocked. Only one replica writes each."""
-        records = self._context.records
+        records = self._context.store.records
         if not made.standings:
             if await records.workers.is_empty(source) and await records.drains.first_to_say(source, "done"):
                 self._context.events.say("drain_done", worker=source)
@@ -154,7 +154,7 @@ class Draining:
 
     async def _forget(self) -> None:
         """Delete the drain requests of Workers that are gone: a WorkerID never comes back."""
-        records = self._context.records
+        records = self._context.store.records
         asked = await records.drains.all()
         there = {row.worker for row in (await records.fleet.snapshot()).workers} if asked else set()
         await records.drains.forget(worker for worker in asked if worker not in there)
@@ -188,7 +188,7 @@ async def ask_for_drain(
     The request is written before the mode. A Worker's own request must not undo the operator's: of two deadlines the
     earlier one stays.
     """
-    records = context.records
+    records = context.store.records
     before, now_ms = await asyncio.gather(records.drains.get(worker), records.server.now_ms())
     new = before is None
     if before is None:
@@ -220,7 +220,7 @@ async def cancel_drain(context: DispatchContext, worker: str) -> o.SetOutcome:
     outcome = await retry_unknown(
         "set_worker", lambda: context.store.set_worker(worker=worker, verb="undrain"), until=context.until()
     )
-    known = await context.records.drains.forget([worker])
+    known = await context.store.records.drains.forget([worker])
     if known and isinstance(outcome, o.WorkerSet):
         context.events.say("drain_cancelled", worker=worker)
     return outcome

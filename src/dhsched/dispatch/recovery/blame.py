@@ -47,7 +47,7 @@ async def blame_of_name(context: DispatchContext, worker: str) -> None:
 async def forgive(context: DispatchContext, worker: str) -> None:
     """Delete the Worker's troubles, after an operator has uncordoned it."""
     try:
-        await context.records.workers.forget_troubles(name_of(worker))
+        await context.store.records.workers.forget_troubles(name_of(worker))
     except StoreError as error:
         log.warning("could not forget a Worker's troubles", worker=worker, reason=str(error))
 
@@ -96,7 +96,7 @@ async def _cordon_if_blamed(context: DispatchContext, worker: str, members: list
 
 async def _note(context: DispatchContext, worker: str, member: str) -> tuple[bool, list[str]]:
     window_ms = int(context.settings.blame_window_s * 1000)
-    return await context.records.workers.trouble(name_of(worker), member, window_ms)
+    return await context.store.records.workers.trouble(name_of(worker), member, window_ms)
 
 
 def reason_of(found: Blamed) -> str:

@@ -30,14 +30,14 @@ class Reconciliation:
     def __init__(self, context: DispatchContext, recovery: Recovery) -> None:
         self._context = context
         self._recovery = recovery
-        self._fencing = asyncio.Lock()
+        self._walking = asyncio.Lock()
         self._drift: dict[str, tuple[int, int]] = {}
         """Drift that this replica has reported, by Worker: it is reported again only when it changes."""
         self._departing: dict[str, dict[str, float]] = {}
         """Slots that were departing at the last reading, by Worker, and since when by this replica's own clock."""
 
     async def round(self) -> None:
-        await self._fence_and_walk()
+        await self._walk_new_term()
         await self._reap()
         workers = sorted(self._context.fleet.view.workers)
         sampled = self._context.rng.sample(workers, min(RECOUNTS, len(workers)))
@@ -45,16 +45,15 @@ class Reconciliation:
         await self._find_old_departing(sampled)
 
     async def follow(self) -> None:
-        """Wait until `Terms` has noticed a loss or a new term, and act at once. After a failure the next refresh of the
-        view sets `due` again."""
+        """Wait until `Terms` has noticed a new term, and act at once. After a failure the next refresh of the view sets
+        `due` again."""
         await self._context.terms.due.wait()
         self._context.terms.due.clear()
-        await self._fence_and_walk()
+        await self._walk_new_term()
 
-    async def _fence_and_walk(self) -> None:
+    async def _walk_new_term(self) -> None:
         terms, fleet = self._context.terms, self._context.fleet
-        async with self._fencing:
-            await terms.fence()
+        async with self._walking:
             if fleet.term > terms.walked:
                 await self._walk(fleet.term)
 

@@ -86,6 +86,8 @@ class Recovery:
         outcome = (await commit(context, intent)).outcome
         match outcome:
             case o.Committed(generation=generation, again=False):
+                if before.forgot:
+                    context.events.say("live_repaired", live=live, worker=generation.worker, source=work.worker)
                 self._say_recovered(live, work, generation, intent.operation, before)
             case o.Full() | o.Starting() if not before.waited_in:
                 pools = list(choice.pools)

@@ -42,6 +42,9 @@ Kind = Literal[
     "poison_dropped",
     "brake_on",
     "brake_off",
+    "live_repaired",
+    "store_entered",
+    "store_lost",
     "new_term",
     "drift",
 ]

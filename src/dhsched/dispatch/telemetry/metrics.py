@@ -86,6 +86,11 @@ class Metrics:
             ("dhsched_creates_waiting", "Creates that wait for a free slot.", lambda: len(context.create_queue)),
             ("dhsched_store_calls_total", "Calls sent on the store link for steps.", lambda: context.store.link.calls),
             ("dhsched_store_reconnects_total", "Losses of the store link.", lambda: context.store.link.reconnects),
+            (
+                "dhsched_store_lost_calls_total",
+                "Answered calls known to be lost.",
+                lambda: context.store.homes.lost_calls,
+            ),
             ("dhsched_store_memory_share", "Used share of the store's memory.", lambda: context.fleet.memory_share),
         )
         self._registry.register(Figures(figures))

@@ -2,7 +2,7 @@
 
 Every 200 ms to 1 s, at random so that replicas do not act in step, the view reads what changed since its revision. It
 reads a full snapshot at the start, every `full_every_s` (only a full snapshot shows which Workers vanished), and
-whenever the store's history is not the one that the view was made from. In between the view learns from this replica's
+whenever the store has another home or term than the view was made from. In between the view learns from this replica's
 own commits and from refusals. The view only ranks, so a stale view costs attempts, never capacity; when it is older
 than `fresh_s`, the replica reports that it is not ready.
 """
@@ -12,14 +12,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
 
 import structlog
 
 from dhsched.client.models.pools import DigitalIdConfig, PoolConfig
 from dhsched.dispatch.config import DIGITAL_IDS, POOLS, as_pool, as_request
-from dhsched.errors import BadSetting, StoreError
+from dhsched.errors import BadSetting, StoreError, StoreUnavailable
 from dhsched.ownership import outcomes as o
 from dhsched.placement import (
     POLICIES,
@@ -32,8 +31,10 @@ from dhsched.placement import (
     view_for,
 )
 from dhsched.settings import DispatchSettings
+from dhsched.store.homes import shown
 from dhsched.store.records import Records
 from dhsched.store.records.fleet import FleetRows, WorkerState
+from dhsched.store.steps.redis import RedisStore
 
 log = structlog.get_logger(__name__)
 
@@ -48,19 +49,20 @@ BARRED_BY: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """Evidence that the store lost history: its term when the loss was seen, and the latest term seen before."""
-
-    term: int
-    seen_term: int
-    reason: str
-
-
 class Fleet:
-    """The view and the configuration of Pools and DigitalIDs, with the task that keeps both fresh."""
+    """The view and the configuration of Pools and DigitalIDs, with the task that keeps both fresh.
 
-    def __init__(self, records: Records, settings: DispatchSettings, *, rng: Random | None = None) -> None:
+    `store` is where this replica takes its steps: the view is of the same home, or of none.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        settings: DispatchSettings,
+        *,
+        store: RedisStore | None = None,
+        rng: Random | None = None,
+    ) -> None:
         if settings.policy not in POLICIES:
             raise BadSetting(f"setting policy is {settings.policy!r}; it must be one of {', '.join(POLICIES)}")
         self.policy = POLICIES[settings.policy]
@@ -69,13 +71,13 @@ class Fleet:
         self.digital_ids: dict[str, DigitalIdConfig] = {}
         self.memory_share = 0.0
         self.refreshes = 0
-        self.lost: Lost | None = None
-        """Set when the store was found older than it was, until a new term has begun because of it (terms.py)."""
         self.on_refresh: list[Callable[[], None]] = []
         self._requests: dict[str, PlacementRequest] = {}
         self._records = records
+        self._store = store
         self._settings = settings
         self._rng = rng or Random()
+        self._home = ""
         self._term = 0
         self._config_rev = -1
         self._full_at = 0.0
@@ -167,18 +169,14 @@ class Fleet:
         async with self._lock:
             now = asyncio.get_running_loop().time()
             full = full or now >= self._full_at or self.view.rev < 0
-            rows = await self._records.fleet.snapshot(None if full else self.view.rev)
-            if self._term not in (0, rows.term) or rows.rev < self.view.rev:
-                # The store has another history now: the changes that the view was made from may be lost.
-                log.warning("the store's history changed", term=rows.term, rev=rows.rev, seen_rev=self.view.rev)
-                if (rows.term, rows.rev) < (self._term, self.view.rev):
-                    # The store went back, and this replica has read the proof.
-                    was, now_has = f"term {self._term} rev {self.view.rev}", f"term {rows.term} rev {rows.rev}"
-                    reason = f"this replica read {was} of the store, which has {now_has} now"
-                    self.lost = Lost(rows.term, max(self._term, rows.term), reason)
+            rows = await self._snapshot(None if full else self.view.rev)
+            was = (self._home, self._term)
+            if (was != ("", 0) and was != (rows.home, rows.term)) or rows.rev < self.view.rev:
+                # The changes that the view was made from may be lost.
+                log.warning("the store has another home or term", home=rows.home, term=rows.term, rev=rows.rev)
                 self._renew()
-                full, rows = True, await self._records.fleet.snapshot(None)
-            self._term = rows.term
+                full, rows = True, await self._snapshot(None)
+            self._home, self._term = rows.home, rows.term
             if rows.config_rev != self._config_rev:
                 await self.read_config()
             if self.view.apply(snapshot(rows, None if full else self.view.rev), now=now) is Refreshed.APPLIED:
@@ -190,6 +188,22 @@ class Fleet:
                 self._memory_at = now + MEMORY_EVERY_S
         for tell in self.on_refresh:
             tell()
+
+    async def _snapshot(self, since: int | None) -> FleetRows:
+        """Read the Workers in the home in which this replica takes its steps.
+
+        The two links are two connections, and either may be at a server that is no primary any more. Where they differ,
+        both are left, and greet whoever is there now.
+        """
+        rows = await self._records.fleet.snapshot(since)
+        if self._store is not None and self._store.homes.home not in ("", rows.home):
+            reason = f"it reads home {shown(rows.home)} and writes to home {shown(self._store.homes.home)}"
+            self._records.link.leave(reason)
+            self._store.link.leave(reason)
+            raise StoreUnavailable(
+                f"this replica's links to the store differ: {reason}; both connect anew", unknown=False
+            )
+        return rows
 
     async def read_config(self) -> None:
         """Read Pools and DigitalIDs. The revision is read first, so that a change meanwhile is read again later."""

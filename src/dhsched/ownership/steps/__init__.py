@@ -1,4 +1,4 @@
-"""The sixteen steps, one file each, named as in the specification, the store and the documents.
+"""The seventeen steps, one file each, named as in the specification, the store and the documents.
 
 Each is a pure function: `step(state, now, limits, **arguments) -> (state, outcome)`. docs/internals/protocol.md maps
 each to its TLA+ action, its Lua file and its place in the paper.
@@ -7,14 +7,17 @@ each to its TLA+ action, its Lua file and its place in the paper.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from dhsched.ownership.limits import Limits
 from dhsched.ownership.state import State
 from dhsched.ownership.steps.ack_input import ack_input
 from dhsched.ownership.steps.append_input import append_input
 from dhsched.ownership.steps.cancel import cancel
 from dhsched.ownership.steps.depart import depart
 from dhsched.ownership.steps.end_live import end_live
+from dhsched.ownership.steps.enter import enter
 from dhsched.ownership.steps.expire_worker import expire_worker
 from dhsched.ownership.steps.hold import hold
 from dhsched.ownership.steps.look import look
@@ -31,6 +34,7 @@ Step = Callable[..., tuple[State, Any]]
 STEPS: dict[str, Step] = {
     step.__name__: step
     for step in (
+        enter,
         register_worker,
         report,
         set_worker,
@@ -49,4 +53,19 @@ STEPS: dict[str, Step] = {
         new_term,
     )
 }
-__all__ = ["STEPS", "Create", "Outcome", "Step", *STEPS]
+UNCOUNTED = frozenset({"enter", "release_input", "ack_input"})
+"""Steps that do not count in `Cell.pos`: nobody is told of anything by them that could be lost. What was released is
+released again, and an ack that is lost only repeats items."""
+SAME_HOME = frozenset({"release_input", "ack_input"})
+"""Steps that compare the home that their connection greeted, and not the server's name: they give out no number, and
+count in neither rev nor pos. Every other step but `enter` compares both (`enter.is_home`)."""
+
+
+def take(step: str, state: State, now: int, limits: Limits, **arguments: Any) -> tuple[State, Any]:
+    """Take a step as the store does: a call that is answered is counted."""
+    if step not in UNCOUNTED:
+        state = replace(state, cell=replace(state.cell, pos=state.cell.pos + 1))
+    return STEPS[step](state, now, limits, **arguments)
+
+
+__all__ = ["SAME_HOME", "STEPS", "UNCOUNTED", "Step", "take", *STEPS]

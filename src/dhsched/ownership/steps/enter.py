@@ -1,4 +1,4 @@
-"""enter (planned): begin a home, so that no number of a history that may be lost is issued again.
+"""enter: begin a home, so that no number of a history that may be lost is issued again.
 
 A home is one uninterrupted time of one primary. A server that was promoted or restarted may have lost the end of its
 history, and would issue the same numbers once more. `enter` is the first call of every connection that writes. On a
@@ -6,54 +6,49 @@ server whose name is not the one that its data carries, the numbers jump: base, 
 above anything that the history, or a lost end of it, has given out. The base is no floor: nothing restarts.
 
 A jump makes numbers different, not ordered: nobody may conclude anything from a number of another home.
-
-The product does not run this step yet: it is in no `STEPS`, and no script has it. `spec/Failover.tla` and
-`spec/Homes.tla` are explored with it (docs/internals/protocol.md, "Homes (planned)").
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dhsched.errors import BadValue
 from dhsched.ownership.draft import Draft
 from dhsched.ownership.limits import Limits
+from dhsched.ownership.outcomes import Entered
 from dhsched.ownership.state import Cell, Home, State
 from dhsched.types import NUMBER_MAX
 
 HOMES_MAX = 64  # The oldest home is forgotten: what was told there counts as lost.
 JUMP_MIN = 2**21  # A live may be 2^20 numbers above the base, and a lost end may have given out as many more.
 JUMP_SPREAD = 2**28  # What a caller adds at random: two servers with the same past come to different numbers.
+NAMELESS = "none"
+"""The name of a server that does not tell one. Its restarts are not noticed, so the first connection of each process
+makes the numbers jump instead."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entered:
-    """The home that is current now, and every one before it; `again` if it was current already."""
-
-    home: str
-    again: bool
-    homes: tuple[Home, ...]
-
-
-def enter(state: State, now: int, limits: Limits, *, server: str, jump: int) -> tuple[State, Entered]:
-    """Make `server` the home, unless it is, and let every number jump."""
+def enter(
+    state: State, now: int, limits: Limits, *, server: str, jump: int, first: bool = False
+) -> tuple[State, Entered]:
+    """Make `server` the home, unless it is, and let every number jump. `first` is the caller's first connection."""
     s = Draft(state, now, limits)
     cell = s.cell
-    if cell.home == server:
-        return state, Entered(server, again=True, homes=cell.homes)
+    if cell.home == server and not (first and server == NAMELESS):
+        return state, Entered(server, again=True, pos=cell.pos, homes=cell.homes)
     base = max(cell.epoch_base, cell.epoch_floor) + jump
-    if max(base, cell.rev + jump, cell.pull_base + jump) > NUMBER_MAX - JUMP_MIN:
+    issued = max(cell.workers_issued, cell.epoch_floor) + jump
+    if max(base, issued, cell.rev + jump, cell.pull_base + jump) > NUMBER_MAX - JUMP_MIN:
         raise BadValue(f"the numbers of home {server} would not fit: {base} is too close to {NUMBER_MAX}")
     s.cell = replace(
         cell,
         epoch_base=base,
         pull_base=cell.pull_base + jump,
-        workers_issued=max(cell.workers_issued, cell.epoch_floor) + jump,
+        workers_issued=issued,
         rev=cell.rev + jump,
-        homes=(*cell.homes, Home(server, cell.rev, now))[-HOMES_MAX:],
+        homes=(*cell.homes, Home(server, cell.pos, now))[-HOMES_MAX:],
     )
-    return s.done(), Entered(server, again=False, homes=s.cell.homes)
+    return s.done(), Entered(server, again=False, pos=cell.pos, homes=s.cell.homes)
 
 
 def is_home(cell: Cell, *, greeted: str, server: str | None = None) -> bool:
@@ -65,9 +60,15 @@ def is_home(cell: Cell, *, greeted: str, server: str | None = None) -> bool:
     return greeted == cell.home and server in (None, cell.home)
 
 
-def survives(homes: Sequence[Home], home: str, rev: int) -> bool:
-    """Whether a history with these homes has what somebody was told in `home` when the revision was `rev`."""
+def survives(homes: Sequence[Home], home: str, told: int, pos: int) -> bool:
+    """Whether a history with these homes, now at `pos`, has what somebody was told in `home` at position `told`."""
+    return kept(homes, home, told, pos) == told
+
+
+def kept(homes: Sequence[Home], home: str, told: int, pos: int) -> int:
+    """The highest position, up to `told`, that a history with these homes has of `home`; -1 if it has nothing of it."""
     for place, row in enumerate(homes):
         if row.name == home:
-            return all(rev <= later.rev for later in homes[place + 1 : place + 2])
-    return False
+            ends = [later.pos for later in homes[place + 1 : place + 2]] or [pos]
+            return min(told, *ends)
+    return -1

@@ -8,7 +8,7 @@ from dhsched.ownership import items
 from dhsched.ownership.draft import Draft
 from dhsched.ownership.fence import fits, forgotten, guard, is_boundary
 from dhsched.ownership.limits import Limits
-from dhsched.ownership.outcomes import Pulling, PullOutcome, RolledBack, Stale
+from dhsched.ownership.outcomes import Pulling, PullOutcome, Stale
 from dhsched.ownership.state import State
 
 
@@ -27,8 +27,6 @@ def pull(
     """Let the selected Worker claim its generation, or come back to it (paper, algorithm 2)."""
     s = Draft(state, now, limits)
     record = s.lives.get(live)
-    if record is not None and epoch > max(record.issued, s.cell.epoch_floor):
-        return state, RolledBack(s.cell.term, s.cell.rev)
     refused = guard(s, record, worker, epoch)
     if record is None or refused is not None:
         return state, refused or Stale(None)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from dhsched.ownership.draft import Draft
 from dhsched.ownership.limits import Limits
-from dhsched.ownership.outcomes import Gone, Reported, ReportOutcome, RolledBack
+from dhsched.ownership.outcomes import Gone, Reported, ReportOutcome
 from dhsched.ownership.poison import take_back
 from dhsched.ownership.presence import enter_free, wake_own
 from dhsched.ownership.state import State
@@ -20,20 +20,18 @@ def report(
     *,
     worker: str,
     boot: str,
+    home: str = "",
     term: int = 0,
     rev: int = 0,
     link: str = "",
     busy: Iterable[str] = (),
 ) -> tuple[State, ReportOutcome]:
-    """Count a Worker's beat. `term` and `rev` are of the slot table that it has; `busy` are slots that need time."""
+    """Count a Worker's beat. `home`, `term` and `rev` are of the slot table that it has, and are compared for equality
+    only: a reporter that seems to be ahead has seen what the store forgot. `busy` are slots that need time."""
     s = Draft(state, now, limits)
     record = s.workers.get(worker)
-    if (term, rev) > (s.cell.term, s.cell.rev):
-        return state, RolledBack(s.cell.term, s.cell.rev)
     if record is None or record.gone or record.boot != boot:
         return state, Gone()
-    if term == s.cell.term and rev > record.slots_rev:
-        return state, RolledBack(s.cell.term, s.cell.rev)
     fresh = not record.placeable
     revived = record.lost
     record = s.set_worker(worker, beat=record.beat + 1, lost=False, lost_at=0, link=link)
@@ -46,9 +44,9 @@ def report(
         take_back(s, worker)
     for tag in busy:
         stop_clock(s, worker, tag)
-    known = (term, rev) == (s.cell.term, record.slots_rev)
+    known = (home, term, rev) == (s.cell.home, s.cell.term, record.slots_rev)
     table = None if known else dict(s.slots.get(worker, {}))
-    return s.done(), Reported(record.beat, s.cell.term, record.slots_rev, record.mode, table)
+    return s.done(), Reported(record.beat, s.cell.home, s.cell.term, record.slots_rev, record.mode, table)
 
 
 def stop_clock(s: Draft, worker: str, tag: str) -> None:

@@ -1,14 +1,14 @@
 """The first commands on every new connection: log in, check the server, load the scripts.
 
-HELLO 3 (with AUTH and SETNAME), SELECT, INFO server; in a cluster, who owns our slot; then the scripts and the
-channels. The greeting is the same on every connection, because anything can have changed meanwhile: the password, the
-version, the role, the scripts.
+HELLO 3 (with AUTH and SETNAME), SELECT, INFO server; in a cluster, who owns our slot; then the scripts, the entry and
+the channels. The greeting is the same on every connection, because anything can have changed meanwhile: the password,
+the version, the role, the scripts, the data.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from dhsched.errors import StoreIncompatible, StoreRefused, StoreUnavailable
 from dhsched.store.link.address import Address
@@ -17,6 +17,7 @@ from dhsched.store.link.wire import Arg, Call, Subscribing, Wire, pack
 
 VALKEY_MIN = (7, 2)
 REDIS_MIN = (7, 0)
+ONE_ARGUMENT = b"*1\r\n"  # Before the argument itself, where a command has one.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,14 +34,26 @@ class Server:
         return f"{self.name} {self.version}"
 
 
+RunScript = Callable[[str, Sequence[Arg], Sequence[Arg]], Awaitable[Any]]
+"""Runs one of the link's scripts on the new connection: its name, its keys, its arguments."""
+
+
+class Entry(Protocol):
+    """What a link does on each new connection before any other call."""
+
+    async def enter(self, run: RunScript) -> bytes:
+        """Run what is to be run, and return the last argument of every script that is sent on this connection."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Greeting:
-    """The client name, scripts and slot key that a link uses on each connection."""
+    """The client name, scripts, slot key and entry that a link uses on each connection."""
 
     client_name: str
     scripts: Mapping[str, bytes]
     shas: Mapping[str, bytes]
     slot_key: str | None
+    entry: Entry | None = None
 
 
 async def greet(wire: Wire, address: Address, greeting: Greeting, channels: Iterable[bytes]) -> Server:
@@ -78,6 +91,8 @@ async def _greet(wire: Wire, address: Address, greeting: Greeting, channels: Ite
             code="READONLY",
         )
     await _load(wire, greeting)
+    if greeting.entry is not None:
+        await _enter(wire, greeting, greeting.entry)
     await _subscribe(wire, channels)
     return Server(name=name, version=version, cluster=cluster, peers=peers)
 
@@ -132,6 +147,14 @@ async def _load(wire: Wire, greeting: Greeting) -> None:
                 f"store {wire.store} names script {name} {sha!r}, not {greeting.shas[name]!r}: it does not hash "
                 "scripts with SHA-1, use another server"
             )
+
+
+async def _enter(wire: Wire, greeting: Greeting, entry: Entry) -> None:
+    async def run(script: str, keys: Sequence[Arg], args: Sequence[Arg]) -> Any:
+        (reply,) = await _ask(wire, [("EVALSHA", greeting.shas[script], len(keys), *keys, *args)])
+        return reply
+
+    wire.tail = pack((await entry.enter(run),))[len(ONE_ARGUMENT) :]
 
 
 async def _subscribe(wire: Wire, channels: Iterable[bytes]) -> None:

@@ -9,8 +9,9 @@ costs one future and no task, no timer and no system call of its own.
 - **Unknown, never failed.** A call that was sent and not answered may have run: `unknown=True`. A call that was never
   sent has not: it waits for the next connection until its own deadline, then `unknown=False`.
 - **Sent again** is only what the server says it did not run: NOSCRIPT (it forgot our scripts), MOVED (another node
-  owns our slot), and refusals because our slot is being moved (`refused.py`). After NOSCRIPT, calls that nobody awaits
-  in between may change their order; after the others they keep it, and go before everything unsent.
+  owns our slot), HOME (a script found that the data has another home than this connection greeted: it is left, and the
+  next one greets anew), and refusals because our slot is being moved (`refused.py`). After NOSCRIPT, calls that nobody
+  awaits in between may change their order; after the others they keep it, and go before everything unsent.
 - **A silent server** is left when the oldest call is overdue by `dead_after_s`: the reply may be lost in a half-open
   connection, and all later ones with it.
 """
@@ -26,7 +27,7 @@ from dhsched.errors import StoreOverloaded, StoreRefused, StoreUnavailable
 from dhsched.store.link.address import Address
 from dhsched.store.link.cluster import is_moving, moved_to
 from dhsched.store.link.connect import Connector, LinkSettings
-from dhsched.store.link.greeting import Greeting, Server
+from dhsched.store.link.greeting import Entry, Greeting, Server
 from dhsched.store.link.refused import Refused
 from dhsched.store.link.wire import Arg, Call, OnMessage, Subscribing, Wire, pack
 
@@ -35,20 +36,26 @@ __all__ = ["Arg", "Link", "LinkSettings", "OnMessage"]
 log = logging.getLogger(__name__)
 
 BATCH_CALLS = 1024  # A write has at most this many calls; between two writes the link checks whether the wire is full.
-TRIES_MAX = 3  # A call that was sent again this often after NOSCRIPT or MOVED fails.
+TRIES_MAX = 3  # A call that was sent again this often after NOSCRIPT, MOVED or HOME fails.
 SWEEP_GAP_S = 0.005  # Between two sweeps, plus the next line: bounds their share of the CPU to a few per cent.
 SWEEP_GAP_PER_CALL_S = 1e-6
 STALL_S = 0.1  # A timer that is later than this means that this process stood still, not the store.
 
 # A server that answers with one of these is not our primary any more: reconnecting finds its successor.
-LEAVE_AFTER = frozenset({"READONLY", "LOADING", "MASTERDOWN"})
+LEAVE_AFTER = frozenset({"READONLY", "LOADING", "MASTERDOWN", "HOME"})
+NO_TAIL = -len(b"$0\r\n\r\n")  # Cuts an empty last argument off: the wire puts its own there.
 
 
 class Link:
     """The link to one store; see the module. Made by `Link.open`, and not shared between event loops."""
 
     def __init__(
-        self, address: Address, scripts: Mapping[str, bytes], settings: LinkSettings, slot_key: str | None
+        self,
+        address: Address,
+        scripts: Mapping[str, bytes],
+        settings: LinkSettings,
+        slot_key: str | None,
+        entry: Entry | None = None,
     ) -> None:
         self.address = address
         self.settings = settings
@@ -56,8 +63,13 @@ class Link:
         self.calls = 0
         self.bytes_out = 0
         self.reconnects = 0
+        self.read_counted: Callable[[Any], Any] = lambda reply: reply[:-1]
+        """Reads the reply of a script that ends with a count: the owner of the link may keep the count."""
         self._shas = {name: sha1(source).hexdigest().encode() for name, source in scripts.items()}
-        self._greeting = Greeting(client_name=settings.client_name, scripts=scripts, shas=self._shas, slot_key=slot_key)
+        self._greeting = Greeting(
+            client_name=settings.client_name, scripts=scripts, shas=self._shas, slot_key=slot_key, entry=entry
+        )
+        self._tailed = entry is not None
         self._loop = asyncio.get_running_loop()
         self._wire: Wire | None = None
         self._sent: deque[Call] = deque()  # The wire's own queue, or an empty one while there is no wire.
@@ -84,13 +96,14 @@ class Link:
         settings: LinkSettings | None = None,
         *,
         slot_key: str | None = None,
+        entry: Entry | None = None,
     ) -> Self:
         """Connect, or raise within `connect_s` the one StoreError that says why not.
 
-        `scripts` are loaded on every connection before anything else is sent. In a cluster, `slot_key` (any key of
-        the cell) decides which node is used.
+        `scripts` are loaded on every connection before anything else is sent, and then `entry` enters. In a cluster,
+        `slot_key` (any key of the cell) decides which node is used.
         """
-        link = cls(address, scripts, settings or LinkSettings(), slot_key)
+        link = cls(address, scripts, settings or LinkSettings(), slot_key, entry)
         link._adopt(*await link._connector.first())
         link._keeper = asyncio.create_task(link._keep_connected(), name=f"link {address.redacted()}")
         return link
@@ -149,7 +162,10 @@ class Link:
         read: Callable[[Any], Any] | None = None,
     ) -> asyncio.Future[Any]:
         """Run one of the link's scripts by name. The future gets `read(reply)`, or the reply without `read`."""
-        packed = pack((b"EVALSHA", self._shas[script], len(keys), *keys, *args))
+        if self._tailed:
+            packed = pack((b"EVALSHA", self._shas[script], len(keys), *keys, *args, b""))[:NO_TAIL]
+        else:
+            packed = pack((b"EVALSHA", self._shas[script], len(keys), *keys, *args))
         return self._issue(packed, script, deadline_s, True, read)
 
     async def subscribe(self, channel: bytes | str, on_message: OnMessage) -> None:
@@ -218,14 +234,18 @@ class Link:
         moving = self._refused.pause_s > 0
         while unsent and not moving and wire is not None and not (wire.gone or wire.paused or wire.leaving):
             batch: list[Call] = []
-            left_bytes = self.settings.write_buffer_bytes
+            left_bytes = before = self.settings.write_buffer_bytes
             # Beyond this size the wire may be full, and a call that is not sent can still be given up.
             while unsent and len(batch) < BATCH_CALLS and left_bytes > 0:
                 batch.append(unsent.popleft())
                 left_bytes -= len(batch[-1].packed)
-            size_bytes = wire.send(batch)
-            self.bytes_out += size_bytes
-            self._unsent_bytes -= size_bytes
+            self._unsent_bytes -= before - left_bytes
+            self.bytes_out += wire.send(batch)
+
+    def leave(self, reason: str) -> None:
+        """Leave the connection once everything sent is answered, and make another one, which greets anew."""
+        if self._wire is not None:
+            self._wire.leave(reason)
 
     # -- deadlines ----------------------------------------------------------------------------------------------
 
@@ -320,9 +340,12 @@ class Link:
         elif is_moving(refusal.reply):
             self._keep(call, refusal)
             self._refused.pause()
-        elif refusal.code == "MOVED" and again:
+        elif refusal.code in ("MOVED", "HOME") and again:
             call.tries += 1
             self._keep(call, refusal)
+        elif refusal.code == "HOME":
+            call.refusal = refusal.reply
+            call.fail(self._not_sent(call))
         else:
             call.fail(refusal)
         if refusal.code == "MOVED":
@@ -356,9 +379,8 @@ class Link:
 
     def _send_alone(self, call: Call) -> None:
         assert self._wire is not None
-        size_bytes = self._wire.send([call])
-        self.bytes_out += size_bytes
-        self._unsent_bytes -= size_bytes
+        self._unsent_bytes -= len(call.packed)
+        self.bytes_out += self._wire.send([call])
 
     def _go_on(self) -> None:
         self._unsent.extendleft(reversed(self._refused.take_all()))
@@ -387,9 +409,12 @@ class Link:
 
     def _not_sent(self, call: Call) -> StoreUnavailable:
         if call.refusal and not self._closed:
+            reason = "the cell's slot is being moved to another node"
+            if call.refusal.startswith("HOME"):
+                reason = "the store was restarted or failed over"
             return StoreUnavailable(
-                f"{call} did not run on store {self.address.redacted()} before its deadline: the cell's slot is being "
-                f"moved to another node ({call.refusal}); try again",
+                f"{call} did not run on store {self.address.redacted()} before its deadline: {reason} "
+                f"({call.refusal}); try again",
                 unknown=False,
             )
         why = "we closed the link" if self._closed else self._connector.trouble

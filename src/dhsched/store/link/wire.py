@@ -38,6 +38,7 @@ REPLY_SHOWN_CHARS = 200
 ADVICE = {
     "ASK": "its slot is being moved, try again",
     "BUSY": "a script runs too long on it, see SCRIPT KILL",
+    "HOME": "the store was restarted or failed over, try again",
     "CLUSTERDOWN": "bring the cluster's missing slots back",
     "DENIED": "set a password on it or turn its protected mode off",
     "LOADING": "wait until it has read its data",
@@ -55,7 +56,8 @@ ADVICE = {
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One command and the future of its reply. A `script` that the server has forgotten is loaded and sent again.
+    """One command and the future of its reply. A `script` that the server has forgotten is loaded and sent again, and
+    the wire's tail is its last argument.
 
     `read`, if given, converts the reply to the future's result.
     """
@@ -111,6 +113,7 @@ class Wire(asyncio.Protocol):
         self.sent: deque[Call] = deque()
         self.gone = False
         self.paused = False
+        self.tail = b""  # The last argument of every script on this connection, as it is sent; empty if there is none.
         self.leaving: str | None = None
         self.garbled = False
         self.late_replies = 0
@@ -127,7 +130,11 @@ class Wire(asyncio.Protocol):
 
     def send(self, calls: Sequence[Call]) -> int:
         """Write all of `calls` at once and expect their replies in this order. Return the number of bytes."""
-        batch = b"".join([call.packed for call in calls])
+        if self.tail:
+            tails = (b"", self.tail)
+            batch = b"".join([part for call in calls for part in (call.packed, tails[call.script])])
+        else:
+            batch = b"".join([call.packed for call in calls])
         self.sent.extend(calls)
         assert self._transport is not None
         self._transport.write(batch)

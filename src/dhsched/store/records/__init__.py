@@ -36,7 +36,7 @@ from dhsched.store.records.lives import LiveRecords
 from dhsched.store.records.recovering import RecoveringRecords
 from dhsched.store.records.server import ServerRecords
 from dhsched.store.records.workers import WorkerRecords
-from dhsched.store.steps.scripts import scripts_around
+from dhsched.store.steps.scripts import READ_ONLY, scripts_around
 
 BIG_READS = LinkSettings(deadline_s=5.0, client_name="dhsched-reads")
 
@@ -59,8 +59,8 @@ class Records:
 
     @classmethod
     async def open(cls, address: Address, *, cell: str = "main", settings: LinkSettings = BIG_READS) -> Self:
-        """Connect with a link of its own, and return the records of the cell."""
-        scripts = {name: script.source for name, script in scripts_around().items()}
+        """Connect with a link of its own, which only reads: it enters no home, and runs no script that writes."""
+        scripts = {name: script.source for name, script in scripts_around().items() if name in READ_ONLY}
         return cls(await Link.open(address, scripts=scripts, settings=settings, slot_key=Keys(cell).cell), cell)
 
     async def __aenter__(self) -> Self:

@@ -26,5 +26,6 @@ class ConfigRecords(Part):
 
     async def put(self, kind: str, name: str, value: msgspec.Struct | None) -> bool:
         """Put (or, without a value, delete) a Pool or a DigitalID. Return whether it was there before."""
-        known, _rev = await self._run("configure", kind, name, b"" if value is None else msgspec.json.encode(value))
+        encoded = b"" if value is None else msgspec.json.encode(value)
+        known, _rev = await self._run("configure", kind, name, encoded, counted=True)
         return bool(known)

@@ -46,6 +46,7 @@ class WorkerState(NamedTuple):
 class FleetRows:
     """The Workers that changed after the given revision, as of `rev`; `placed` counts the cell's placements."""
 
+    home: str
     term: int
     rev: int
     placed: int
@@ -62,18 +63,22 @@ class FleetRecords(Part):
         after = -1 if since is None else since
         for _ in range(PAGES_MAX):
             reply = await self._run("snapshot", after, page)
-            for at in range(5, len(reply), ROW):
+            for at in range(6, len(reply), ROW):
                 row = worker_state(reply[at : at + ROW])
                 rows[row.worker] = row
                 after = row.rev
-            if not reply[4]:
+            if not reply[5]:
                 break
-        term, rev, placed, config_rev = reply[:4]
-        return FleetRows(term, rev, placed, config_rev, tuple(rows.values()))
+        home, term, rev, placed, config_rev = reply[:5]
+        return FleetRows(text(home), term, rev, placed, config_rev, tuple(rows.values()))
 
     async def epoch_floor(self) -> int:
         """Return the number up to which every generation is void."""
         return int(await self._call("HGET", "cell", "", "epoch_floor") or 0)
+
+    async def position(self) -> int:
+        """Return how many calls the cell has answered."""
+        return int(await self._call("HGET", "cell", "", "pos") or 0)
 
     async def waiting(self, pools: Iterable[str]) -> dict[str, int]:
         """Return how many lives wait in the queues of these Pools; a Pool with an empty queue is left out."""

@@ -67,6 +67,8 @@ class BeforeRecovery(NamedTuple):
     suspect: bool
     poisoned: int
     lost_at_ms: int
+    forgot: bool
+    """Whether its generation had items that the store has forgotten."""
 
 
 class Ingredients(NamedTuple):
@@ -186,14 +188,16 @@ class LiveRecords(Part):
     async def before_recovery(self, live: str, worker: str) -> BeforeRecovery:
         """Return the record of a live that must leave its Worker, as the event of its recovery needs it."""
         record, lost_at = await asyncio.gather(
-            self._call("HMGET", "live", live, "waits", "suspect", "dropped_poison"),
+            self._call("HMGET", "live", live, "waits", "suspect", "dropped_poison", "forgot"),
             self._call("HGET", "worker", worker, "lost_at"),
         )
         waits = tuple(text(record[0] or b"").split())
         since_ms = 0
         if waits:
             since_ms = waiting_since_ms(float(await self._call("ZSCORE", "waiting", waits[0], live) or 0))
-        return BeforeRecovery(waits, since_ms, bool(record[1]), int(record[2] or 0), int(lost_at or 0))
+        return BeforeRecovery(
+            waits, since_ms, bool(record[1]), int(record[2] or 0), int(lost_at or 0), forgot=record[3] == b"1"
+        )
 
     async def poison(self, live: str) -> tuple[int, bytes | None]:
         """Return how many items were dropped as poison, and the latest dead letter."""

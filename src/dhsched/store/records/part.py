@@ -22,6 +22,9 @@ class Part:
         key = f"{self._prefix}{key}:{name}" if name != "" else self._prefix + key  # As Keys.of has it.
         return self._link.call(command, key, *arguments)
 
-    def _run(self, script: str, *arguments: Arg, deadline_s: float | None = None) -> asyncio.Future[Any]:
-        """Run one of the scripts around the protocol."""
-        return self._link.run(script, [self._keys.cell], arguments, deadline_s=deadline_s)
+    def _run(
+        self, script: str, *arguments: Arg, deadline_s: float | None = None, counted: bool = False
+    ) -> asyncio.Future[Any]:
+        """Run one of the scripts around the protocol. The reply of a `counted` one ends with its position."""
+        read = self._link.read_counted if counted else None
+        return self._link.run(script, [self._keys.cell], arguments, deadline_s=deadline_s, read=read)

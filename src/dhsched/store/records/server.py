@@ -10,14 +10,30 @@ a live.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from dhsched.errors import StoreIncompatible
+from dhsched.errors import StoreIncompatible, StoreRefused
 from dhsched.store.link.link import Link
 from dhsched.store.steps.replies import text
 
 REMEDY = "CONFIG SET maxmemory-policy noeviction, and in its configuration file"
+
+
+class Replica(NamedTuple):
+    """One replica, as its primary sees it: bytes of history that it has not confirmed."""
+
+    address: str
+    state: str
+    behind_bytes: int
+
+
+class Standing(NamedTuple):
+    """How often the server writes its file to disk (`no` without a file, empty if unknown), and its replicas."""
+
+    appendonly: str
+    replicas: tuple[Replica, ...]
 
 
 class ServerRecords:
@@ -40,6 +56,21 @@ class ServerRecords:
         pairs = (line.partition(":") for line in text(await self._link.call("INFO", *sections)).splitlines())
         return {name: value for name, found, value in pairs if found}
 
+    async def standing(self) -> Standing:
+        """Return how safe the server keeps its data: its file, and its replicas with what they lack."""
+        info = await self.info("replication", "persistence")
+        end = int(info.get("master_repl_offset", 0))
+        rows = (info[name] for name in sorted(info) if re.fullmatch(r"slave\d+", name))
+        replicas = tuple(_replica(dict(part.split("=", 1) for part in row.split(",")), end) for row in rows)
+        appendonly = "no"
+        if info.get("aof_enabled") == "1":
+            try:
+                fsync = text((await self._link.call("CONFIG", "GET", "appendfsync"))[b"appendfsync"])
+                appendonly = {"no": "no fsync"}.get(fsync, fsync)
+            except (StoreRefused, KeyError):
+                appendonly = ""  # A server that does not tell, or not us.
+        return Standing(appendonly, replicas)
+
     async def memory_share(self) -> float:
         """Return the used share of the store's memory, from 0 to 1; 0 if it has no limit."""
         info = await self.info("memory")
@@ -56,6 +87,11 @@ class ServerRecords:
                 f"store {self._link.address.redacted()} may delete lives when its memory is full: its maxmemory-policy "
                 f"is {policy}; {REMEDY}, or start all the same with --allow-eviction (DHSCHED_ALLOW_EVICTION)"
             )
+
+
+def _replica(fields: Mapping[str, str], end: int) -> Replica:
+    address = f"{fields.get('ip', '')}:{fields.get('port', '')}"
+    return Replica(address, fields.get("state", ""), max(0, end - int(fields.get("offset", 0))))
 
 
 def evicts_lives(policy: str) -> bool:

@@ -1,4 +1,4 @@
-"""The interface of the store: the sixteen steps as calls, on a server or in memory.
+"""The interface of the store: the seventeen steps as calls, on a server or in memory.
 
 `RedisStore` asks a real server, `MemoryStore` the model itself. Both check their arguments here, at the one boundary,
 and return the same outcomes. A call either returns an outcome or raises `StoreError`; if the error says `unknown`,
@@ -41,8 +41,6 @@ from dhsched.types import (
 
 CAPACITY_MAX = 100_000
 TEXT_BYTES_MAX = 65_536
-TERMS_LOST_MAX = 1_000
-"""A new term that claims to have seen more later terms than this is refused."""
 
 
 class Store(ABC):
@@ -56,6 +54,15 @@ class Store(ABC):
 
     @abstractmethod
     async def close(self) -> None: ...
+
+    # -- homes
+
+    def enter(self, *, server: str = "", jump: int, first: bool = False) -> Awaitable[o.EnterOutcome]:
+        """Begin the home of `server`, unless it is the home. A server knows its own name, and does not ask for it."""
+        if server:
+            check_id(server, "server")
+        check_number(jump, "jump")
+        return self.step("enter", server=server, jump=jump, first=first)
 
     # -- Workers
 
@@ -72,9 +79,19 @@ class Store(ABC):
         )
 
     def report(
-        self, *, worker: str, boot: str, term: int = 0, rev: int = 0, link: str = "", busy: Sequence[str] = ()
+        self,
+        *,
+        worker: str,
+        boot: str,
+        home: str = "",
+        term: int = 0,
+        rev: int = 0,
+        link: str = "",
+        busy: Sequence[str] = (),
     ) -> Awaitable[o.ReportOutcome]:
         check_worker(worker), check_id(boot, "boot")
+        if home:
+            check_id(home, "home")
         check_number(term, "term"), check_number(rev, "rev")
         if link:
             check_id(link, "link")
@@ -83,7 +100,7 @@ class Store(ABC):
         for tag in busy:
             live, _, number = tag.rpartition("@")
             check_live(live), check_number(int(number) if re.fullmatch(r"[0-9]{1,16}", number) else -1, "slot number")
-        return self.step("report", worker=worker, boot=boot, term=term, rev=rev, link=link, busy=busy)
+        return self.step("report", worker=worker, boot=boot, home=home, term=term, rev=rev, link=link, busy=busy)
 
     def set_worker(self, *, worker: str, verb: Verb) -> Awaitable[o.SetOutcome]:
         check_worker(worker)
@@ -229,13 +246,10 @@ class Store(ABC):
         check_live(live)
         return self.step("look", live=live)
 
-    def new_term(self, *, term: int, seen_term: int) -> Awaitable[o.NewTermOutcome]:
-        # A caller's claim of a later term is limited: the floor follows from the term. And the numbers of the term
-        # that begins must all fit.
-        last = NUMBER_MAX // self.limits.term_step - 2
-        check_number(term, "term", 1, last - 1)
-        check_number(seen_term, "seen term", 0, min(term + TERMS_LOST_MAX, last - 1))
-        return self.step("new_term", term=term, seen_term=seen_term)
+    def new_term(self, *, term: int) -> Awaitable[o.NewTermOutcome]:
+        # The numbers of the term that begins must all fit: the floor follows from the term.
+        check_number(term, "term", 1, NUMBER_MAX // self.limits.term_step - 3)
+        return self.step("new_term", term=term)
 
     def _check_candidates(self, candidates: Candidates, pools: Sequence[str]) -> None:
         named: list[str] = []

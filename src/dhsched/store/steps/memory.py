@@ -8,7 +8,7 @@ from typing import Any
 
 from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
 from dhsched.ownership.state import EMPTY, State
-from dhsched.ownership.steps import STEPS
+from dhsched.ownership.steps import take
 from dhsched.store.steps.api import Store
 
 
@@ -25,7 +25,7 @@ class MemoryStore(Store):
         self._clock = clock
 
     async def step(self, step: str, /, **arguments: Any) -> Any:
-        self.state, outcome = STEPS[step](self.state, self._clock(), self.limits, **arguments)
+        self.state, outcome = take(step, self.state, self._clock(), self.limits, **arguments)
         return outcome
 
     async def close(self) -> None:

@@ -8,21 +8,21 @@ from functools import partial
 from random import Random
 from typing import Any, NamedTuple, Self
 
-from dhsched.errors import StoreIncompatible
 from dhsched.ownership import items
 from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
 from dhsched.ownership.steps.place import Create
+from dhsched.store.homes import Homes
 from dhsched.store.keys import SCHEMA, Keys
 from dhsched.store.link.address import Address, parse_address
+from dhsched.store.link.greeting import Entry
 from dhsched.store.link.link import Link, LinkSettings
 from dhsched.store.records import Records
 from dhsched.store.steps.api import Store
-from dhsched.store.steps.replies import Reader, text
 from dhsched.store.steps.scripts import Argument, Script, default_scripts, limit_values, plain, scripts_around
 from dhsched.types import written
 
 NO_CREATE = Create(digital_id="", fingerprint="")
-IN_LUA = {"worker": "worker_id", "number": "num", "rev": "rev_seen"}
+IN_LUA = {"worker": "worker_id", "number": "num", "home": "home_seen", "rev": "rev_seen"}
 """Arguments that a script calls otherwise, because the plain word names a function of its library."""
 
 
@@ -62,15 +62,19 @@ class Ack(NamedTuple):
 class RedisStore(Store):
     """One cell on a Valkey or Redis server."""
 
-    def __init__(self, link: Link, *, cell: str, limits: Limits, scripts: Mapping[str, Script]) -> None:
+    def __init__(
+        self, link: Link, *, cell: str, limits: Limits, scripts: Mapping[str, Script], homes: Homes | None = None
+    ) -> None:
         self.link = link
+        self.homes = homes or Homes(cell)
         self.keys = Keys(cell)
         self.limits = limits
         self._scripts = scripts
         self._limit_values = limit_values(limits)
         self.records = Records(link, cell)
         self._key = [self.keys.cell]
-        self._replies = Reader()
+        self._replies = self.homes.reader
+        link.read_counted = self._replies.changed
         self._ack_limits = scripts["ack_input"].bind(self._limit_values, {})
         self._append_limits: dict[tuple[str, int | None], list[Argument]] = {}
         self.new_mark: Callable[[], bytes] = partial(items.new_mark, Random())
@@ -84,19 +88,20 @@ class RedisStore(Store):
         limits: Limits = DEFAULT_LIMITS,
         settings: LinkSettings | None = None,
         scripts: Mapping[str, Script] | None = None,
+        entry: Entry | None = None,
     ) -> Self:
-        """Connect, load the scripts, and raise StoreIncompatible if the cell's data is of another schema."""
+        """Connect, load the scripts, and enter. Raise StoreIncompatible if the cell's data is of another schema.
+
+        `entry` replaces the entering, for tests that begin no home.
+        """
         scripts = scripts or default_scripts()
         sources = {name: script.source for name, script in {**scripts_around(), **scripts}.items()}
         address = parse_address(address) if isinstance(address, str) else address
-        link = await Link.open(address, scripts=sources, settings=settings, slot_key=Keys(cell).cell)
-        store = cls(link, cell=cell, limits=limits, scripts=scripts)
-        try:
-            await store._check_schema()
-        except BaseException:
-            await link.close()
-            raise
-        return store
+        homes = Homes(cell)
+        link = await Link.open(
+            address, scripts=sources, settings=settings, slot_key=Keys(cell).cell, entry=entry or homes
+        )
+        return cls(link, cell=cell, limits=limits, scripts=scripts, homes=homes)
 
     async def __aenter__(self) -> Self:
         return self
@@ -117,9 +122,11 @@ class RedisStore(Store):
         encode(step, arguments)
         argv = script.bind(self._limit_values, arguments)
         if not script.each:
-            return self.link.run(script.name, self._key, argv, read=self._replies.outcome)
+            read = self._replies.entered if step == "enter" else self._replies.outcome
+            return self.link.run(script.name, self._key, argv, read=read)
         argv += [plain(arguments[field]) for field in script.each]
-        return self.link.run(script.name, self._key, argv, read=self._replies.outcome_of_one)
+        many = self._replies.appended if step == "append_input" else self._replies.outcomes
+        return self.link.run(script.name, self._key, argv, read=lambda reply: many(reply)[0])
 
     # Calls that many lives share: one script, an outcome for each row, as if the row were alone. The rows have been
     # checked. The future gets the list of outcomes.
@@ -137,7 +144,7 @@ class RedisStore(Store):
         argv, mark = [*limits], self.new_mark()
         for live, item, producer, n, request in rows:
             argv += (live, items.marked(item, mark), producer, n, request)
-        return self.link.run("append_input", self._key, argv, read=self._replies.outcomes)
+        return self.link.run("append_input", self._key, argv, read=self._replies.appended)
 
     def release_soon(self, rows: Sequence[Release], credit: int) -> asyncio.Future[Any]:
         """Release input to rows (release_input)."""
@@ -153,23 +160,12 @@ class RedisStore(Store):
             argv += (live, worker, epoch, n, b"" if saved is None else b"=" + saved, mark)
         return self.link.run("ack_input", self._key, argv, read=self._replies.outcomes)
 
-    async def _check_schema(self) -> None:
-        """Refuse data of another schema before anything is written; mark an empty cell with our schema."""
-        found = await self.link.call("HGET", self.keys.cell, "schema")
-        if found is None:
-            await self.link.call("HSETNX", self.keys.cell, "schema", SCHEMA)
-            found = await self.link.call("HGET", self.keys.cell, "schema")
-        if text(found) != str(SCHEMA):
-            raise StoreIncompatible(
-                f"cell {self.keys.cell_name} on {self.link.address.redacted()} holds data of schema {text(found)}, and"
-                f" this version of dhsched works with schema {SCHEMA}; nothing was changed: use the version that wrote"
-                " it, or another cell"
-            )
-
 
 def encode(step: str, values: dict[str, Any]) -> None:
     """Turn the model's arguments into the arguments of the scripts, in place."""
-    if step == "place":
+    if step == "enter":
+        values["schema"] = SCHEMA
+    elif step == "place":
         create = values["create"] or NO_CREATE
         values.update({field: getattr(create, field) for field in CREATE_FIELDS})
     elif step == "append_input":

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from dhsched.errors import StoreIncompatible
 from dhsched.ownership import outcomes as o
+from dhsched.ownership.state import Home
 from dhsched.types import Generation, LiveState, Mode, SlotState
 
 Fields = Sequence[Any]
@@ -28,8 +29,18 @@ def refusals(fields: Fields) -> tuple[o.Refusal, ...]:
 
 
 def reported(f: Fields) -> o.Reported:
-    table = None if f[4] else {text(f[i]): cast(SlotState, text(f[i + 1])) for i in range(5, len(f), 2)}
-    return o.Reported(f[0], f[1], f[2], cast(Mode, text(f[3])), table)
+    table = None if f[5] else {text(f[i]): cast(SlotState, text(f[i + 1])) for i in range(6, len(f), 2)}
+    return o.Reported(f[0], text(f[1]), f[2], f[3], cast(Mode, text(f[4])), table)
+
+
+def home_of(row: bytes) -> Home:
+    """Return a home from its row in the store: its name, its position and its time."""
+    name, pos, at = text(row).split()
+    return Home(name, int(pos), int(at))
+
+
+def entered(f: Fields) -> o.Entered:
+    return o.Entered(text(f[0]), bool(f[1]), f[2], tuple(map(home_of, f[3:])))
 
 
 def committed(f: Fields) -> o.Committed:
@@ -55,7 +66,7 @@ OUTCOMES: dict[bytes, Callable[[Fields], Any]] = {
     b"STALE": lambda f: o.Stale(generation(f[0], f[1]), f[2]),
     b"MOOT": lambda f: o.Moot(),
     b"NOTHING": lambda f: o.Nothing(),
-    b"ROLLED_BACK": lambda f: o.RolledBack(f[0], f[1]),
+    b"ENTERED": entered,
     b"REGISTERED": lambda f: o.Registered(text(f[0]), cast(Mode, text(f[1])), bool(f[2])),
     b"REPORTED": reported,
     b"GONE": lambda f: o.Gone(),
@@ -107,23 +118,38 @@ def outcome(word: bytes, fields: Fields) -> Any:
 
 
 class Reader:
-    """Reads the replies of one store. `now_ms` is the store's time in the latest reply that has it."""
+    """Reads the replies of one store. `now_ms` is the store's time in the latest reply that has it, and `pos` the
+    position of the latest call that was counted."""
 
-    __slots__ = ("now_ms",)
+    __slots__ = ("now_ms", "pos")
 
     def __init__(self) -> None:
         self.now_ms = 0
+        self.pos = 0
 
     def outcome(self, reply: Sequence[Any]) -> Any:
-        """Return the outcome of a step."""
+        """Return the outcome of a step that is counted."""
         self.now_ms = reply[1] or self.now_ms
-        return outcome(reply[0], reply[2:])
+        self.pos = reply[-1]
+        return outcome(reply[0], reply[2:-1])
+
+    def appended(self, reply: Sequence[Any]) -> list[Any]:
+        """Return the outcome of each row of an append, which is counted."""
+        self.now_ms = reply[0] or self.now_ms
+        self.pos = reply[-1]
+        return [outcome(one[0], one[1:]) for one in reply[1:-1]]
 
     def outcomes(self, reply: Sequence[Any]) -> list[Any]:
-        """Return the outcome of each row of a call that many lives share."""
+        """Return the outcome of each row of a release or an ack."""
         self.now_ms = reply[0] or self.now_ms
         return [outcome(one[0], one[1:]) for one in reply[1:]]
 
-    def outcome_of_one(self, reply: Sequence[Any]) -> Any:
-        """Return the outcome of the only row."""
-        return self.outcomes(reply)[0]
+    def entered(self, reply: Sequence[Any]) -> Any:
+        """Return the outcome of enter."""
+        self.now_ms = reply[1]
+        return outcome(reply[0], reply[2:])
+
+    def changed(self, reply: Sequence[Any]) -> Sequence[Any]:
+        """Return what a script around the protocol answered that is counted."""
+        self.pos = reply[-1]
+        return reply[:-1]

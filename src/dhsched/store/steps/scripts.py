@@ -16,12 +16,12 @@ from importlib.resources import files
 from typing import Any, cast
 
 from dhsched.ownership.limits import Limits
-from dhsched.ownership.steps import STEPS
+from dhsched.ownership.steps import SAME_HOME, STEPS
 
 Argument = str | bytes | int | float
 
 LIBRARY = (
-    *("clock", "base", "now", "agenda", "waiting", "worker", "candidates", "slot"),
+    *("clock", "base", "server", "home", "counted", "now", "agenda", "waiting", "worker", "candidates", "slot"),
     *("wake_own", "item", "live", "needs", "vacate", "gone", "finish"),
 )
 """The parts of lua/lib in the order in which they build on each other."""
@@ -30,6 +30,9 @@ DENY_OOM = frozenset({"append_input", "place_create"})
 AROUND = ("snapshot", "due", "configure", "trouble", "change_keys", "say_once", "announce")
 """Scripts around the protocol, which are not steps: they change no ownership."""
 READ_ONLY = frozenset({"snapshot", "due"})
+"""Scripts that run wherever the data is: they tell its home instead of comparing it."""
+HINTS = frozenset({"trouble", "say_once", "announce"})
+"""Scripts whose loss harms nobody: they compare the home, as the steps of SAME_HOME do, and are not counted."""
 _LIMITS = frozenset(field.name for field in fields(Limits))
 _SECTION = re.compile(r"-- (USES|RARELY|KEYS|ARGV|EACH|RETURNS)\b ?(.*)")
 
@@ -89,15 +92,28 @@ def assemble(step: str, text: Mapping[str, str], *, name: str | None = None) -> 
     unknown = set(uses) - set(LIBRARY)
     if unknown:
         raise ValueError(f"{step}.lua uses {sorted(unknown)}, which lua/lib does not have")
-    parts = [text[f"lib/{part}"] for part in LIBRARY if part in ("base", *uses)]
+    always = checks(step)
+    parts = [text[f"lib/{part}"] for part in LIBRARY if part in always or part in uses]
     name = name or step
     if "RARELY" in sections:
         parts.append(_rarely(sections["RARELY"], text))
     flags = "" if name in DENY_OOM else " flags=no-writes" if name in READ_ONLY else " flags=allow-oom"
     shebang = f"#!lua{flags}"
-    body = "\n".join([shebang, *map(_strip, parts), _strip(text[step])])
+    body = _strip(text[step])
+    if "counted" in always:
+        body = f"local function run()\n{body}\nend\nlocal reply = run()\nreply[#reply + 1] = pos\nreturn reply"
+    body = "\n".join([shebang, *map(_strip, parts), body])
     replies = tuple(dict.fromkeys(re.findall(r"\b[A-Z][A-Z_]+\b", sections["RETURNS"])))
     return Script(name, body.encode(), uses, names(sections.get("ARGV", "")), names(sections.get("EACH", "")), replies)
+
+
+def checks(step: str) -> tuple[str, ...]:
+    """Return the library parts that a script has whether its header names them or not: what it compares first."""
+    if step in READ_ONLY or step == "enter":
+        return ("base",)
+    if step in SAME_HOME or step in HINTS:
+        return ("base", "home")
+    return ("base", "server", "home", "counted")
 
 
 def _rarely(section: str, text: Mapping[str, str]) -> str:

@@ -11,7 +11,6 @@
 --          STALE worker epoch pull_no
 --          ENDED
 local ended_ttl_ms = ARGV[1]
-local floor = number(call('HGET', KEYS[1], 'epoch_floor') or 0)
 
 -- The last config item among those acked is in force. The configuration before it stays to fall back to until the next
 -- ack: only that shows that a runtime can live with the new one.

@@ -3,7 +3,7 @@
 --
 -- KEYS     cell
 -- ARGV     field, value, deleted
--- RETURNS  how many fields changed; 0 where the field to add is there already, and then nothing is deleted either
+-- RETURNS  one number: how many fields changed; 0 where the field to add is there already, and then nothing is deleted either
 local field, value, deleted = unpack(ARGV)
 
 local key = prefix .. 'keys'
@@ -11,11 +11,11 @@ local changed = 0
 if field ~= '' then
   changed = call('HSETNX', key, field, value)
   if changed == 0 then
-    return 0
+    return { 0 }
   end
 end
 for each in string.gmatch(deleted, '%S+') do
   changed = changed + call('HDEL', key, each)
 end
 call('HINCRBY', key, 'rev', 1)
-return changed
+return { changed }

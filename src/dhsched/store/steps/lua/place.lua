@@ -212,8 +212,7 @@ if not winner then
 end
 
 -- Commit.
-local cell = call('HMGET', KEYS[1], 'epoch_base', 'epoch_floor')
-local base, floor = number(cell[1] or 0), number(cell[2] or 0)
+local base = number(call('HGET', KEYS[1], 'epoch_base') or 0)
 local epoch = math.max(r and number(r.issued) or 0, base, floor) + 1
 local issued = epoch
 local w = worker(winner)

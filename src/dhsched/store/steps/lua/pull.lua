@@ -5,9 +5,8 @@
 -- ARGV     live, worker_id, epoch, after, controller, mark
 -- RETURNS  PULLING pull_no after digital_id room metadata config saved
 --                                 older pulls of this generation are dead
---          STALE worker epoch pull_no
+--          STALE worker epoch pull_no    also for a number that this store never issued
 --          ENDED
---          ROLLED_BACK term rev    the asker holds a number that the store never issued
 local live, worker_id, epoch, after, controller, mark = unpack(ARGV)
 
 local key = prefix .. 'live:' .. live
@@ -16,11 +15,7 @@ local f = call('HMGET', key, 'epoch', 'issued', 'selected', 'active', 'state', '
 if not f[1] then
   return { 'STALE', now, '', 0, 0 }
 end
-local floor = number(call('HGET', KEYS[1], 'epoch_floor') or 0)
-if number(epoch) > math.max(number(f[2]), floor) then
-  local cell = call('HMGET', KEYS[1], 'term', 'rev')
-  return { 'ROLLED_BACK', now, number(cell[1] or 1), number(cell[2] or 0) }
-elseif f[5] == 'ended' then
+if f[5] == 'ended' then
   return { 'ENDED', now }
 end
 local slot = slot_of(worker_id, live, epoch)
@@ -47,7 +42,7 @@ if after > released then
   local ends = string.find(item, '^[TCIJ]') or (f[5] == 'closing' and after == appended)
   call('HSET', key, 'released', after, 'at_boundary', ends and '1' or '')
 end
-call('HSET', key, 'controller', controller)
-local pull_no = call('HINCRBY', key, 'pull_no', 1)
+local pull_no = math.max(number(f[6]), number(call('HGET', KEYS[1], 'pull_base') or 0)) + 1
+call('HSET', key, 'controller', controller, 'pull_no', pull_no)
 local data = call('HMGET', prefix .. 'data:' .. live, 'metadata', 'config', 'saved')
 return { 'PULLING', now, pull_no, after, f[9], f[10] or '', data[1] or '', data[2] or '', data[3] or '' }

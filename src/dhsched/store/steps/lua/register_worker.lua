@@ -25,11 +25,10 @@ call('HSET', prefix .. 'blame:' .. name, 'since', since, 'boots', boots + 1)
 call('PEXPIRE', prefix .. 'blame:' .. name, boots_window_ms + 3600000) -- Only to be rid of it: `since` is what counts.
 local mode = boots + 1 > number(boots_max) and 'cordoned' or 'ready'
 
-local cell = call('HMGET', KEYS[1], 'workers_issued', 'epoch_floor', 'epoch_base')
-local floor = number(cell[2] or 0)
+local cell = call('HMGET', KEYS[1], 'workers_issued', 'epoch_base')
 local issued = math.max(number(cell[1] or 0), floor) + 1
 call('HSET', KEYS[1], 'workers_issued', issued)
-if issued > math.max(number(cell[3] or 0), floor) + term_step then
+if issued > math.max(number(cell[2] or 0), floor) + term_step then
   call('HSET', KEYS[1], 'epoch_base', issued) -- The next term begins above it.
 end
 local id = name .. '#' .. whole(issued)

@@ -10,7 +10,6 @@
 --          STALE worker epoch pull_no
 --          ENDED
 local credit = ARGV[1]
-local floor = number(call('HGET', KEYS[1], 'epoch_floor') or 0)
 
 local function release(live, worker_id, epoch, pull_no, after, mark)
   local key = prefix .. 'live:' .. live

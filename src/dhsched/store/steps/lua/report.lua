@@ -2,27 +2,17 @@
 --
 -- USES     clock now agenda waiting worker slot wake_own
 -- KEYS     cell
--- ARGV     worker_id, boot, term, rev_seen, link, busy, start_wait_max_ms, walk_max
--- RETURNS  REPORTED beat term rev mode known, then tag and state of each slot unless known
+-- ARGV     worker_id, boot, home_seen, term, rev_seen, link, busy, start_wait_max_ms, walk_max
+-- RETURNS  REPORTED beat home term rev mode known, then tag and state of each slot unless known
 --          GONE
---          ROLLED_BACK term rev
-local worker_id, boot, term, rev_seen, link, busy, start_wait_max_ms, walk_max = unpack(ARGV)
-term, rev_seen = number(term), number(rev_seen)
+local worker_id, boot, home_seen, term, rev_seen, link, busy, start_wait_max_ms, walk_max = unpack(ARGV)
 
-local cell = call('HMGET', KEYS[1], 'term', 'rev')
-local cell_term, cell_rev = number(cell[1] or 1), number(cell[2] or 0)
-if term > cell_term or (term == cell_term and rev_seen > cell_rev) then
-  return { 'ROLLED_BACK', now, cell_term, cell_rev }
-end
 local w = worker(worker_id)
 if not w or w.gone or w.boot ~= boot then
   return { 'GONE', now }
 end
 
 local key = prefix .. 'worker:' .. worker_id
-if term == cell_term and rev_seen > number(call('HGET', key, 'slots_rev')) then
-  return { 'ROLLED_BACK', now, cell_term, cell_rev }
-end
 local fresh, revived = not placeable(w), w.lost
 w.beat, w.lost = call('HINCRBY', key, 'beat', 1), false
 if revived then
@@ -58,13 +48,14 @@ for live, num in string.gmatch(busy, '(%S+)@(%d+)') do
   end
 end
 
-local slots_rev = number(call('HGET', key, 'slots_rev'))
-local known = term == cell_term and rev_seen == slots_rev
-local reply = { 'REPORTED', now, w.beat, cell_term, slots_rev, w.mode, known and 1 or 0 }
+-- Compared for equality only: a Worker that seems to be ahead has seen what this store forgot.
+local cell_term, slots_rev = number(call('HGET', KEYS[1], 'term') or 1), number(call('HGET', key, 'slots_rev'))
+local known = home_seen == home and number(term) == cell_term and number(rev_seen) == slots_rev
+local reply = { 'REPORTED', now, w.beat, home, cell_term, slots_rev, w.mode, known and 1 or 0 }
 if not known then
   local flat = call('HGETALL', prefix .. 'slots:' .. worker_id)
   for i = 1, #flat do
-    reply[7 + i] = flat[i]
+    reply[8 + i] = flat[i]
   end
 end
 return reply

@@ -58,8 +58,7 @@ for _, id in ipairs(ordered) do
     reason = 'FULL'
   end
   if not reason then
-    local cell = call('HMGET', KEYS[1], 'epoch_base', 'epoch_floor')
-    local last = math.max(number(cell[1] or 0), number(cell[2] or 0))
+    local last = math.max(number(call('HGET', KEYS[1], 'epoch_base') or 0), floor)
     local num = math.max(number(r.issued), last) + 1
     if num > last + term_step then
       call('HSET', KEYS[1], 'epoch_base', num) -- The next term begins above it.

@@ -6,13 +6,13 @@
 --
 -- KEYS     cell
 -- ARGV     since, limit
--- RETURNS  term rev placed config_rev more, then worker rev pool load capacity starting mode lost gone beat labels of
+-- RETURNS  home term rev placed config_rev more, then worker rev pool load capacity starting mode lost gone beat labels of
 --          each row
 local since, limit = unpack(ARGV)
 limit = number(limit)
 
 local key = prefix .. 'workers'
-local cell = call('HMGET', KEYS[1], 'term', 'rev', 'placed', 'config_rev')
+local cell = call('HMGET', KEYS[1], 'home', 'term', 'rev', 'placed', 'config_rev')
 local found = call('ZRANGEBYSCORE', key, '(' .. since, '+inf', 'WITHSCORES', 'LIMIT', 0, limit)
 local more = 0
 if #found == 2 * limit then
@@ -27,7 +27,11 @@ if #found == 2 * limit then
   more = call('ZCOUNT', key, '(' .. last, '+inf')
 end
 
-local reply = { number(cell[1] or 1), number(cell[2] or 0), number(cell[3] or 0), number(cell[4] or 0), more }
+local reply = { cell[1] or '', number(cell[2] or 1) }
+for i = 3, 5 do
+  reply[i] = number(cell[i] or 0)
+end
+reply[6] = more
 local n = #reply
 for i = 1, #found, 2 do
   local f = call('HMGET', prefix .. 'worker:' .. found[i], 'pool', 'load', 'capacity', 'starting', 'mode', 'lost',

@@ -4,7 +4,7 @@ local function needs(live, r)
     return nil
   end
   local w = worker(r.selected)
-  if number(r.epoch) <= number(call('HGET', KEYS[1], 'epoch_floor') or 0) then
+  if number(r.epoch) <= floor then
     return 'floor'
   elseif w.gone then
     return 'gone'

@@ -1,0 +1,65 @@
+"""The store over HTTP: its home, its replicas, what is known to be lost; and the operator's new term."""
+
+from __future__ import annotations
+
+from dhsched.client.models import store as m
+from dhsched.dispatch.context import DispatchContext
+from dhsched.ownership import outcomes as o
+from dhsched.store.homes import shown
+from dhsched.web import Endpoint, Problem, Request
+
+
+class StoreView:
+    """The endpoints of the store, of one replica."""
+
+    def __init__(self, context: DispatchContext) -> None:
+        self.context = context
+
+    def endpoints(self) -> list[Endpoint]:
+        return [
+            Endpoint(
+                name="get_store",
+                method="GET",
+                path="/v1/store",
+                handler=self.get,
+                summary="The store: its home, its replicas, and what is known to be lost.",
+                tag="store",
+                replies={200: m.StoreOut},
+            ),
+            Endpoint(
+                name="begin_term",
+                method="POST",
+                path="/v1/store/new-term",
+                handler=self.begin_term,
+                summary="Begin a new term: every live is placed anew, at once.",
+                tag="store",
+                body=m.BeginTerm,
+                replies={200: m.TermOut},
+                problems=["STALE"],
+            ),
+        ]
+
+    async def get(self, asked: Request) -> m.StoreOut:
+        context = self.context
+        store, homes = context.store, context.store.homes
+        await context.fleet.refresh()
+        found = await store.records.server.standing()
+        return m.StoreOut(
+            by=context.replica,
+            address=store.link.address.redacted(),
+            server=str(store.link.server),
+            home=shown(homes.home),
+            pos=await store.records.fleet.position(),
+            term=context.fleet.term,
+            homes=[m.HomeOut(shown(each.name), each.pos, each.at) for each in homes.homes],
+            appendonly=found.appendonly,
+            replicas=[m.StoreReplicaOut(each.address, each.state, each.behind_bytes) for each in found.replicas],
+            losses=[m.LossOut(shown(each.home), each.told, each.kept, each.calls) for each in homes.losses],
+        )
+
+    async def begin_term(self, asked: Request) -> m.TermOut:
+        outcome = await self.context.terms.begin(asked.body.term, asked.body.reason or "an operator asked for it")
+        if not isinstance(outcome, o.NewTerm):
+            term = self.context.fleet.term
+            raise Problem("STALE", f"the term is {term} by now, not {asked.body.term}; look again, then ask again")
+        return m.TermOut(outcome.term, outcome.floor)
