@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from dhsched.errors import StoreOverloaded, StoreRefused, StoreUnavailable
-from dhsched.infer import gather, pulls
-from dhsched.infer.gather import BYTES_FULL, CALLS_MAX, ROWS_MAX
+from dhsched.infer import pulls
 from dhsched.infer.granted_pull import GrantedPull
-from dhsched.infer.pulls import Pulls, ServedPull
+from dhsched.infer.pulls import BYTES_FULL, CALLS_MAX, ROWS_MAX, Pulls, ServedPull
 from dhsched.links.outbox import Outbox
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import UNMARKED
@@ -299,7 +298,7 @@ async def test_an_ack_that_is_queued_is_replaced_and_one_that_was_sent_is_not() 
 async def test_acks_of_a_call_that_failed_are_merged_with_what_was_asked_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(gather, "RETRY_S", 0.001)
+    monkeypatch.setattr(pulls, "RETRY_S", 0.001)
     served, store, granted = await acking(3)
     for pull in granted:
         served.ack_soon(pull, 5, b"5", b"five")
@@ -317,7 +316,7 @@ async def test_acks_of_a_call_that_failed_are_merged_with_what_was_asked_meanwhi
 
 
 async def test_a_failed_ack_yields_to_a_later_one_that_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gather, "RETRY_S", 0.001)
+    monkeypatch.setattr(pulls, "RETRY_S", 0.001)
     served, store, granted = await acking(2 + CALLS_MAX)
     served.ack_soon(granted[0], 5, b"5", b"five")
     await settle()
@@ -336,7 +335,7 @@ async def test_a_failed_ack_yields_to_a_later_one_that_is_queued(monkeypatch: py
 
 
 async def test_a_release_that_failed_is_asked_for_again_with_the_same_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gather, "RETRY_S", 0.001)
+    monkeypatch.setattr(pulls, "RETRY_S", 0.001)
     served, store, (pull, gone) = await acking(2)
     served.reconnected()
     await settle()
