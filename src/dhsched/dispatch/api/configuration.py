@@ -16,8 +16,9 @@ from dhsched.client.models.pools import (
     PutPool,
 )
 from dhsched.dispatch.api import parameters as p
+from dhsched.dispatch.api.part import Part
 from dhsched.dispatch.config import DIGITAL_IDS, POOLS
-from dhsched.dispatch.context import DispatchContext, retry_unknown
+from dhsched.dispatch.context import retry_unknown
 from dhsched.placement.index import WorkerView
 from dhsched.types import check_id
 from dhsched.web import YES, Endpoint, Problem, Reply, Request
@@ -25,11 +26,8 @@ from dhsched.web import YES, Endpoint, Problem, Reply, Request
 USE_STEP = 1_000  # Lives read per store call while searching for a live that uses a DigitalID.
 
 
-class Configuration:
+class Configuration(Part):
     """The endpoints of Pools and DigitalIDs, of one replica."""
-
-    def __init__(self, context: DispatchContext) -> None:
-        self.context = context
 
     def endpoints(self) -> list[Endpoint]:
         return [

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from dhsched.access.api_keys import ApiKey
 from dhsched.client.models import keys as m
 from dhsched.client.models.base import Strict
-from dhsched.dispatch.context import DispatchContext
+from dhsched.dispatch.api.part import Part
 from dhsched.types import check_id, whole
 from dhsched.web import Endpoint, Problem, Reply, Request
 
@@ -22,11 +22,8 @@ class SecretPath(Strict):
     kind: Literal["access", "boot"]
 
 
-class KeyEndpoints:
+class KeyEndpoints(Part):
     """The endpoints of keys, of one replica."""
-
-    def __init__(self, context: DispatchContext) -> None:
-        self.context = context
 
     def endpoints(self) -> list[Endpoint]:
         return [

@@ -15,6 +15,7 @@ from dhsched.client.models import lives as m
 from dhsched.client.models.base import UNSET
 from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.api.create import place_new_for
+from dhsched.dispatch.api.part import Part
 from dhsched.dispatch.api.refusals import explanation_of, no_free_slot
 from dhsched.dispatch.commit import NoFreeSlot
 from dhsched.dispatch.context import DispatchContext, retry_unknown
@@ -36,11 +37,8 @@ SCAN_MAX = 5_000  # Lives read for one page of a filtered list; past this the pa
 SCAN_STEP = 500
 
 
-class Lives:
+class Lives(Part):
     """The endpoints of lives, of one replica."""
-
-    def __init__(self, context: DispatchContext) -> None:
-        self.context = context
 
     def endpoints(self) -> list[Endpoint]:
         return [
@@ -115,9 +113,7 @@ class Lives:
         explained = asked.query.explain in YES
         if explained and not asked.caller.admin:
             raise Forbidden("only an admin's token may use explain, which names Workers and Pools; leave it out")
-        request = await self.context.fleet.request(check_id(body.digital_id, "digital_id"))
-        if request is None:
-            raise no_digital_id(body.digital_id)
+        request = await find_digital_id(self.context, check_id(body.digital_id, "digital_id"))
         attempt = await place_new_for(
             asked,
             self.context,
@@ -224,16 +220,12 @@ async def find_live(context: DispatchContext, asked: Request, live_id: str) -> L
 async def find_digital_id(context: DispatchContext, digital_id: str) -> PlacementRequest:
     request = await context.fleet.request(digital_id)
     if request is None:
-        raise no_digital_id(digital_id)
+        raise Problem(
+            "NOT_FOUND",
+            f"DigitalID {digital_id} does not exist; put it with PUT /v1/digital-ids/{digital_id}",
+            digital_id=digital_id,
+        )
     return request
-
-
-def no_digital_id(digital_id: str) -> Problem:
-    return Problem(
-        "NOT_FOUND",
-        f"DigitalID {digital_id} does not exist; put it with PUT /v1/digital-ids/{digital_id}",
-        digital_id=digital_id,
-    )
 
 
 def not_found(live_id: str) -> Problem:

@@ -7,7 +7,8 @@ from typing import Any, Literal
 from dhsched.client.models import workers as m
 from dhsched.client.models.base import UNSET
 from dhsched.dispatch.api import parameters as p
-from dhsched.dispatch.context import DispatchContext, retry_unknown
+from dhsched.dispatch.api.part import Part
+from dhsched.dispatch.context import retry_unknown
 from dhsched.dispatch.recovery.blame import forgive
 from dhsched.ownership import outcomes as o
 from dhsched.store.records.fleet import WorkerState
@@ -15,11 +16,8 @@ from dhsched.types import check_worker, split_tag
 from dhsched.web import Endpoint, NoBody, Problem, Request
 
 
-class Workers:
+class Workers(Part):
     """The endpoints of Workers, of one replica."""
-
-    def __init__(self, context: DispatchContext) -> None:
-        self.context = context
 
     def endpoints(self) -> list[Endpoint]:
         verbs: list[tuple[Literal["cordon", "uncordon"], Any, str]] = [

@@ -13,13 +13,15 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 import structlog
 
 from dhsched.client.models.pools import DigitalIdConfig, PoolConfig
 from dhsched.dispatch.config import DIGITAL_IDS, POOLS, as_pool, as_request
-from dhsched.errors import BadSetting, StoreError
+from dhsched.dispatch.loops import repeat
+from dhsched.errors import BadSetting
 from dhsched.ownership import outcomes as o
 from dhsched.placement import (
     POLICIES,
@@ -88,28 +90,14 @@ class Fleet:
     async def start(self) -> None:
         """Read the first full snapshot, then refresh the view until `stop`."""
         await self.refresh(full=True)
-        self._keeper = asyncio.create_task(self._keep_fresh(), name="fleet view")
+        pause_s = partial(self._rng.uniform, self._settings.refresh_min_s, self._settings.refresh_max_s)
+        self._keeper = asyncio.create_task(repeat("fleet view", self.refresh, pause_s), name="fleet view")
 
     async def stop(self) -> None:
         if self._keeper is not None:
             self._keeper.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._keeper
-
-    async def _keep_fresh(self) -> None:
-        trouble = ""
-        while True:
-            await asyncio.sleep(self._rng.uniform(self._settings.refresh_min_s, self._settings.refresh_max_s))
-            try:
-                await self.refresh()
-                trouble = ""
-            except StoreError as error:
-                if str(error) != trouble:
-                    log.warning("cannot refresh the view", reason=str(error))
-                trouble = str(error)
-            except Exception:
-                # Go on after any error: a view that stops refreshing for good would be worse.
-                log.exception("cannot refresh the view")
 
     # -- reading
 
