@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -76,6 +77,23 @@ def pull_of(peer: Peer, live: str = LIVE, *, epoch: int = 1, pull_no: int = 1, a
 async def settle() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
+
+
+def retries_by_hand(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Awaitable[None]]:
+    """Retries wait for a call of the returned function, however long the test takes until then."""
+    waiting: list[Callable[[], None]] = []
+
+    def hold(_seconds: float, call: Callable[..., None], *arguments: Any) -> None:
+        waiting.append(partial(call, *arguments))
+
+    async def retry_all() -> None:
+        await settle()
+        while waiting:
+            waiting.pop()()
+        await settle()
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_later", hold)
+    return retry_all
 
 
 async def serving(after: int = 0) -> tuple[Pulls, SlowStore, list[Any]]:
@@ -298,7 +316,7 @@ async def test_an_ack_that_is_queued_is_replaced_and_one_that_was_sent_is_not() 
 async def test_acks_of_a_call_that_failed_are_merged_with_what_was_asked_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pulls, "RETRY_S", 0.001)
+    retry_all = retries_by_hand(monkeypatch)
     served, store, granted = await acking(3)
     for pull in granted:
         served.ack_soon(pull, 5, b"5", b"five")
@@ -306,7 +324,7 @@ async def test_acks_of_a_call_that_failed_are_merged_with_what_was_asked_meanwhi
     store.acks[0][1].set_exception(StoreUnavailable("no answer", unknown=True))
     served.ack_soon(granted[1], 7, b"7", None)
     served.ack_soon(granted[2], 7, b"7", b"seven")
-    await asyncio.sleep(0.02)
+    await retry_all()
     # The second call had left before the first was known to have failed: both that it carries are there twice.
     asked = [[(row.live, row.n, row.mark, row.saved) for row in rows] for rows, _ in store.acks[1:]]
     assert asked == [
@@ -316,7 +334,7 @@ async def test_acks_of_a_call_that_failed_are_merged_with_what_was_asked_meanwhi
 
 
 async def test_a_failed_ack_yields_to_a_later_one_that_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulls, "RETRY_S", 0.001)
+    retry_all = retries_by_hand(monkeypatch)
     served, store, granted = await acking(2 + CALLS_MAX)
     served.ack_soon(granted[0], 5, b"5", b"five")
     await settle()
@@ -327,7 +345,7 @@ async def test_a_failed_ack_yields_to_a_later_one_that_is_queued(monkeypatch: py
         await settle()
     # As many calls as may be are under way: this one waits, and meets the one that failed.
     served.ack_soon(granted[0], 7, b"7", None)
-    await asyncio.sleep(0.02)
+    await retry_all()
     assert len(store.acks) == 1 + CALLS_MAX
     store.acks[1][1].set_result([o.Acked(1, False)])
     await settle()
@@ -335,13 +353,13 @@ async def test_a_failed_ack_yields_to_a_later_one_that_is_queued(monkeypatch: py
 
 
 async def test_a_release_that_failed_is_asked_for_again_with_the_same_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulls, "RETRY_S", 0.001)
+    retry_all = retries_by_hand(monkeypatch)
     served, store, (pull, gone) = await acking(2)
     served.reconnected()
     await settle()
     store.releases[0][1].set_exception(StoreUnavailable("no answer", unknown=True))
     served.drop(gone)
-    await asyncio.sleep(0.02)
+    await retry_all()
     assert [[*rows] for rows, _ in store.releases[1:]] == [[store.releases[0][0][0]]]
     store.releases[1][1].set_result([o.Items(9, (b"t12345678x",))])
     await settle()
