@@ -23,8 +23,9 @@ from dhsched.errors import DhschedError, StoreError
 from dhsched.infer.context import InferContext
 from dhsched.ownership.state import Row
 from dhsched.types import live_key
-from dhsched.web import Problem, caller_of, problem_from
+from dhsched.web import Problem, caller_of
 from dhsched.web.event_stream import send_events
+from dhsched.web.problems import problem_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def routes(context: InferContext) -> list[web.RouteDef]:
             if first is None:
                 raise Problem("NOT_FOUND", f"live {live_id} does not exist; create it first")
         except DhschedError as error:
-            return (problem_from(error) or Problem("INTERNAL", str(error))).response()
+            return problem_of(error).response()
         context.streams += 1
         try:
             with context.service.open_while(caller_of(request), request):

@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 
 from dhsched.client.models import input as m
-from dhsched.client.models.base import Strict
+from dhsched.client.models.base import LivePath
 from dhsched.errors import StoreUnavailable
 from dhsched.infer.append_rules import RETRY_S, Attempts, new_request, payload_of, refusal, store_full
 from dhsched.infer.context import InferContext
@@ -29,10 +29,6 @@ from dhsched.web import Endpoint, HeaderParameter, Problem, Request
 VIEWERS_SHARE = 4  # Of `pending_max`, one part in so many is open to viewers.
 VIEWER = "viewer:"  # Before a viewer's request id. No id has a colon, so no app's id is among them.
 IDEMPOTENCY_KEY = HeaderParameter("Idempotency-Key", Id, "The request's id, where the body has none.")
-
-
-class LivePath(Strict):
-    live_id: Id
 
 
 def endpoints(context: InferContext) -> Sequence[Endpoint]:

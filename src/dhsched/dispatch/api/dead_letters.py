@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from dhsched.client.models import lives as m
+from dhsched.client.models.base import LivePath
 from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.api.lives import find_live, not_found
 from dhsched.dispatch.api.part import Part
@@ -28,7 +29,7 @@ class DeadLetters(Part):
                 handler=self.letters,
                 summary="Input that was dropped because generations died of it.",
                 tag="dead letters",
-                path_type=p.LivePath,
+                path_type=LivePath,
                 replies={200: m.DeadLetters},
                 problems=["NOT_FOUND"],
             ),

@@ -12,7 +12,7 @@ import msgspec
 
 from dhsched.access.gate import for_tenant
 from dhsched.client.models import lives as m
-from dhsched.client.models.base import UNSET
+from dhsched.client.models.base import UNSET, LivePath
 from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.api.create import place_new_for
 from dhsched.dispatch.api.part import Part
@@ -75,7 +75,7 @@ class Lives(Part):
                 handler=self.get,
                 summary="One live.",
                 tag="lives",
-                path_type=p.LivePath,
+                path_type=LivePath,
                 replies={200: m.Live},
                 problems=["NOT_FOUND"],
             ),
@@ -86,7 +86,7 @@ class Lives(Part):
                 handler=self.end,
                 summary="End a live now, or after its pending input.",
                 tag="lives",
-                path_type=p.LivePath,
+                path_type=LivePath,
                 body=m.End,
                 replies={200: m.Ended},
                 problems=["NOT_FOUND"],
@@ -98,7 +98,7 @@ class Lives(Part):
                 handler=self.history,
                 summary="The generations of a live, the current one first.",
                 tag="lives",
-                path_type=p.LivePath,
+                path_type=LivePath,
                 replies={200: m.History},
                 problems=["NOT_FOUND"],
             ),

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import structs
 
 from dhsched.client.models import lives as m
+from dhsched.client.models.base import LivePath
 from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.api.lives import IDEMPOTENCY_KEY, digest, ended, find_digital_id, find_live, not_found, placed
 from dhsched.dispatch.api.part import Part
@@ -30,7 +31,7 @@ class Reassign(Part):
                 handler=self.reassign,
                 summary="Move a live to another Worker, or to the one named.",
                 tag="lives",
-                path_type=p.LivePath,
+                path_type=LivePath,
                 query=p.ExplainQuery,
                 body=m.Reassign,
                 headers=[IDEMPOTENCY_KEY],

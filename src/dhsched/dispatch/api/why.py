@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dhsched.client.models import lives as m
-from dhsched.dispatch.api import parameters as p
+from dhsched.client.models.base import LivePath
 from dhsched.dispatch.api.lives import find_digital_id, not_found
 from dhsched.dispatch.api.part import Part
 from dhsched.dispatch.api.refusals import explain_choice
@@ -25,7 +25,7 @@ class Why(Part):
                 handler=self.why,
                 summary="Why the live was placed where it is, or why it was not placed.",
                 tag="lives",
-                path_type=p.LivePath,
+                path_type=LivePath,
                 replies={200: m.WhyOut},
                 problems=["NOT_FOUND", "NO_ELIGIBLE_POOL"],
             ),

@@ -78,7 +78,7 @@ class Fleet:
         self._records = records
         self._settings = settings
         self._rng = rng or Random()
-        self._term = 0
+        self.term = 0
         self._config_rev = -1
         self._full_at = 0.0
         self._memory_at = 0.0
@@ -106,10 +106,6 @@ class Fleet:
         """The seconds since the view was last refreshed; infinite before the first refresh."""
         taken_at = self.view.taken_at
         return float("inf") if taken_at is None else asyncio.get_running_loop().time() - taken_at
-
-    @property
-    def term(self) -> int:
-        return self._term
 
     async def request(self, digital_id: str) -> PlacementRequest | None:
         """Return the placement request of a DigitalID, or None if the store's configuration does not have it."""
@@ -156,17 +152,17 @@ class Fleet:
             now = asyncio.get_running_loop().time()
             full = full or now >= self._full_at or self.view.rev < 0
             rows = await self._records.fleet.snapshot(None if full else self.view.rev)
-            if self._term not in (0, rows.term) or rows.rev < self.view.rev:
+            if self.term not in (0, rows.term) or rows.rev < self.view.rev:
                 # The store has another history now: the changes that the view was made from may be lost.
                 log.warning("the store's history changed", term=rows.term, rev=rows.rev, seen_rev=self.view.rev)
-                if (rows.term, rows.rev) < (self._term, self.view.rev):
+                if (rows.term, rows.rev) < (self.term, self.view.rev):
                     # The store went back, and this replica has read the proof.
-                    was, now_has = f"term {self._term} rev {self.view.rev}", f"term {rows.term} rev {rows.rev}"
+                    was, now_has = f"term {self.term} rev {self.view.rev}", f"term {rows.term} rev {rows.rev}"
                     reason = f"this replica read {was} of the store, which has {now_has} now"
-                    self.lost = Lost(rows.term, max(self._term, rows.term), reason)
+                    self.lost = Lost(rows.term, max(self.term, rows.term), reason)
                 self._renew()
                 full, rows = True, await self._records.fleet.snapshot(None)
-            self._term = rows.term
+            self.term = rows.term
             if rows.config_rev != self._config_rev:
                 await self.read_config()
             if self.view.apply(snapshot(rows, None if full else self.view.rev), now=now) is Refreshed.APPLIED:
