@@ -113,7 +113,9 @@ class Lives(Part):
         explained = asked.query.explain in YES
         if explained and not asked.caller.admin:
             raise Forbidden("only an admin's token may use explain, which names Workers and Pools; leave it out")
-        request = await find_digital_id(self.context, check_id(body.digital_id, "digital_id"))
+        request = await self.context.fleet.request(check_id(body.digital_id, "digital_id"))
+        if request is None:
+            raise no_digital_id(body.digital_id)
         attempt = await place_new_for(
             asked,
             self.context,
@@ -220,12 +222,16 @@ async def find_live(context: DispatchContext, asked: Request, live_id: str) -> L
 async def find_digital_id(context: DispatchContext, digital_id: str) -> PlacementRequest:
     request = await context.fleet.request(digital_id)
     if request is None:
-        raise Problem(
-            "NOT_FOUND",
-            f"DigitalID {digital_id} does not exist; put it with PUT /v1/digital-ids/{digital_id}",
-            digital_id=digital_id,
-        )
+        raise no_digital_id(digital_id)
     return request
+
+
+def no_digital_id(digital_id: str) -> Problem:
+    return Problem(
+        "NOT_FOUND",
+        f"DigitalID {digital_id} does not exist; put it with PUT /v1/digital-ids/{digital_id}",
+        digital_id=digital_id,
+    )
 
 
 def not_found(live_id: str) -> Problem:
