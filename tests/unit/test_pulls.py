@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import UNMARKED
 from dhsched.store.steps.redis import Ack, Append, RedisStore, Release
 from dhsched.types import Generation
+from tests.harness.patching import fire, timers_by_hand
 
 LIVE = "t/a"
 
@@ -77,23 +77,6 @@ def pull_of(peer: Peer, live: str = LIVE, *, epoch: int = 1, pull_no: int = 1, a
 async def settle() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
-
-
-def retries_by_hand(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Awaitable[None]]:
-    """Retries wait for a call of the returned function, however long the test takes until then."""
-    waiting: list[Callable[[], None]] = []
-
-    def hold(_seconds: float, call: Callable[..., None], *arguments: Any) -> None:
-        waiting.append(partial(call, *arguments))
-
-    async def retry_all() -> None:
-        await settle()
-        while waiting:
-            waiting.pop()()
-        await settle()
-
-    monkeypatch.setattr(asyncio.get_running_loop(), "call_later", hold)
-    return retry_all
 
 
 async def serving(after: int = 0) -> tuple[Pulls, SlowStore, list[Any]]:
@@ -316,7 +299,7 @@ async def test_an_ack_that_is_queued_is_replaced_and_one_that_was_sent_is_not() 
 async def test_acks_of_a_call_that_failed_are_merged_with_what_was_asked_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    retry_all = retries_by_hand(monkeypatch)
+    timers = timers_by_hand(monkeypatch)
     served, store, granted = await acking(3)
     for pull in granted:
         served.ack_soon(pull, 5, b"5", b"five")
@@ -324,7 +307,9 @@ async def test_acks_of_a_call_that_failed_are_merged_with_what_was_asked_meanwhi
     store.acks[0][1].set_exception(StoreUnavailable("no answer", unknown=True))
     served.ack_soon(granted[1], 7, b"7", None)
     served.ack_soon(granted[2], 7, b"7", b"seven")
-    await retry_all()
+    await settle()
+    fire(timers)
+    await settle()
     # The second call had left before the first was known to have failed: both that it carries are there twice.
     asked = [[(row.live, row.n, row.mark, row.saved) for row in rows] for rows, _ in store.acks[1:]]
     assert asked == [
@@ -334,7 +319,7 @@ async def test_acks_of_a_call_that_failed_are_merged_with_what_was_asked_meanwhi
 
 
 async def test_a_failed_ack_yields_to_a_later_one_that_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
-    retry_all = retries_by_hand(monkeypatch)
+    timers = timers_by_hand(monkeypatch)
     served, store, granted = await acking(2 + CALLS_MAX)
     served.ack_soon(granted[0], 5, b"5", b"five")
     await settle()
@@ -345,7 +330,9 @@ async def test_a_failed_ack_yields_to_a_later_one_that_is_queued(monkeypatch: py
         await settle()
     # As many calls as may be are under way: this one waits, and meets the one that failed.
     served.ack_soon(granted[0], 7, b"7", None)
-    await retry_all()
+    await settle()
+    fire(timers)
+    await settle()
     assert len(store.acks) == 1 + CALLS_MAX
     store.acks[1][1].set_result([o.Acked(1, False)])
     await settle()
@@ -353,13 +340,15 @@ async def test_a_failed_ack_yields_to_a_later_one_that_is_queued(monkeypatch: py
 
 
 async def test_a_release_that_failed_is_asked_for_again_with_the_same_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
-    retry_all = retries_by_hand(monkeypatch)
+    timers = timers_by_hand(monkeypatch)
     served, store, (pull, gone) = await acking(2)
     served.reconnected()
     await settle()
     store.releases[0][1].set_exception(StoreUnavailable("no answer", unknown=True))
     served.drop(gone)
-    await retry_all()
+    await settle()
+    fire(timers)
+    await settle()
     assert [[*rows] for rows, _ in store.releases[1:]] == [[store.releases[0][0][0]]]
     store.releases[1][1].set_result([o.Items(9, (b"t12345678x",))])
     await settle()
