@@ -15,10 +15,11 @@ import numpy as np
 from scipy.optimize import linprog
 
 from dhsched.placement import POLICIES
-from dhsched.simulate import Workload, hierarchy, simulate
+from dhsched.simulate import Workload, simulate
 from evaluation.experiment import Experiment, Finding, Part, Row, Size, Tables
 from evaluation.files import POLICY_COLOURS, save
 from evaluation.statistics import means, the, where
+from evaluation.workloads import hierarchy
 
 STALENESS = 1_000
 FILL = 0.9
@@ -223,5 +224,5 @@ EXPERIMENT = Experiment(
     draw=draw,
     findings=findings,
     remarks=remarks,
-    uses=("placement", "simulate/fleet.py", "simulate/workloads.py"),
+    uses=("placement", "simulate/fleet.py"),
 )

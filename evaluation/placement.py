@@ -14,10 +14,11 @@ from random import Random
 import matplotlib.pyplot as plt
 
 from dhsched.placement import POLICIES
-from dhsched.simulate import Schedule, Workload, burst, simulate
+from dhsched.simulate import Schedule, Workload, simulate
 from evaluation.experiment import Experiment, Finding, Part, Row, Size, Tables
 from evaluation.files import POLICY_COLOURS, save
 from evaluation.statistics import means, nearest, the, where
+from evaluation.workloads import burst
 
 STALENESS = (1, 10, 100, 300, 1_000, 2_000, 4_000)
 MEASURED = ("spread", "utilisation_spread", "rejected", "failed")
@@ -255,5 +256,5 @@ EXPERIMENT = Experiment(
     draw=draw,
     findings=findings,
     remarks=remarks,
-    uses=("placement", "simulate/fleet.py", "simulate/workloads.py"),
+    uses=("placement", "simulate/fleet.py"),
 )

@@ -18,11 +18,12 @@ import matplotlib.pyplot as plt
 
 from dhsched.ownership.limits import DEFAULT_LIMITS
 from dhsched.placement import POLICIES
-from dhsched.simulate import burst, simulate
+from dhsched.simulate import simulate
 from evaluation.deployment import WAIT_S, Deployment, deployment
 from evaluation.experiment import Experiment, Finding, Part, Row, Size, Tables
 from evaluation.files import save
 from evaluation.statistics import mean_and_half, means, where
+from evaluation.workloads import burst
 
 WORKERS = (2, 4, 8, 16)
 LOST_OF = (4, 8, 16)

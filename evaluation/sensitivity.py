@@ -13,10 +13,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from dhsched.placement import POLICIES
-from dhsched.simulate import burst, simulate
+from dhsched.simulate import simulate
 from evaluation.experiment import Experiment, Finding, Part, Row, Size, Tables
 from evaluation.files import save
 from evaluation.statistics import grouped, mean_and_half, nearest, where
+from evaluation.workloads import burst
 
 STALENESS = (1, 10, 100, 300, 1_000, 2_000, 4_000)
 REPLICAS = (1, 2, 4, 8, 16, 32)
@@ -189,5 +190,5 @@ EXPERIMENT = Experiment(
     draw=draw,
     findings=findings,
     remarks=remarks,
-    uses=("placement", "simulate/fleet.py", "simulate/workloads.py"),
+    uses=("placement", "simulate/fleet.py"),
 )

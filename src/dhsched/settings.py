@@ -239,11 +239,11 @@ def listed(given: str) -> tuple[str, ...]:
     return tuple(each.strip() for each in given.split(",") if each.strip())
 
 
-def shown_key(key: str, key_file: str) -> str:
-    """Return the API key with which a role calls others, from the setting or its file; empty if neither is given."""
-    if key and key_file:
+def key_of(settings: Any) -> str:
+    """Return the API key with which a role calls others, from its `key` or `key_file`; empty if neither is given."""
+    if settings.key and settings.key_file:
         raise BadSetting("both key and key_file are given; give one of them")
-    return key or (read_key(key_file, "key_file") if key_file else "")
+    return settings.key or (read_key(settings.key_file, "key_file") if settings.key_file else "")
 
 
 def read_key(path: str, setting: str) -> str:
@@ -278,11 +278,12 @@ def wanted_of(each: Field[Any], hints: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerSettings:
-    """Settings of every role that listens."""
+    """Settings of every role that listens. Each role has defaults of its own for those that have none here."""
 
     ROLE: ClassVar[str]
 
     host: str = free("127.0.0.1", "Address to listen on.")
+    port: int = required("Port to listen on; 0 takes any free port.", low=0, high=65535)
     allowed_origins: str = free(
         "",
         "Origins like https://app.example, separated by commas: their pages may call this listener, and it answers to "
@@ -297,6 +298,8 @@ class ListenerSettings:
     idle_s: float = bounded(
         75, 1, 3600, "Time from a response to the end of the next request's head; then the connection is closed."
     )
+    in_flight_max: int = required("Requests handled at once; past this 503 BUSY.", low=1, high=100_000)
+    stop_s: float = required("Time for requests in flight when the role stops.", low=0, high=600)
     log_level: str = one_of("info", ("debug", "info", "warning", "error"), "Lowest level that is logged.")
     log_json: bool = free(False, "Whether logs are JSON lines.")
 

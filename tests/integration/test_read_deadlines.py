@@ -18,7 +18,7 @@ from aiohttp import web
 
 from dhsched.dispatch import worker_link
 from dhsched.links import messages
-from dhsched.web import Service, deadlines, make_app, serve, server
+from dhsched.web import Service, deadlines, event_stream, make_app, serve
 from dhsched.web.minting import MINT
 from tests.harness.fleet import Record, ended, fleet, until
 from tests.harness.processes import start
@@ -224,17 +224,16 @@ async def test_who_does_not_read_an_answer_is_disconnected(monkeypatch: pytest.M
 
 
 async def test_a_watcher_that_does_not_read_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "SEND_MAX_S", 0.2)
+    monkeypatch.setattr(event_stream, "SEND_MAX_S", 0.2)
     gone = asyncio.Event()
 
+    async def endless() -> AsyncIterator[list[bytes]]:
+        while True:
+            yield [b"x" * 1_000_000]
+
     async def watch(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse()
-        await response.prepare(request)
-        try:
-            while True:
-                await server.tell(response, b"x" * 1_000_000, request)
-        except ConnectionError:
-            gone.set()
+        response = await event_stream.send_events(request, endless())
+        gone.set()
         return response
 
     async def ready() -> list[str]:

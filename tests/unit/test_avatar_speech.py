@@ -101,9 +101,8 @@ def test_an_utterance_has_sound_and_times_in_order(voice: EspeakVoice) -> None:
     assert 1.0 < utterance.length_s < 3.0 and utterance.samples.dtype == np.int16
     energy = np.sqrt(np.mean(utterance.samples.astype(float) ** 2))
     assert energy > 500
-    for times in ([sound.at_s for sound in utterance.sounds], [word.at_s for word in utterance.words]):
-        assert times == sorted(times) and times[0] >= 0 and times[-1] <= utterance.length_s
-    assert [utterance.text[w.start : w.start + w.length] for w in utterance.words] == ["Hello", "there", "my", "friend"]
+    times = [sound.at_s for sound in utterance.sounds]
+    assert times == sorted(times) and times[0] >= 0 and times[-1] <= utterance.length_s
     assert {viseme_of(sound.phoneme) for sound in utterance.sounds} >= {"PP", "FF", "TH", "rest"}
 
 
@@ -162,7 +161,7 @@ async def test_speaking_does_not_block_the_loop() -> None:
     class Slow:
         def say(self, text: str) -> Utterance:
             assert gone_on.wait(20), "the loop stood still"
-            return Utterance(text, np.zeros(0, np.int16), (), ())
+            return Utterance(text, np.zeros(0, np.int16), ())
 
     speaking = asyncio.create_task(say(Slow(), "hello"))
     await asyncio.sleep(0)

@@ -19,7 +19,7 @@ from dhsched.avatar.visemes import Sound
 def spoken(slots: float, level: int = 4_000) -> Utterance:
     """So many slots of a hum with its mouth open."""
     count = round(slots * SAMPLES_PER_SLOT)
-    return Utterance("ah", np.full(count, level, np.int16), (Sound(0.0, "ɑ"),), ())
+    return Utterance("ah", np.full(count, level, np.int16), (Sound(0.0, "ɑ"),))
 
 
 def heard(cue: Cue) -> bool:

@@ -12,7 +12,7 @@ import pytest
 
 from dhsched.placement import POLICIES, policies
 from dhsched.placement.index import PoolView, WorkerView
-from dhsched.simulate import burst, hierarchy, simulate
+from dhsched.simulate import simulate
 from evaluation import __main__ as command
 from evaluation import admission, authority, files, guards, placement, recovery, sensitivity
 from evaluation import hierarchy as over_pools
@@ -21,6 +21,7 @@ from evaluation.experiment import Experiment, Part, Row, Size
 from evaluation.parts import run_parts
 from evaluation.report import write_report
 from evaluation.statistics import mean_and_half, share_interval
+from evaluation.workloads import burst, hierarchy
 from tests.harness.patching import everywhere
 
 ROOT = Path(__file__).parents[2]

@@ -313,6 +313,6 @@ def test_configuration_is_checked_where_it_is_made() -> None:
 
 def test_a_request_follows_the_digital_id() -> None:
     anna = DigitalID("anna", (PoolEntry("p0"), PoolEntry("p1", 2)), required_labels=frozenset({"region=eu"}))
-    assert request_for(anna, last="a") == PlacementRequest(
-        "anna", (("p0", 0), ("p1", 2)), required_labels=frozenset({"region=eu"}), last="a"
+    assert request_for(anna) == PlacementRequest(
+        "anna", (("p0", 0), ("p1", 2)), required_labels=frozenset({"region=eu"})
     )

@@ -5,7 +5,8 @@ from statistics import mean
 import pytest
 
 from dhsched.placement import POLICIES
-from dhsched.simulate import Result, Schedule, burst, hierarchy, simulate
+from dhsched.simulate import Result, Schedule, simulate
+from evaluation.workloads import burst, hierarchy
 
 
 def run(policy: str, *, seed: int = 1, placements_per_snapshot: int = 1_000, fallback: bool = True) -> Result:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from dhsched.errors import StoreOverloaded, StoreRefused, StoreUnavailable
-from dhsched.infer import gather, pulls
-from dhsched.infer.gather import BYTES_FULL, CALLS_MAX, ROWS_MAX
+from dhsched.infer import pulls
 from dhsched.infer.granted_pull import GrantedPull
-from dhsched.infer.pulls import Pulls, ServedPull
+from dhsched.infer.pulls import BYTES_FULL, CALLS_MAX, ROWS_MAX, Pulls, ServedPull
 from dhsched.links.outbox import Outbox
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import UNMARKED
 from dhsched.store.steps.redis import Ack, Append, RedisStore, Release
 from dhsched.types import Generation
+from tests.harness.patching import fire, timers_by_hand
 
 LIVE = "t/a"
 
@@ -69,25 +68,6 @@ class Peer:
 
     async def send(self, frame: bytes) -> None:
         raise AssertionError(f"nothing was to be sent: {frame!r}")
-
-
-class Retries:
-    """The timers that this loop is asked for. They fire when the test says so, not when time has passed."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._due: list[Callable[[], None]] = []
-        monkeypatch.setattr(asyncio.get_running_loop(), "call_later", self._call_later)
-
-    def _call_later(self, delay_s: float, retry: Callable[..., None], *args: Any) -> None:
-        assert delay_s == gather.RETRY_S
-        self._due.append(partial(retry, *args))
-
-    async def fire(self) -> None:
-        """Let the one timer that waits fire, and everything happen that follows."""
-        (retry,) = self._due
-        self._due.clear()
-        retry()
-        await settle()
 
 
 def pull_of(peer: Peer, live: str = LIVE, *, epoch: int = 1, pull_no: int = 1, after: int = 0) -> ServedPull:
@@ -319,7 +299,7 @@ async def test_an_ack_that_is_queued_is_replaced_and_one_that_was_sent_is_not() 
 async def test_acks_of_a_call_that_failed_are_merged_with_what_was_asked_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    retries = Retries(monkeypatch)
+    timers = timers_by_hand(monkeypatch)
     served, store, granted = await acking(3)
     for pull in granted:
         served.ack_soon(pull, 5, b"5", b"five")
@@ -328,7 +308,8 @@ async def test_acks_of_a_call_that_failed_are_merged_with_what_was_asked_meanwhi
     served.ack_soon(granted[1], 7, b"7", None)
     served.ack_soon(granted[2], 7, b"7", b"seven")
     await settle()
-    await retries.fire()
+    fire(timers)
+    await settle()
     # The second call had left before the first was known to have failed: both that it carries are there twice.
     asked = [[(row.live, row.n, row.mark, row.saved) for row in rows] for rows, _ in store.acks[1:]]
     assert asked == [
@@ -338,7 +319,7 @@ async def test_acks_of_a_call_that_failed_are_merged_with_what_was_asked_meanwhi
 
 
 async def test_a_failed_ack_yields_to_a_later_one_that_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
-    retries = Retries(monkeypatch)
+    timers = timers_by_hand(monkeypatch)
     served, store, granted = await acking(2 + CALLS_MAX)
     served.ack_soon(granted[0], 5, b"5", b"five")
     await settle()
@@ -350,7 +331,8 @@ async def test_a_failed_ack_yields_to_a_later_one_that_is_queued(monkeypatch: py
     # As many calls as may be are under way: this one waits, and meets the one that failed.
     served.ack_soon(granted[0], 7, b"7", None)
     await settle()
-    await retries.fire()
+    fire(timers)
+    await settle()
     assert len(store.acks) == 1 + CALLS_MAX
     store.acks[1][1].set_result([o.Acked(1, False)])
     await settle()
@@ -358,14 +340,15 @@ async def test_a_failed_ack_yields_to_a_later_one_that_is_queued(monkeypatch: py
 
 
 async def test_a_release_that_failed_is_asked_for_again_with_the_same_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
-    retries = Retries(monkeypatch)
+    timers = timers_by_hand(monkeypatch)
     served, store, (pull, gone) = await acking(2)
     served.reconnected()
     await settle()
     store.releases[0][1].set_exception(StoreUnavailable("no answer", unknown=True))
     served.drop(gone)
     await settle()
-    await retries.fire()
+    fire(timers)
+    await settle()
     assert [[*rows] for rows, _ in store.releases[1:]] == [[store.releases[0][0][0]]]
     store.releases[1][1].set_result([o.Items(9, (b"t12345678x",))])
     await settle()

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from dhsched.infer import gather, granted_pull, pulls
+from dhsched.infer import granted_pull, pulls
 from tests.unit.mutants import Mutant, first_failure, mutated_tests, runs_of
 
-PRODUCT = {"gather": gather, "granted_pull": granted_pull, "pulls": pulls}  # As they import each other.
+PRODUCT = {"granted_pull": granted_pull, "pulls": pulls}  # As they import each other.
 TESTS = ("test_granted_pull", "test_pulls")
 
 
@@ -146,22 +146,24 @@ MUTANTS = {
     "gives up releases that failed": Mutant("pulls", "self._act(pull, pull.release_failed())", "None"),
     # Gather
     "does not split a call that ended half-way": Mutant(
-        "gather", "if len(rows) > 1 and ended_half_way(outcomes):", "if False:"
+        "pulls", "if len(rows) > 1 and ended_half_way(outcomes):", "if False:"
     ),
-    "splits every call that failed": Mutant("gather", 'outcomes.code in ("ERR", "WRONGTYPE")', "True"),
-    "splits a call of one row for ever": Mutant("gather", "if len(rows) > 1 and ended", "if ended"),
+    "splits every call that failed": Mutant("pulls", 'outcomes.code in ("ERR", "WRONGTYPE")', "True"),
+    "splits a call of one row for ever": Mutant("pulls", "if len(rows) > 1 and ended", "if ended"),
     "retries nothing": Mutant(
-        "gather", "            self._loop.call_later(RETRY_S, self._retry_all, rows, requests)\n", ""
+        "pulls", "            self._loop.call_later(RETRY_S, self._retry_all, rows, requests)\n", ""
     ),
     "leaves rows that wait behind a call that came back": Mutant(
-        "gather", "            self._flush_soon()\n", "            pass\n"
+        "pulls",
+        "nobody else may be about to flush.\n            self._flush_soon()\n",
+        "nobody else may be about to flush.\n            pass\n",
     ),
-    "sends as many calls as there are": Mutant("gather", "and self._calls < self._calls_max", ""),
-    "never counts a call as back": Mutant("gather", "        self._calls -= 1\n", ""),
-    "sends calls of any length": Mutant("gather", "self.waiting[:ROWS_MAX]", "self.waiting[:]"),
-    "sends calls of any size": Mutant("gather", "if size_bytes >= BYTES_FULL:", "if False:"),
+    "sends as many calls as there are": Mutant("pulls", "and self._calls < self._calls_max", ""),
+    "never counts a call as back": Mutant("pulls", "        self._calls -= 1\n", ""),
+    "sends calls of any length": Mutant("pulls", "self.waiting[:ROWS_MAX]", "self.waiting[:]"),
+    "sends calls of any size": Mutant("pulls", "if size_bytes >= BYTES_FULL:", "if False:"),
     "loses what does not fit into a call": Mutant(
-        "gather", "        del self.waiting[: len(rows)]\n", "        self.waiting.clear()\n"
+        "pulls", "        del self.waiting[: len(rows)]\n", "        self.waiting.clear()\n"
     ),
 }
 

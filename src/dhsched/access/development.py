@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 import structlog
 
@@ -18,7 +17,7 @@ from dhsched.access.api_keys import id_of, matches
 from dhsched.access.key_file import KeyFile
 from dhsched.access.ring import KeyRing
 from dhsched.errors import DhschedError
-from dhsched.settings import is_loopback
+from dhsched.settings import ReplicaSettings, is_loopback
 
 log = structlog.get_logger(__name__)
 
@@ -26,19 +25,7 @@ NOTE = "development key"
 Say = Callable[[str], None]
 
 
-class Listening(Protocol):
-    """The part of a role's settings that is used here."""
-
-    @property
-    def access(self) -> str:
-        """`keys` or `open`."""
-
-    @property
-    def host(self) -> str:
-        """The address on which the role listens."""
-
-
-async def development_key(settings: Listening, ring: KeyRing) -> str:
+async def development_key(settings: ReplicaSettings, ring: KeyRing) -> str:
     """Return this cell's development key from the key file, or a new one; empty if the cell should have none."""
     if settings.access != "keys" or not is_loopback(settings.host):
         return ""

@@ -18,7 +18,7 @@ import espeakng_loader
 import numpy as np
 
 from dhsched.avatar.sentences import PIECE_CHARS_MAX
-from dhsched.avatar.speech import RATE, Samples, SpeechFailed, Utterance, Word
+from dhsched.avatar.speech import RATE, Samples, SpeechFailed, Utterance
 from dhsched.avatar.visemes import Sound
 
 _SYNCHRONOUS = 2
@@ -26,7 +26,7 @@ _PHONEME_EVENTS, _PHONEME_IPA, _DONT_EXIT = 1, 2, 0x8000
 _UTF8 = 1
 _POSITION_CHARACTER = 1
 _SPEED, _PITCH, _RANGE = 1, 3, 4
-_EVENT_WORD, _EVENT_PHONEME = 1, 7
+_EVENT_PHONEME = 7
 
 
 class _Id(ctypes.Union):
@@ -81,7 +81,7 @@ class Engine:
         self.lock = threading.Lock()
         library = self._library = ctypes.CDLL(espeakng_loader.get_library_path())
         self._chunks: list[Samples] = []
-        self._events: list[tuple[int, int, bytes, int, int]] = []
+        self._sounds: list[Sound] = []
         self._chosen: Settings | None = None
         options = _PHONEME_EVENTS | _PHONEME_IPA | _DONT_EXIT
         self.rate = library.espeak_Initialize(_SYNCHRONOUS, 0, espeakng_loader.get_data_path().encode(), options)
@@ -102,16 +102,16 @@ class Engine:
             self._library.espeak_SetParameter(parameter, value, 0)
         self._chosen = settings
 
-    def synthesise(self, text: str) -> tuple[Samples, list[tuple[int, int, bytes, int, int]]]:
-        """Return sound at `rate`, and (type, milliseconds, phoneme, position, length) of each event."""
-        self._chunks, self._events = [], []
+    def synthesise(self, text: str) -> tuple[Samples, tuple[Sound, ...]]:
+        """Return the samples at `rate`, and the sounds in them."""
+        self._chunks, self._sounds = [], []
         encoded = text.encode()
         status = self._library.espeak_Synth(encoded, len(encoded) + 1, 0, _POSITION_CHARACTER, 0, _UTF8, None, None)
         if status != 0:
             raise SpeechFailed(f"espeak-ng could not speak {len(text)} characters (status {status})")
-        chunks, events = self._chunks, self._events
-        self._chunks, self._events = [], []
-        return (np.concatenate(chunks) if chunks else np.zeros(0, np.int16)), events
+        chunks, sounds = self._chunks, tuple(self._sounds)
+        self._chunks, self._sounds = [], []
+        return (np.concatenate(chunks) if chunks else np.zeros(0, np.int16)), sounds
 
     def _on_sound(self, sound: Any, count: int, events: Any) -> int:
         if count > 0 and sound:
@@ -119,9 +119,8 @@ class Engine:
         n = 0
         while events[n].type != 0:
             event = events[n]
-            if event.type in (_EVENT_WORD, _EVENT_PHONEME):
-                phoneme = event.id.string if event.type == _EVENT_PHONEME else b""
-                self._events.append((event.type, event.audio_position, phoneme, event.text_position, event.length))
+            if event.type == _EVENT_PHONEME:
+                self._sounds.append(Sound(event.audio_position / 1000, event.id.string.decode(errors="ignore")))
             n += 1
         return 0
 
@@ -146,21 +145,8 @@ class EspeakVoice:
         speaker = engine()
         with speaker.lock:
             speaker.choose(VOICES[self.name])
-            raw, events = speaker.synthesise(text)
-            rate = speaker.rate
-        samples = resampled(raw, rate)
-        sounds = [
-            Sound(at / 1000, phoneme.decode(errors="ignore"))
-            for kind, at, phoneme, _, _ in events
-            if kind == _EVENT_PHONEME
-        ]
-        words = [
-            # Positions count from one; words that the engine added itself have none.
-            Word(at / 1000, max(0, position - 1), length)
-            for kind, at, _, position, length in events
-            if kind == _EVENT_WORD
-        ]
-        return Utterance(text, samples, tuple(sounds), tuple(words))
+            raw, sounds = speaker.synthesise(text)
+        return Utterance(text, resampled(raw, speaker.rate), sounds)
 
 
 def resampled(samples: Samples, rate: int) -> Samples:

@@ -25,22 +25,12 @@ Samples = NDArray[np.int16]
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
-    """A word of the text and when it begins. `start` and `length` are in characters."""
-
-    at_s: float
-    start: int
-    length: int
-
-
-@dataclass(frozen=True, slots=True)
 class Utterance:
-    """One piece of text, spoken: mono at RATE, with the times of its sounds and words."""
+    """One piece of text, spoken: mono at RATE, with the times of its sounds."""
 
     text: str
     samples: Samples
     sounds: tuple[Sound, ...]
-    words: tuple[Word, ...]
 
     @property
     def length_s(self) -> float:

@@ -17,6 +17,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -70,7 +71,10 @@ class Figures:
 async def bench_input(size: Size, say: Callable[[str], None]) -> dict[str, Any]:
     """Open all paths, measure them in turn in each round, so that other load affects all of them, and return the
     figures."""
-    ways: dict[str, Callable[[Size], AbstractAsyncContextManager[Path]]] = {"ours": our_path, "unfenced": unfenced_path}
+    ways: dict[str, Callable[[Size], AbstractAsyncContextManager[Path]]] = {
+        "ours": our_path,
+        "unfenced": partial(our_path, fenced=False),
+    }
     if size.peers:
         from dhsched.bench.input_peers import nats_path, redispy_path
 
@@ -264,7 +268,3 @@ async def our_path(size: Size, *, fenced: bool = True) -> AsyncIterator[Path]:
                 "infer_bytes_per_live": (infer.memory_bytes - before[1]) // size.lives,
             }
             yield path
-
-
-def unfenced_path(size: Size) -> AbstractAsyncContextManager[Path]:
-    return our_path(size, fenced=False)

@@ -171,13 +171,13 @@ class Bench:
             lives = list(islice(self.fresh, k))
             streams = [f"bench:stream:{p.live}" for p in lives]
             alone, together, numbers = lives[k // 2 :], shares(lives[: k // 2]), range(11, 21)
-            adds = [partial(self.xadd, s) for _ in numbers for s in streams]
+            bare = self.store.link.call
             for name, work in (
                 ("append", [partial(self.append, p, n) for n in numbers for p in alone]),
                 ("append_shared", [partial(self.append_shared, part, n) for n in numbers for part in together]),
-                ("xadd", adds),
+                ("xadd", [partial(bare, "XADD", s, "*", "d", ITEM) for _ in numbers for s in streams]),
                 ("release10", [partial(self.release, p, pull_no=1, after=10) for p in alone]),
-                ("xrange10", [partial(self.xrange, s) for s in streams]),
+                ("xrange10", [partial(bare, "XRANGE", s, "-", "+", "COUNT", 10) for s in streams]),
                 ("release10_shared", [partial(self.release_shared, part) for part in together]),
                 ("ack", [partial(self.ack, p, 20) for p in lives]),
             ):
@@ -194,12 +194,6 @@ class Bench:
             "release10_shared_over_xrange10": round(cost["release10_shared"] / cost["xrange10"], 2),
             "ack_server_us": round(cost["ack"], 1),
         }
-
-    async def xadd(self, stream: str) -> None:
-        await self.store.link.call("XADD", stream, "*", "d", ITEM)
-
-    async def xrange(self, stream: str) -> None:
-        await self.store.link.call("XRANGE", stream, "-", "+", "COUNT", 10)
 
     async def ack(self, p: Placed, n: int) -> None:
         await self.store.ack_input(live=p.live, worker=p.worker, epoch=p.epoch, n=n)

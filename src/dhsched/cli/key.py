@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -33,7 +33,6 @@ Store = Annotated[
 Cell = Annotated[str, typer.Option(envvar="DHSCHED_CELL", help="Name of the cell, with --store.")]
 COLUMNS = ("key_id", "role", "tenant", "names", "pool", "created", "note")
 ROLES = ", ".join(get_args(Role))
-T = TypeVar("T")
 
 
 @app.command()
@@ -56,7 +55,7 @@ def create(
     body: dict[str, Any] = {"role": role, "tenant": tenant, "names": names, "pool": pool}
     body |= {"capacity_max": capacity_max, "rate_per_s": rate, "note": note}
     if store:
-        made = at_store(store, cell, lambda ring: _create(ring, body))
+        made = at_store(store, cell, lambda keys, ring: keys.create_key(ring, checked(body)))
     else:
         made = Server(url).call("POST", "keys", body=body)
     if json:
@@ -69,7 +68,7 @@ def create(
 @app.command()
 def ls(json: Json = False, url: Url = URL, store: Store = None, cell: Cell = "main") -> None:
     """List all API keys, without their secrets."""
-    found = at_store(store, cell, _list) if store else Server(url).call("GET", "keys")
+    found = at_store(store, cell, lambda keys, ring: keys.list_keys(ring)) if store else Server(url).call("GET", "keys")
     rows = [{**row, "created": day(row["created_at_ms"])} for row in found["keys"]]
     show(found, json, COLUMNS, rows)
 
@@ -84,7 +83,7 @@ def revoke(
     """Revoke a key and all tokens that it minted. Every replica refuses them within a second or two."""
     if not store:
         Server(url).call("DELETE", "keys", key_id)
-    elif not at_store(store, cell, lambda ring: ring.revoke(key_id)):
+    elif not at_store(store, cell, lambda _, ring: ring.revoke(key_id)):
         raise DhschedError(f"key {key_id} does not exist; `dhsched key ls` lists the keys that do")
 
 
@@ -136,7 +135,7 @@ def rotate(
     if what not in ("access", "boot"):
         raise BadValue(f"--what is {what!r}; it must be access or boot")
     if store:
-        done = at_store(store, cell, lambda ring: _rotate(ring, what, drop_old))
+        done = at_store(store, cell, lambda keys, ring: keys.rotate_secret(ring, what, drop_old=drop_old))
     else:
         done = Server(url).call("POST", "secrets", what, "rotate", body={"drop_old": drop_old})
     show(done, json)
@@ -145,42 +144,30 @@ def rotate(
 # -- at the store itself
 
 
-def at_store(url: str, cell: str, call: Callable[[Any], Awaitable[T]]) -> T:
-    """Open the store, call `call` with the cell's key ring, and return its result."""
+def at_store(url: str, cell: str, call: Callable[[Any, Any], Awaitable[Any]]) -> Any:
+    """Open the store, call `call` with the functions of the API (dispatch/api/keys.py) and the cell's key ring, and
+    return its result as a document."""
 
-    async def run() -> T:
+    async def run() -> Any:
+        from msgspec import to_builtins
+
         from dhsched.access.ring import open_ring
+        from dhsched.dispatch.api import keys
         from dhsched.store.steps.redis import RedisStore
 
         async with await RedisStore.open(url, cell=cell) as store:
-            return await call(await open_ring(store.link, store.keys))
+            return to_builtins(await call(keys, await open_ring(store.link, store.keys)))
 
     return asyncio.run(run())
 
 
-async def _create(ring: Any, body: dict[str, Any]) -> dict[str, Any]:
+def checked(body: dict[str, Any]) -> Any:
+    """Return the request for a key that Dispatch would make of this body."""
     import msgspec
 
     from dhsched.client.models.keys import CreateKey
-    from dhsched.dispatch.api.keys import key_out
 
     try:
-        checked = msgspec.convert(body, CreateKey)
+        return msgspec.convert(body, CreateKey)
     except msgspec.ValidationError as error:
         raise BadValue(f"the key cannot be made: {error}") from None
-    text, record = await ring.create(**msgspec.structs.asdict(checked))
-    return {"key": text, "record": msgspec.to_builtins(key_out(record))}
-
-
-async def _list(ring: Any) -> dict[str, Any]:
-    import msgspec
-
-    from dhsched.dispatch.api.keys import key_out
-
-    found = sorted(ring.api_keys.values(), key=lambda key: (key.created_at_ms, key.id))
-    return {"keys": [msgspec.to_builtins(key_out(key)) for key in found]}
-
-
-async def _rotate(ring: Any, what: str, drop_old: bool) -> dict[str, Any]:
-    kid, dropped = await ring.rotate(what, drop_old=drop_old)
-    return {"kind": what, "kid": kid, "dropped": dropped}

@@ -72,9 +72,6 @@ class DispatchContext:
         """
         return f"{kind}-{self._boot}-{next(self._operations)}"
 
-    def weight(self) -> float:
-        return self.fleet.view.weight_milli() / 1000
-
     def loop_time(self) -> float:
         """Return the time of this process's own monotonic clock, in seconds."""
         return asyncio.get_running_loop().time()

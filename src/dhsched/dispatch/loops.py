@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from random import Random
 
 import structlog
@@ -24,7 +25,7 @@ Round = Callable[[], Awaitable[None]]
 async def running(rounds: dict[str, tuple[Round, float]], *, rng: Random) -> AsyncIterator[None]:
     """Repeat each round until the block is left, half to one and a half periods (at random) after the one before."""
     tasks = [
-        asyncio.create_task(_again_and_again(name, one, period_s, rng), name=name)
+        asyncio.create_task(repeat(name, one, partial(rng.uniform, 0.5 * period_s, 1.5 * period_s)), name=name)
         for name, (one, period_s) in rounds.items()
     ]
     try:
@@ -35,10 +36,11 @@ async def running(rounds: dict[str, tuple[Round, float]], *, rng: Random) -> Asy
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _again_and_again(name: str, one: Round, period_s: float, rng: Random) -> None:
+async def repeat(name: str, one: Round, pause_s: Callable[[], float]) -> None:
+    """Do one round after each pause, for ever; an error is logged and ends only its round."""
     trouble = ""
     while True:
-        await asyncio.sleep(period_s * rng.uniform(0.5, 1.5))
+        await asyncio.sleep(pause_s())
         try:
             await one()
             trouble = ""

@@ -11,7 +11,7 @@ Words of this package:
 - *row*: one live's part of a store call that many lives share.
 
 An item: `push`, or `stream` with its PushStream (`push_stream`), checks the item by `append_rules`; `Pulls.append_soon`
-(`pulls`) adds it to this tick's append and makes the live's pull due; `Gather` (`gather`) sends both calls; the answer
-to the release goes through `GrantedPull` (`granted_pull`) to the Worker's connection (`pull`). The Worker's ack takes
-the same way back.
+(`pulls`) adds it to this tick's append and makes the live's pull due; a `Gather` sends each of the two calls; the
+answer to the release goes through `GrantedPull` (`granted_pull`) to the Worker's connection (`pull`). The Worker's ack
+takes the same way back.
 """

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from dhsched.errors import DhschedError, StoreUnavailable
+from dhsched.errors import StoreUnavailable
 from dhsched.ownership import outcomes as o
 from dhsched.types import Kind, check_nesting
-from dhsched.web.problems import Problem, problem_from
+from dhsched.web.problems import Problem
 
 RETRY_S = 0.1  # Between two tries of an append whose outcome is unknown.
 
@@ -95,8 +95,3 @@ def refusal(live_id: str, outcome: o.AppendOutcome) -> Problem | None:
             )
             return Problem("TOO_MANY_PRODUCERS", detail, producers=producers)
     return None
-
-
-def problem_of(error: DhschedError) -> Problem:
-    """Return the problem to answer for any error: INTERNAL for an unexpected one."""
-    return problem_from(error) or Problem("INTERNAL", str(error))

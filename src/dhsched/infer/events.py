@@ -12,7 +12,7 @@ cursors.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,10 +23,9 @@ from dhsched.errors import DhschedError, StoreError
 from dhsched.infer.context import InferContext
 from dhsched.ownership.state import Row
 from dhsched.types import live_key
-from dhsched.web import Problem, caller_of, problem_from
-from dhsched.web.server import tell
-
-KEEP_ALIVE_S = 10.0  # A stream without events gets a comment line this often.
+from dhsched.web import Problem, caller_of
+from dhsched.web.event_stream import send_events
+from dhsched.web.problems import problem_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,41 +83,26 @@ def routes(context: InferContext) -> list[web.RouteDef]:
             if first is None:
                 raise Problem("NOT_FOUND", f"live {live_id} does not exist; create it first")
         except DhschedError as error:
-            return (problem_from(error) or Problem("INTERNAL", str(error))).response()
+            return problem_of(error).response()
         context.streams += 1
         try:
             with context.service.open_while(caller_of(request), request):
-                return await watch(context, request, live_id, live, first)
+                return await send_events(request, readings(context, live_id, live, first))
         finally:
             context.streams -= 1
 
     return [web.get("/v1/lives/{live_id}/events", serve, name="watch_live")]
 
 
-async def watch(
-    context: InferContext, request: web.Request, live_id: str, live: str, first: Observed
-) -> web.StreamResponse:
-    """Send the live's events until it has ended, the watcher has left or this controller stops."""
-    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
-    loop = asyncio.get_running_loop()
-    before, now, said_at = Observed(), first, loop.time()
-    try:
-        await response.prepare(request)
-        while True:
-            for event, data in changes(before, now):
-                await tell(response, encoded(event, {"live_id": live_id, **data}), request)
-                said_at = loop.time()
-            if now.state == "ended" or context.service.stopping:
-                break
-            if loop.time() - said_at >= KEEP_ALIVE_S:
-                await tell(response, b": still here\n\n", request)
-                said_at = loop.time()
-            before = now
-            await asyncio.sleep(context.settings.watch_s)
-            now = await next_look(context, live, before)
-    except ConnectionError:
-        pass  # The watcher has gone.
-    return response
+async def readings(context: InferContext, live_id: str, live: str, now: Observed) -> AsyncIterator[list[bytes]]:
+    """Yield the events of each reading, `now` first, until the live has ended or this controller stops."""
+    before = Observed()
+    while True:
+        yield [encoded(event, {"live_id": live_id, **data}) for event, data in changes(before, now)]
+        if now.state == "ended" or context.service.stopping:
+            return
+        await asyncio.sleep(context.settings.watch_s)
+        before, now = now, await next_look(context, live, now)
 
 
 async def next_look(context: InferContext, live: str, before: Observed) -> Observed:

@@ -42,7 +42,7 @@ from dhsched.ownership import outcomes as o
 from dhsched.tokens import Publishing, Tokens
 from dhsched.types import WITH_RUNTIME, Generation, check_ack, check_live, slot_tag
 from dhsched.web import upgrade
-from dhsched.web.problems import problem_from
+from dhsched.web.problems import problem_of
 
 log = structlog.get_logger(__name__)
 
@@ -105,7 +105,7 @@ class PullText:
     def unavailable(self, error: DhschedError) -> None:
         """Send all Workers the problem that this controller cannot reach the store, so that they may leave it."""
         for peer in self.peers:
-            peer.outbox.put(problem_of(error))
+            peer.outbox.put(as_message(error))
 
     def goodbye(self) -> None:
         """Send all Workers to another controller, because this one is stopping."""
@@ -145,7 +145,7 @@ class PullPeer:
         except BadToken as error:
             self.outbox.put(Problem("UNAUTHORIZED", str(error)))
         except StoreError as error:
-            self.outbox.put(problem_of(error))
+            self.outbox.put(as_message(error))
         except DhschedError as error:
             log.warning("ending a Worker's pulls", worker=self.worker, reason=str(error))
             self.outbox.put(Problem("BAD_REQUEST", str(error)))
@@ -181,7 +181,7 @@ class PullPeer:
         try:
             await (self._pull(said) if isinstance(said, Pull) else self._open(said))
         except DhschedError as error:
-            self.outbox.put(problem_of(error, said.live, said.epoch))
+            self.outbox.put(as_message(error, said.live, said.epoch))
         finally:
             self._may_ask.release()
 
@@ -229,6 +229,5 @@ class PullPeer:
         )
 
 
-def problem_of(error: DhschedError, live: str = "", epoch: int = 0) -> Problem:
-    problem = problem_from(error)
-    return Problem(problem.code if problem else "INTERNAL", str(error), live, epoch)
+def as_message(error: DhschedError, live: str = "", epoch: int = 0) -> Problem:
+    return Problem(problem_of(error).code, str(error), live, epoch)

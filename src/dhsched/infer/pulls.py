@@ -2,8 +2,8 @@
 
 Theory of operation. A pull is served when there may be items for it: after it was granted, after a hint that its live
 got input, after an ack that opened its window. All rows that are due in one tick of the loop go to the store in one
-call of their kind (gather.py). Releases and acks wait while two calls of their kind are under way; pushed items never
-wait here, because their deadlines run.
+call of their kind (`Gather`): no task, no timer and no call belongs to one live. Releases and acks wait while two calls
+of their kind are under way; pushed items never wait here, because their deadlines run.
 
 This file does not decide which Worker may have an item. The store releases, under its fence, and its answer is passed
 on. A call whose outcome is unknown is repeated with the same cursor, and the store answers with the same range, so
@@ -22,15 +22,15 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import accumulate, repeat
 from operator import itemgetter
-from typing import Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
 
-from dhsched.errors import StoreError, StoreOverloaded
-from dhsched.infer.gather import Gather
+from dhsched.errors import StoreError, StoreOverloaded, StoreRefused
 from dhsched.infer.granted_pull import ACK, DROP, NO_STEP, RELEASE, GrantedPull, Step
 from dhsched.links import messages
 from dhsched.links.outbox import Outbox
@@ -41,12 +41,18 @@ log = structlog.get_logger(__name__)
 
 APPENDS_MAX = 20_000  # Items on their way to the store; more are refused as too much at once.
 RECONNECT_CHECK_S = 0.05  # Between two checks whether the link to the store was lost.
+ROWS_MAX = 128  # Rows in one call; the next row begins another call.
+BYTES_FULL = 256 * 1024  # A call whose rows have this many bytes gets no more rows.
+CALLS_MAX = 2  # Calls of one Gather under way; rows wait for one of them to come back.
+RETRY_S = 0.1  # Between a call that failed and the retry of its rows.
 
 Appended = Callable[[o.AppendOutcome | StoreError], None]
 """A function that is called with an append's outcome, or with the error if there is none."""
 ToAppend = tuple[Append, Appended, int]
 """An append, the function to call with its outcome, and its size in bytes."""
 ROW, SIZE = itemgetter(0), itemgetter(2)
+Row = TypeVar("Row")
+Request = TypeVar("Request")
 
 
 class Peer(Protocol):
@@ -143,6 +149,12 @@ class Pulls:
             self.drop(pull)
 
     # -- events
+
+    def append(self, row: Append) -> asyncio.Future[o.AppendOutcome]:
+        """Store a checked item as `append_soon` does; return the future of its outcome."""
+        answered: asyncio.Future[o.AppendOutcome] = self._loop.create_future()
+        self.append_soon(row, partial(tell, answered))
+        return answered
 
     def on_hint(self, _channel: bytes, live: bytes) -> None:
         """Make the live's pull due: input was appended, a hold was lifted, or the live ended."""
@@ -265,3 +277,118 @@ class Pulls:
         for gather in (self._acks, self._appends_here, self._appends_elsewhere, self._releases):
             if gather.waiting:
                 gather.flush()
+
+
+class Gather(Generic[Row, Request]):
+    """The calls of one kind, each with the rows of many lives. When a row is sent, `request` makes the store's argument
+    from it. At most `calls_max` calls are under way, so under load calls grow instead of queueing.
+
+        add ──> waiting ──flush──> under way ──┬── outcomes ────────> `answered`, with the outcome of each row
+                                               ├── ended half-way ──> under way again, each row in a call of its own
+                                               └── failed ──────────> `retry`, for each row, after RETRY_S; without
+                                                                      `retry` the error is what each row is answered
+
+    A call ends half-way when one live's keys are damaged: the rows before that live have run, the rows behind it have
+    not. Damage to one live must not affect others, so each row is then sent alone. A row may therefore run twice, as
+    after a lost answer: every step that is called here recognizes a repetition.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        flush_soon: Callable[[], None],
+        request: Callable[[Row], Request],
+        call: Callable[[list[Request]], asyncio.Future[Any]],
+        answered: Callable[[list[Row], list[Request], Iterable[Any]], None],
+        retry: Callable[[Row, Request], None] | None = None,
+        calls_max: float = CALLS_MAX,
+        size_of: Callable[[Row], int] | None = None,
+    ) -> None:
+        self._name = name
+        self._flush_soon = flush_soon
+        self._request = request
+        self._call = call
+        self._answered = answered
+        self._retry = retry
+        self._calls_max = calls_max
+        self._size_of = size_of
+        self.waiting: list[Row] = []
+        self.add = self.waiting.append
+        """Add a row. The caller must flush soon: this runs for every item, and does nothing else."""
+        self._calls = 0
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no row waits and no call is under way."""
+        return not self.waiting and not self._calls
+
+    def flush(self) -> None:
+        """Send the waiting rows, as far as the limit of calls allows."""
+        while self.waiting and self._calls < self._calls_max:
+            rows = self._next_rows()
+            self._send(rows, map(self._request, rows))
+
+    def _next_rows(self) -> list[Row]:
+        """Remove and return the rows of the next call, in their order."""
+        rows = self.waiting[:ROWS_MAX]
+        if self._size_of is not None:
+            for count, size_bytes in enumerate(accumulate(map(self._size_of, rows)), 1):
+                if size_bytes >= BYTES_FULL:
+                    del rows[count:]
+                    break
+        del self.waiting[: len(rows)]
+        return rows
+
+    def _send(self, rows: list[Row], made: Iterable[Request]) -> None:
+        self._calls += 1
+        requests = [*made]
+        answer = self._call(requests)
+        answer.add_done_callback(lambda done: self._returned(rows, requests, done))
+
+    def _returned(self, rows: list[Row], requests: list[Request], answer: asyncio.Future[Any]) -> None:
+        self._calls -= 1
+        outcomes = self._read(answer)
+        if len(rows) > 1 and ended_half_way(outcomes):
+            for row, request in zip(rows, requests, strict=True):
+                self._send([row], [request])
+            return
+        if not isinstance(outcomes, StoreError):
+            self._answered(rows, requests, outcomes)
+        elif self._retry is None:
+            self._answered(rows, requests, repeat(outcomes, len(rows)))
+        else:
+            log.warning(f"cannot {self._name}", lives=len(rows), reason=str(outcomes))
+            self._loop.call_later(RETRY_S, self._retry_all, rows, requests)
+        if self.waiting:
+            # Rows that waited for this call to come back: nobody else may be about to flush.
+            self._flush_soon()
+
+    def _read(self, answer: asyncio.Future[Any]) -> Sequence[Any] | StoreError:
+        """Return a call's outcomes, or its error."""
+        try:
+            outcomes: Sequence[Any] = answer.result()
+            return outcomes
+        except StoreError as error:
+            return error
+
+    def _retry_all(self, rows: list[Row], requests: list[Request]) -> None:
+        assert self._retry is not None
+        for row, request in zip(rows, requests, strict=True):
+            self._retry(row, request)
+
+
+def ended_half_way(outcomes: Sequence[Any] | StoreError) -> bool:
+    """Return whether a call ended at one of its rows; a full store, for example, refuses before the first row."""
+    return isinstance(outcomes, StoreRefused) and outcomes.code in ("ERR", "WRONGTYPE")
+
+
+def tell(answered: asyncio.Future[o.AppendOutcome], outcome: o.AppendOutcome | StoreError) -> None:
+    """Pass an item's outcome, or the error, to the caller that waits for it."""
+    if answered.done():
+        return  # The caller has gone.
+    if isinstance(outcome, StoreError):
+        answered.set_exception(outcome)
+    else:
+        answered.set_result(outcome)

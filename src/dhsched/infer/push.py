@@ -14,11 +14,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from functools import partial
 
 from dhsched.client.models import input as m
-from dhsched.client.models.base import Strict
-from dhsched.errors import StoreError, StoreUnavailable
+from dhsched.client.models.base import LivePath
+from dhsched.errors import StoreUnavailable
 from dhsched.infer.append_rules import RETRY_S, Attempts, new_request, payload_of, refusal, store_full
 from dhsched.infer.context import InferContext
 from dhsched.ownership import outcomes as o
@@ -30,10 +29,6 @@ from dhsched.web import Endpoint, HeaderParameter, Problem, Request
 VIEWERS_SHARE = 4  # Of `pending_max`, one part in so many is open to viewers.
 VIEWER = "viewer:"  # Before a viewer's request id. No id has a colon, so no app's id is among them.
 IDEMPOTENCY_KEY = HeaderParameter("Idempotency-Key", Id, "The request's id, where the body has none.")
-
-
-class LivePath(Strict):
-    live_id: Id
 
 
 def endpoints(context: InferContext) -> Sequence[Endpoint]:
@@ -48,24 +43,22 @@ def endpoints(context: InferContext) -> Sequence[Endpoint]:
         given = body.request_id if isinstance(body.request_id, str) else asked.request.headers.get(IDEMPOTENCY_KEY.name)
         request = given or new_request()
         payload = payload_of(body.kind, body.text, body.config, context.settings.text_bytes_max)
-        item = unmarked(body.kind, payload, body.boundary)
+        row = Append(live, unmarked(body.kind, payload, body.boundary), request=request)
+        pending_max = None
         if body.viewer or asked.caller.role == "room":
-            row = Append(live, item, request=VIEWER + request)
+            row = row._replace(request=VIEWER + request)
             pending_max = max(1, context.store.limits.pending_max // VIEWERS_SHARE)
-            outcome = await append(context, row, pending_max)
-            context.metrics.pushed(outcome, time.perf_counter() - began)
-            if isinstance(outcome, o.TooManyPending):
-                raise Problem(
-                    "TOO_MANY_PENDING",
-                    f"live {live_id} has {outcome.pending} items pending, and viewers' are taken up to {pending_max}; "
-                    "wait for its Worker to ack some",
-                    pending=outcome.pending,
-                )
-        else:
-            outcome = await append(context, Append(live, item, request=request))
-            context.metrics.pushed(outcome, time.perf_counter() - began)
+        outcome = await append(context, row, pending_max)
+        context.metrics.pushed(outcome, time.perf_counter() - began)
         if isinstance(outcome, o.Appended):
             return m.Pushed(live_id, request, seq=outcome.seq)
+        if pending_max is not None and isinstance(outcome, o.TooManyPending):
+            raise Problem(
+                "TOO_MANY_PENDING",
+                f"live {live_id} has {outcome.pending} items pending, and viewers' are taken up to {pending_max}; "
+                "wait for its Worker to ack some",
+                pending=outcome.pending,
+            )
         problem = refusal(live_id, outcome)
         if problem is not None:
             raise problem
@@ -100,9 +93,7 @@ async def append(context: InferContext, row: Append, pending_max: int | None = N
     while True:
         try:
             if pending_max is None:
-                answered: asyncio.Future[o.AppendOutcome] = loop.create_future()
-                context.pulls.append_soon(row, partial(tell, answered))
-                return await answered
+                return await context.pulls.append(row)
             # Without our name as the controller, the step wakes whoever holds the pull, also when that is this one.
             outcome: o.AppendOutcome
             [outcome] = await context.store.append_soon([row], controller="", pending_max=pending_max)
@@ -111,13 +102,3 @@ async def append(context: InferContext, row: Append, pending_max: int | None = N
             if (final := attempts.failed(error, loop.time())) is not None:
                 raise final from error
             await asyncio.sleep(RETRY_S)
-
-
-def tell(answered: asyncio.Future[o.AppendOutcome], outcome: o.AppendOutcome | StoreError) -> None:
-    """Pass an item's outcome, or the error, to the request that waits for it."""
-    if answered.done():
-        return  # Whoever asked has gone.
-    if isinstance(outcome, StoreError):
-        answered.set_exception(outcome)
-    else:
-        answered.set_result(outcome)

@@ -15,12 +15,12 @@ import msgspec
 
 from dhsched.client.models.input import Answer, Push
 from dhsched.errors import DhschedError, StoreUnavailable
-from dhsched.infer.append_rules import RETRY_S, Attempts, payload_of, problem_of, refusal
+from dhsched.infer.append_rules import RETRY_S, Attempts, payload_of, refusal
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import unmarked
 from dhsched.store.steps.redis import Append
 from dhsched.types import Kind, live_key
-from dhsched.web.problems import Problem
+from dhsched.web.problems import Problem, problem_of
 
 LINES_MAX = 10_000  # Lives of one stream; a push for one more is refused as BUSY.
 JOINED_BYTES_MAX = 4_096  # A token that would make a joined item longer begins the next item.

@@ -29,7 +29,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from dhsched.access.callers import Caller
 from dhsched.client.models.input import Answer, Push
 from dhsched.errors import DhschedError
-from dhsched.infer.append_rules import new_request, problem_of, store_full
+from dhsched.infer.append_rules import new_request, store_full
 from dhsched.infer.context import InferContext
 from dhsched.infer.push_stream import Actions, ArmTimer, Item, Line, PushStream
 from dhsched.links.messages import PUSH_FRAME_BYTES_MAX, PUSHES_MAX, in_turns
@@ -37,6 +37,7 @@ from dhsched.links.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
 from dhsched.types import check_id, live_key
 from dhsched.web import Problem, caller_of, upgrade
+from dhsched.web.problems import problem_of
 from dhsched.web.sockets import ServedSocket
 
 GOODBYE_S = 1.0  # A closing stream that does not take its last answers within this time is closed without them.

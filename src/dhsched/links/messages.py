@@ -15,7 +15,8 @@ are checked where the id is used; a frame that does not fit ends its connection 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -286,31 +287,10 @@ Frame = Annotated[list[T], msgspec.Meta(max_length=MESSAGES_MAX)]
 _encoder = msgspec.msgpack.Encoder()
 encode = _encoder.encode
 
-_from_worker = msgspec.msgpack.Decoder(Frame[FromWorker])
-_from_dispatch = msgspec.msgpack.Decoder(Frame[FromDispatch])
-_pull_says = msgspec.msgpack.Decoder(Frame[PullSays])
-_infer_says = msgspec.msgpack.Decoder(Frame[InferSays])
-
 
 def in_turns(messages: Sequence[T]) -> list[Sequence[T]]:
     """Return the messages of one frame in turns; between two turns the caller lets the event loop serve others."""
     return [messages[first : first + TURN_MESSAGES] for first in range(0, len(messages), TURN_MESSAGES)]
-
-
-def read_from_worker(frame: bytes) -> list[FromWorker]:
-    return _read(_from_worker, frame)
-
-
-def read_from_dispatch(frame: bytes) -> list[FromDispatch]:
-    return _read(_from_dispatch, frame)
-
-
-def read_pull_says(frame: bytes) -> list[PullSays]:
-    return _read(_pull_says, frame)
-
-
-def read_infer_says(frame: bytes) -> list[InferSays]:
-    return _read(_infer_says, frame)
 
 
 def _read(decoder: msgspec.msgpack.Decoder[list[T]], frame: bytes) -> list[T]:
@@ -320,3 +300,11 @@ def _read(decoder: msgspec.msgpack.Decoder[list[T]], frame: bytes) -> list[T]:
         return decoder.decode(frame)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadValue(f"a frame cannot be read: {error}") from None
+
+
+Read = Callable[[bytes], list[T]]
+"""Return the messages in a frame; raise BadValue for one that is too long or cannot be read."""
+read_from_worker: Read[FromWorker] = partial(_read, msgspec.msgpack.Decoder(Frame[FromWorker]))
+read_from_dispatch: Read[FromDispatch] = partial(_read, msgspec.msgpack.Decoder(Frame[FromDispatch]))
+read_pull_says: Read[PullSays] = partial(_read, msgspec.msgpack.Decoder(Frame[PullSays]))
+read_infer_says: Read[InferSays] = partial(_read, msgspec.msgpack.Decoder(Frame[InferSays]))

@@ -90,22 +90,11 @@ class NoEligiblePool(msgspec.Struct, frozen=True, gc=False):
     excluded: tuple[ExcludedPool, ...] = ()
 
 
-def request_for(
-    digital_id: DigitalID,
-    *,
-    avoid: frozenset[str] = NOTHING,
-    last: str | None = None,
-    first: str | None = None,
-    candidates_max: int | None = None,
-) -> PlacementRequest:
+def request_for(digital_id: DigitalID) -> PlacementRequest:
     """Return the request for a live of this DigitalID."""
     return PlacementRequest(
         digital_id=digital_id.name,
         pools=tuple((entry.pool, entry.tier) for entry in digital_id.pools),
         required_labels=digital_id.required_labels,
         preferred_labels=digital_id.preferred_labels,
-        avoid=avoid,
-        last=last,
-        first=first,
-        candidates_max=candidates_max,
     )

@@ -28,7 +28,8 @@ from dhsched.room.fence import Admitted, NeverIssued, Superseded, must_ask_again
 from dhsched.room.live_room import LiveRoom
 from dhsched.room.packets import read_begin, read_packet
 from dhsched.room.rooms import Rooms
-from dhsched.web import Problem, problem_from, upgrade
+from dhsched.web import Problem, upgrade
+from dhsched.web.problems import problem_of
 
 log = structlog.get_logger(__name__)
 
@@ -55,7 +56,7 @@ def routes(rooms: Rooms) -> list[web.RouteDef]:
                 raise Problem("ENDED", f"live {publishing.live} has ended; stop publishing")
         except DhschedError as error:
             rooms.counts.refused += 1
-            problem = problem_from(error) or Problem("INTERNAL", str(error))
+            problem = problem_of(error)
             log.warning("publisher refused", code=problem.code, reason=problem.detail, peer=request.remote)
             return problem.response()
         packet_bytes_max = rooms.settings.packet_bytes_max

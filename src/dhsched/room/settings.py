@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from dhsched.addresses import DISPATCH, INFER, addresses
 from dhsched.errors import BadSetting
-from dhsched.settings import TLS_CA, ListenerSettings, bounded, check, free, is_loopback, listed, shown_key
+from dhsched.settings import TLS_CA, ListenerSettings, bounded, check, free, is_loopback, listed
 from dhsched.types import check_id
 
 
@@ -58,10 +58,6 @@ class RoomSettings(ListenerSettings):
                 f"tenant {self.tenant}, because viewers have no keys: listen on 127.0.0.1 behind a proxy that knows "
                 "your viewers, or add --insecure if the network itself keeps strangers out"
             )
-
-    def shown_key(self) -> str:
-        """Return the API key, from `key` or `key_file`; empty without one."""
-        return shown_key(self.key, self.key_file)
 
     @property
     def viewers_may_type(self) -> bool:

@@ -20,6 +20,7 @@ from dhsched.client.models.input import PushText
 from dhsched.client.models.lives import Live, PublishingOut, ShowPublishing
 from dhsched.errors import DhschedError, Refused, Unreachable
 from dhsched.room.settings import RoomSettings
+from dhsched.settings import key_of
 from dhsched.web import Problem
 
 log = structlog.get_logger(__name__)
@@ -34,7 +35,7 @@ class Upstream:
     """Dispatch and the Infer-Controllers, as this room calls them."""
 
     def __init__(self, http: aiohttp.ClientSession, settings: RoomSettings) -> None:
-        credentials, try_s = own_key(settings.shown_key(), "room", tenant=settings.tenant), settings.deadline_s
+        credentials, try_s = own_key(key_of(settings), "room", tenant=settings.tenant), settings.deadline_s
 
         def replicas(role: str, urls: Sequence[str]) -> Replicas:
             return Replicas(role, urls, http, credentials, deadline_s=try_s * len(urls), try_s=try_s, once=True)

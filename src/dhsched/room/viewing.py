@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 from aiohttp import web
 
+from dhsched.client.models.base import LivePath
 from dhsched.client.models.input import PushText
 from dhsched.errors import DhschedError, Refused
 from dhsched.room.live_room import Shown, wall_ms
@@ -28,10 +29,6 @@ PAGE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
-
-
-class LivePath(msgspec.Struct, forbid_unknown_fields=True):
-    live_id: Id
 
 
 class Say(msgspec.Struct, forbid_unknown_fields=True):

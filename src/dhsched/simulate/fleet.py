@@ -10,12 +10,45 @@ from heapq import heapify, heappop, heapreplace
 from random import Random
 from typing import NamedTuple, TypeVar
 
-from dhsched.placement import FleetView, NoEligiblePool, Policy, Snapshot, WorkerRow, choose, request_for, view_for
+from dhsched.placement import (
+    DigitalID,
+    FleetView,
+    NoEligiblePool,
+    Policy,
+    Pool,
+    Snapshot,
+    WorkerRow,
+    choose,
+    request_for,
+    view_for,
+)
 from dhsched.placement.share import WINDOWS
-from dhsched.simulate.workloads import Workload
 from dhsched.types import Candidates, Equals
 
 T = TypeVar("T", int, float)
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedWorker:
+    """A Worker and the slots taken on it before the first create."""
+
+    worker: str
+    pool: str
+    capacity: int
+    load: int
+    labels: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A fleet, and the creates that arrive at its replicas."""
+
+    name: str
+    pools: tuple[Pool, ...]
+    workers: tuple[SimulatedWorker, ...]
+    digital_ids: tuple[DigitalID, ...]
+    replicas: int
+    arrivals: tuple[tuple[int, int], ...]  # (replica, index of the DigitalID), in order.
 
 
 class Schedule(Enum):
@@ -50,12 +83,11 @@ def simulate(
     placements_per_snapshot: int,
     seed: int = 0,
     schedule: Schedule = Schedule.TOGETHER,
-    attempts_max: int | None = None,
     fallback: bool = True,
     same_chance: bool = False,
 ) -> Result:
     """Run a workload under a policy and return its figures. Without `fallback` a create fails when all its attempts do,
-    as in the paper; `attempts_max` limits the attempts, by default to the policy's number.
+    as in the paper.
 
     `same_chance` gives every replica the same sequence of random numbers, as if all were started from one seed: their
     random choices then no longer keep them apart.
@@ -65,7 +97,7 @@ def simulate(
     for view in views:
         view.configure(workload.pools)
         view.apply(cell.snapshot(None), now=0.0)
-    requests = [request_for(each, candidates_max=attempts_max) for each in workload.digital_ids]
+    requests = [request_for(each) for each in workload.digital_ids]
     preferred = [_preferred_pools(request.pools) for request in requests]
     rng = Random(seed)
     chances = [Random(seed) if same_chance else rng for _ in views]

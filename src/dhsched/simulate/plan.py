@@ -26,7 +26,7 @@ import msgspec
 
 from dhsched.errors import BadValue
 from dhsched.placement import DigitalID, Pool, PoolEntry
-from dhsched.simulate.workloads import SimulatedWorker, Workload
+from dhsched.simulate.fleet import SimulatedWorker, Workload
 from dhsched.types import whole
 
 WORKERS_MAX = 20_000

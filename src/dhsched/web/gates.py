@@ -6,7 +6,6 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Protocol
 
 import structlog
 from aiohttp import web
@@ -14,6 +13,7 @@ from aiohttp import web
 from dhsched.access.gate import Gate
 from dhsched.access.ring import KeyRing
 from dhsched.errors import BadSetting
+from dhsched.settings import ListenerSettings, ReplicaSettings
 from dhsched.tokens import Tokens
 from dhsched.web.origins import make_door
 from dhsched.web.server import Service, serve
@@ -21,47 +21,8 @@ from dhsched.web.server import Service, serve
 log = structlog.get_logger(__name__)
 
 
-class WithTls(Protocol):
-    """The settings of a listener's TLS."""
-
-    @property
-    def tls_cert(self) -> str: ...
-    @property
-    def tls_key(self) -> str: ...
-
-
-class Listening(WithTls, Protocol):
-    """The settings of a role whose service is made here."""
-
-    @property
-    def host(self) -> str: ...
-    @property
-    def port(self) -> int: ...
-    @property
-    def in_flight_max(self) -> int: ...
-    @property
-    def head_s(self) -> float: ...
-    @property
-    def body_s(self) -> float: ...
-    @property
-    def idle_s(self) -> float: ...
-    @property
-    def stop_s(self) -> float: ...
-
-
-class Gated(Protocol):
-    """The settings of a role that has a gate."""
-
-    @property
-    def host(self) -> str: ...
-    @property
-    def access(self) -> str: ...
-    @property
-    def key_rate_per_s(self) -> float: ...
-
-
 def make_service(
-    settings: Listening, *, role: str, instance: str, ready: Callable[[], Awaitable[Sequence[str]]]
+    settings: ListenerSettings, *, role: str, instance: str, ready: Callable[[], Awaitable[Sequence[str]]]
 ) -> Service:
     """Return the service of a role, without its gate."""
     return Service(
@@ -75,7 +36,7 @@ def make_service(
 
 
 async def serve_role(
-    settings: Listening, app: web.Application, *, stop: asyncio.Event, say: Callable[[str], None] | None
+    settings: ListenerSettings, app: web.Application, *, stop: asyncio.Event, say: Callable[[str], None] | None
 ) -> None:
     """Serve until `stop` is set; call `say` with the URL once the role listens."""
     await serve(
@@ -92,7 +53,7 @@ async def serve_role(
 
 
 @asynccontextmanager
-async def open_gate(settings: Gated, ring: KeyRing) -> AsyncIterator[Gate | None]:
+async def open_gate(settings: ReplicaSettings, ring: KeyRing) -> AsyncIterator[Gate | None]:
     """Yield the gate, and follow changes of the key ring in the meantime; where access is open, warn and yield None."""
     if settings.access == "open":
         log.warning("access is open: anybody who reaches this address may do anything", host=settings.host)
@@ -114,7 +75,7 @@ async def open_gate(settings: Gated, ring: KeyRing) -> AsyncIterator[Gate | None
         await asyncio.gather(minding, return_exceptions=True)
 
 
-def listener_tls(settings: WithTls) -> ssl.SSLContext | None:
+def listener_tls(settings: ListenerSettings) -> ssl.SSLContext | None:
     """Return the TLS context of the listener, or None without a certificate."""
     if not settings.tls_cert:
         return None

@@ -137,6 +137,11 @@ def problem_from(error: Exception) -> Problem | None:
     return None
 
 
+def problem_of(error: Exception) -> Problem:
+    """Return the problem for any error: INTERNAL for one that `problem_from` does not know."""
+    return problem_from(error) or Problem("INTERNAL", str(error))
+
+
 def schema() -> dict[str, Any]:
     """Return the JSON Schema of a problem document, for OpenAPI."""
     return {

@@ -29,7 +29,6 @@ import dhsched
 from dhsched.access.callers import OPEN, Caller
 from dhsched.access.gate import TENANT_HEADER, Gate, for_tenant
 from dhsched.errors import BadId, DhschedError
-from dhsched.links.outbox import SEND_MAX_S, abort
 from dhsched.types import check_id
 from dhsched.web.deadlines import HeadDeadline
 from dhsched.web.endpoints import BODY_BYTES_MAX, JSON, Decode, Endpoint, Reply
@@ -259,16 +258,6 @@ def busy(service: Service) -> Problem:
         in_flight=service.in_flight,
         in_flight_max=service.in_flight_max,
     )
-
-
-async def tell(response: web.StreamResponse, data: bytes, request: web.Request) -> None:
-    """Write to a response that stays open; a peer that accepts no data for SEND_MAX_S is disconnected."""
-    try:
-        async with asyncio.timeout(SEND_MAX_S):
-            await response.write(data)
-    except TimeoutError:
-        abort(request.transport)
-        raise ConnectionResetError(f"the peer took nothing for {SEND_MAX_S:g} s") from None
 
 
 # -- the routes of every role

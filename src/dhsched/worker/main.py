@@ -24,7 +24,7 @@ from dhsched.client.credentials import client_tls
 from dhsched.client.http import open_session
 from dhsched.errors import BadSetting
 from dhsched.links.messages import Register
-from dhsched.settings import nearest, settings_from
+from dhsched.settings import key_of, nearest, settings_from
 from dhsched.web.logs import configure_logging
 from dhsched.web.server import product_loop
 from dhsched.worker.agent import SessionAgent
@@ -154,7 +154,7 @@ class OneBoot:
             self._agent,
             on_registered=self._registered,
             on_controllers=self._pulls.use,
-            key=settings.shown_key(),
+            key=key_of(settings),
         )
 
     async def run(self, leave: asyncio.Event) -> None:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from dhsched import addresses
 from dhsched.errors import BadSetting
-from dhsched.settings import TLS_CA, bounded, check, free, one_of, required, shown_key
+from dhsched.settings import TLS_CA, bounded, check, free, one_of, required
 from dhsched.types import check_id
 from dhsched.worker.agent import TEARDOWN_S
 
@@ -50,7 +50,3 @@ class WorkerSettings:
         if not self.dispatch:
             raise BadSetting(f"no Dispatch replica is given: add --dispatch URL or set {DISPATCH}")
         addresses.addresses("Dispatch", self.dispatch)
-
-    def shown_key(self) -> str:
-        """Return the API key, from `key` or `key_file`; empty without one."""
-        return shown_key(self.key, self.key_file)

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import msgspec
 
+from dhsched.types import Id
+
 Json = Annotated[dict[str, Any], msgspec.Meta(description="Any JSON object; stored as it is, for the runtime.")]
 Optional = msgspec.UnsetType
 UNSET = msgspec.UNSET
@@ -13,6 +15,10 @@ UNSET = msgspec.UNSET
 
 class Strict(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A request; the server refuses a field that it does not know."""
+
+
+class LivePath(Strict):
+    live_id: Id
 
 
 def one_of(*words: str) -> msgspec.Meta:

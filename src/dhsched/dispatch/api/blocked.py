@@ -11,6 +11,7 @@ from __future__ import annotations
 from dhsched.access.gate import bearer
 from dhsched.client.models import workers as m
 from dhsched.dispatch.api import parameters as p
+from dhsched.dispatch.api.part import Part
 from dhsched.dispatch.context import DispatchContext
 from dhsched.errors import BadToken, Forbidden, TooManyRequests
 from dhsched.ownership import outcomes as o
@@ -24,11 +25,11 @@ EVENT_MIN_S = 10.0  # Within this time, this replica writes no second event abou
 REMEMBERED_MAX = 4_096  # Workers whose last request is remembered; past this the oldest is forgotten and not limited.
 
 
-class BlockedWorkers:
+class BlockedWorkers(Part):
     """The endpoint for watchdogs, of one replica."""
 
     def __init__(self, context: DispatchContext) -> None:
-        self.context = context
+        super().__init__(context)
         self._beats: dict[str, float] = {}
         self._events: dict[str, float] = {}
 

@@ -16,8 +16,9 @@ from dhsched.client.models.pools import (
     PutPool,
 )
 from dhsched.dispatch.api import parameters as p
+from dhsched.dispatch.api.part import Part
 from dhsched.dispatch.config import DIGITAL_IDS, POOLS
-from dhsched.dispatch.context import DispatchContext, retry_unknown
+from dhsched.dispatch.context import retry_unknown
 from dhsched.placement.index import WorkerView
 from dhsched.types import check_id
 from dhsched.web import YES, Endpoint, Problem, Reply, Request
@@ -25,11 +26,8 @@ from dhsched.web import YES, Endpoint, Problem, Reply, Request
 USE_STEP = 1_000  # Lives read per store call while searching for a live that uses a DigitalID.
 
 
-class Configuration:
+class Configuration(Part):
     """The endpoints of Pools and DigitalIDs, of one replica."""
-
-    def __init__(self, context: DispatchContext) -> None:
-        self.context = context
 
     def endpoints(self) -> list[Endpoint]:
         return [
@@ -43,7 +41,7 @@ class Configuration:
         self, name: str, path: str, what: str, path_type: Any, body: Any, reply: Any, list_reply: Any
     ) -> list[Endpoint]:
         """Return the endpoints list, get, put and delete of one kind of resource."""
-        one, handler, problems = f"/v1/{path}/{{{name}}}", self._handler, ["NOT_FOUND"]
+        one, problems = f"/v1/{path}/{{{name}}}", ["NOT_FOUND"]
         put_problems = ["NO_SUCH_POOL"] if name == "digital_id" else []
         common: dict[str, Any] = {"tag": path, "path": one, "path_type": path_type}
         return [
@@ -51,7 +49,7 @@ class Configuration:
                 name=f"list_{name}s",
                 method="GET",
                 path=f"/v1/{path}",
-                handler=handler(f"list_{name}s"),
+                handler=getattr(self, f"list_{name}s"),
                 summary=f"Every {what}.",
                 tag=path,
                 replies={200: list_reply},
@@ -59,7 +57,7 @@ class Configuration:
             Endpoint(
                 name=f"get_{name}",
                 method="GET",
-                handler=handler(f"get_{name}"),
+                handler=getattr(self, f"get_{name}"),
                 summary=f"One {what}.",
                 replies={200: reply},
                 problems=problems,
@@ -68,7 +66,7 @@ class Configuration:
             Endpoint(
                 name=f"put_{name}",
                 method="PUT",
-                handler=handler(f"put_{name}"),
+                handler=getattr(self, f"put_{name}"),
                 summary=f"Make or replace a {what}.",
                 body=body,
                 replies={200: reply, 201: reply},
@@ -78,7 +76,7 @@ class Configuration:
             Endpoint(
                 name=f"delete_{name}",
                 method="DELETE",
-                handler=handler(f"delete_{name}"),
+                handler=getattr(self, f"delete_{name}"),
                 summary=f"Delete a {what}; if it is in use, only with `force`.",
                 query=p.DeleteQuery,
                 replies={204: None},
@@ -86,9 +84,6 @@ class Configuration:
                 **common,
             ),
         ]
-
-    def _handler(self, name: str) -> Any:
-        return getattr(self, name)
 
     # -- Pools
 
@@ -161,7 +156,12 @@ class Configuration:
         return DigitalIdList([NamedDigitalId(name, config) for name, config in sorted(found.items())])
 
     async def get_digital_id(self, asked: Request) -> NamedDigitalId:
-        return await self._digital_id(asked)
+        name = check_id(asked.path.digital_id, "digital_id")
+        await self.context.fleet.read_config()
+        config: DigitalIdConfig | None = self.context.fleet.digital_ids.get(name)
+        if config is None:
+            raise Problem("NOT_FOUND", f"DigitalID {name} does not exist; list the DigitalIDs", digital_id=name)
+        return NamedDigitalId(name, config)
 
     async def put_digital_id(self, asked: Request) -> Reply:
         name, body = check_id(asked.path.digital_id, "digital_id"), asked.body
@@ -183,7 +183,7 @@ class Configuration:
         return Reply(NamedDigitalId(name, self.context.fleet.digital_ids.get(name, body)), status=200 if known else 201)
 
     async def delete_digital_id(self, asked: Request) -> Reply:
-        name = (await self._digital_id(asked)).name
+        name = (await self.get_digital_id(asked)).name
         if asked.query.force not in YES:
             live = await self._live_of(name)
             if live is not None:
@@ -196,14 +196,6 @@ class Configuration:
                 )
         await self._configure(DIGITAL_IDS, name, None)
         return Reply(status=204)
-
-    async def _digital_id(self, asked: Request) -> NamedDigitalId:
-        name = check_id(asked.path.digital_id, "digital_id")
-        await self.context.fleet.read_config()
-        config: DigitalIdConfig | None = self.context.fleet.digital_ids.get(name)
-        if config is None:
-            raise Problem("NOT_FOUND", f"DigitalID {name} does not exist; list the DigitalIDs", digital_id=name)
-        return NamedDigitalId(name, config)
 
     async def _live_of(self, digital_id: str) -> str | None:
         """Return a live, of any tenant, that has this DigitalID and has not ended, or None. This may read all lives."""

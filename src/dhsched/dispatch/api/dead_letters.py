@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 
 from dhsched.client.models import lives as m
+from dhsched.client.models.base import LivePath
 from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.api.lives import find_live, not_found
-from dhsched.dispatch.context import DispatchContext, retry_unknown
+from dhsched.dispatch.api.part import Part
+from dhsched.dispatch.context import retry_unknown
 from dhsched.ownership import items
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.state import Live
@@ -15,11 +17,8 @@ from dhsched.types import live_key
 from dhsched.web import Endpoint, Problem, Reply, Request
 
 
-class DeadLetters:
+class DeadLetters(Part):
     """The endpoints of dead letters, of one replica."""
-
-    def __init__(self, context: DispatchContext) -> None:
-        self.context = context
 
     def endpoints(self) -> list[Endpoint]:
         return [
@@ -30,7 +29,7 @@ class DeadLetters:
                 handler=self.letters,
                 summary="Input that was dropped because generations died of it.",
                 tag="dead letters",
-                path_type=p.LivePath,
+                path_type=LivePath,
                 replies={200: m.DeadLetters},
                 problems=["NOT_FOUND"],
             ),

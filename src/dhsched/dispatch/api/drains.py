@@ -8,6 +8,7 @@ from collections import Counter
 from dhsched.client.models import workers as m
 from dhsched.client.models.base import UNSET
 from dhsched.dispatch.api import parameters as p
+from dhsched.dispatch.api.part import Part
 from dhsched.dispatch.api.workers import no_worker
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.moves.drain import ask_for_drain, cancel_drain, default_request, look
@@ -21,11 +22,11 @@ BOUNDARY_WAIT_MAX_S = 100.0
 """A longer wait is refused: a move expires after two minutes, and must be cut over before."""
 
 
-class Drains:
+class Drains(Part):
     """The endpoints of drains, of one replica."""
 
     def __init__(self, context: DispatchContext, notes: DrainNotes) -> None:
-        self.context = context
+        super().__init__(context)
         self._notes = notes
 
     def endpoints(self) -> list[Endpoint]:

@@ -10,6 +10,7 @@ A stream reads the log a few times a second, which is often enough for people an
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 import msgspec
@@ -18,17 +19,17 @@ from aiohttp import web
 from dhsched.client.models import fleet as m
 from dhsched.client.models.base import UNSET, Optional, Strict
 from dhsched.dispatch.api import parameters as p
+from dhsched.dispatch.api.part import Part
 from dhsched.dispatch.context import DispatchContext
 from dhsched.errors import StoreError
 from dhsched.store.records.events import Logged
 from dhsched.types import whole
 from dhsched.web import Endpoint, HeaderParameter, Problem, Request
-from dhsched.web.server import tell
+from dhsched.web.event_stream import send_events
 
 FOLLOWERS_MAX = 64  # Streams open at once on one replica; a further one is refused (BUSY).
 LOOK_S = 0.3  # Time between two readings of the log for one stream.
 PAGE = 500
-KEEP_ALIVE_S = 10.0  # A stream without events gets a comment line this often.
 
 Cursor = Annotated[str, whole(r"[0-9]{1,15}(-[0-9]{1,15})?", description="An event's id, or a time in ms.")]
 LAST_EVENT_ID = HeaderParameter("Last-Event-ID", Cursor, "What a stream that broke off goes on after.")
@@ -41,11 +42,11 @@ class EventsQuery(Strict):
     limit: p.Limit = p.PAGE_DEFAULT
 
 
-class EventFeed:
+class EventFeed(Part):
     """The endpoint of events, of one replica."""
 
     def __init__(self, context: DispatchContext) -> None:
-        self.context = context
+        super().__init__(context)
         self.followers = 0
 
     def endpoints(self) -> list[Endpoint]:
@@ -87,31 +88,20 @@ class EventFeed:
         self.followers += 1
         try:
             found = await self._read(after, limit)  # Before the first byte, so that a failing store answers a problem.
-            response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
             service = self.context.service
             with service.parked(), service.open_while(asked.caller, asked.request):
-                await self._tell(asked, response, found, after or "0-0")
-            return response
+                return await send_events(asked.request, self._rounds(found, after or "0-0"))
         finally:
             self.followers -= 1
 
-    async def _tell(self, asked: Request, response: web.StreamResponse, found: list[Logged], after: str) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            await response.prepare(asked.request)
-            said_at = loop.time()
-            while not self.context.service.stopping:
-                for each in found:
-                    await tell(response, encoded(each), asked.request)
-                    after, said_at = each.id, loop.time()
-                if loop.time() - said_at >= KEEP_ALIVE_S:
-                    await tell(response, b": still here\n\n", asked.request)
-                    said_at = loop.time()
-                if len(found) < PAGE:
-                    await asyncio.sleep(LOOK_S)
-                found = await self._next(after)
-        except ConnectionError:
-            pass  # The follower has gone.
+    async def _rounds(self, found: list[Logged], after: str) -> AsyncIterator[list[bytes]]:
+        """Yield the events of each reading of the log, `found` first, until this replica stops."""
+        while not self.context.service.stopping:
+            yield [encoded(each) for each in found]
+            after = found[-1].id if found else after
+            if len(found) < PAGE:
+                await asyncio.sleep(LOOK_S)
+            found = await self._next(after)
 
     async def _next(self, after: str) -> list[Logged]:
         """Return the events after `after`; none while the store cannot be read."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
+
+from msgspec import structs
 
 from dhsched.access.api_keys import ApiKey
+from dhsched.access.ring import KeyRing, SecretKind
 from dhsched.client.models import keys as m
 from dhsched.client.models.base import Strict
-from dhsched.dispatch.context import DispatchContext
+from dhsched.dispatch.api.part import Part
 from dhsched.types import check_id, whole
 from dhsched.web import Endpoint, Problem, Reply, Request
 
@@ -19,14 +22,11 @@ class KeyPath(Strict):
 
 
 class SecretPath(Strict):
-    kind: Literal["access", "boot"]
+    kind: SecretKind
 
 
-class KeyEndpoints:
+class KeyEndpoints(Part):
     """The endpoints of keys, of one replica."""
-
-    def __init__(self, context: DispatchContext) -> None:
-        self.context = context
 
     def endpoints(self) -> list[Endpoint]:
         return [
@@ -74,23 +74,10 @@ class KeyEndpoints:
         ]
 
     async def list(self, asked: Request) -> m.KeyList:
-        ring = self.context.ring
-        await ring.read()
-        found = sorted(ring.api_keys.values(), key=lambda key: (key.created_at_ms, key.id))
-        return m.KeyList([key_out(key) for key in found])
+        return await list_keys(self.context.ring)
 
     async def create(self, asked: Request) -> Reply:
-        body: m.CreateKey = asked.body
-        text, record = await self.context.ring.create(
-            role=body.role,
-            tenant=check_id(body.tenant, "tenant"),
-            names=body.names,
-            pool=body.pool,
-            capacity_max=body.capacity_max,
-            rate_per_s=body.rate_per_s,
-            note=body.note,
-        )
-        return Reply(m.KeyMade(text, key_out(record)), status=201)
+        return Reply(await create_key(self.context.ring, asked.body), status=201)
 
     async def revoke(self, asked: Request) -> Reply:
         ring, key_id = self.context.ring, asked.path.key_id
@@ -105,9 +92,27 @@ class KeyEndpoints:
         return Reply(status=204)
 
     async def rotate(self, asked: Request) -> m.Rotated:
-        kind = asked.path.kind
-        kid, dropped = await self.context.ring.rotate(kind, drop_old=asked.body.drop_old)
-        return m.Rotated(kind, kid, dropped)
+        return await rotate_secret(self.context.ring, asked.path.kind, drop_old=asked.body.drop_old)
+
+
+# -- for the endpoints, and for `dhsched key --store`
+
+
+async def list_keys(ring: KeyRing) -> m.KeyList:
+    await ring.read()
+    found = sorted(ring.api_keys.values(), key=lambda key: (key.created_at_ms, key.id))
+    return m.KeyList([key_out(key) for key in found])
+
+
+async def create_key(ring: KeyRing, body: m.CreateKey) -> m.KeyMade:
+    check_id(body.tenant, "tenant")
+    text, record = await ring.create(**structs.asdict(body))
+    return m.KeyMade(text, key_out(record))
+
+
+async def rotate_secret(ring: KeyRing, kind: SecretKind, *, drop_old: bool) -> m.Rotated:
+    kid, dropped = await ring.rotate(kind, drop_old=drop_old)
+    return m.Rotated(kind, kid, dropped)
 
 
 def key_out(key: ApiKey) -> m.KeyOut:

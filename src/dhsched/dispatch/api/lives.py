@@ -12,9 +12,10 @@ import msgspec
 
 from dhsched.access.gate import for_tenant
 from dhsched.client.models import lives as m
-from dhsched.client.models.base import UNSET
+from dhsched.client.models.base import UNSET, LivePath
 from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.api.create import place_new_for
+from dhsched.dispatch.api.part import Part
 from dhsched.dispatch.api.refusals import explanation_of, no_free_slot
 from dhsched.dispatch.commit import NoFreeSlot
 from dhsched.dispatch.context import DispatchContext, retry_unknown
@@ -36,11 +37,8 @@ SCAN_MAX = 5_000  # Lives read for one page of a filtered list; past this the pa
 SCAN_STEP = 500
 
 
-class Lives:
+class Lives(Part):
     """The endpoints of lives, of one replica."""
-
-    def __init__(self, context: DispatchContext) -> None:
-        self.context = context
 
     def endpoints(self) -> list[Endpoint]:
         return [
@@ -77,7 +75,7 @@ class Lives:
                 handler=self.get,
                 summary="One live.",
                 tag="lives",
-                path_type=p.LivePath,
+                path_type=LivePath,
                 replies={200: m.Live},
                 problems=["NOT_FOUND"],
             ),
@@ -88,7 +86,7 @@ class Lives:
                 handler=self.end,
                 summary="End a live now, or after its pending input.",
                 tag="lives",
-                path_type=p.LivePath,
+                path_type=LivePath,
                 body=m.End,
                 replies={200: m.Ended},
                 problems=["NOT_FOUND"],
@@ -100,7 +98,7 @@ class Lives:
                 handler=self.history,
                 summary="The generations of a live, the current one first.",
                 tag="lives",
-                path_type=p.LivePath,
+                path_type=LivePath,
                 replies={200: m.History},
                 problems=["NOT_FOUND"],
             ),

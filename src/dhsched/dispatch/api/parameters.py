@@ -30,10 +30,6 @@ class ExplainQuery(Strict):
     explain: Flag = "0"
 
 
-class LivePath(Strict):
-    live_id: Id
-
-
 class ListQuery(Strict):
     """Filters narrow the list; `after` is the `next` of the page before."""
 

@@ -8,17 +8,14 @@ these two who may publish (room/fence.py).
 from __future__ import annotations
 
 from dhsched.client.models import lives as m
-from dhsched.dispatch.context import DispatchContext
+from dhsched.dispatch.api.part import Part
 from dhsched.errors import BadToken
 from dhsched.tokens import Tokens
 from dhsched.web import Endpoint, Problem, Request
 
 
-class PublishTokens:
+class PublishTokens(Part):
     """The endpoint for rooms, of one replica."""
-
-    def __init__(self, context: DispatchContext) -> None:
-        self.context = context
 
     def endpoints(self) -> list[Endpoint]:
         return [

@@ -7,22 +7,20 @@ from typing import Any
 from msgspec import structs
 
 from dhsched.client.models import lives as m
+from dhsched.client.models.base import LivePath
 from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.api.lives import IDEMPOTENCY_KEY, digest, ended, find_digital_id, find_live, not_found, placed
+from dhsched.dispatch.api.part import Part
 from dhsched.dispatch.api.refusals import explanation_of, no_free_slot
 from dhsched.dispatch.commit import Attempt, Intent, NoFreeSlot, choose_candidates, commit
-from dhsched.dispatch.context import DispatchContext
 from dhsched.ownership import outcomes as o
 from dhsched.placement import Choice, PlacementRequest, name_worker
 from dhsched.types import check_worker, live_key
 from dhsched.web import YES, Endpoint, Problem, Request
 
 
-class Reassign:
+class Reassign(Part):
     """The endpoint that moves a live, of one replica."""
-
-    def __init__(self, context: DispatchContext) -> None:
-        self.context = context
 
     def endpoints(self) -> list[Endpoint]:
         return [
@@ -33,7 +31,7 @@ class Reassign:
                 handler=self.reassign,
                 summary="Move a live to another Worker, or to the one named.",
                 tag="lives",
-                path_type=p.LivePath,
+                path_type=LivePath,
                 query=p.ExplainQuery,
                 body=m.Reassign,
                 headers=[IDEMPOTENCY_KEY],

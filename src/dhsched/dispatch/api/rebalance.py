@@ -5,17 +5,14 @@ from __future__ import annotations
 from dhsched.client.models import pools as m
 from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.api.configuration import no_pool
-from dhsched.dispatch.context import DispatchContext
+from dhsched.dispatch.api.part import Part
 from dhsched.dispatch.moves.rebalance import SHOWN_MAX, consider
 from dhsched.types import check_id
 from dhsched.web import Endpoint, Request
 
 
-class RebalanceView:
+class RebalanceView(Part):
     """The endpoint of rebalancing, of one replica."""
-
-    def __init__(self, context: DispatchContext) -> None:
-        self.context = context
 
     def endpoints(self) -> list[Endpoint]:
         return [

@@ -8,7 +8,7 @@ from typing import Annotated
 from dhsched.client.models import fleet as m
 from dhsched.client.models.base import UNSET, Optional, Strict
 from dhsched.dispatch.api import parameters as p
-from dhsched.dispatch.context import DispatchContext
+from dhsched.dispatch.api.part import Part
 from dhsched.store.records.recovering import Recovering
 from dhsched.types import whole
 from dhsched.web import Endpoint, Request
@@ -26,11 +26,8 @@ class RecoveriesQuery(Strict):
     limit: p.Limit = p.PAGE_DEFAULT
 
 
-class Recoveries:
+class Recoveries(Part):
     """The endpoint of recoveries, of one replica."""
-
-    def __init__(self, context: DispatchContext) -> None:
-        self.context = context
 
     def endpoints(self) -> list[Endpoint]:
         return [

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dhsched.client.models import store as m
-from dhsched.dispatch.context import DispatchContext
+from dhsched.dispatch.api.part import Part
 from dhsched.ownership import outcomes as o
 from dhsched.store.homes import shown
 from dhsched.web import Endpoint, Problem, Request
 
 
-class StoreView:
+class StoreView(Part):
     """The endpoints of the store, of one replica."""
-
-    def __init__(self, context: DispatchContext) -> None:
-        self.context = context
 
     def endpoints(self) -> list[Endpoint]:
         return [

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from dhsched.client.models import lives as m
-from dhsched.dispatch.api import parameters as p
+from dhsched.client.models.base import LivePath
 from dhsched.dispatch.api.lives import find_digital_id, not_found
+from dhsched.dispatch.api.part import Part
 from dhsched.dispatch.api.refusals import explain_choice
 from dhsched.dispatch.commit import choose_candidates
-from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.telemetry.history import phases
 from dhsched.types import live_key
 from dhsched.web import Endpoint, Request
 
 
-class Why:
+class Why(Part):
     """The endpoint that explains where a live is, of one replica."""
-
-    def __init__(self, context: DispatchContext) -> None:
-        self.context = context
 
     def endpoints(self) -> list[Endpoint]:
         return [
@@ -28,7 +25,7 @@ class Why:
                 handler=self.why,
                 summary="Why the live was placed where it is, or why it was not placed.",
                 tag="lives",
-                path_type=p.LivePath,
+                path_type=LivePath,
                 replies={200: m.WhyOut},
                 problems=["NOT_FOUND", "NO_ELIGIBLE_POOL"],
             ),

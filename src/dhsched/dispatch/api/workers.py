@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from functools import partial
+from typing import Literal
 
 from dhsched.client.models import workers as m
 from dhsched.client.models.base import UNSET
 from dhsched.dispatch.api import parameters as p
-from dhsched.dispatch.context import DispatchContext, retry_unknown
+from dhsched.dispatch.api.part import Part
+from dhsched.dispatch.context import retry_unknown
 from dhsched.dispatch.recovery.blame import forgive
 from dhsched.ownership import outcomes as o
 from dhsched.store.records.fleet import WorkerState
-from dhsched.types import check_worker, split_tag
+from dhsched.types import Mode, check_worker, split_tag
 from dhsched.web import Endpoint, NoBody, Problem, Request
 
+Verb = Literal["cordon", "uncordon"]
 
-class Workers:
+
+class Workers(Part):
     """The endpoints of Workers, of one replica."""
 
-    def __init__(self, context: DispatchContext) -> None:
-        self.context = context
-
     def endpoints(self) -> list[Endpoint]:
-        verbs: list[tuple[Literal["cordon", "uncordon"], Any, str]] = [
-            ("cordon", self.cordon, "Place no new lives on this Worker; its present lives stay."),
-            ("uncordon", self.uncordon, "Place new lives on this Worker again."),
+        verbs: list[tuple[Verb, Mode, str]] = [
+            ("cordon", "cordoned", "Place no new lives on this Worker; its present lives stay."),
+            ("uncordon", "ready", "Place new lives on this Worker again."),
         ]
         return [
             Endpoint(
@@ -53,7 +54,7 @@ class Workers:
                     name=f"{verb}_worker",
                     method="POST",
                     path=f"/v1/workers/{{worker}}/{verb}",
-                    handler=handler,
+                    handler=partial(self.set_mode, verb=verb, wanted=wanted),
                     summary=summary,
                     tag="workers",
                     path_type=p.WorkerPath,
@@ -61,7 +62,7 @@ class Workers:
                     replies={200: m.WorkerMode},
                     problems=["NOT_FOUND", "DRAINING"],
                 )
-                for verb, handler, summary in verbs
+                for verb, wanted, summary in verbs
             ),
         ]
 
@@ -101,13 +102,8 @@ class Workers:
             slots=slots,
         )
 
-    async def cordon(self, asked: Request) -> m.WorkerMode:
-        return await self._set(asked, "cordon", "cordoned")
-
-    async def uncordon(self, asked: Request) -> m.WorkerMode:
-        return await self._set(asked, "uncordon", "ready")
-
-    async def _set(self, asked: Request, verb: Literal["cordon", "uncordon"], wanted: str) -> m.WorkerMode:
+    async def set_mode(self, asked: Request, *, verb: Verb, wanted: Mode) -> m.WorkerMode:
+        """Cordon or uncordon a Worker, and write an event if that changes its mode."""
         worker = check_worker(asked.path.worker)
         found = await self.context.records.workers.get(worker)
         was = found[0].mode if found is not None else ""

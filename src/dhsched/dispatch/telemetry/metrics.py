@@ -82,7 +82,7 @@ class Metrics:
         figures: tuple[Figure, ...] = (
             ("dhsched_view_age_seconds", "Age of the fleet view.", lambda: context.fleet.age_s),
             ("dhsched_view_workers", "Workers in the fleet view.", lambda: len(context.fleet.view.workers)),
-            ("dhsched_view_weight", "Weight of one own placement.", lambda: context.weight()),
+            ("dhsched_view_weight", "Weight of one own placement.", lambda: context.fleet.view.weight_milli() / 1000),
             ("dhsched_creates_waiting", "Creates that wait for a free slot.", lambda: len(context.create_queue)),
             ("dhsched_store_calls_total", "Calls sent on the store link for steps.", lambda: context.store.link.calls),
             ("dhsched_store_reconnects_total", "Losses of the store link.", lambda: context.store.link.reconnects),

@@ -12,13 +12,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 import structlog
 
 from dhsched.client.models.pools import DigitalIdConfig, PoolConfig
 from dhsched.dispatch.config import DIGITAL_IDS, POOLS, as_pool, as_request
-from dhsched.errors import BadSetting, StoreError, StoreUnavailable
+from dhsched.dispatch.loops import repeat
+from dhsched.errors import BadSetting, StoreUnavailable
 from dhsched.ownership import outcomes as o
 from dhsched.placement import (
     POLICIES,
@@ -78,7 +80,7 @@ class Fleet:
         self._settings = settings
         self._rng = rng or Random()
         self._home = ""
-        self._term = 0
+        self.term = 0
         self._config_rev = -1
         self._full_at = 0.0
         self._memory_at = 0.0
@@ -90,28 +92,14 @@ class Fleet:
     async def start(self) -> None:
         """Read the first full snapshot, then refresh the view until `stop`."""
         await self.refresh(full=True)
-        self._keeper = asyncio.create_task(self._keep_fresh(), name="fleet view")
+        pause_s = partial(self._rng.uniform, self._settings.refresh_min_s, self._settings.refresh_max_s)
+        self._keeper = asyncio.create_task(repeat("fleet view", self.refresh, pause_s), name="fleet view")
 
     async def stop(self) -> None:
         if self._keeper is not None:
             self._keeper.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._keeper
-
-    async def _keep_fresh(self) -> None:
-        trouble = ""
-        while True:
-            await asyncio.sleep(self._rng.uniform(self._settings.refresh_min_s, self._settings.refresh_max_s))
-            try:
-                await self.refresh()
-                trouble = ""
-            except StoreError as error:
-                if str(error) != trouble:
-                    log.warning("cannot refresh the view", reason=str(error))
-                trouble = str(error)
-            except Exception:
-                # Go on after any error: a view that stops refreshing for good would be worse.
-                log.exception("cannot refresh the view")
 
     # -- reading
 
@@ -120,10 +108,6 @@ class Fleet:
         """The seconds since the view was last refreshed; infinite before the first refresh."""
         taken_at = self.view.taken_at
         return float("inf") if taken_at is None else asyncio.get_running_loop().time() - taken_at
-
-    @property
-    def term(self) -> int:
-        return self._term
 
     async def request(self, digital_id: str) -> PlacementRequest | None:
         """Return the placement request of a DigitalID, or None if the store's configuration does not have it."""
@@ -170,13 +154,13 @@ class Fleet:
             now = asyncio.get_running_loop().time()
             full = full or now >= self._full_at or self.view.rev < 0
             rows = await self._snapshot(None if full else self.view.rev)
-            was = (self._home, self._term)
+            was = (self._home, self.term)
             if (was != ("", 0) and was != (rows.home, rows.term)) or rows.rev < self.view.rev:
                 # The changes that the view was made from may be lost.
                 log.warning("the store has another home or term", home=rows.home, term=rows.term, rev=rows.rev)
                 self._renew()
                 full, rows = True, await self._snapshot(None)
-            self._home, self._term = rows.home, rows.term
+            self._home, self.term = rows.home, rows.term
             if rows.config_rev != self._config_rev:
                 await self.read_config()
             if self.view.apply(snapshot(rows, None if full else self.view.rev), now=now) is Refreshed.APPLIED:

@@ -5,35 +5,13 @@ The docstrings say which numbers are not in the paper.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from random import Random
 
 from dhsched.placement import DigitalID, Pool, PoolEntry
+from dhsched.simulate import SimulatedWorker, Workload
 
 FLEXIBLE_POOLS_MIN = 7  # A DigitalID with this many Pools takes part in the flexible traffic.
-
-
-@dataclass(frozen=True, slots=True)
-class SimulatedWorker:
-    """A Worker and the slots taken on it before the first create."""
-
-    worker: str
-    pool: str
-    capacity: int
-    load: int
-    labels: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """A fleet, and the creates that arrive at its replicas."""
-
-    name: str
-    pools: tuple[Pool, ...]
-    workers: tuple[SimulatedWorker, ...]
-    digital_ids: tuple[DigitalID, ...]
-    replicas: int
-    arrivals: tuple[tuple[int, int], ...]  # (replica, index of the DigitalID), in order.
+FLEXIBLE_SHARE = 0.2  # Share of the creates that is flexible.
 
 
 def burst(
@@ -70,7 +48,6 @@ def hierarchy(
     replicas: int = 16,
     creates: int = 16_000,
     fill: float = 0.9,
-    flexible_share: float = 0.2,
 ) -> Workload:
     """Return eight unequal Pools, and creates for twelve DigitalIDs that are eligible for two to eight of them.
 
@@ -89,7 +66,7 @@ def hierarchy(
     flexible = [index for index, each in enumerate(digital_ids) if len(each.pools) >= FLEXIBLE_POOLS_MIN]
     arrivals = []
     for _ in range(creates):
-        if rng.random() < flexible_share:
+        if rng.random() < FLEXIBLE_SHARE:
             digital_id = rng.choice(flexible)
         else:
             (digital_id,) = rng.choices(range(len(digital_ids)), weights=demand)
