@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -68,6 +69,25 @@ class Peer:
 
     async def send(self, frame: bytes) -> None:
         raise AssertionError(f"nothing was to be sent: {frame!r}")
+
+
+class Retries:
+    """The timers that this loop is asked for. They fire when the test says so, not when time has passed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._due: list[Callable[[], None]] = []
+        monkeypatch.setattr(asyncio.get_running_loop(), "call_later", self._call_later)
+
+    def _call_later(self, delay_s: float, retry: Callable[..., None], *args: Any) -> None:
+        assert delay_s == gather.RETRY_S
+        self._due.append(partial(retry, *args))
+
+    async def fire(self) -> None:
+        """Let the one timer that waits fire, and everything happen that follows."""
+        (retry,) = self._due
+        self._due.clear()
+        retry()
+        await settle()
 
 
 def pull_of(peer: Peer, live: str = LIVE, *, epoch: int = 1, pull_no: int = 1, after: int = 0) -> ServedPull:
@@ -299,7 +319,7 @@ async def test_an_ack_that_is_queued_is_replaced_and_one_that_was_sent_is_not() 
 async def test_acks_of_a_call_that_failed_are_merged_with_what_was_asked_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(gather, "RETRY_S", 0.001)
+    retries = Retries(monkeypatch)
     served, store, granted = await acking(3)
     for pull in granted:
         served.ack_soon(pull, 5, b"5", b"five")
@@ -307,7 +327,8 @@ async def test_acks_of_a_call_that_failed_are_merged_with_what_was_asked_meanwhi
     store.acks[0][1].set_exception(StoreUnavailable("no answer", unknown=True))
     served.ack_soon(granted[1], 7, b"7", None)
     served.ack_soon(granted[2], 7, b"7", b"seven")
-    await asyncio.sleep(0.02)
+    await settle()
+    await retries.fire()
     # The second call had left before the first was known to have failed: both that it carries are there twice.
     asked = [[(row.live, row.n, row.mark, row.saved) for row in rows] for rows, _ in store.acks[1:]]
     assert asked == [
@@ -317,7 +338,7 @@ async def test_acks_of_a_call_that_failed_are_merged_with_what_was_asked_meanwhi
 
 
 async def test_a_failed_ack_yields_to_a_later_one_that_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gather, "RETRY_S", 0.001)
+    retries = Retries(monkeypatch)
     served, store, granted = await acking(2 + CALLS_MAX)
     served.ack_soon(granted[0], 5, b"5", b"five")
     await settle()
@@ -328,7 +349,8 @@ async def test_a_failed_ack_yields_to_a_later_one_that_is_queued(monkeypatch: py
         await settle()
     # As many calls as may be are under way: this one waits, and meets the one that failed.
     served.ack_soon(granted[0], 7, b"7", None)
-    await asyncio.sleep(0.02)
+    await settle()
+    await retries.fire()
     assert len(store.acks) == 1 + CALLS_MAX
     store.acks[1][1].set_result([o.Acked(1, False)])
     await settle()
@@ -336,13 +358,14 @@ async def test_a_failed_ack_yields_to_a_later_one_that_is_queued(monkeypatch: py
 
 
 async def test_a_release_that_failed_is_asked_for_again_with_the_same_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gather, "RETRY_S", 0.001)
+    retries = Retries(monkeypatch)
     served, store, (pull, gone) = await acking(2)
     served.reconnected()
     await settle()
     store.releases[0][1].set_exception(StoreUnavailable("no answer", unknown=True))
     served.drop(gone)
-    await asyncio.sleep(0.02)
+    await settle()
+    await retries.fire()
     assert [[*rows] for rows, _ in store.releases[1:]] == [[store.releases[0][0][0]]]
     store.releases[1][1].set_result([o.Items(9, (b"t12345678x",))])
     await settle()
