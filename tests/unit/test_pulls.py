@@ -2,62 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import pytest
 
 from dhsched.errors import StoreOverloaded, StoreRefused, StoreUnavailable
-from dhsched.infer import gather, pulls
+from dhsched.infer import pulls
 from dhsched.infer.gather import BYTES_FULL, CALLS_MAX, ROWS_MAX
 from dhsched.infer.granted_pull import GrantedPull
 from dhsched.infer.pulls import Pulls, ServedPull
 from dhsched.links.outbox import Outbox
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import UNMARKED
-from dhsched.store.steps.redis import Ack, Append, RedisStore, Release
+from dhsched.store.steps.redis import Append
 from dhsched.types import Generation
+from tests.harness.answered_store import AckingStore, Retries, SlowStore, settle
 
 LIVE = "t/a"
-
-
-class SlowStore(RedisStore):
-    """Every call is a future that the test answers, with the outcomes of its rows."""
-
-    def __init__(self) -> None:
-        self.appends: list[tuple[Sequence[Append], str, asyncio.Future[Any]]] = []
-        self.releases: list[tuple[Sequence[Release], asyncio.Future[Any]]] = []
-        self.order: list[str] = []
-
-    def append_soon(
-        self, rows: Sequence[Append], controller: str, pending_max: int | None = None
-    ) -> asyncio.Future[Any]:
-        self.order.append("append")
-        self.appends.append((rows, controller, asyncio.get_running_loop().create_future()))
-        return self.appends[-1][2]
-
-    def release_soon(self, rows: Sequence[Release], credit: int) -> asyncio.Future[Any]:
-        self.order.append("release")
-        self.releases.append((rows, asyncio.get_running_loop().create_future()))
-        return self.releases[-1][1]
-
-    def ack_soon(self, rows: Sequence[Ack]) -> asyncio.Future[Any]:
-        raise AssertionError(f"nothing was consumed: {rows}")
-
-
-class AckingStore(SlowStore):
-    """Takes acks as well."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.acks: list[tuple[Sequence[Ack], asyncio.Future[Any]]] = []
-
-    def ack_soon(self, rows: Sequence[Ack]) -> asyncio.Future[Any]:
-        self.order.append("ack")
-        self.acks.append((rows, asyncio.get_running_loop().create_future()))
-        return self.acks[-1][1]
 
 
 class Peer:
@@ -71,32 +32,8 @@ class Peer:
         raise AssertionError(f"nothing was to be sent: {frame!r}")
 
 
-class Retries:
-    """The timers that this loop is asked for. They fire when the test says so, not when time has passed."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._due: list[Callable[[], None]] = []
-        monkeypatch.setattr(asyncio.get_running_loop(), "call_later", self._call_later)
-
-    def _call_later(self, delay_s: float, retry: Callable[..., None], *args: Any) -> None:
-        assert delay_s == gather.RETRY_S
-        self._due.append(partial(retry, *args))
-
-    async def fire(self) -> None:
-        """Let the one timer that waits fire, and everything happen that follows."""
-        (retry,) = self._due
-        self._due.clear()
-        retry()
-        await settle()
-
-
 def pull_of(peer: Peer, live: str = LIVE, *, epoch: int = 1, pull_no: int = 1, after: int = 0) -> ServedPull:
     return GrantedPull(peer, live, "A#1", epoch, pull_no, after, UNMARKED)
-
-
-async def settle() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)
 
 
 async def serving(after: int = 0) -> tuple[Pulls, SlowStore, list[Any]]:
