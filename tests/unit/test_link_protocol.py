@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 
 from dhsched.errors import StoreOverloaded, StoreRefused, StoreUnavailable
 from dhsched.store.link.link import Link, LinkSettings
-from tests.harness.fake_store import OK, FakeStore, bulk, push
+from tests.harness.fake_store import OK, FakeStore, bulk, eventually, push
 
 SCRIPTS = {"place": b"return 1", "pull": b"return 2"}
 QUICK: dict[str, Any] = {"deadline_s": 5.0, "connect_s": 5.0, "backoff_first_s": 0.01, "backoff_max_s": 0.05}
@@ -20,12 +20,6 @@ QUICK: dict[str, Any] = {"deadline_s": 5.0, "connect_s": 5.0, "backoff_first_s":
 async def linked(fake: FakeStore, **settings: Any) -> AsyncIterator[Link]:
     async with await Link.open(fake.address, SCRIPTS, LinkSettings(**(QUICK | settings))) as link:
         yield link
-
-
-async def eventually(condition: Callable[[], bool], within_s: float = 60) -> None:
-    async with asyncio.timeout(within_s):
-        while not condition():  # noqa: ASYNC110  # It may depend on anything.
-            await asyncio.sleep(0.005)
 
 
 def silent(_command: list[bytes]) -> None:
