@@ -27,13 +27,6 @@ def push(*words: bytes) -> bytes:
     return b">%d\r\n" % len(words) + b"".join(map(bulk, words))
 
 
-async def eventually(condition: Callable[[], object], within_s: float = 60) -> None:
-    """Wait for what another task brings about."""
-    async with asyncio.timeout(within_s):
-        while not condition():  # noqa: ASYNC110  # It may depend on anything.
-            await asyncio.sleep(0.005)
-
-
 class FakeStore:
     """Speaks RESP3 on a loopback port. `answer` gets each command and returns the reply's bytes, or None for silence.
 

@@ -17,7 +17,7 @@ from dhsched.local.ports import free_port
 from dhsched.store.link.address import Address
 from dhsched.store.link.link import Link, LinkSettings
 from dhsched.store.server.embedded import Embedded
-from tests.harness.fake_store import eventually
+from tests.harness.linking import ONE_ATTEMPT, eventually
 from tests.harness.servers import running_server
 
 SCRIPTS = {
@@ -179,10 +179,9 @@ async def test_subscriptions_outlive_a_connection(server: Address) -> None:
 # -- what a server may say ---------------------------------------------------------------------------------------
 
 
-async def refusal(address: Address, **settings: Any) -> StoreError:
+async def refusal(address: Address) -> StoreError:
     with pytest.raises(StoreError) as caught:
-        async with asyncio.timeout(60):
-            await Link.open(address, SCRIPTS, LinkSettings(**({"connect_s": 0.5} | settings)))
+        await Link.open(address, SCRIPTS, ONE_ATTEMPT)
     assert "\n" not in str(caught.value) and "hunter2" not in str(caught.value)
     return caught.value
 

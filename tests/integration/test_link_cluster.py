@@ -6,11 +6,11 @@ import pytest
 
 from dhsched.errors import StoreRefused
 from dhsched.store.link.cluster import SLOTS
-from dhsched.store.link.link import Link, LinkSettings
+from dhsched.store.link.link import Link
 from dhsched.store.server.embedded import Embedded
 from tests.harness.clusters import CELL, SLOT, healthy, move_slot, node, two_primaries
+from tests.harness.linking import ONE_ATTEMPT
 
-ONE_ATTEMPT = LinkSettings(connect_s=60, backoff_first_s=1_000, backoff_max_s=1_000)
 SCRIPTS = {"where": b"return redis.call('EXISTS', KEYS[1])"}
 
 

@@ -9,11 +9,9 @@ from dhsched.errors import StoreError, StoreIncompatible, StoreRefused, StoreUna
 from dhsched.store.link.address import Address
 from dhsched.store.link.cluster import Node, key_slot, moved_to, slot_owner
 from dhsched.store.link.link import Link, LinkSettings
-from tests.harness.fake_store import OK, FakeStore, bulk, eventually
+from tests.harness.fake_store import OK, FakeStore, bulk
+from tests.harness.linking import ONE_ATTEMPT, PATIENT, eventually
 
-PATIENT = LinkSettings(connect_s=60)
-ONE_ATTEMPT = LinkSettings(connect_s=60, backoff_first_s=1_000, backoff_max_s=1_000)
-"""Waiting for another attempt would take longer than a connection may: the error of the first one is raised at once."""
 SCRIPT = [b"SCRIPT", b"LOAD", b"return 1"]
 REPLICA = b"%2\r\n+role\r\n+replica\r\n+mode\r\n+standalone\r\n"
 
