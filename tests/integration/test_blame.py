@@ -22,9 +22,15 @@ from dhsched.dispatch.recovery.silences import Silences
 from dhsched.ownership import outcomes as o
 from dhsched.settings import DispatchSettings
 from dhsched.store.link.address import Address
+from tests.harness.clock import Clock
 from tests.harness.replicas import place, register
 
 REPLICAS = 4
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
 
 
 @pytest.fixture
@@ -60,7 +66,7 @@ async def said(replicas: list[DispatchContext], *kinds: str) -> list[tuple[str, 
 
 
 async def test_many_replicas_that_scan_at_once_place_each_live_once_and_say_it_once(
-    replicas: list[DispatchContext],
+    replicas: list[DispatchContext], clock: Clock
 ) -> None:
     a, b = await register(replicas[0].store, 2, capacity=8)
     await refresh(replicas)
@@ -71,7 +77,7 @@ async def test_many_replicas_that_scan_at_once_place_each_live_once_and_say_it_o
     for _ in range(7):
         await replicas[0].store.report(worker=b, boot="boot-gpu-w-1")
         await asyncio.gather(*(each.round() for each in watching))
-        await asyncio.sleep(0.1)
+        clock.pass_s(0.1)
     await asyncio.gather(*(Recovery(each, Silences()).round() for each in replicas))
     await asyncio.gather(*(Recovery(each, Silences()).round() for each in replicas))
     found: list[Any] = [await replicas[0].records.lives.get(f"default/{live}") for live in lives]
@@ -82,7 +88,7 @@ async def test_many_replicas_that_scan_at_once_place_each_live_once_and_say_it_o
 
 
 async def test_a_name_that_is_lost_too_often_is_cordoned_also_under_its_next_boot(
-    replicas: list[DispatchContext],
+    replicas: list[DispatchContext], clock: Clock
 ) -> None:
     one = replicas[0]
     a, b = await register(one.store, 2, capacity=4)
@@ -92,7 +98,7 @@ async def test_a_name_that_is_lost_too_often_is_cordoned_also_under_its_next_boo
         for _ in range(7):
             await one.store.report(worker=b, boot="boot-gpu-w-1")
             await asyncio.gather(*(each.round() for each in watch))
-            await asyncio.sleep(0.1)
+            clock.pass_s(0.1)
         assert len(await said(replicas, "worker_lost")) == beat
         await one.store.report(worker=a, boot="boot-gpu-w-0")
     [(_, worker, numbers)] = await said(replicas, "worker_cordoned")
@@ -155,7 +161,7 @@ async def test_a_fault_of_everybody_cordons_one_and_says_so_of_the_others(replic
     assert blamed[0][2]["out"] == 1 and blamed[0][2]["workers"] == 3
 
 
-async def test_a_runtime_that_does_not_stop_cordons_its_worker(replicas: list[DispatchContext]) -> None:
+async def test_a_runtime_that_does_not_stop_cordons_its_worker(replicas: list[DispatchContext], clock: Clock) -> None:
     one = replicas[0]
     a, b = await register(one.store, 2, capacity=4)
     await refresh(replicas)
@@ -164,7 +170,7 @@ async def test_a_runtime_that_does_not_stop_cordons_its_worker(replicas: list[Di
     loops = [Reconciliation(each, Recovery(each, Silences())) for each in replicas]
     await asyncio.gather(*(each.round() for each in loops))
     assert await said(replicas, "worker_cordoned") == []
-    await asyncio.sleep(1.1)
+    clock.pass_s(1.1)
     await asyncio.gather(*(each.round() for each in loops))
     [(_, worker, numbers)] = await said(replicas, "worker_cordoned")
     assert worker == a and numbers["departing"] == 1 and "default/L@1" in numbers["reason"]
@@ -172,13 +178,13 @@ async def test_a_runtime_that_does_not_stop_cordons_its_worker(replicas: list[Di
     assert found is not None and found[1] == {"default/L@1": "departing"}, "time frees no slot"
 
 
-async def test_the_brake_is_said_once_on_and_once_off(replicas: list[DispatchContext]) -> None:
+async def test_the_brake_is_said_once_on_and_once_off(replicas: list[DispatchContext], clock: Clock) -> None:
     one = replicas[0]
     workers = await register(one.store, 4, capacity=4)
     watching = [Liveness(each, Silences()) for each in replicas]
     for _ in range(8):
         await asyncio.gather(*(each.round() for each in watching))
-        await asyncio.sleep(0.1)
+        clock.pass_s(0.1)
     assert [kind for kind, _, _ in await said(replicas)] == ["brake_on"]
     for n, worker in enumerate(workers):
         await one.store.report(worker=worker, boot=f"boot-gpu-w-{n}")

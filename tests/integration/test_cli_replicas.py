@@ -127,7 +127,7 @@ async def test_a_malformed_address_is_one_sentence(verb: str, url: str) -> None:
 
 
 async def test_a_hung_replica_is_left_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "TRY_S", 0.5)
+    monkeypatch.setattr(http, "TRY_S", 2.0)
 
     async def silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()

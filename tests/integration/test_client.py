@@ -26,7 +26,7 @@ async def test_a_quiet_live_is_followed_over_a_broken_connection(monkeypatch: py
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 x\r\nContent-Type: text/event-stream\r\n\r\n")
         if connections == 1:
-            for _ in range(25):
+            for _ in range(13):
                 writer.write(b": still here\n\n")
                 await writer.drain()
                 await asyncio.sleep(0.2)

@@ -22,6 +22,7 @@ from dhsched.ownership.steps.place import Create
 from dhsched.settings import DispatchSettings
 from dhsched.store.raw import read_state
 from dhsched.store.steps.redis import RedisStore
+from tests.harness.fleet import until, until_so
 from tests.harness.replicas import register, replicas
 from tests.harness.servers import running_server
 
@@ -171,7 +172,7 @@ async def test_killed_at_every_point_and_retried_elsewhere(store: RedisStore, ht
 
 
 @pytest.mark.parametrize("point", [p for p in failpoints.POINTS if p.partition(".")[0] in failpoints.LOOP_CALLS])
-async def test_a_loop_killed_at_every_point_is_carried_on_by_another_replica(http: Http, point: str) -> None:
+async def test_a_loop_killed_at_every_point_is_carried_on_by_another_replica(point: str) -> None:
     async with (
         running_server("valkey") as server,
         open_context(server.address, DispatchSettings(access="open")) as other,
@@ -184,23 +185,13 @@ async def test_a_loop_killed_at_every_point_is_carried_on_by_another_replica(htt
             await store.place(live=f"default/L{n}", operation=f"op-{n}", cause="create", create=create, candidates=[a])
         async with replicas(server.address, f"doomed={point}", DHSCHED_DISPATCH_RECOVER_S="0.05") as [doomed]:
             await store.expire_worker(worker=a, beat=1)
-            await until_down(http, doomed)
+            await until(lambda: doomed.returncode is not None, f"the end of {doomed.name}")
         recovery = Recovery(other, Silences())
-        for _ in range(100):
+
+        async def owners() -> list[tuple[str | None, int]]:
             await recovery.round()
-            lives = (await read_state(store.link, "main")).lives.values()
-            if all(live.selected == b for live in lives):
-                break
-            await asyncio.sleep(0.05)
-        assert [(live.selected, live.epoch) for live in lives] == [(b, 2)] * 3, "each was moved, and once"
+            return [(live.selected, live.epoch) for live in (await read_state(store.link, "main")).lives.values()]
+
+        found = await until_so(owners, lambda found: all(worker == b for worker, _ in found), f"every live on {b}")
+        assert found == [(b, 2)] * 3, "each was moved, and once"
         await consistent(store)
-
-
-async def until_down(http: Http, replica: Process) -> None:
-    for _ in range(400):
-        try:
-            await http("GET", f"{replica.url}/healthz")
-        except aiohttp.ClientError:
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError(f"{replica.name} is still there")

@@ -247,9 +247,9 @@ async def test_a_target_that_dies_prepared_is_replaced_and_a_source_that_dies_he
 
 async def until_moving(f: Fleet, live: str, to: str) -> None:
     """Held, with its target prepared."""
-    for _ in range(400):
-        move = (await where(f, live))["move"]
-        if move is not None and move["target"].startswith(to) and move["hold"] is not None:
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError(f"{live} is not held for {to}: {await where(f, live)}")
+
+    def held(found: Any) -> bool:
+        move = found["move"]
+        return move is not None and move["target"].startswith(to) and move["hold"] is not None
+
+    await until_so(lambda: where(f, live), held, f"{live} to be held for {to}")

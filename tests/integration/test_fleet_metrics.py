@@ -7,7 +7,7 @@ from pathlib import Path
 from dhsched.dispatch.recovery.reconcile import Reconciliation
 from dhsched.dispatch.recovery.recover import Recovery
 from dhsched.dispatch.recovery.safety import violations
-from tests.harness.fleet import Record, fleet, until
+from tests.harness.fleet import Record, fleet, until, until_so
 from tests.harness.servers import running_server
 from tests.harness.serving import Api, serving
 
@@ -68,8 +68,5 @@ async def test_the_phases_of_a_handoff_are_measured(tmp_path: Path) -> None:
             await one_round()
             return value(api, "dhsched_handoff_seconds_count", cause="create", phase="first_ack") == 1
 
-        for _ in range(100):
-            if await measured():
-                break
-        assert await measured()
+        await until_so(measured, bool, "the phases of the create")
         assert value(api, "dhsched_handoff_seconds_count", cause="create", phase="claim") == 1

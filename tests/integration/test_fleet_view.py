@@ -1,6 +1,5 @@
 """The view that a replica places by: exact after every refresh, corrected in between, honest about its age."""
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -15,6 +14,7 @@ from dhsched.settings import DispatchSettings
 from dhsched.store.link.address import Address
 from dhsched.store.records import Records
 from dhsched.store.steps.redis import RedisStore
+from tests.harness.fleet import until
 from tests.harness.replicas import register
 from tests.harness.servers import running_server
 
@@ -142,11 +142,9 @@ async def test_the_keeper_refreshes_and_the_view_knows_its_age(bench: Bench) -> 
     await fleet.start()
     try:
         [a] = await register(bench.store, 1, capacity=10)
-        for _ in range(100):
-            if a in fleet.view.workers and not fleet.view.workers[a].barred:
-                break
-            await asyncio.sleep(0.02)
-        assert fleet.free_slots() == 10 and fleet.age_s < 1
+        await until(lambda: a in fleet.view.workers and not fleet.view.workers[a].barred, "the Worker in the view")
+        assert fleet.free_slots() == 10
+        await until(lambda: fleet.age_s < 1, "a view that is younger than a second")
     finally:
         await fleet.stop()
 

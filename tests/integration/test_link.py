@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,7 @@ from dhsched.local.ports import free_port
 from dhsched.store.link.address import Address
 from dhsched.store.link.link import Link, LinkSettings
 from dhsched.store.server.embedded import Embedded
+from tests.harness.linking import ONE_ATTEMPT, eventually
 from tests.harness.servers import running_server
 
 SCRIPTS = {
@@ -67,12 +68,6 @@ async def under_load(link: Link) -> AsyncIterator[Tally]:
         going = False
         async with asyncio.timeout(20):
             await asyncio.gather(*callers)
-
-
-async def eventually(condition: Callable[[], bool], within_s: float = 60) -> None:
-    async with asyncio.timeout(within_s):
-        while not condition():  # noqa: ASYNC110  # It may depend on anything.
-            await asyncio.sleep(0.005)
 
 
 async def counted(address: Address) -> int:
@@ -184,10 +179,9 @@ async def test_subscriptions_outlive_a_connection(server: Address) -> None:
 # -- what a server may say ---------------------------------------------------------------------------------------
 
 
-async def refusal(address: Address, **settings: Any) -> StoreError:
+async def refusal(address: Address) -> StoreError:
     with pytest.raises(StoreError) as caught:
-        async with asyncio.timeout(60):
-            await Link.open(address, SCRIPTS, LinkSettings(**({"connect_s": 0.5} | settings)))
+        await Link.open(address, SCRIPTS, ONE_ATTEMPT)
     assert "\n" not in str(caught.value) and "hunter2" not in str(caught.value)
     return caught.value
 

@@ -6,9 +6,10 @@ import pytest
 
 from dhsched.errors import StoreRefused
 from dhsched.store.link.cluster import SLOTS
-from dhsched.store.link.link import Link, LinkSettings
+from dhsched.store.link.link import Link
 from dhsched.store.server.embedded import Embedded
 from tests.harness.clusters import CELL, SLOT, healthy, move_slot, node, two_primaries
+from tests.harness.linking import ONE_ATTEMPT
 
 SCRIPTS = {"where": b"return redis.call('EXISTS', KEYS[1])"}
 
@@ -26,7 +27,7 @@ async def open_at(server: Embedded) -> Link:
 async def test_one_node_with_all_slots(kind: str) -> None:
     async with node(kind) as server, await Link.open(server.tcp_address, {}) as admin:
         with pytest.raises(StoreRefused, match=f"serves slot {SLOT} ") as caught:
-            await Link.open(server.tcp_address, SCRIPTS, LinkSettings(connect_s=0.3), slot_key=CELL)
+            await Link.open(server.tcp_address, SCRIPTS, ONE_ATTEMPT, slot_key=CELL)
         assert caught.value.code == "CLUSTERDOWN"
         await admin.call("CLUSTER", "ADDSLOTSRANGE", 0, SLOTS - 1)
         await healthy(admin)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
@@ -26,6 +25,7 @@ from dhsched.ownership import outcomes as o
 from dhsched.settings import DispatchSettings
 from dhsched.store.link.address import Address
 from dhsched.store.raw import read_state
+from tests.harness.clock import Clock
 from tests.harness.replicas import place, register
 
 QUIET = DispatchSettings(access="open", refresh_min_s=50, refresh_max_s=60)
@@ -43,9 +43,10 @@ async def replica(server: Address) -> AsyncIterator[DispatchContext]:
         assert invariants.of_state(await read_state(context.store.link, "main")) == []
 
 
-async def test_a_store_that_refuses_to_write_costs_no_worker(server: Address) -> None:
+async def test_a_store_that_refuses_to_write_costs_no_worker(server: Address, monkeypatch: pytest.MonkeyPatch) -> None:
     """It answers our reads and takes nobody's report: when it writes again, the Workers need a moment, too."""
     settings = DispatchSettings(access="open", refresh_min_s=50, refresh_max_s=60, worker_ttl_s=0.5)
+    clock = Clock(monkeypatch)
     async with open_context(server, settings) as replica:
         await replica.store.link.call("FLUSHALL")
         [worker] = await register(replica.store, 1, capacity=4)
@@ -54,7 +55,7 @@ async def test_a_store_that_refuses_to_write_costs_no_worker(server: Address) ->
         for _ in range(8):
             with contextlib.suppress(StoreRefused):
                 await liveness.round()
-                await asyncio.sleep(0.1)
+                clock.pass_s(0.1)
                 continue
             refused += 1
         await replica.store.link.call("CONFIG", "SET", "min-replicas-to-write", "0")

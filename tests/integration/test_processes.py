@@ -14,7 +14,7 @@ import pytest
 from dhsched.client.credentials import Credentials, find_key
 from dhsched.client.http import Minter
 from dhsched.local.pids import alive
-from tests.harness.fleet import fleet, until
+from tests.harness.fleet import fleet, until, until_so
 from tests.harness.processes import Process, processes, start, until_consumed
 
 
@@ -77,7 +77,12 @@ async def walk(up: Process, http: aiohttp.ClientSession) -> None:
     moved = await post(f"{lives}/hello/reassign", expected_epoch=first["epoch"])
     await post(f"{infer}/v1/lives/hello/text", text="two")
     await until_consumed(up, "hello", "two")
-    await asyncio.sleep(0.2)  # For the ack of the last item.
+
+    async def live() -> Any:
+        async with http.get(f"{lives}/hello", headers=headers) as response:
+            return await response.json()
+
+    await until_so(live, lambda found: found["acked"] == 2, "the ack of the last item")
     os.kill(int(where[moved["worker"].partition("#")[0]][2]), signal.SIGKILL)
     await post(f"{infer}/v1/lives/hello/text", text="three")
     await until_consumed(up, "hello", "three")

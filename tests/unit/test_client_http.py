@@ -62,7 +62,7 @@ async def serving(*replicas: Replica) -> AsyncIterator[tuple[aiohttp.ClientSessi
 async def test_calls_that_fail_together_do_not_push_each_other_back() -> None:
     """Each left the dead replica; together they must not come round to it again."""
     async with serving(Replica()) as (http, [url]):
-        replicas = Replicas("Dispatch", [DEAD, url], http, Credentials(), deadline_s=5, once=True)
+        replicas = Replicas("Dispatch", [DEAD, url], http, Credentials(), deadline_s=60, once=True)
         answers = await asyncio.gather(*(replicas.call("GET", "lives") for _ in range(4)))
         assert answers == [b"{}"] * 4
         assert replicas.url == url
@@ -71,7 +71,7 @@ async def test_calls_that_fail_together_do_not_push_each_other_back() -> None:
 async def test_the_one_that_answered_is_asked_first() -> None:
     first, second = Replica(503, code="NOT_READY", detail="no store yet"), Replica()
     async with serving(first, second) as (http, urls):
-        replicas = Replicas("Dispatch", urls, http, Credentials(), deadline_s=5)
+        replicas = Replicas("Dispatch", urls, http, Credentials(), deadline_s=60)
         for _ in range(3):
             await replicas.call("GET", "lives")
     assert (first.asked, second.asked) == (1, 3)
@@ -81,7 +81,7 @@ async def test_a_token_that_is_void_is_renewed_once() -> None:
     replica = Replica()
     replica.open = False
     async with serving(replica) as (http, urls):
-        replicas = Replicas("Dispatch", urls, http, Credentials(KEY), deadline_s=5)
+        replicas = Replicas("Dispatch", urls, http, Credentials(KEY), deadline_s=60)
         await replicas.call("GET", "lives")
         replica.valid = "of another secret"
         await replicas.call("POST", "keys", body={}, twice=False)
@@ -100,13 +100,13 @@ async def test_without_a_key_a_401_is_asked_once() -> None:
     replica.open = False
     async with serving(replica) as (http, urls):
         with pytest.raises(Refused, match="no valid token"):
-            await Replicas("Dispatch", urls, http, Credentials(), deadline_s=5).call("GET", "lives")
+            await Replicas("Dispatch", urls, http, Credentials(), deadline_s=60).call("GET", "lives")
     assert (replica.minted, replica.asked) == ([], 1)
 
 
 async def test_when_none_serves_the_error_has_what_each_said() -> None:
     async with serving(Replica(503, code="BUSY", detail="too much to do")) as (http, [url]):
-        replicas = Replicas("Dispatch", [url, DEAD], http, Credentials(), deadline_s=5, once=True)
+        replicas = Replicas("Dispatch", [url, DEAD], http, Credentials(), deadline_s=60, once=True)
         with pytest.raises(Unreachable) as lost:
             await replicas.call("GET", "lives")
     assert {*lost.value.troubles} == {url, DEAD} and not lost.value.unknown
@@ -115,12 +115,12 @@ async def test_when_none_serves_the_error_has_what_each_said() -> None:
 
 async def test_what_must_not_be_done_twice_goes_on_where_nothing_was_done() -> None:
     async with serving(Replica()) as (http, [url]):
-        replicas = Replicas("Dispatch", [DEAD, url], http, Credentials(), deadline_s=5)
+        replicas = Replicas("Dispatch", [DEAD, url], http, Credentials(), deadline_s=60)
         assert await replicas.call("POST", "keys", body={}, twice=False) == b"{}"
     broken = Replica(500, code="INTERNAL", detail="a bug")
     async with serving(broken, Replica()) as (http, urls):
         with pytest.raises(Refused, match="a bug"):
-            await Replicas("Dispatch", urls, http, Credentials(), deadline_s=5).call("POST", "keys", twice=False)
+            await Replicas("Dispatch", urls, http, Credentials(), deadline_s=60).call("POST", "keys", twice=False)
     assert broken.asked == 1
 
 
@@ -128,7 +128,7 @@ async def test_a_reply_without_end_is_no_answer_and_the_next_replica_is_asked(mo
     monkeypatch.setattr(http_module, "REPLY_BYTES_MAX", 1_000)
     endless, right = Replica(filler="x" * 100_000), Replica(lives=[])
     async with serving(endless, right) as (http, urls):
-        replicas = Replicas("Dispatch", urls, http, Credentials(), deadline_s=5, once=True)
+        replicas = Replicas("Dispatch", urls, http, Credentials(), deadline_s=60, once=True)
         assert await replicas.call("GET", "lives") == b'{"lives": []}'
         assert endless.asked == 1 and replicas.url == urls[1]
 
@@ -142,7 +142,7 @@ async def test_a_server_that_mints_something_else_is_named() -> None:
 
     async with serving(Stranger()) as (http, urls):
         with pytest.raises(NotMinted, match=r"something else .* check that the address"):
-            await Replicas("Dispatch", urls, http, Credentials(KEY), deadline_s=5).call("GET", "lives")
+            await Replicas("Dispatch", urls, http, Credentials(KEY), deadline_s=60).call("GET", "lives")
 
 
 async def test_an_answer_that_is_no_document_is_named() -> None:
@@ -151,7 +151,7 @@ async def test_an_answer_that_is_no_document_is_named() -> None:
             return web.Response(text="<html>", content_type="text/html")
 
     async with serving(Stranger()) as (http, urls):
-        replicas = Replicas("Dispatch", urls, http, Credentials(), deadline_s=5)
+        replicas = Replicas("Dispatch", urls, http, Credentials(), deadline_s=60)
         with pytest.raises(Unreachable, match=r"no Live .* check the address") as found:
             await replicas.read(Live, "GET", "lives", "L")
         assert not found.value.unknown

@@ -31,7 +31,7 @@ async def test_a_call_whose_outcome_is_unknown_is_repeated_as_it_was() -> None:
             raise StoreUnavailable("no answer", unknown=True)
         return "done"
 
-    until = asyncio.get_running_loop().time() + 5
+    until = asyncio.get_running_loop().time() + 60
     assert await retry_unknown("create", call, until=until) == "done"
     assert asked == ["op-1"] * 3
 
@@ -41,7 +41,7 @@ async def test_a_call_is_not_repeated_past_the_request_s_deadline() -> None:
         raise StoreUnavailable("no answer", unknown=True)
 
     with pytest.raises(StoreUnavailable):
-        await asyncio.wait_for(retry_unknown("create", call, until=asyncio.get_running_loop().time() + 0.25), 2)
+        await asyncio.wait_for(retry_unknown("create", call, until=asyncio.get_running_loop().time() + 0.25), 30)
 
 
 def test_equal_parameters_have_equal_fingerprints_and_no_others() -> None:

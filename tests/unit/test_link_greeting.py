@@ -10,16 +10,17 @@ from dhsched.store.link.address import Address
 from dhsched.store.link.cluster import Node, key_slot, moved_to, slot_owner
 from dhsched.store.link.link import Link, LinkSettings
 from tests.harness.fake_store import OK, FakeStore, bulk
+from tests.harness.linking import ONE_ATTEMPT, PATIENT, eventually
 
+SCRIPT = [b"SCRIPT", b"LOAD", b"return 1"]
 REPLICA = b"%2\r\n+role\r\n+replica\r\n+mode\r\n+standalone\r\n"
 
 
-async def refusal(fake: FakeStore, **address: Any) -> StoreError:
+async def refusal(fake: FakeStore, settings: LinkSettings = ONE_ATTEMPT, **address: Any) -> StoreError:
     """What opening a link to `fake` fails with."""
     where = Address(host="127.0.0.1", port=fake.port, **address)
     with pytest.raises(StoreError) as caught:
-        async with asyncio.timeout(10):
-            await Link.open(where, {"place": b"return 1"}, LinkSettings(connect_s=0.3))
+        await Link.open(where, {"place": b"return 1"}, settings)
     assert f"127.0.0.1:{fake.port}" in str(caught.value)
     return caught.value
 
@@ -41,7 +42,6 @@ async def refusal(fake: FakeStore, **address: Any) -> StoreError:
         ({b"HELLO": b"-NOAUTH HELLO must be called\r\n"}, StoreRefused, "give a password in the URL"),
         ({b"SCRIPT": b"-NOPERM no permission\r\n"}, StoreRefused, "ACL"),
         ({b"SCRIPT": b"-LOADING Redis is loading the dataset in memory\r\n"}, StoreRefused, "wait until it has read"),
-        ({b"HELLO": None}, StoreUnavailable, "did not connect and greet within 0.3 s"),
     ],
 )
 async def test_one_clear_error(greeting: dict[bytes, bytes | None], kind: type[StoreError], words: str) -> None:
@@ -51,13 +51,17 @@ async def test_one_clear_error(greeting: dict[bytes, bytes | None], kind: type[S
     assert words in str(error)
 
 
+async def test_a_server_that_says_nothing() -> None:
+    async with FakeStore(greeting={b"HELLO": None}) as fake:
+        error = await refusal(fake, LinkSettings(connect_s=0.3))
+    assert isinstance(error, StoreUnavailable) and "did not connect and greet within 0.3 s" in str(error)
+
+
 async def test_a_server_that_hangs_up() -> None:
-    async with FakeStore() as fake:
-        fake.greeting[b"HELLO"] = None
+    async with FakeStore(greeting={b"HELLO": None}) as fake:
         opening = asyncio.create_task(refusal(fake))
-        for _ in range(100):
-            await asyncio.sleep(0.01)
-            fake.cut()
+        await eventually(lambda: fake.greetings)
+        fake.cut()
         error = await opening
     assert isinstance(error, StoreUnavailable) and not error.unknown
 
@@ -72,26 +76,31 @@ async def test_nobody_there() -> None:
 
 async def test_loading_is_waited_for() -> None:
     async with FakeStore(greeting={b"SCRIPT": b"-LOADING loading\r\n"}) as fake:
-        opening = asyncio.create_task(Link.open(fake.address, {"place": b"return 1"}))
-        await asyncio.sleep(0.1)
+        opening = asyncio.create_task(Link.open(fake.address, {"place": b"return 1"}, PATIENT))
+        await eventually(lambda: fake.greetings[-1:] == [SCRIPT])
         del fake.greeting[b"SCRIPT"]
         async with await opening as link:
             assert await link.call("PING") == b"OK"
 
 
-async def test_the_last_attempt_does_not_hide_the_reason() -> None:
+async def test_the_last_attempt_does_not_hide_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     async with FakeStore(greeting={b"SCRIPT": b"-LOADING loading\r\n"}) as fake:
-        opening = asyncio.create_task(refusal(fake))
-        await asyncio.sleep(0.1)
+        opening = asyncio.create_task(refusal(fake, PATIENT))
+        await eventually(lambda: fake.greetings[-1:] == [SCRIPT])
         fake.greeting[b"HELLO"] = None  # From here on every attempt runs out of time.
+        fake.greetings.clear()
+        await eventually(lambda: fake.greetings)
+        loop = asyncio.get_running_loop()
+        now = loop.time
+        monkeypatch.setattr(loop, "time", lambda: now() + PATIENT.connect_s)
         error = await opening
     assert isinstance(error, StoreRefused) and error.code == "LOADING"
 
 
 async def test_what_waiting_cannot_change_is_said_at_once() -> None:
-    async with FakeStore(greeting={b"HELLO": b"-WRONGPASS invalid\r\n"}) as fake, asyncio.timeout(10):
+    async with FakeStore(greeting={b"HELLO": b"-WRONGPASS invalid\r\n"}) as fake, asyncio.timeout(30):
         with pytest.raises(StoreRefused, match="WRONGPASS"):
-            await Link.open(fake.address, {}, LinkSettings(connect_s=60))
+            await Link.open(fake.address, {}, PATIENT)
 
 
 async def test_what_the_greeting_says() -> None:
@@ -103,7 +112,7 @@ async def test_what_the_greeting_says() -> None:
         [b"HELLO", b"3", b"AUTH", b"ann", b"hunter2", b"SETNAME", b"dispatch"],
         [b"SELECT", b"3"],
         [b"INFO", b"server"],
-        [b"SCRIPT", b"LOAD", b"return 1"],
+        SCRIPT,
     ]
 
 
@@ -129,7 +138,7 @@ async def test_a_slot_of_nobody_is_an_error() -> None:
     cluster = b"%2\r\n+role\r\n+master\r\n+mode\r\n+cluster\r\n"
     async with FakeStore(lambda command: OK if command[1] == b"MYID" else b"*0\r\n", {b"HELLO": cluster}) as fake:
         with pytest.raises(StoreRefused, match=f"serves slot {key_slot('main')} ") as caught:
-            await Link.open(fake.address, {}, LinkSettings(connect_s=0.2), slot_key="dh:{main}:cell")
+            await Link.open(fake.address, {}, ONE_ATTEMPT, slot_key="dh:{main}:cell")
     assert caught.value.code == "CLUSTERDOWN"
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,21 +11,16 @@ import pytest
 from dhsched.errors import StoreOverloaded, StoreRefused, StoreUnavailable
 from dhsched.store.link.link import Link, LinkSettings
 from tests.harness.fake_store import OK, FakeStore, bulk, push
+from tests.harness.linking import eventually
 
 SCRIPTS = {"place": b"return 1", "pull": b"return 2"}
-QUICK: dict[str, Any] = {"deadline_s": 5.0, "connect_s": 5.0, "backoff_first_s": 0.01, "backoff_max_s": 0.05}
+QUICK: dict[str, Any] = {"deadline_s": 60.0, "connect_s": 60.0, "backoff_first_s": 0.01, "backoff_max_s": 0.05}
 
 
 @asynccontextmanager
 async def linked(fake: FakeStore, **settings: Any) -> AsyncIterator[Link]:
     async with await Link.open(fake.address, SCRIPTS, LinkSettings(**(QUICK | settings))) as link:
         yield link
-
-
-async def eventually(condition: Callable[[], bool], within_s: float = 60) -> None:
-    async with asyncio.timeout(within_s):
-        while not condition():  # noqa: ASYNC110  # It may depend on anything.
-            await asyncio.sleep(0.005)
 
 
 def silent(_command: list[bytes]) -> None:
@@ -133,7 +128,7 @@ async def test_an_overdue_head_of_line_ends_the_connection() -> None:
         assert (await unavailable(link.call("A"))).unknown
         fake.answer = echo
         await eventually(lambda: link.reconnects == 1)
-        assert await link.call("ECHO", "again", deadline_s=5) == b"again"
+        assert await link.call("ECHO", "again", deadline_s=60) == b"again"
 
 
 async def test_a_caller_that_gave_up_does_not_shift_the_replies() -> None:
