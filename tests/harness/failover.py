@@ -24,14 +24,15 @@ from dhsched.ownership import outcomes as o
 from dhsched.store.link.address import Address, parse_address
 from dhsched.store.server.embedded import Embedded
 from dhsched.store.steps.redis import RedisStore
+from tests.harness.clusters import Six, six_nodes
 from tests.harness.failover_judge import Books, Granted, Issued, Registered, judge
-from tests.harness.failover_load import Load, Poster, Runtime, plain
+from tests.harness.failover_load import CLIENTS, Client, Load, Poster, Runtime, plain
 from tests.harness.fleet import Fleet, WorkerTask, ended, until, until_so
 from tests.harness.replication import Front, Group, Member, replicated
 
 DISPATCH = {"worker_ttl_s": 1.5, "reconcile_s": 1.0, "recover_s": 0.1}
 CAPACITY = 32
-FLOW_S = 20.0  # A live that consumes nothing for this long after the fault counts as standing still.
+FLOW_S = 15.0  # A live that consumes nothing for this long after the fault counts as standing still.
 CONSUMED_S = 10.0  # An accepted item that no runtime was given for this long counts as never consumed.
 
 How = Literal["power cut", "promotion"]
@@ -154,9 +155,11 @@ class FailoverFleet(Fleet):
 
     # -- input
 
-    def load(self, lives: Sequence[str] = (), urls: Sequence[str] = (), name: str = "") -> Load:
+    def load(
+        self, lives: Sequence[str] = (), urls: Sequence[str] = (), name: str = "", kinds: Sequence[type[Client]] = ()
+    ) -> Load:
         """Start clients of these lives, by default of all."""
-        made = Load(self.books, self.http, urls or self.infer, lives or self.lives, name)
+        made = Load(self.books, self.http, urls or self.infer, lives or self.lives, name, kinds or CLIENTS)
         self._stack.push_async_callback(made.stop, 0.0)
         made.start()
         return made
@@ -317,5 +320,26 @@ async def on_replicas(
             stack.push_async_callback(front.stop)
         f = Replicated(group.primary.server, folder, stack, made[0].url, settle)
         f.group, f.fronts = group, made
+        f.http = await stack.enter_async_context(aiohttp.ClientSession())
+        yield f
+
+
+# -- a deployment on a cluster
+
+
+class Clustered(FailoverFleet):
+    """On a cluster of three primaries with a replica each."""
+
+    six: Six
+
+
+@asynccontextmanager
+async def on_cluster(kind: str, folder: Path) -> AsyncIterator[Clustered]:
+    """Six nodes, without any service yet; services know a node that owns another slot."""
+    async with AsyncExitStack() as stack:
+        six = await stack.enter_async_context(six_nodes(kind))
+        seed = six.servers[(await six.other_primary()).port]
+        f = Clustered(seed, folder, stack, seed.tcp_address.url())
+        f.six = six
         f.http = await stack.enter_async_context(aiohttp.ClientSession())
         yield f

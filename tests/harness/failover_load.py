@@ -190,17 +190,26 @@ def end(push: Push, fate: Fate, code: str = "") -> None:
     push.fate, push.code, push.at = fate, code, time.monotonic()
 
 
+CLIENTS: tuple[type[Client], ...] = (Producer, Poster)
+
+
 class Load:
-    """A producer and a poster for each live, from `async with` to `stop`."""
+    """A client of each kind for each live, from `start` to `stop`; `name` tells loads of one test apart."""
 
     def __init__(
-        self, books: Books, http: aiohttp.ClientSession, urls: Sequence[str], lives: Sequence[str], name: str = ""
+        self,
+        books: Books,
+        http: aiohttp.ClientSession,
+        urls: Sequence[str],
+        lives: Sequence[str],
+        name: str,
+        kinds: Sequence[type[Client]],
     ) -> None:
         turned = [[*urls[n % len(urls) :], *urls[: n % len(urls)]] for n in range(len(lives))]
         self.clients: list[Client] = [
-            kind(books, http, order, live, f"{live}{name}{mark}")
+            kind(books, http, order, live, f"{live}{name}-{kind.__name__.lower()}")
             for live, order in zip(lives, turned, strict=True)
-            for kind, mark in ((Producer, "p"), (Poster, "r"))
+            for kind in kinds
         ]
         self._tasks: list[asyncio.Task[None]] = []
 

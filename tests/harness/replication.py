@@ -16,23 +16,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from redis.asyncio import Redis
-
 from dhsched.local.ports import free_port
 from dhsched.store.server.embedded import Embedded
 from tests.chaos.proxy import Proxy
 from tests.harness.fleet import until_so
-from tests.harness.servers import server_binary
+from tests.harness.servers import ask, server_binary
 
 OPTIONS = ("--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1")
-ASK_S = 10.0
-
-
-async def ask(port: int, *words: str | int) -> Any:
-    """Send one command to the server on this port, whatever its role, and return the reply."""
-    client = Redis(port=port, decode_responses=True, socket_timeout=ASK_S, socket_connect_timeout=ASK_S)
-    async with client:
-        return await client.execute_command(*words)  # type: ignore[no-untyped-call]
 
 
 class Front(Proxy):
