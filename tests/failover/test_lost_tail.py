@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from tests.failover.conftest import Show
+from tests.harness.clients import client_of
 from tests.harness.failover import FLOW_S, How, Replicated, on_replicas
-from tests.harness.fleet import until_so
+from tests.harness.fleet import until, until_so
 
 LIVES = [f"l{n}" for n in range(4)]
 QUIET = [f"q{n}" for n in range(3)]
@@ -82,6 +83,19 @@ async def test_input_that_was_accepted_and_lost_is_said(kind: str, how: How, tmp
         assert not still and not broken
 
 
+@pytest.mark.xfail(strict=True, reason="the stream has dropped what was answered: a GAP stops it until its deadline")
+async def test_a_stream_of_the_client_library_goes_on_after_a_loss(kind: str, tmp_path: Path) -> None:
+    async with deployed(kind, tmp_path) as f, client_of(f, deadline_s=5.0) as client:
+        tail = f.begin_to_lose("power cut")
+        async with client.stream(LIVES[0]) as stream:
+            await stream.push("kept")
+            await tail.begin()
+            await stream.push("lost")
+            await tail.lose()
+            await stream.push("after")
+        await until(lambda: {"kept", "after"} <= {one.text for one in f.books.consumed}, "what is not lost")
+
+
 # -- commits are lost
 
 
@@ -110,7 +124,8 @@ async def test_no_number_is_given_out_twice_by_whoever_is_first(
         await f.try_create("c1", after)
         f.fronts[0].open_up()
         still = await f.standing_still()
-        broken, figures = await f.judged(lost_at=tail.lost_at, healed_at=tail.healed_at, quiet=QUIET)
+        # A live may begin where the store remembers it, and then where it was moved.
+        broken, figures = await f.judged(lost_at=tail.lost_at, healed_at=tail.healed_at, quiet=QUIET, restarts_max=2)
         show(figures)
         assert not still and not broken
 
@@ -150,7 +165,13 @@ async def test_store_and_dispatch_lose_power_together(kind: str, tmp_path: Path,
         assert not await f.standing_still()
         tail = f.begin_to_lose("power cut")
         await tail.begin()
-        for target in ("w2", "w1", "w2", "w1", "w2"):  # So much that what follows does not reach the same revision soon.
+        for target in (
+            "w2",
+            "w1",
+            "w2",
+            "w1",
+            "w2",
+        ):  # So much that what follows does not reach the same revision soon.
             await f.move(LIVES, target)
         for process in f.processes.values():
             process.kill()

@@ -155,9 +155,7 @@ class Six:
         """Wait until every node knows that the cell's slot is served by another node than this one."""
 
         async def owners() -> set[str]:
-            return {
-                next((row.id for row in await self.rows(port) if row.owns(SLOT)), before.id) for port in self.alive
-            }
+            return {next((row.id for row in await self.rows(port) if row.owns(SLOT)), before.id) for port in self.alive}
 
         await until_so(owners, lambda found: before.id not in found, "another owner of the slot")
 

@@ -122,6 +122,8 @@ class FailoverFleet(Fleet):
     async def try_reassign(self, live: str, target: str, url: str = "") -> tuple[int, Any]:
         """Move a live to the Worker of this name."""
         at, workers = await self.read(f"/v1/lives/{live}", url), await self.ready_workers(url)
+        if "epoch" not in at or target not in workers:
+            return 503, at
         body = {"expected_epoch": at["epoch"], "target": workers[target]}
         return self._noted(*await self.post(f"{url or self.dispatch[0]}/v1/lives/{live}/reassign", body))
 
@@ -130,7 +132,7 @@ class FailoverFleet(Fleet):
         for live in lives:
             status, answer = await self.try_reassign(live, target, url)
             assert status == 200, answer
-        await self.claimed(lives, url)
+        await self.claimed(lives, url, by=target)
 
     def _noted(self, status: int, answer: Any) -> tuple[int, Any]:
         if status in (200, 201):
@@ -146,12 +148,15 @@ class FailoverFleet(Fleet):
         self.lives += names
         await self.claimed(names)
 
-    async def claimed(self, names: Collection[str], url: str = "") -> None:
+    async def claimed(self, names: Collection[str], url: str = "", by: str = "") -> None:
+        """Wait until each of these lives is claimed: by the Worker of this name, or by any."""
+
         async def unclaimed() -> list[str]:
             listed = (await self.read("/v1/lives?limit=1000", url)).get("lives", [])
-            return sorted({*names} - {each["live_id"] for each in listed if each["claimed"]})
+            there = [each for each in listed if each["claimed"] and by in ("", each["worker"].partition("#")[0])]
+            return sorted({*names} - {each["live_id"] for each in there})
 
-        await until_so(unclaimed, lambda found: not found, "every live to be claimed")
+        await until_so(unclaimed, lambda found: not found, f"every live to be claimed {by and 'by ' + by}")
 
     # -- input
 

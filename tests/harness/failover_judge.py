@@ -127,7 +127,8 @@ def accepted_is_consumed_or_said_lost(books: Books, healed_at: float) -> Iterato
 def no_number_twice(books: Books) -> Iterator[str]:
     """Over all primaries: an epoch of a live has one Worker and one commit, a pull one number, a WorkerID one boot."""
     owners: dict[tuple[str, int], set[str]] = defaultdict(set)
-    for each in (*books.issued, *books.opened, *books.consumed):
+    seen: list[Issued | Opened | Consumed] = [*books.issued, *books.opened, *books.consumed]
+    for each in seen:
         owners[each.live, each.epoch].add(each.worker)
     if two := [f"{live}@{epoch} is {' and '.join(sorted(of))}" for (live, epoch), of in owners.items() if len(of) > 1]:
         yield f"{len(two)} numbers have two Workers: {shown(two)}"

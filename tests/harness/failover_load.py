@@ -50,7 +50,6 @@ class Runtime:
                 return
             self._books.consumed.append(Consumed(*where, item.text, time.monotonic()))
 
-
     async def _released(self, session: Session) -> bool:
         """Wait; return whether the runtime may go on, and not whether it must stop."""
         waiting = [asyncio.ensure_future(each.wait()) for each in (self.may_consume, session.stopping)]

@@ -54,6 +54,7 @@ class Member:
         self.upstream = Front(f"{name}-upstream", 0)
         """The way to the server that this one copies."""
         self.running = False
+        self.copies: Member | None = None
         self._kind = kind
         self.server = self._made()
 
@@ -87,6 +88,12 @@ class Member:
         self.upstream.open_up()
         self.upstream.lead_to(primary)
         await self.ask("REPLICAOF", "127.0.0.1", self.upstream.port)
+        self.copies = primary
+
+    async def lead(self) -> None:
+        """Be a primary from now on."""
+        await self.ask("REPLICAOF", "NO", "ONE")
+        self.copies = None
 
     # -- the process and its files
 
@@ -99,6 +106,7 @@ class Member:
 
     async def restart(self) -> None:
         """Start a server that was killed, as a primary, with what is on its disk."""
+        self.copies = None
         self.server = self._made()
         await self.server.start()
         self.running = True
@@ -130,9 +138,9 @@ class Group:
         return [each for each in self.members if each is not self.primary]
 
     async def in_sync(self) -> None:
-        """Wait until every replica has what the primary has now."""
+        """Wait until every replica that copies the primary has what the primary has now."""
         offset = await self.primary.offset()
-        for replica in self.replicas:
+        for replica in [each for each in self.replicas if each.copies is self.primary]:
             await until_so(
                 replica.replication,
                 lambda found: found.get("master_link_status") == "up" and found["slave_repl_offset"] >= offset,
@@ -145,12 +153,14 @@ class Group:
             replica.upstream.close_off()
 
     async def promote(self, member: Member) -> None:
-        """Make this replica the primary; the other replicas follow it. The primary before is left as it is."""
+        """Make this replica the primary; the other replicas follow it, and are in sync with it. The primary before is
+        left as it is."""
         before, self.primary = self.primary, member
-        await member.ask("REPLICAOF", "NO", "ONE")
+        await member.lead()
         for replica in self.replicas:
             if replica is not before:
                 await replica.copy(member)
+        await self.in_sync()
 
 
 @asynccontextmanager
