@@ -1,4 +1,5 @@
-"""The store comes back without the end of its history: after a power cut, or because a replica that lacks it took over.
+"""The store comes back without the end of its history: after a power cut, because a replica that lacks it took over, or
+because the primary had to copy such a replica for a moment.
 
 Everything else goes on running, and has seen what the store has forgotten.
 """
@@ -25,7 +26,7 @@ QUIET = [f"q{n}" for n in range(3)]
 """Lives without a change in the lost time: they must not notice anything."""
 AFTER_S = 2.0  # For what would still restart.
 
-how = pytest.mark.parametrize("how", ["power cut", "promotion"])
+how = pytest.mark.parametrize("how", ["power cut", "promotion", "demotion"])
 
 
 @asynccontextmanager
@@ -94,6 +95,28 @@ async def test_a_stream_of_the_client_library_goes_on_after_a_loss(kind: str, tm
             await tail.lose()
             await stream.push("after")
         await until(lambda: {"kept", "after"} <= {one.text for one in f.books.consumed}, "what is not lost")
+
+
+# -- nothing is lost
+
+
+async def test_a_failover_that_loses_nothing_restarts_nobody(kind: str, tmp_path: Path, show: Show) -> None:
+    """The primary is killed and a replica that has everything takes over, behind the same address."""
+    async with deployed(kind, tmp_path) as f:
+        load = f.load(LIVES)
+        await load.more(10)
+        await load.stop()
+        await f.group.in_sync()
+        tail = f.begin_to_lose("promotion")
+        await tail.lose()
+        load = f.load(LIVES, name="-after")
+        await load.more(10)
+        await load.stop()
+        still = await f.standing_still()
+        broken, figures = await f.judged(lost_at=tail.lost_at, healed_at=tail.healed_at, quiet=f.lives)
+        show(figures)
+        assert not still and not broken
+        assert figures.lost == figures.resent == 0
 
 
 # -- commits are lost

@@ -35,9 +35,9 @@ CAPACITY = 32
 FLOW_S = 15.0  # A live that consumes nothing for this long after the fault counts as standing still.
 CONSUMED_S = 10.0  # An accepted item that no runtime was given for this long counts as never consumed.
 
-How = Literal["power cut", "promotion"]
-"""The ways in which a store loses the end of its history: its own file ends earlier, or a replica that lacks the end
-takes its place."""
+How = Literal["power cut", "promotion", "demotion"]
+"""The ways in which a store loses the end of its history: its own file ends earlier; a replica that lacks the end takes
+its place; it has to copy that replica and is a primary again, while its connections stay."""
 
 
 class Figures(NamedTuple):
@@ -301,14 +301,17 @@ class Tail:
             self._group.cut()
 
     async def lose(self) -> None:
-        """Kill the primary. In its place comes itself without the tail, or the first replica; fronts lead there."""
+        """Let the store lose the tail; fronts lead to the primary that there is then."""
         self.lost_at = time.monotonic()
         if self._how == "power cut":
             await self._group.primary.forget(self._past)
-        else:
+        elif self._how == "promotion":
             await self._group.primary.kill()
             await self._group.promote(self._group.replicas[0])
-        self._fleet.point_fronts(self._group.primary)
+        else:
+            await self._group.demote_for_a_moment(self._group.replicas[0])
+        if self._how != "demotion":
+            self._fleet.point_fronts(self._group.primary)
         self.healed_at = time.monotonic()
 
 

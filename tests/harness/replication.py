@@ -162,6 +162,15 @@ class Group:
                 await replica.copy(member)
         await self.in_sync()
 
+    async def demote_for_a_moment(self, replica: Member) -> None:
+        """Promote this replica, let the primary copy it, and make the primary a primary again."""
+        before = self.primary
+        await self.promote(replica)
+        await before.copy(replica)
+        await self.in_sync()
+        await self.promote(before)
+        await replica.copy(before)
+
 
 @asynccontextmanager
 async def replicated(kind: str, folder: Path, replicas: int = 1) -> AsyncIterator[Group]:
