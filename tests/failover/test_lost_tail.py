@@ -19,6 +19,7 @@ import pytest
 from tests.failover.conftest import Show
 from tests.harness.clients import client_of
 from tests.harness.failover import FLOW_S, How, Replicated, on_replicas
+from tests.harness.failover_load import Producer
 from tests.harness.fleet import until, until_so
 
 LIVES = [f"l{n}" for n in range(4)]
@@ -50,14 +51,17 @@ async def deployed(kind: str, folder: Path, **given: Any) -> AsyncIterator[Repli
 async def test_input_accepted_after_a_loss_of_input_is_consumed(
     kind: str, how: How, tmp_path: Path, show: Show
 ) -> None:
+    """Producers push all the time and send again what was lost; others push only afterwards."""
     async with deployed(kind, tmp_path) as f:
-        load, tail = f.load(LIVES), f.begin_to_lose(how)
+        load, tail = f.load(LIVES, kinds=[Producer]), f.begin_to_lose(how)
         await load.more(10)
         await tail.begin()
         await load.more(10)
         await tail.lose()
-        await load.more(10)
-        await load.stop()
+        others = f.load(LIVES, name="-after")
+        for each in (load, others):
+            await each.more(10)
+            await each.stop()
         still = await f.standing_still()
         broken, figures = await f.judged(lost_at=tail.lost_at, healed_at=tail.healed_at, quiet=QUIET)
         show(figures)
