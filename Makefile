@@ -11,7 +11,7 @@ SHELL := bash
 SHOW := awk '/^ *(Downloading|Using cached|Processing) / { sub(/ \(from .*/, ""); \
   sub(/^ *(Downloading|Using cached|Processing) (.*\/)?/, "  "); print; fflush() }'
 
-.PHONY: help setup lock lint types up test test-long chaos spec spec-long test-release clean evaluate walks statements
+.PHONY: help setup lock lint types up test test-long failover chaos spec spec-long test-release clean evaluate walks statements
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -59,6 +59,9 @@ test-release: setup  ## what CI runs beside `make test`: the wheel, the quicksta
 
 test-long: setup  ## what takes minutes: longer runs, more seeds
 	$(BIN)/pytest -m long --timeout 3600
+
+failover: setup  ## real stores that fail over, forget and are moved; a table says what was lost, repaired, restarted
+	$(BIN)/pytest -n 2 --dist worksteal -m failover --timeout 240 tests/failover
 
 MINUTES ?= 10
 SEED ?=

@@ -48,12 +48,12 @@ class Proxy:
 
     def __init__(self, name: str, target: int) -> None:
         self.name = name
+        self.target = target
         self.port = 0
         self.delay_s = 0.0
         self.refusing = False
         self.dropping = False
         self.pipes: set[Pipe] = set()
-        self._target = target
         self._listener: asyncio.Server | None = None
         self._serving: set[asyncio.Task[None]] = set()
 
@@ -84,7 +84,7 @@ class Proxy:
         if self.refusing:
             return
         async with asyncio.timeout(CONNECT_S):
-            server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._target)
+            server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self.target)
         pipe = Pipe(self, writer, server_writer)
         if self.dropping:
             pipe.doomed = True
@@ -113,6 +113,11 @@ class Proxy:
         for pipe in [*self.pipes]:
             if chosen():
                 pipe.abort()
+
+    def redirect(self, target: int) -> None:
+        """Forward to another port from now on, and reset all connections: an address that moves to another server."""
+        self.target = target
+        self.cut(lambda: True)
 
     async def drop(self, seconds: float) -> None:
         """A network that swallows: nothing arrives, nobody is told. In the end the connections are reset."""

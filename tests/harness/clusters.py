@@ -1,4 +1,5 @@
-"""A small cluster for tests: two primaries and the slot of one cell, which is moved between them the classic way."""
+"""Small clusters for tests, and the slot of one cell in them: two primaries between which the slot is moved the classic
+way; three primaries with a replica each, of which the slot's owner is replaced."""
 
 from __future__ import annotations
 
@@ -12,18 +13,20 @@ from dhsched.store.keys import Keys
 from dhsched.store.link.cluster import SLOTS, key_slot
 from dhsched.store.link.link import Link
 from dhsched.store.server.embedded import Embedded
-from tests.harness.servers import running_server
+from tests.harness.fleet import until_so
+from tests.harness.servers import ask, running_server
 
 KEYS = Keys("main")
 CELL = KEYS.cell
 SLOT = key_slot(CELL)
 OPTIONS = ("--cluster-enabled", "yes", "--cluster-require-full-coverage", "no")
+NODE_TIMEOUT_MS = 1_500  # A primary that is silent for this long is voted out.
 MIGRATE_MS = 5_000
 
 
 @asynccontextmanager
-async def node(kind: str) -> AsyncIterator[Embedded]:
-    async with running_server(kind, port=free_port(), extra=OPTIONS) as server:
+async def node(kind: str, *options: str) -> AsyncIterator[Embedded]:
+    async with running_server(kind, port=free_port(), extra=(*OPTIONS, *options)) as server:
         yield server
 
 
@@ -95,3 +98,116 @@ async def move_slot(source: Primary, target: Primary, *, between_keys_s: float =
         moved += 1
     await end_move(source, target)
     return moved
+
+
+# -- three primaries with a replica each
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A node as CLUSTER NODES shows it: `of` is the id of its primary, empty for a primary."""
+
+    id: str
+    port: int
+    flags: frozenset[str]
+    of: str
+    slots: tuple[tuple[int, int], ...]
+
+    @property
+    def serves(self) -> bool:
+        return "fail" not in self.flags
+
+    def owns(self, slot: int) -> bool:
+        return self.serves and any(first <= slot <= last for first, last in self.slots)
+
+
+class Six:
+    """Six nodes: `servers` by port."""
+
+    def __init__(self, servers: dict[int, Embedded]) -> None:
+        self.servers = servers
+        self.killed: set[int] = set()
+
+    @property
+    def alive(self) -> list[int]:
+        return [port for port in self.servers if port not in self.killed]
+
+    async def rows(self, asked: int = 0) -> list[Row]:
+        """Return the nodes, as the one on this port, or one that is alive, knows them."""
+        return rows_of(await ask(asked or self.alive[0], "CLUSTER", "NODES"))
+
+    async def owner(self) -> Row:
+        """Return the node that serves the cell's slot."""
+        found = [row for row in await self.rows() if row.owns(SLOT)]
+        assert len(found) == 1, found
+        return found[0]
+
+    async def replica(self) -> Row:
+        """Return the replica of the node that serves the cell's slot."""
+        owner = await self.owner()
+        return next(row for row in await self.rows() if row.of == owner.id and row.serves)
+
+    async def other_primary(self) -> Row:
+        owner = await self.owner()
+        return next(row for row in await self.rows() if not row.of and row.serves and row.id != owner.id)
+
+    async def owned_by_another(self, before: Row) -> None:
+        """Wait until every node knows that the cell's slot is served by another node than this one."""
+
+        async def owners() -> set[str]:
+            return {next((row.id for row in await self.rows(port) if row.owns(SLOT)), before.id) for port in self.alive}
+
+        await until_so(owners, lambda found: before.id not in found, "another owner of the slot")
+
+
+def rows_of(nodes: str) -> list[Row]:
+    """Read the answer to CLUSTER NODES: id, address, flags, primary, four more, then the slots."""
+    rows = []
+    for line in nodes.splitlines():
+        id_, address, flags, of, *_ = words = line.split(" ")
+        slots = [slot.split("-") for slot in words[8:] if not slot.startswith("[")]
+        rows.append(
+            Row(
+                id=id_,
+                port=int(address.partition("@")[0].rpartition(":")[2]),
+                flags=frozenset(flags.split(",")),
+                of="" if of == "-" else of,
+                slots=tuple((int(slot[0]), int(slot[-1])) for slot in slots),
+            )
+        )
+    return rows
+
+
+@asynccontextmanager
+async def six_nodes(kind: str) -> AsyncIterator[Six]:
+    """Three primaries, the first of which owns the cell's slot, and a replica of each, all in sync."""
+    async with AsyncExitStack() as stack:
+        options = ("--cluster-node-timeout", str(NODE_TIMEOUT_MS), "--repl-diskless-sync-delay", "0")
+        some = [await stack.enter_async_context(node(kind, *options)) for _ in range(6)]
+        six = Six({server.port: server for server in some})
+        ports = [*six.servers]
+        shares = ((0, SLOT), (SLOT + 1, SLOT + 2), (SLOT + 3, SLOTS - 1))
+        for port, share in zip(ports, shares, strict=False):
+            await ask(port, "CLUSTER", "ADDSLOTSRANGE", *share)
+        for n, port in enumerate(ports):
+            await ask(port, "CLUSTER", "SET-CONFIG-EPOCH", n + 1)
+            for other in ports[:n]:  # All of them: to wait for gossip takes seconds.
+                await ask(port, "CLUSTER", "MEET", "127.0.0.1", other)
+        await until_so(lambda: known_by_all(ports), lambda met: met, "six nodes to meet")
+        ids = [await ask(port, "CLUSTER", "MYID") for port in ports]
+        for n, port in enumerate(ports[3:]):
+            await ask(port, "CLUSTER", "REPLICATE", ids[n])
+        await until_so(lambda: copies(ports), lambda found: found, "replicas to have copied")
+        yield six
+
+
+async def known_by_all(ports: list[int]) -> bool:
+    return all([len(rows_of(await ask(port, "CLUSTER", "NODES"))) == len(ports) for port in ports])
+
+
+async def copies(ports: list[int]) -> bool:
+    """Whether each replica has copied its primary, and all nodes serve."""
+    found = [await ask(port, "INFO", "replication") for port in ports[3:]]
+    states = [await ask(port, "CLUSTER", "INFO") for port in ports]
+    well = all("cluster_state:ok" in each for each in states)
+    return well and all(each.get("master_link_status") == "up" for each in found)

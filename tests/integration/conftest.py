@@ -6,48 +6,26 @@ Here the event loop is uvloop, as in the product; the unit tests run on asyncio'
 import asyncio
 import shutil
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-import structlog
-import uvloop
 
 from dhsched.store.link.address import Address
-from tests.harness.servers import SERVERS, running_server, server_binary
+from tests.harness.on_uvloop import end_from_a_thread, log_plainly, loop_factories
+from tests.harness.servers import kind, running_server
 
-# Replicas that run in the test's own process must not write into what a command prints. Tracebacks are plain, as in the
-# product: the default draws every frame's locals, which holds up the event loop, and with it every deadline in the
-# test, for as long as a busy machine needs for that.
-structlog.configure(
-    processors=[
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
-    ],
-    logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-)
+__all__ = ["kind"]
+
+log_plainly()
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    return {"uvloop": uvloop.new_event_loop}
+    return loop_factories()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that hangs is ended from a thread, with its process: uvloop drops what a signal's handler raises."""
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(method="thread"))
-
-
-@pytest.fixture(params=SERVERS)
-def kind(request: pytest.FixtureRequest) -> str:
-    """Which server; a test that needs one with options of its own starts it with `running_server(kind, ...)`."""
-    name: str = request.param
-    server_binary(name)
-    return name
+    end_from_a_thread(items, Path(__file__).parent)
 
 
 @pytest.fixture

@@ -1,0 +1,73 @@
+"""Every test here is marked `failover`, runs over real servers, and shows its figures in the table at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness.failover import Figures
+from tests.harness.on_uvloop import end_from_a_thread, log_plainly, loop_factories
+from tests.harness.servers import kind
+
+__all__ = ["kind"]
+
+Show = Callable[[Figures], None]
+FIGURES = "failover figures"
+HEADS = {"gap_s": "gap s", "restarted": "restarted lives"}
+
+log_plainly()
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return loop_factories()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    end_from_a_thread(items, here)
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.failover)
+
+
+@pytest.fixture
+def show(request: pytest.FixtureRequest) -> Show:
+    """Call it once with the test's figures, before anything is asserted."""
+
+    def show(figures: Figures) -> None:
+        line = row(figures)
+        request.node.user_properties.append((FIGURES, line))
+        print(dict(zip(heads(), line, strict=True)))
+
+    return show
+
+
+def heads() -> list[str]:
+    return [HEADS.get(name, name) for name in Figures._fields if name != "lives"]
+
+
+def row(figures: Figures) -> list[str]:
+    shown = {**figures._asdict(), "restarted": f"{figures.restarted} of {figures.lives}"}
+    shown["gap_s"] = "-" if math.isnan(figures.gap_s) else f"{figures.gap_s:.2f}"
+    return [str(shown[name]) for name in Figures._fields if name != "lives"]
+
+
+def rows(reporter: pytest.TerminalReporter) -> Iterator[list[str]]:
+    for verdict in ("passed", "failed", "xfailed", "xpassed"):
+        for report in reporter.stats.get(verdict, []):
+            for name, line in getattr(report, "user_properties", []):
+                if name == FIGURES and report.when == "call":
+                    yield [report.nodeid.rpartition("::")[2], verdict, *line]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if found := sorted(rows(terminalreporter)):
+        table = [["test", "", *heads()], *found]
+        widths = [max(len(line[n]) for line in table) for n in range(len(table[0]))]
+        terminalreporter.section("what each failover showed")
+        for line in table:
+            terminalreporter.write_line("  ".join(each.ljust(width) for each, width in zip(line, widths, strict=True)))
