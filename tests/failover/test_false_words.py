@@ -9,8 +9,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from dhsched.links import messages
 from tests.failover.conftest import Show
 from tests.harness.failover import Replicated, on_replicas
@@ -94,7 +92,6 @@ async def test_a_false_report_changes_nothing(kind: str, tmp_path: Path, show: S
         await nothing_changed(f, began, show)
 
 
-@pytest.mark.xfail(strict=True, reason="the word of two Workers begins a term; with homes no Worker's word begins any")
 async def test_false_reports_of_two_workers_change_nothing(kind: str, tmp_path: Path, show: Show) -> None:
     async with deployed(kind, tmp_path) as f, liars(f, 2) as made:
         began = time.monotonic()

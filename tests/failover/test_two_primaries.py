@@ -65,7 +65,6 @@ async def heal(f: Replicated) -> None:
     f.fronts[OLD].open_up()
 
 
-@pytest.mark.xfail(strict=True, reason="both primaries give out the same numbers: homes make them jump")
 async def test_numbers_of_two_primaries_never_meet(kind: str, tmp_path: Path, show: Show) -> None:
     async with divided(kind, tmp_path) as f:
         lost_at = time.monotonic()

@@ -84,13 +84,13 @@ class FailoverFleet(Fleet):
         note_numbers(self.controllers[-1].context.store, self.books)
         return stop
 
-    async def start_dispatch_process(self, name: str) -> None:
+    async def start_dispatch_process(self, name: str, **settings: object) -> None:
         """Start a replica as a process; one that was killed is started again where it was."""
         if name not in self._ports:
             self._ports[name] = free_port()
             self.dispatch.append(f"http://127.0.0.1:{self._ports[name]}")
         deployment = await self._stack.enter_async_context(Deployment(self.address.url(), folder=self.folder))
-        environment = {f"DHSCHED_DISPATCH_{key.upper()}": str(value) for key, value in DISPATCH.items()}
+        environment = {f"DHSCHED_DISPATCH_{key.upper()}": str(value) for key, value in {**DISPATCH, **settings}.items()}
         self.processes[name] = await deployment.dispatch(name, port=self._ports[name], environment=environment)
         await self.processes[name].until_ready()
 
@@ -230,11 +230,8 @@ class FailoverFleet(Fleet):
 
 
 def says_loss(event: Mapping[str, Any]) -> bool:
-    """Whether a fleet event tells that the store has lost something that was told (docs/internals/protocol.md, Homes):
-    a `store_entered` with a number above 0 among those whose names begin with `lost`."""
-    numbers = event.get("numbers", {})
-    lost = [value for name, value in numbers.items() if name.startswith("lost") and isinstance(value, int)]
-    return event["kind"] == "store_entered" and any(lost)
+    """Whether a fleet event tells that the store has lost something that was told."""
+    return bool(event["kind"] == "store_lost" and event["numbers"]["calls"] > 0)
 
 
 def note_numbers(store: RedisStore, books: Books) -> None:

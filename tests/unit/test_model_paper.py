@@ -323,7 +323,7 @@ def test_the_replacement_reads_pending_input_from_shared_state() -> None:
         pulled, pulling = Moment(placed, moment.now).step("pull", **generation, after=0, controller="c")
         assert isinstance(pulling, outcomes.Pulling)
         assert (pulling.after, pulling.saved, pulling.config) == (record.acked, record.saved, record.config)
-        asking = {"pull_no": 1, "after": pulling.after, "credit": 99}
+        asking = {"pull_no": pulling.pull_no, "after": pulling.after, "credit": 99}
         _, items = Moment(pulled, moment.now).step("release_input", **generation, **asking)
         if record.pending and record.suspect is None:
             read += 1

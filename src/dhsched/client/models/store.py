@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
+from dhsched.client.models.base import Strict
 from dhsched.types import NUMBER_MAX
 
 
@@ -48,17 +51,11 @@ class StoreOut(msgspec.Struct, frozen=True):
     losses: list[LossOut]
 
 
-class BeginTerm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Begin the term after `term`, which every live then is placed anew in."""
+class BeginTerm(Strict):
+    """Begin the term after `term`: every live is placed anew in it. The event shows the reason."""
 
-    term: int
-    reason: str = ""
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.term <= NUMBER_MAX:
-            raise ValueError(f"term must be a number from 1 to {NUMBER_MAX}")
-        if len(self.reason) > 200:
-            raise ValueError("reason has more than 200 characters")
+    term: Annotated[int, msgspec.Meta(ge=1, le=NUMBER_MAX)]
+    reason: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
 
 class TermOut(msgspec.Struct, frozen=True):
