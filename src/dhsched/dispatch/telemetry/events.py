@@ -43,6 +43,7 @@ Kind = Literal[
     "brake_on",
     "brake_off",
     "new_term",
+    "two_primaries",
     "drift",
 ]
 """docs/guides/operating.md has the meaning and the numbers of each kind; a test keeps the two lists equal."""
