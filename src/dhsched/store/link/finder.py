@@ -11,11 +11,11 @@ Leave = Callable[[str], None]
 
 
 class Seen(NamedTuple):
-    """What one host of the URL answers, for people. `fine` is false if the host cannot be used as it should."""
+    """What one host of the URL answers, for people; and what to do about it, empty if it is as it should be."""
 
     host: Host
-    fine: bool
     words: str
+    remedy: str = ""
 
 
 class Finder:

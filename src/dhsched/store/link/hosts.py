@@ -42,7 +42,8 @@ class Answer:
     def __str__(self) -> str:
         if self.cluster:
             return "a cluster node"
-        return f"a primary with {self.online} replicas online" if self.primary else "a replica"
+        replicas = "1 replica" if self.online == 1 else f"{self.online} replicas"
+        return f"a primary with {replicas} online" if self.primary else "a replica"
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +202,22 @@ class Hosts(Finder):
 
     async def survey(self) -> list[Seen]:
         self._answers = await self._ask_all()
-        pairs = zip(self.address.hosts, self._answers, strict=True)
-        return [Seen(host, isinstance(answer, Answer), str(answer)) for host, answer in pairs]
+        chosen = choose_primary(self._answers, before=self._before, replicas=self.address.replicas).place
+        return [
+            Seen(host, str(answer), self._remedy(answer, chosen=place == chosen))
+            for place, (host, answer) in enumerate(zip(self.address.hosts, self._answers, strict=True))
+        ]
+
+    def _remedy(self, answer: Answer | StoreError, *, chosen: bool) -> str:
+        """Return what to do about one host; empty if it is as it should be."""
+        if isinstance(answer, StoreError):
+            return "start it, or take it out of the URL"
+        if answer.cluster or not answer.primary:
+            return ""
+        if not chosen:
+            return "it must not be a second primary: make it a replica of the one that is used (REPLICAOF)"
+        wanted = self.address.replicas
+        return f"replicas={wanted}: start more replicas of it" if answer.online < wanted else ""
 
     def _choose(self) -> Choice:
         hosts = self.address.hosts

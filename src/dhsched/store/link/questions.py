@@ -5,6 +5,7 @@ server that is only asked must not get one.
 """
 
 import asyncio
+import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -76,12 +77,14 @@ async def within(limit_s: float | None, asking: Awaitable[T]) -> T | StoreError:
         async with asyncio.timeout(limit_s):
             return await asking
     except TimeoutError:
-        return StoreUnavailable(f"no answer within {limit_s:.2g} s", unknown=False)
+        return StoreUnavailable("no answer" + (f" within {limit_s:.2g} s" if limit_s else ""), unknown=False)
     except StoreError as error:
         return error
     except ssl.SSLError as error:
         reason = getattr(error, "verify_message", "") or error.reason or str(error)
         return StoreIncompatible(f"no TLS ({reason})")
+    except ConnectionError as error:
+        return StoreUnavailable(os.strerror(error.errno) if error.errno else str(error), unknown=False)
     except OSError as error:
         return StoreUnavailable(error.strerror or str(error), unknown=False)
     except (hiredis.ProtocolError, ValueError, TypeError, KeyError, IndexError, AttributeError):

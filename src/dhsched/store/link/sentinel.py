@@ -105,10 +105,7 @@ class Sentinels(Finder):
         answers = await self._ask_all()
         chosen = newest(answers)
         pairs = zip(self.address.hosts, answers, strict=True)
-        return [
-            Seen(host, isinstance(each, Named) and chosen is not None and each.host == chosen.host, str(each))
-            for host, each in pairs
-        ]
+        return [Seen(host, str(each), _remedy(each, chosen)) for host, each in pairs]
 
     async def _ask_all(self) -> list[Named | StoreError]:
         return await asyncio.gather(*(within(self._probe_s, self._ask(host)) for host in self.address.hosts))
@@ -140,3 +137,11 @@ class Sentinels(Finder):
     def _connected(self, host: Host) -> contextlib.AbstractAsyncContextManager[Questions]:
         user, password = self.address.sentinel_user, self.address.sentinel_password
         return connected(host, self._tls, user=user, password=password, silent_s=SILENT_S)
+
+
+def _remedy(answer: Named | StoreError, chosen: Named | None) -> str:
+    """Return what to do about one Sentinel; empty if it names the primary that is used."""
+    if isinstance(answer, StoreError):
+        return "start it, correct its address or sentinel_password, or take it out of the URL"
+    behind = chosen is not None and answer.host != chosen.host
+    return "it is behind: check that it reaches the other Sentinels" if behind else ""
