@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from dhsched.errors import BadAddress
 from dhsched.store.link.address import HOSTS_MAX, Address, Host, parse_address
@@ -225,3 +227,57 @@ def test_a_file_with_the_password_of_the_sentinels_is_private(tmp_path: Path) ->
         parse_address(file.as_uri())
     file.chmod(0o600)
     assert parse_address(file.as_uri()).sentinel_password == "hunter2"
+
+
+PIECES = [
+    "a",
+    "b",
+    ".",
+    ":",
+    "@",
+    ",",
+    "[",
+    "]",
+    "::1",
+    "/",
+    "?",
+    "&",
+    "=",
+    "%",
+    "%40",
+    "#",
+    "0",
+    "6379",
+    "99999",
+    " ",
+    "+",
+]
+PIECES += ["\n", "é", "²", "replicas=", "fsync=1", "ca=", "db=", "sentinel_user=", "sentinel_password=", "main"]
+STARTS = ["redis://", "rediss://", "sentinel://", "sentinels://", "unix:///", "redis:", "", "REDIS://"]
+
+
+@given(st.sampled_from(STARTS), st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
+@example("redis://", "[::1%@]")
+@example("unix:///", "a?db=")
+def test_any_text_is_an_address_that_can_be_written_again_or_is_refused(start: str, rest: str) -> None:
+    try:
+        address = parse_address(start + rest)
+    except BadAddress as error:
+        assert str(error).startswith("store address")
+    else:
+        assert parse_address(address.url()) == address
+
+
+@given(
+    st.sampled_from(["redis", "rediss", "sentinel", "sentinels", "unix", "http"]),
+    st.lists(st.sampled_from(PIECES), max_size=8).map("".join),
+    st.booleans(),
+)
+def test_no_text_around_a_password_makes_it_shown(scheme: str, rest: str, of_sentinels: bool) -> None:
+    """The word is the password of a login, or that of the Sentinels."""
+    login = f"{scheme}://a:hunter2@{rest}"
+    url = f"{scheme}://s1/main?{rest}&sentinel_password=hunter2{rest}" if of_sentinels else login
+    try:
+        assert "hunter2" not in parse_address(url).redacted()
+    except BadAddress as error:
+        assert "hunter2" not in str(error)

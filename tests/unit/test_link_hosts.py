@@ -292,3 +292,27 @@ async def test_nothing_runs_after_a_link_is_closed() -> None:
         become(b, "slave")
         await (await Link.open(at(a, b), {}, QUICK)).close()
         assert {task.get_name() for task in asyncio.all_tasks() - before if "watch" in task.get_name()} == set()
+
+
+async def test_calls_that_could_not_be_sent_name_every_host() -> None:
+    async with FakeStore() as a, FakeStore() as b:
+        become(a, "master")
+        become(b, "slave")
+        async with await Link.open(at(a, b), {}, QUICK) as link:
+            await a.vanish()
+            await until(lambda: "no primary among" in link._connector.trouble, "the search to fail", 30)
+            with pytest.raises(StoreUnavailable, match=f"{a.port}: .*; 127.0.0.1:{b.port}: a replica") as caught:
+                await link.call("PING", deadline_s=0.01)
+            assert not caught.value.unknown
+
+
+async def test_a_seed_that_cannot_be_used_is_not_the_first_choice_again() -> None:
+    async with FakeStore() as bad, FakeStore() as good:
+        for fake, role in ((bad, b"replica"), (good, b"master")):
+            fake.greeting[b"INFO"] = bulk(b"redis_version:7.2.0\r\nrole:master\r\ncluster_enabled:1\r\n")
+            fake.greeting[b"HELLO"] = b"%2\r\n+role\r\n+" + role + b"\r\n+mode\r\n+cluster\r\n"
+        async with await Link.open(at(bad, good), {}, QUICK) as link:
+            assert await link.call("PING") == b"OK" and link.server.cluster
+        bad.greeting[b"HELLO"] = None
+        async with await Link.open(at(good, bad), {}, QUICK) as link:
+            assert await link.call("PING") == b"OK"
