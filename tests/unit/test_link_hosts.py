@@ -9,7 +9,7 @@ import pytest
 from dhsched.errors import StoreError, StoreIncompatible, StoreRefused, StoreUnavailable
 from dhsched.local.ports import free_port
 from dhsched.store.link.address import Address, Host
-from dhsched.store.link.hosts import Answer, Choice, Occurrences, TwoPrimaries, choose_primary, read_answer
+from dhsched.store.link.hosts import Answer, Choice, Hosts, Occurrences, TwoPrimaries, choose_primary, read_answer
 from dhsched.store.link.link import Link, LinkSettings
 from tests.harness.fake_store import FakeStore, bulk
 from tests.harness.fleet import until
@@ -316,3 +316,18 @@ async def test_a_seed_that_cannot_be_used_is_not_the_first_choice_again() -> Non
         bad.greeting[b"HELLO"] = None
         async with await Link.open(at(good, bad), {}, QUICK) as link:
             assert await link.call("PING") == b"OK"
+
+
+async def test_the_other_seeds_are_waited_for_after_one_that_could_not_be_used() -> None:
+    class Seeds(Hosts):
+        async def _ask(self, host: Host) -> Answer:
+            await asyncio.sleep(0.02 * (host.name == "slow"))
+            return Answer(primary=True, cluster=True)
+
+    address = Address(host="bad", others=(Host("slow", 6379),))
+    seeds = Seeds(address, None, probe_s=30, watch_s=1)
+    assert (await seeds.find()).host == "bad"
+    seeds.failed(address.at(address.hosts[0]), StoreUnavailable("no", unknown=False))
+    assert (await seeds.find()).host == "slow"
+    seeds.failed(address.at(address.hosts[1]), StoreUnavailable("no", unknown=False))
+    assert (await seeds.find()).host == "bad", "all have failed: begin again"
