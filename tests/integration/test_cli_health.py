@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from dhsched.cli.top import Sample, rates_of, shown
 from dhsched.local.ports import free_port
 from tests.harness.fleet import until
 from tests.harness.processes import start
+from tests.harness.sentinels import promote, replicated, sentinel, several, watched_by
 from tests.harness.servers import running_server
 from tests.harness.serving import serving
 
@@ -144,3 +146,48 @@ dhsched_refusals_total{reason="a \\"b\\" {c}"} 3.0
     with console.capture() as captured:
         console.print(shown(Sample(2.0, [], [], [], found), earlier))
     assert "creates/s 3.0" in captured.get() and "refusals/s 0.0" in captured.get()
+
+
+def states(found: dict[str, Any], prefix: str) -> dict[str, tuple[str, str]]:
+    """State and finding of the checks that begin with `prefix`, by the port that they are about."""
+    return {
+        name.rpartition(":")[2]: (each["state"], each["found"])
+        for name, each in found.items()
+        if name.startswith(prefix)
+    }
+
+
+async def test_doctor_says_what_each_host_of_the_store_is() -> None:
+    async with replicated("valkey", 1) as (primary, replica):
+        gone = free_port()
+        address = several(gone, primary.port, replica.port)
+        result = await dhsched("doctor", "--store", address.url(), "--json")
+        found = by_check(result)
+        assert "no high availability" in found["store address"]["remedy"]
+        assert states(found, "store host") == {
+            str(gone): ("warning", "Connection refused"),
+            str(primary.port): ("ok", "a primary with 1 replica online"),
+            str(replica.port): ("ok", "a replica"),
+        }
+        found = by_check(await dhsched("doctor", "--store", replace(address, replicas=2).url(), "--json"))
+        assert "store address" not in found
+        assert found[f"store host 127.0.0.1:{primary.port}"]["remedy"] == "replicas=2: start more replicas of it"
+        await promote(replica)
+        broken = by_check(await dhsched("doctor", "--store", address.url(), "--json"))["store"]
+        assert broken["state"] == "broken" and "two primaries" in broken["found"]
+        assert all(str(port) in broken["found"] for port in (gone, primary.port, replica.port))
+
+
+async def test_doctor_says_what_each_sentinel_names() -> None:
+    async with (
+        running_server("valkey", port=free_port()) as old,
+        running_server("valkey", port=free_port()) as new,
+        sentinel("valkey", old.port, epoch=1) as behind,
+        sentinel("valkey", new.port, epoch=2) as well,
+    ):
+        found = by_check(await dhsched("doctor", "--store", watched_by(behind, well).url(), "--json"))
+    assert found["store"]["state"] == "ok" and "store address" not in found
+    assert states(found, "store Sentinel") == {
+        str(behind.port): ("warning", f"names 127.0.0.1:{old.port}, config-epoch 1"),
+        str(well.port): ("ok", f"names 127.0.0.1:{new.port}, config-epoch 2"),
+    }

@@ -15,7 +15,7 @@ import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import typer
@@ -25,6 +25,10 @@ from dhsched.cli.live import INFER_DEFAULT, InferUrl
 from dhsched.cli.remote import URL, Json, Url
 from dhsched.cli.tables import table
 from dhsched.errors import DhschedError, Refused, Unreachable
+
+if TYPE_CHECKING:
+    from dhsched.store.link.address import Address
+    from dhsched.store.link.link import Link
 
 CLOCK_WARN_S = 1.0  # A larger difference between the clocks is a warning.
 STORE_SLOW_MS = 5.0  # A longer round trip is a warning.
@@ -152,6 +156,8 @@ async def _store(url: str | None) -> AsyncIterator[Finding]:
     async with link:
         async for finding in _store_answers(link, address.redacted()):
             yield finding
+        async for finding in _store_hosts(link, address):
+            yield finding
 
 
 async def _store_answers(link: Any, shown: str) -> AsyncIterator[Finding]:
@@ -186,6 +192,17 @@ async def _store_answers(link: Any, shown: str) -> AsyncIterator[Finding]:
         f"the store's differs from this machine's by {off:.2f} s",
         "nothing decides by comparing them, but logs will not line up: run an NTP client",
     )
+
+
+async def _store_hosts(link: Link, address: Address) -> AsyncIterator[Finding]:
+    """Check each host of a URL with several hosts, or each Sentinel."""
+    from dhsched.store.link.connect import survey
+
+    if address.caution and not link.server.cluster:
+        yield Finding("store address", "warning", "several standalone servers without replicas=N", address.caution)
+    what = "host" if address.service is None else "Sentinel"
+    for seen in await survey(address):
+        yield judged(f"store {what} {seen.host}", not seen.remedy, seen.words, seen.remedy)
 
 
 def _store_memory(info: Mapping[str, str]) -> Iterator[Finding]:

@@ -107,6 +107,9 @@ def make_context(
     create_queue = CreateQueue(settings.waiting_max)
     fleet.on_refresh.append(lambda: create_queue.wake(fleet.free_slots()))
     events = Events(records.events, by=name, registry=service.registry)
+    store.link.two_primaries.report_to(
+        lambda found: events.say("two_primaries", used=found.used, refused=[*found.refused])
+    )
     context = DispatchContext(
         replica=name,
         store=store,

@@ -46,6 +46,7 @@ Kind = Literal[
     "store_entered",
     "store_lost",
     "new_term",
+    "two_primaries",
     "drift",
 ]
 """docs/guides/operating.md has the meaning and the numbers of each kind; a test keeps the two lists equal."""

@@ -50,11 +50,12 @@ async def dial(address: Address, tls: ssl.SSLContext | None, *, write_buffer_byt
         ) from error
     transport.set_write_buffer_limits(high=write_buffer_bytes)
     if address.path is None:
-        _tune(transport.get_extra_info("socket"), silent_s)
+        tune(transport.get_extra_info("socket"), silent_s)
     return wire
 
 
-def _tune(sock: socket.socket, silent_s: float) -> None:
+def tune(sock: socket.socket, silent_s: float) -> None:
+    """Send without delay, and let the kernel notice a peer that is gone."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     # Linux has all of these; elsewhere only the link's rule about an overdue oldest call applies.

@@ -107,9 +107,9 @@ async def _introduce(wire: Wire, address: Address, client_name: str) -> list[Any
         return await _ask(wire, [hello, *select, ["INFO", "server"]])
     except StoreRefused as refusal:
         if refusal.code == "NOPROTO" or "unknown command" in refusal.reply.lower():
-            raise StoreIncompatible(
-                f"store {wire.store} does not know RESP3 ({refusal.reply}): {_wanted()}"
-            ) from refusal
+            # A server that does not know HELLO quotes its arguments, and the password is one: they are cut off.
+            said = refusal.reply.partition(", with args")[0]
+            raise StoreIncompatible(f"store {wire.store} does not know RESP3 ({said}): {_wanted()}") from None
         raise
 
 

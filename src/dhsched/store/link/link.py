@@ -28,6 +28,7 @@ from dhsched.store.link.address import Address
 from dhsched.store.link.cluster import is_moving, moved_to
 from dhsched.store.link.connect import Connector, LinkSettings
 from dhsched.store.link.greeting import Entry, Greeting, Server
+from dhsched.store.link.hosts import Occurrences
 from dhsched.store.link.refused import Refused
 from dhsched.store.link.wire import Arg, Call, OnMessage, Subscribing, Wire, pack
 
@@ -121,6 +122,7 @@ class Link:
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
+        await self._connector.close()
         if self._wire is not None:
             self._wire.drop("we closed it")
             await self._wire.lost
@@ -140,6 +142,11 @@ class Link:
     @property
     def in_flight(self) -> int:
         return len(self._sent) + len(self._unsent) + len(self._refused.calls)
+
+    @property
+    def two_primaries(self) -> Occurrences:
+        """Return how often two hosts of the URL were found to be primaries; services ask it for each occurrence."""
+        return self._connector.two_primaries
 
     @property
     def late_replies(self) -> int:
