@@ -4,25 +4,27 @@
 (* it, promotion of any of them, two primaries at once, restarts that lose *)
 (* a tail.  What a server holds is the log of the scripts that wrote to    *)
 (* it.  A home is one uninterrupted time of one primary: INFO gives it a   *)
-(* name that no other time has.                                            *)
+(* name that no other time has (master_replid).                            *)
 (*                                                                         *)
 (* A script that issues a number stands for all that is told to a caller:  *)
 (* a commit, a reservation, a registration, a pull.  It is repeated under  *)
-(* the same id, by anybody, until somebody is told.  A client is a         *)
-(* service with one connection, which survives the demotion of its server. *)
+(* the same id, by anybody, until somebody is told; a repetition issues    *)
+(* nothing, and is counted.  A client is a service with one connection,    *)
+(* which survives the demotion of its server.                              *)
 (* It names the home that it greeted, and `enter' is the first call of     *)
 (* every greeting: on a server whose name is not the home in the log, it   *)
 (* writes the new home, and from there on numbers come from a block that   *)
 (* no other home has (in the product a random jump).                       *)
 (*                                                                         *)
-(* What a position is: how many numbers a history has issued.  A client    *)
+(* What a position is: how many calls a history has answered.  A client    *)
 (* remembers of each home the position that it was told last; at each      *)
 (* greeting it compares that with the homes in the log, and reports what   *)
 (* it was told and the log does not have.                                  *)
 (*                                                                         *)
 (* With Replicas > 0 an answer is passed on when a write made after it has *)
-(* reached that many replicas.  spec/failover.py reaches the same states   *)
-(* with the Python functions.                                              *)
+(* reached that many replicas: settled replies, which the product does not *)
+(* have yet.  spec/failover.py reaches the same states with the Python     *)
+(* functions.                                                              *)
 (***************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets
 
@@ -42,7 +44,7 @@ Ops == 1..NO
 Blocks == 1..Names - 1   \* Block 0 belongs to the first home.
 
 VARIABLES
-  log,       \* per server: <<"enter", name, block>>, <<"issue", id, number>>, <<"settle", 0, 0>>
+  log,       \* per server: <<"enter", name, block>>, <<"issue", id, number>>, <<"again", id, 0>>, <<"settle", 0, 0>>
   of,        \* per server: the one that it follows; 0 for a primary
   name,      \* per server: what INFO says now
   names,     \* how many names there were
@@ -87,15 +89,18 @@ LastEnter(g) == g[Highest(Entries(g, "enter"))]
 Home(g) == LastEnter(g)[2]
 Block(g) == LastEnter(g)[3]
 Done(g) == {g[i][2] : i \in Entries(g, "issue")}
-Position(g) == Cardinality(Entries(g, "issue"))
+Position(g) == Cardinality(Entries(g, "issue") \cup Entries(g, "again"))
 Number(g) == Highest({Block(g) * PerHome} \cup {g[i][3] : i \in Entries(g, "issue")}) + 1
 IsPrefix(g, h) == Len(g) <= Len(h) /\ g = SubSeq(h, 1, Len(g))
 
-\* Whether this history has what was told in home h at position p: the home is in it, and was left no earlier.
+\* Whether this history has what was told in home h at position p: the home is in it, and was left no earlier. The home
+\* that goes on has not come so far, if its data went back and its server kept its name: that cannot happen here.
 Survives(g, h, p) ==
   \E i \in Entries(g, "enter") :
     /\ g[i][2] = h
-    /\ \A j \in Entries(g, "enter") : j > i => p <= Position(SubSeq(g, 1, j))
+    /\ \/ Broken("position-not-compared")
+       \/ /\ p <= Position(g)
+          /\ \A j \in Entries(g, "enter") : j > i => p <= Position(SubSeq(g, 1, j))
 
 ----------------------------------------------------------------------------
 (* Servers *)
@@ -163,14 +168,16 @@ Run(c, o, answered) ==
       g == log[s]
       n == Number(g)
       again == o \in Done(g)
-      h == IF again THEN g ELSE Append(g, <<"issue", o, n>>)
+      h == CASE ~again -> Append(g, <<"issue", o, n>>)
+             [] Broken("settle-without-a-write") -> g
+             [] OTHER -> Append(g, <<"again", o, 0>>)
   IN
   /\ Calls(c, o)
   /\ Fits(c)
-  /\ again \/ (Len(g) < Length /\ n <= (Block(g) + 1) * PerHome)
+  /\ Len(g) < Length /\ (again \/ n <= (Block(g) + 1) * PerHome)
   /\ log' = [log EXCEPT ![s] = h]
   /\ issued' = IF again THEN issued ELSE [issued EXCEPT ![n] = TRUE]
-  /\ link' = IF again THEN link ELSE [link EXCEPT ![c][3] = Len(h)]
+  /\ link' = IF h = g THEN link ELSE [link EXCEPT ![c][3] = Len(h)]
   /\ sent' = [sent EXCEPT ![o] = TRUE]
   /\ told' = IF answered /\ (Replicas = 0 \/ Broken("tell-before-settle"))
              THEN [told EXCEPT ![c][o] = <<link[c][2], Position(h)>>] ELSE told
@@ -192,7 +199,8 @@ Refuse(c, o, gives_up) ==
   /\ refused' = [refused EXCEPT ![o] = gives_up]
   /\ UNCHANGED <<of, name, names, used, issued, call, told, lost, sent, bad>>
 
-\* The write behind a batch. It compares like any other script; refused, nothing of the batch is told.
+\* The write behind a batch. It compares like any other script; refused, nothing of the batch is told. As long as every
+\* call writes its own position, WAIT would do without this write: the mutant leaves out both.
 Settle(c) ==
   LET s == link[c][1]
       writes == ~Broken("settle-without-a-write")

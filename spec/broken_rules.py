@@ -230,5 +230,9 @@ def enter_as_a_term(real: Any, *arguments: Any, **named: Any) -> Any:
     return replace(after, cell=replace(after.cell, epoch_floor=after.cell.epoch_base)), outcome
 
 
+def survives_with_its_home(real: Any, homes: Any, home: str, told: int, pos: int) -> Any:
+    return home in {row.name for row in homes}
+
+
 def home_without_info(real: Any, cell: Any, *, greeted: str, server: str | None = None) -> Any:
     return real(cell, greeted=greeted)

@@ -2,11 +2,12 @@
 
 Explored states must be finite in number. So every time in a state is set to one constant, and what only counts upwards
 is set to zero. Nothing of that decides anything, once time is nondeterministic: a look is explored with its deadlines
-past and not past (`aged`), and a revision is compared with nothing but other revisions.
+past and not past (`aged`), a revision is compared with nothing but other revisions, and a position with nothing but
+other positions (spec/failover.py keeps them).
 
 What becomes what:
-    cell        rev, placed, workers_issued = 0; of the homes only the last one's name; term, epoch_base, epoch_floor
-                and pull_base stay
+    cell        rev, placed, workers_issued, pos = 0; of the homes only the last one's name; term, epoch_base,
+                epoch_floor and pull_base stay
     lives       current.cause, .operation and all times, history, controller, starts, tries = their defaults: they
                 choose waiting times and answers to repeated operations. note and stalled are dropped where they no
                 longer equal the cursors: within a generation cursors never come back to an earlier value.

@@ -1,8 +1,8 @@
 """The world of spec/Failover.tla: a store of several servers, explored with the product's own functions.
 
 A server's log is replayed through the model: `enter` begins a home, a call is a `place` with its operation id, so that
-numbers, repetitions and homes are the product's answers and not the world's. Servers, replication and connections are
-the world's own.
+numbers, repetitions, positions and homes are the product's answers and not the world's. Servers, replication and
+connections are the world's own.
 
 Projection: the key has every variable of the specification in its order, but for `bad`. Names of homes are h1, h2, ...;
 the model's numbers are one higher, since the live is created with number 1 before anything begins.
@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import dhsched.ownership.steps.enter as entering
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.outcomes import Committed
-from dhsched.ownership.state import EMPTY, Home, State
-from dhsched.ownership.steps import STEPS
+from dhsched.ownership.state import EMPTY, State
+from dhsched.ownership.steps import STEPS, take
+from dhsched.ownership.steps.enter import is_home, survives
 from dhsched.ownership.steps.place import Create
 from spec.canonical import NOW
 from spec.configuration import Configuration
@@ -38,10 +38,9 @@ LOG, OF, NAME, NAMES, USED, LINK, CALL, TOLD, LOST, SENT, REFUSED, ISSUED = rang
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What a log comes to: the model's state, the homes with the position at which each began, and who is in it."""
+    """What a log comes to: the model's state, and which calls are in it."""
 
     state: State
-    homes: tuple[Home, ...]
     done: frozenset[int]
     block: int
 
@@ -51,7 +50,7 @@ class History:
 
     @property
     def position(self) -> int:
-        return len(self.done)
+        return self.state.cell.pos
 
 
 class Failover:
@@ -111,19 +110,19 @@ class Failover:
 
     def replay(self, log: Log) -> History:
         if not log:
-            return History(self.fresh(), (), frozenset(), 0)
+            return History(self.fresh(), frozenset(), 0)
         before = self.history(log[:-1])
         kind, a, b = log[-1]
         if kind == "enter":
             at = before.state.cell
             jump = b * self.c["PerHome"] + 1 - max(at.epoch_base, at.epoch_floor)
-            state, _ = entering.enter(before.state, NOW, LIMITS, server=f"h{a}", jump=jump)
-            return History(state, (*before.homes, Home(f"h{a}", before.position, NOW)), before.done, b)
-        if kind == "issue":
+            state, _ = STEPS["enter"](before.state, NOW, LIMITS, server=f"h{a}", jump=jump)
+            return History(state, before.done, b)
+        if kind in ("issue", "again"):
             state, outcome = self.place(before, a)
-            if outcome.generation.epoch - 1 != b:
-                raise AssertionError(f"{log} issues {outcome}")
-            return History(state, before.homes, before.done | {a}, before.block)
+            if outcome.again != (kind == "again") or (b and outcome.generation.epoch - 1 != b):
+                raise AssertionError(f"{log} comes to {outcome}")
+            return History(state, before.done | {a}, before.block)
         return before
 
     def fresh(self) -> State:
@@ -142,14 +141,14 @@ class Failover:
         record = history.state.lives[LIVE]
         candidates = tuple(worker for worker in history.state.workers if worker != record.selected)
         wish = {"operation": f"op{o}", "cause": "reassign", "expected": record.epoch, "candidates": candidates}
-        state, outcome = STEPS["place"](history.state, NOW, LIMITS, live=LIVE, **wish)
+        state, outcome = take("place", history.state, NOW, LIMITS, live=LIVE, **wish)
         assert isinstance(outcome, Committed), outcome
         return state, outcome
 
     def fits(self, key: Key, c: int) -> bool:
         server, greeted, _ = key[LINK][c - 1]
         cell = self.history(key[LOG][server - 1]).state.cell
-        return entering.is_home(cell, greeted=f"h{greeted}", server=f"h{key[NAME][server - 1]}")
+        return is_home(cell, greeted=f"h{greeted}", server=f"h{key[NAME][server - 1]}")
 
     # -- steps
 
@@ -205,9 +204,9 @@ class Failover:
             entries = []
         for after, used in entries:
             history = self.history(after)
+            homes = history.state.cell.homes
             lost = tuple(
-                was
-                or (told != NOT_TOLD and not entering.survives(history.homes, f"h{told[0]}", told[1], history.position))
+                was or (told != NOT_TOLD and not survives(homes, f"h{told[0]}", told[1], history.position))
                 for was, told in zip(key[LOST][c - 1], key[TOLD][c - 1], strict=True)
             )
             greeted = {
@@ -229,21 +228,22 @@ class Failover:
                     no = {LINK: changed(key[LINK], c, NO_LINK), REFUSED: changed(key[REFUSED], o, gives_up)}
                     yield f"client {c} is told HOME for call {o}", put(key, no), ()
             return
-        _, outcome = self.place(history, o)
-        after, wrong = log, tuple[str, ...]()
-        ran = {SENT: changed(key[SENT], o, True)}
+        state, outcome = self.place(history, o)
+        n, wrong = outcome.generation.epoch - 1, tuple[str, ...]()
+        if len(log) == self.c["Length"] or not (outcome.again or n <= (history.block + 1) * self.c["PerHome"]):
+            return
+        after = (*log, ("again", o, 0) if outcome.again else ("issue", o, n))
+        ran = {
+            SENT: changed(key[SENT], o, True),
+            LOG: changed(key[LOG], server, after),
+            LINK: changed(key[LINK], c, (server, greeted, len(after))),
+        }
         if not outcome.again:
-            n = outcome.generation.epoch - 1
-            if len(log) == self.c["Length"] or n > (history.block + 1) * self.c["PerHome"]:
-                return
-            after = (*log, ("issue", o, n))
-            ran[LOG] = changed(key[LOG], server, after)
-            ran[LINK] = changed(key[LINK], c, (server, greeted, len(after)))
             ran[ISSUED] = changed(key[ISSUED], n, True)
             if key[ISSUED][n - 1] and "input" not in self.on:
                 wrong = (f"Twice: {n} was issued before",)
         label = f"client {c} runs call {o} on server {server}"
-        position = self.history(after).position if not wrong else 0
+        position = state.cell.pos
         yield f"{label}, unheard", put(key, ran), wrong
         if self.c["Replicas"]:
             yield label, put(key, {**ran, CALL: changed(key[CALL], c, ("ran", o, position))}), wrong

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import dhsched.ownership.steps.enter as entering
 from dhsched.ownership import agent as agency
 from dhsched.ownership.draft import Draft
 from dhsched.ownership.needs import needs
+from dhsched.ownership.steps import STEPS
 from spec import ownership
 from spec.canonical import NOW
 from spec.configuration import Configuration
@@ -27,7 +27,8 @@ from spec.shapes import changed, home_id, home_number, live_id, store_by_name
 from spec.stores import Edge
 
 ISSUING = ("place", "reserve", "pull", "register_worker")
-"""The steps that give out numbers, and compare the server's name with the home."""
+"""The steps that give out numbers: they may not run before the home is entered. The product refuses more steps then
+(`SAME_HOME` has the two that it lets run); nothing here needs it to."""
 
 Key = tuple[Any, ...]
 CORE, BEHIND, OTHER, LOSSES, ENTERED, USED, SPENT, PULLED, TABLES, ROOM = range(10)
@@ -196,7 +197,7 @@ class Homes:
             if used or b <= home_number(before.cell.home):
                 continue
             jump = b * self.c["Step"] - max(before.cell.epoch_base, before.cell.epoch_floor)
-            after, _ = entering.enter(before, NOW, self.stores.limits, server=home_id(b), jump=jump)
+            after, _ = STEPS["enter"](before, NOW, self.stores.limits, server=home_id(b), jump=jump)
             pulls = b * (self.c["MaxPull"] + 2) if after.cell.pull_base > before.cell.pull_base else 0
             after = replace(after, cell=replace(after.cell, pull_base=pulls))
             wrong = [
@@ -210,7 +211,7 @@ class Homes:
             yield f"enter home {b}", put(key, entered), tuple(wrong)
 
     def publishes(self, key: Key) -> Iterator[Move]:
-        """Dispatch is asked about a publisher; a publisher is heard: the rules that room/fence.py is to have."""
+        """Dispatch is asked about a publisher; a publisher is heard: rules that room/fence.py does not have yet."""
         state = self.stores.nodes[key[CORE][0]].state
         home = home_number(state.cell.home)
         for i in self.stores.lives:

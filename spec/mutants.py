@@ -11,9 +11,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-import dhsched.ownership.steps.enter as entering
 from dhsched.ownership import agent as agency
 from dhsched.ownership.draft import Draft
+from spec import failover
 from spec.broken_rules import (
     ack_ahead,
     ack_unfenced,
@@ -45,6 +45,7 @@ from spec.broken_rules import (
     starts_finished,
     starts_too_many,
     step,
+    survives_with_its_home,
     sweep_forgetting,
     take_any_table,
     with_the_stores_mark,
@@ -276,19 +277,26 @@ MUTANTS = (
         "a home begins where the numbers of its history end",
         tlc=("Failover", "Twice"),
         explorer=("Failover", "Twice"),
-        patch=lambda: function(entering, "enter", enter_without_jump),
+        patch=lambda: step("enter", enter_without_jump),
     ),
     Mutant(
         "info-not-compared",
         "a step that issues numbers compares the home that it is told, and not the server that it runs on",
         tlc=("Failover", "Twice"),
         explorer=("Failover", "Twice"),
-        patch=lambda: function(entering, "is_home", home_without_info),
+        patch=lambda: function(failover, "is_home", home_without_info),
     ),
     Mutant(
         "append-not-compared",
         "an append compares the home that it is told, and not the server that it runs on",
         tlc=("LongFailoverInput", "Reported"),
+    ),
+    Mutant(
+        "position-not-compared",
+        "a service asks whether the history has the home, and not how far the home came",
+        tlc=("Restarts", "Reported"),
+        explorer=("Restarts", "Reported"),
+        patch=lambda: function(failover, "survives", survives_with_its_home),
     ),
     Mutant(
         "home-after-first-row",
@@ -297,7 +305,7 @@ MUTANTS = (
     ),
     Mutant(
         "settle-without-a-write",
-        "WAIT follows the batch itself, which may have written nothing",
+        "WAIT follows the batch itself, and a repeated call writes nothing",
         tlc=("Settled", "Kept"),
     ),
     Mutant(
@@ -315,14 +323,14 @@ MUTANTS = (
         "a home goes on with the numbers of live and reservation",
         tlc=("HomesFence", "Twice"),
         explorer=("HomesFence", "Twice"),
-        patch=lambda: function(entering, "enter", enter_without_jump),
+        patch=lambda: step("enter", enter_without_jump),
     ),
     Mutant(
         "pulls-do-not-jump",
         "a home goes on with the pulls of a generation",
         tlc=("HomesPulls", "Twice"),
         explorer=("HomesPulls", "Twice"),
-        patch=lambda: function(entering, "enter", enter_with_old_pulls),
+        patch=lambda: step("enter", enter_with_old_pulls),
     ),
     Mutant(
         "unentered-home-issues",
@@ -334,7 +342,7 @@ MUTANTS = (
         "to enter a home is a new term: every live restarts, touched by the loss or not",
         tlc=("HomesFence", "Quiet"),
         explorer=("HomesFence", "Quiet"),
-        patch=lambda: function(entering, "enter", enter_as_a_term),
+        patch=lambda: step("enter", enter_as_a_term),
     ),
     Mutant(
         "agent-refuses-another-home",

@@ -266,7 +266,7 @@ class Stores:
         if record.pull_no >= node.state.cell.pull_base + self.c["MaxPull"]:
             return
         for worker in self.worker_ids:
-            for e in range(1, record.issued + 1):
+            for e in range(1, record.issued + 2):  # The last one was never issued: the store has forgotten it.
                 sent: Arguments = {"live": live, "worker": worker, "epoch": e, "after": 0, "controller": "c"}
                 yield from self.step(node, f"pull {live} {worker}@{e}", "pull", **sent)
 
