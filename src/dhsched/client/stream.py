@@ -4,6 +4,10 @@ The stream is a producer with a name of its own and numbers its items. Items wit
 connection they are sent again, to another controller if need be, and the store knows each number: nothing is doubled,
 left out or reordered. Names are passed on from stream to stream (producers.py).
 
+A store that fails over may have lost items that it had answered. Its next answer then is GAP, with the last number that
+it has, and the stream sends the lost ones again: it keeps the last KEPT_MAX items for that. `lost` counts those that
+were lost and not kept any more.
+
 A live remembers a limited number of producers. A stream that finds no place among them stores its items one at a time,
 each with a request id: slower, and as exact.
 """
@@ -31,19 +35,22 @@ from dhsched.types import Kind
 HEARTBEAT_S = 5.0
 SETTLE_S = 6.0
 """After this time a controller has dropped what a lost connection sent: nothing is stored any more."""
+KEPT_MAX = 1_000  # Answered items that are kept, to be sent again if the store loses them; and at most so many bytes:
+KEPT_BYTES_MAX = 1_048_576
 PAUSES = AGAIN | {"GAP", "TOO_MANY_PENDING"}
 """Codes of an item that is not stored but may be later: after a reconnect, this and all later items are sent again."""
 _answers = msgspec.json.Decoder(list[Answer])
 
 
 class _Item:
-    """One item without an answer yet."""
+    """One item, without an answer yet or kept."""
 
-    __slots__ = ("push", "stored")
+    __slots__ = ("push", "size_bytes", "stored")
 
-    def __init__(self, push: Push, stored: asyncio.Future[Pushed]) -> None:
+    def __init__(self, push: Push, stored: asyncio.Future[Pushed], size_bytes: int) -> None:
         self.push = push
         self.stored = stored
+        self.size_bytes = size_bytes
 
 
 class Stream:
@@ -63,6 +70,8 @@ class Stream:
         deadline_s: float,
     ) -> None:
         self.live_id = live_id
+        self.lost = 0
+        """Items that were stored, that the store has lost, and that could not be sent again."""
         self._replicas = replicas
         self._deadline_s = deadline_s
         self._in_flight_max = in_flight_max
@@ -72,6 +81,8 @@ class Stream:
         self._unsure = False  # Whether items that were sent on a lost connection may yet be stored.
         self._one_by_one = False
         self._owed: deque[_Item] = deque()
+        self._kept: deque[_Item] = deque()
+        self._kept_bytes = 0
         self._changed = asyncio.Condition()
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._trouble = ""
@@ -122,7 +133,7 @@ class Stream:
             if len(encoded) > PUSH_FRAME_BYTES_MAX - 2:
                 raise BadValue(f"an item has {len(encoded)} bytes; send at most {PUSH_FRAME_BYTES_MAX - 2}")
             self._producer.n += 1
-            item = _Item(push, asyncio.get_running_loop().create_future())
+            item = _Item(push, asyncio.get_running_loop().create_future(), len(encoded))
             self._owed.append(item)
             if self._one_by_one:
                 self._changed.notify_all()
@@ -215,12 +226,15 @@ class Stream:
         problem = answer.problem
         if problem is not None and self._gives_up_its_name(problem.get("code")):
             return False
+        if problem is not None and problem.get("code") == "GAP" and self._takes_back(problem.get("last")):
+            return False
         if problem is not None and problem.get("code") in PAUSES:
             self._trouble = str(problem.get("detail"))
             return False
         async with self._changed:
             while self._owed and self._owed[0].push.n <= answer.n:
                 item = self._owed.popleft()
+                self._keep_item(item)
                 if item.stored.done():
                     continue
                 if problem is not None and item.push.n == answer.n:
@@ -249,6 +263,33 @@ class Stream:
                 self._producer.n += 1
                 item.push.n = self._producer.n
         return code in ("TOO_MANY_PRODUCERS", "GAP")
+
+    def _keep_item(self, item: _Item) -> None:
+        self._kept.append(item)
+        self._kept_bytes += item.size_bytes
+        while len(self._kept) > KEPT_MAX or self._kept_bytes > KEPT_BYTES_MAX:
+            self._kept_bytes -= self._kept.popleft().size_bytes
+
+    def _takes_back(self, last: object) -> bool:
+        """Return whether the store has lost items that it had answered: its last one is `last`. They are sent again, as
+        far as they are kept; where some are not, all items are numbered anew, under a new name."""
+        first = self._owed[0].push.n if self._owed else self._producer.n + 1
+        if not isinstance(last, int) or not self._known or last + 1 >= first:
+            return False
+        while self._kept and self._kept[-1].push.n > last:
+            item = self._kept.pop()
+            self._kept_bytes -= item.size_bytes
+            self._owed.appendleft(item)
+        missing = self._owed[0].push.n - last - 1
+        if missing:
+            self.lost += missing
+            self._kept.clear()
+            self._kept_bytes = 0
+            self._producer = new_producer()
+            for item in self._owed:
+                self._producer.n += 1
+                item.push.n = self._producer.n
+        return True
 
     async def _store_one_by_one(self) -> None:
         """Store the items in order, each before the next is sent. The request id makes a repetition safe."""
