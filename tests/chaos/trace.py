@@ -19,7 +19,6 @@ from dhsched.ownership.limits import Limits
 from dhsched.ownership.steps import STEPS, UNCOUNTED
 from dhsched.ownership.steps.place import Create
 from dhsched.store.steps import scripts
-from dhsched.store.steps.redis import IN_LUA
 from dhsched.store.steps.replies import outcome
 from dhsched.types import candidate_of
 
@@ -40,7 +39,7 @@ return reply
 FRAME_CLOCK = "local function clock() return frame_now end"
 """In the place of lua/lib/clock.lua: also a step that reads no clock has its time in the record."""
 TICKS, TRACE = "cell_ticks", "cell_trace"
-IN_MODEL = {theirs: ours for ours, theirs in IN_LUA.items()}
+IN_MODEL = {"worker_id": "worker", "num": "number", "home_seen": "home", "rev_seen": "rev"}
 _LIMITS = frozenset(Limits.__dataclass_fields__)
 _CREATE = frozenset(Create.__dataclass_fields__)
 
