@@ -88,8 +88,9 @@ class Replay:
         if self.diverged:
             return
         before = self.state
-        if taken.counted:
-            before = replace(before, cell=replace(before.cell, pos=before.cell.pos + 1))
+        if taken.step == "enter":
+            # Calls are counted that are no steps, such as a change of the configuration.
+            before = replace(before, cell=replace(before.cell, pos=taken.answer.pos))
         after, expected = STEPS[taken.step](before, taken.now, CHAOS_LIMITS, **taken.arguments)
         if expected != taken.answer:
             self._wrong("model", f"{taken.step} {taken.arguments} answered {taken.answer}, the model {expected}")

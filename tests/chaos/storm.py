@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
@@ -297,7 +297,8 @@ class Storm:
         if self.replay.tick != tick:
             # Somebody reported in between: the picture is of an earlier moment than the model.
             return late
-        # `blame` expires by itself in the store.
+        # `blame` expires by itself in the store, and the model counts no calls.
+        found = replace(found, cell=replace(found.cell, pos=self.replay.state.cell.pos))
         fields = [
             name
             for name in State.__dataclass_fields__

@@ -62,8 +62,6 @@ class Taken:
     step: str
     arguments: dict[str, Any]
     answer: Any
-    counted: bool = False
-    """Whether it is the first step of a call that the cell counts."""
 
 
 def read(record: bytes) -> tuple[int, Iterator[Taken]]:
@@ -76,19 +74,18 @@ def steps_of(tick: int, name: str, now: int, argv: list[str], reply: list[Any]) 
     script = SCRIPTS[name]
     step = "place" if name == "place_create" else name
     fixed = dict(zip(script.argv, argv, strict=False))
-    counted = step not in UNCOUNTED
-    if counted:
-        reply.pop()
+    if step not in UNCOUNTED:
+        reply.pop()  # The position.
     if not script.each:
         answer = outcome(reply[0], reply[2:])
         if step == "enter":
             fixed["server"] = answer.home
-        yield Taken(tick, now, step, arguments_of(step, fixed), answer, counted)
+        yield Taken(tick, now, step, arguments_of(step, fixed), answer)
         return
     width, rest = len(script.each), argv[len(script.argv) :]
     for n, one in enumerate(reply[1:]):
         row = dict(zip(script.each, rest[n * width : (n + 1) * width], strict=True))
-        yield Taken(tick, now, step, arguments_of(step, {**fixed, **row}), outcome(one[0], one[1:]), counted and n == 0)
+        yield Taken(tick, now, step, arguments_of(step, {**fixed, **row}), outcome(one[0], one[1:]))
 
 
 SCRIPTS = scripts.load()
