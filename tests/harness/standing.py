@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -32,6 +34,17 @@ class Standing(Fleet):
         await self.server.stop()
         self.server = Embedded(self.folder / "store", binary=server_binary("valkey"), port=self.server.port)
         await self.server.start()
+
+    def append_only_file(self) -> Path:
+        return max((self.folder / "store" / "appendonlydir").glob("*.incr.aof"), key=lambda path: path.stat().st_mtime)
+
+    async def cut_power(self, size_bytes: int) -> None:
+        """Kill the store and start it with the first `size_bytes` of its last append-only file."""
+        os.kill(self.server.pid, signal.SIGKILL)
+        await self.server.stop()
+        with self.append_only_file().open("r+b") as file:
+            file.truncate(size_bytes)
+        await self.restart_store()
 
     async def lives(self) -> dict[str, Any]:
         found: dict[str, Any] = {}

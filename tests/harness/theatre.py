@@ -46,14 +46,18 @@ async def theatre(
     """`replica` are settings of Dispatch and Infer alike."""
     port = free_port()
     roles = {"room": f"http://127.0.0.1:{port}", **(replica or {})}
-    async with fleet(folder, limits=limits, replica=replica, **roles) as made:
-        asked = RoomSettings(
-            port=port, dispatch=f"http://127.0.0.1:1,{made.dispatch[0]}", infer=made.infer[0], **settings
-        )
-        async with open_room(asked) as room:
-            urls: list[str] = []
-            await made.serve(room.app, urls, port=port)
-            yield Theatre(made, room, urls[0])
+    async with fleet(folder, limits=limits, replica=replica, **roles) as made, stage(made, port, **settings) as at:
+        yield at
+
+
+@asynccontextmanager
+async def stage(made: Fleet, port: int, **settings: Any) -> AsyncIterator[Theatre]:
+    """A room for a deployment whose Infer-Controllers name its port."""
+    asked = RoomSettings(port=port, dispatch=f"http://127.0.0.1:1,{made.dispatch[0]}", infer=made.infer[0], **settings)
+    async with open_room(asked) as room:
+        urls: list[str] = []
+        await made.serve(room.app, urls, port=port)
+        yield Theatre(made, room, urls[0])
 
 
 class Watcher:

@@ -6,8 +6,6 @@ Everything else goes on running, and has seen what the store has forgotten.
 
 from __future__ import annotations
 
-import os
-import signal
 from functools import partial
 from pathlib import Path
 
@@ -15,20 +13,8 @@ from tests.harness.fleet import until, until_so
 from tests.harness.standing import Standing, standing
 
 
-def append_only_file(f: Standing) -> Path:
-    return max((f.folder / "store" / "appendonlydir").glob("*.incr.aof"), key=lambda path: path.stat().st_mtime)
-
-
 async def acked(f: Standing) -> dict[str, int]:
     return {live: (await f.get(f"/v1/lives/{live}"))["acked"] for live in await f.lives()}
-
-
-async def cut_power(f: Standing, size_bytes: int) -> None:
-    os.kill(f.server.pid, signal.SIGKILL)
-    await f.server.stop()
-    with append_only_file(f).open("r+b") as file:
-        file.truncate(size_bytes)
-    await f.restart_store()
 
 
 async def test_input_that_takes_the_numbers_of_lost_input_is_played(tmp_path: Path) -> None:
@@ -38,13 +24,13 @@ async def test_input_that_takes_the_numbers_of_lost_input_is_played(tmp_path: Pa
             assert (await f.push(live, "before"))[0] == 200
         await until(lambda: all("before" in f.record.texts(live) for live in lives), "the items before")
         await until_so(lambda: acked(f), lambda found: set(found.values()) == {1}, "their acks")
-        kept = append_only_file(f).stat().st_size
+        kept = f.append_only_file().stat().st_size
         lost = [f"lost {n}" for n in range(3)]
         for live in lives:
             for text in lost:
                 assert (await f.push(live, text))[0] == 200
         await until(lambda: all(lost[-1] in f.record.texts(live) for live in lives), "the items that will be lost")
-        await cut_power(f, kept)
+        await f.cut_power(kept)
         after = [f"after {n}" for n in range(10)]
         for live in lives:
             for text in after:

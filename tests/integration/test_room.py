@@ -9,6 +9,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from dhsched.room import rooms
 from dhsched.room.app import open_room
 from dhsched.room.settings import RoomSettings
 from tests.browser.testcard import Card, Show, begin, show
@@ -198,7 +199,8 @@ async def test_an_ended_live_leaves_the_air(tmp_path: Path) -> None:
             await ended(publishing)
 
 
-async def test_who_was_silent_while_its_live_ended_is_told_so(tmp_path: Path) -> None:
+async def test_who_was_silent_while_its_live_ended_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rooms, "HOME_S", 60.0)
     async with theatre(tmp_path, confirm_s=60) as at:
         await at.fleet.start_worker(idle, "a")
         placed = await at.fleet.create("demo")

@@ -17,8 +17,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from dhsched import infer
-
 
 class Mutant(NamedTuple):
     """`now` instead of `text`, which occurs once in `module`."""
@@ -40,7 +38,7 @@ def mutated_tests(
             source = source.replace(mutant.text, mutant.now)
         module = load(original.__name__, source, path)
         patch.setitem(sys.modules, module.__name__, module)
-        patch.setattr(infer, name, module)
+        patch.setattr(sys.modules[original.__name__.rpartition(".")[0]], name, module)
     here = Path(__file__).parent
     return [load(f"mutated_{name}", (here / f"{name}.py").read_text(), here / f"{name}.py") for name in tests]
 
@@ -63,7 +61,7 @@ def first_failure(tests: list[ModuleType]) -> BaseException | None:
                         asyncio.run(asyncio.wait_for(test(**arguments), 5.0))
                     else:
                         test(**arguments)
-            except Exception as failure:
+            except (Exception, pytest.fail.Exception) as failure:
                 return failure
     return None
 

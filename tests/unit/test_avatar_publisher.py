@@ -13,6 +13,7 @@ import contextlib
 import struct
 from collections.abc import AsyncIterator
 
+from dhsched.avatar import publisher as publisher_module
 from dhsched.avatar.publisher import QUEUE_BYTES_MAX, QUEUE_PACKETS_MAX, Publisher, Queue
 from dhsched.room.packets import AUDIO, VIDEO, Packet, write_packet
 from dhsched.worker import Publish
@@ -109,7 +110,8 @@ async def test_a_room_asks_for_a_keyframe() -> None:
 
 
 @pytest.mark.parametrize("said", ['{"stale": {"epoch": 5}}', '{"ended": true}'])
-async def test_superseded_or_ended_is_for_good(said: str) -> None:
+async def test_superseded_or_ended_stays_away(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publisher_module, "STALE_S", 60.0)
     async with running(Room()) as room, publishing(room) as (publisher, _):
         await until(lambda: publisher.connected and room.sockets)
         await room.sockets[0].send_str(said)
@@ -117,6 +119,21 @@ async def test_superseded_or_ended_is_for_good(said: str) -> None:
         publisher.put([video(0, keyframe=True)])
         await asyncio.sleep(0.3)
         assert len(room.tokens) == 1 and room.frames == []
+
+
+@pytest.mark.parametrize("said", ['{"stale": {"epoch": 5}}', '{"ended": true}'])
+async def test_superseded_or_ended_tries_again_as_long_as_its_runtime_goes_on(
+    said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store may have forgotten the generation that followed, or the end."""
+    monkeypatch.setattr(publisher_module, "STALE_S", 0.01)
+    async with running(Room()) as room, publishing(room) as (publisher, _):
+        await until(lambda: publisher.connected and room.sockets)
+        await room.sockets[0].send_str(said)
+        await until(lambda: len(room.sockets) == 2 and publisher.connected)
+        assert not publisher.stale
+        publisher.put([video(0, keyframe=True)])
+        await until(lambda: room.frames)
 
 
 async def test_a_lost_connection_comes_back_and_goes_on_with_a_keyframe() -> None:

@@ -3,8 +3,11 @@
     -> {"live", "epoch", "video": {"codec": "vp8", "clock": 90000}, "audio": {"codec": "opus", "clock": 48000}}
     -> kind (0 video, 1 audio), flags (bit 0: keyframe), pts in microseconds (8 bytes), payload       binary frames
     <- {"keyframe": true}                 request: make the next frame a keyframe
-    <- {"stale": {"epoch": n}}            the live has moved on: never publish for this generation again
-    <- {"ended": true}                    the live has ended: the same
+    <- {"stale": {"epoch": n}}            the live has moved on
+    <- {"ended": true}                    the live has ended
+
+After either of the last two the publisher stays away for STALE_S, and then tries again: a store that has forgotten what
+followed makes this generation the current one once more. Otherwise the Worker's agent ends the runtime before that.
 
 The runtime never waits for the room. Packets go into a bounded queue; when the queue is full, all of it is old, so it
 is emptied and video goes on with the next keyframe. Without a connection nothing is queued.
@@ -36,6 +39,7 @@ CLOSE_S = 0.5  # Packets that are still queued this long after `close` are dropp
 HEARTBEAT_S = 2.0
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 2.0
+STALE_S = 5.0  # A publisher whose generation is superseded, or whose live has ended, connects again after this long.
 MESSAGE_BYTES_MAX = 4_096  # A longer message of a room ends the connection.
 
 
@@ -104,7 +108,7 @@ class Publisher:
         self, *, live: str, epoch: int, where: Callable[[], Place | None], on_keyframe: Callable[[], None]
     ) -> None:
         self.connected = False
-        self.stale = False
+        self.stale = False  # Whether the room said at the last connection that the live has moved on or ended.
         self._begin = msgspec.json.encode(
             {
                 "live": live,
@@ -152,16 +156,16 @@ class Publisher:
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
-        """Connect again and again, until the room says that the live has moved on or ended."""
+        """Connect again and again, until cancelled."""
         backoff_s = BACKOFF_FIRST_S
         async with aiohttp.ClientSession() as http:
-            while not self.stale:
+            while True:
+                self.stale = False
                 place = self._where()
                 if place is not None and await self._connect(http, place):
-                    backoff_s = BACKOFF_FIRST_S
-                if not self.stale:
-                    await asyncio.sleep(backoff_s)
-                    backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
+                    backoff_s = STALE_S if self.stale else BACKOFF_FIRST_S
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
 
     async def _connect(self, http: aiohttp.ClientSession, place: Place) -> bool:
         """Serve one connection from its beginning to its end; return whether there was one."""

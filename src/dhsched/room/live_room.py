@@ -107,8 +107,14 @@ class LiveRoom:
 
     def admit(self, publishing: PublishingOut) -> Admitted | Superseded | NeverIssued:
         """Return whether a connection of this generation may begin to publish, or go on."""
+        asking = Generation(publishing.worker, publishing.epoch)
         current = Generation(publishing.current.worker, publishing.current.epoch)
-        return fence.admit(self._fence, Generation(publishing.worker, publishing.epoch), current)
+        self._fence, verdict = fence.admit(self._fence, asking, current, home=publishing.home)
+        return verdict
+
+    def must_ask(self, publisher: Publisher, *, silent_s: float) -> bool:
+        """Return whether Dispatch must be asked about a publisher before its next packet passes."""
+        return fence.must_ask(self._fence, publisher.epoch, silent_s=silent_s)
 
     def join(self, publisher: Publisher) -> None:
         """Add a connection. An earlier connection of the same generation is disconnected."""
@@ -122,6 +128,8 @@ class LiveRoom:
     def leave(self, publisher: Publisher) -> None:
         if self._publishers.get(publisher.epoch) is publisher:
             del self._publishers[publisher.epoch]
+        if publisher.epoch not in self._publishers:
+            self._fence = fence.leave(self._fence, publisher.epoch)
         self._note_idle()
 
     async def end(self) -> None:
@@ -189,7 +197,8 @@ class LiveRoom:
     # -- keyframes
 
     def want_keyframe(self) -> None:
-        """Request a keyframe from the newest publisher, at most once per KEYFRAME_MIN_S for all viewers together."""
+        """Request a keyframe from the newest publisher that is admitted, at most once per KEYFRAME_MIN_S for all
+        viewers together."""
         if self._keyframe_timer is not None or not self._publishers:
             return
         loop = asyncio.get_running_loop()
@@ -202,9 +211,9 @@ class LiveRoom:
     def _ask_keyframe(self) -> None:
         self._keyframe_timer = None
         self._keyframe_asked = asyncio.get_running_loop().time()
-        if self._publishers:
+        if admitted := self._fence.admitted & self._publishers.keys():
             self._counts.keyframes_asked += 1
-            self._publishers[max(self._publishers)].want_keyframe()
+            self._publishers[max(admitted)].want_keyframe()
 
     # -- viewers
 

@@ -24,7 +24,7 @@ from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 from dhsched.access.gate import bearer
 from dhsched.client.models.lives import PublishingOut
 from dhsched.errors import BadValue, DhschedError
-from dhsched.room.fence import Admitted, NeverIssued, Superseded, must_ask_again
+from dhsched.room.fence import Admitted, NeverIssued, Superseded
 from dhsched.room.live_room import LiveRoom
 from dhsched.room.packets import read_begin, read_packet
 from dhsched.room.rooms import Rooms
@@ -45,7 +45,7 @@ def routes(rooms: Rooms) -> list[web.RouteDef]:
     async def serve(request: web.Request) -> web.StreamResponse:
         try:
             token = shown_token(request)
-            publishing = await rooms.upstream.publishing(token)
+            publishing = await rooms.publishing(token)
             room = rooms.room(publishing.live)
             admitted = room.admit(publishing)
             if isinstance(admitted, NeverIssued):
@@ -133,7 +133,8 @@ class PublisherConnection:
             if message.type is not WSMsgType.BINARY:
                 raise BadValue("every message after the first must be binary")
             packet = read_packet(message.data)
-            if must_ask_again(loop.time() - heard_at) and not await self._may_go_on():
+            silent_s = loop.time() - heard_at
+            if self._room.must_ask(self, silent_s=silent_s) and not await self._may_go_on():
                 return
             heard_at = loop.time()
             if not self._room.hear(self, packet):
@@ -150,7 +151,8 @@ class PublisherConnection:
         return message if message.type in (WSMsgType.TEXT, WSMsgType.BINARY) else None
 
     async def _may_go_on(self) -> bool:
-        """Ask Dispatch about a publisher that may have been frozen, before its packet passes; return the answer."""
+        """Ask Dispatch about a publisher that may have been frozen, or was admitted in another home of the store,
+        before its packet passes; return the answer."""
         still = await self._ask_again()
         if isinstance(still, Superseded):
             self.superseded(still.epoch)
@@ -161,15 +163,15 @@ class PublisherConnection:
     async def confirm(self) -> None:
         """Ask Dispatch again while packets pass, and disconnect if the live has ended or the token is void.
 
-        A superseded publisher goes on until its successor publishes; without an answer everything goes on: viewers
-        must not lose the picture because Dispatch is restarted.
+        A publisher that was admitted in this home and is superseded goes on until its successor publishes; without an
+        answer everything goes on: viewers must not lose the picture because Dispatch is restarted.
         """
         await self._ask_again()
 
     async def _ask_again(self) -> Admitted | Superseded | DhschedError | None:
         """Return Dispatch's answer about this connection; None if the connection has been ended for good."""
         try:
-            publishing = await self._rooms.upstream.publishing(self._token)
+            publishing = await self._rooms.publishing(self._token)
         except DhschedError as error:
             code = error.code if isinstance(error, Problem) else ""
             if code == "NOT_FOUND":

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import math
 import time
 
 import structlog
 
+from dhsched.client.models.lives import PublishingOut
 from dhsched.room.live_room import Counts, LiveRoom
 from dhsched.room.rates import Rates
 from dhsched.room.settings import RoomSettings
@@ -17,6 +20,8 @@ from dhsched.web import Problem
 log = structlog.get_logger(__name__)
 
 CONFIRM_AT_ONCE_MAX = 16  # Further lives wait until Dispatch has answered about one of these.
+HOME_S = 2.0  # Dispatch is asked about at least one live this often: only its answers tell of another home.
+SETTLE_S = 60.0  # For this long after a change of home it is asked about all lives: a slow answer may undo the change.
 IDLE_S = 600.0  # A live without publisher and viewer is forgotten after this, and its timeline with it.
 
 
@@ -31,6 +36,8 @@ class Rooms:
         self.publishers = 0
         self.connecting = 0  # Viewers whose offer is being answered.
         self._lives: dict[str, LiveRoom] = {}
+        self._home = ""  # As Dispatch said last.
+        self._settled_at = 0.0
 
     @property
     def viewers(self) -> int:
@@ -71,10 +78,22 @@ class Rooms:
                 viewers_max=self.settings.viewers_max,
             )
 
+    async def publishing(self, token: str) -> PublishingOut:
+        """Return Dispatch's answer about a publish token, and note the home that it was read in."""
+        answer = await self.upstream.publishing(token)
+        if answer.home and answer.home != self._home:
+            if self._home:
+                log.warning("the store has another home; Dispatch is asked about every publisher", home=answer.home)
+                self._settled_at = time.monotonic() + SETTLE_S
+            self._home = answer.home
+        return answer
+
     async def confirm(self) -> None:
         """Ask Dispatch every `confirm_s` about each live that is published or watched, until cancelled.
 
-        A frozen, cut off or hostile Worker never reports that its live has ended, so the room asks.
+        A frozen, cut off or hostile Worker never reports that its live has ended, so the room asks. If `confirm_s` is
+        long, some live is asked about every HOME_S, so that the room learns of another home of the store; then all
+        lives are, for SETTLE_S.
         """
         turns = asyncio.Semaphore(CONFIRM_AT_ONCE_MAX)
 
@@ -82,12 +101,27 @@ class Rooms:
             async with turns:
                 await self._confirm(room)
 
-        while True:
-            await asyncio.sleep(self.settings.confirm_s)
-            shown = [room for room in self._lives.values() if room.in_use or room.on_air]
-            for failed in await asyncio.gather(*map(one, shown), return_exceptions=True):
+        rounds = math.ceil(self.settings.confirm_s / HOME_S)
+        for number in itertools.count(1):
+            await asyncio.sleep(self.settings.confirm_s / rounds)
+            asked = self.shown() if number % rounds == 0 or self.settling else self.probed(number)
+            for failed in await asyncio.gather(*map(one, asked), return_exceptions=True):
                 if isinstance(failed, BaseException):
                     log.error("cannot confirm a live", reason=repr(failed))
+
+    @property
+    def settling(self) -> bool:
+        """Whether the store's home has changed within SETTLE_S."""
+        return time.monotonic() < self._settled_at
+
+    def shown(self) -> list[LiveRoom]:
+        """Return the lives that are published or watched."""
+        return [room for room in self._lives.values() if room.in_use or room.on_air]
+
+    def probed(self, number: int) -> list[LiveRoom]:
+        """Return one live that is published, another one each round; none if no live is."""
+        published = [room for room in self._lives.values() if room.publishers]
+        return [published[number % len(published)]] if published else []
 
     async def _confirm(self, room: LiveRoom) -> None:
         publishers = room.publishers

@@ -55,7 +55,10 @@ class Generation(msgspec.Struct, frozen=True):
 
 
 class PublishingOut(msgspec.Struct, frozen=True):
-    """The generation of a publish token, and the current one: the token may publish only if they are equal."""
+    """The generation of a publish token, and the current one: the token may publish only if they are equal.
+
+    `home` is the home of the store in which the current one was read; numbers of two homes have no order.
+    """
 
     live: str
     live_id: str
@@ -64,6 +67,7 @@ class PublishingOut(msgspec.Struct, frozen=True):
     current: Generation
     cause: str
     state: str
+    home: str = ""
 
 
 class Placed(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -1,8 +1,8 @@
 """Publish tokens over HTTP: a room sends the token that a Worker showed, and learns which generation is current.
 
 The room cannot reach the store and has no secret, so it calls this endpoint once for each connection of a publisher.
-The answer has the generation that the token was issued for, and the current generation. The room's fence decides from
-these two who may publish (room/fence.py).
+The answer has the generation that the token was issued for, the current generation, and the home of the store in which
+it is current. The room's fence decides from these who may publish (room/fence.py).
 """
 
 from __future__ import annotations
@@ -39,16 +39,20 @@ class PublishTokens(Part):
             raise Problem("UNAUTHORIZED", str(error)) from error
         tenant, _, live_id = publishing.live.partition("/")
         ours = asked.caller.admin or tenant == asked.caller.tenant
-        record = await self.context.records.lives.get(publishing.live) if ours else None
+        store = self.context.store
+        # One command on the link of the steps, which knows its home. To enter another home takes round trips, so here
+        # the home is still the one of the connection that answered.
+        record = await store.records.lives.progress(publishing.live) if ours else None
+        home = store.homes.home
         if record is None:
             raise Problem("NOT_FOUND", f"live {live_id} does not exist any more; stop publishing", live_id=live_id)
-        current = record.current
         return m.PublishingOut(
             live=publishing.live,
             live_id=live_id,
             worker=publishing.generation.worker,
             epoch=publishing.generation.epoch,
-            current=m.Generation(current.worker, current.epoch),
-            cause=current.cause,
+            current=m.Generation(record.worker, record.epoch),
+            cause=record.cause,
             state=record.state,
+            home=home,
         )
