@@ -47,7 +47,7 @@ class Refreshed(Enum):
     """The result of applying a snapshot."""
 
     APPLIED = "applied"
-    OLDER = "older"  # The view is newer than the snapshot. Harmless; after a rollback of the store, make a new view.
+    OLDER = "older"  # The view is newer than the snapshot. Harmless; if the store has another home, make a new view.
     GAP = "gap"  # The snapshot starts after the view ends, so changes would be missed: request a full one.
 
 

@@ -20,7 +20,7 @@ class LineOut(msgspec.Struct, frozen=True):
 class RecoveryOut(msgspec.Struct, frozen=True):
     """A live that must be placed anew. Times are the store's, in milliseconds, 0 where unknown.
 
-    `need` is lost, gone, vacant (its runtime ended), stalled, floor (the store lost history), or `well again` if the
+    `need` is lost, gone, vacant (its runtime ended), stalled, floor (an operator began a term), or `well again` if the
     live only waits for one more check. `source` is the Worker that the live must leave. `unplaceable` says why no
     Worker may take the live as configured (then it waits in no queue until that changes); empty if some Worker may.
     """

@@ -58,7 +58,7 @@ UNCOUNTED = frozenset({"enter", "release_input", "ack_input"})
 released again, and an ack that is lost only repeats items."""
 SAME_HOME = frozenset({"release_input", "ack_input"})
 """Steps that compare the home that their connection greeted, and not the server's name: they give out no number, and
-count in neither rev nor pos. Every other step but `enter` compares both (`enter.is_home`)."""
+are not counted. Every other step but `enter` compares both (`enter.is_home`)."""
 
 
 def take(step: str, state: State, now: int, limits: Limits, **arguments: Any) -> tuple[State, Any]:

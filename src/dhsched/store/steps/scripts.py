@@ -30,7 +30,7 @@ DENY_OOM = frozenset({"append_input", "place_create"})
 AROUND = ("snapshot", "due", "configure", "trouble", "change_keys", "say_once", "announce")
 """Scripts around the protocol, which are not steps: they change no ownership."""
 READ_ONLY = frozenset({"snapshot", "due"})
-"""Scripts that run wherever the data is: they tell its home instead of comparing it."""
+"""Scripts that run wherever the data is: they compare no home. `snapshot` tells the home of what it has read."""
 HINTS = frozenset({"trouble", "say_once", "announce"})
 """Scripts whose loss harms nobody: they compare the home, as the steps of SAME_HOME do, and are not counted."""
 _LIMITS = frozenset(field.name for field in fields(Limits))
