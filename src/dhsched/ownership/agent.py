@@ -69,8 +69,8 @@ def take_table(agent: Agent, *, home: str = "", term: int, rev: int, table: Mapp
     """
     if home == agent.home and (term, rev) < (agent.term, agent.rev):
         return agent
-    # A tag that the store has dropped never comes back, so there is no need to remember that it is finished. Only a store
-    # that has forgotten brings one back: then it is run once more, and its acks name marks.
+    # A tag that the store has dropped never comes back, so there is no need to remember that it is finished. Only a
+    # store that has forgotten brings one back: then it is run once more, and its acks name marks.
     finished = frozenset(tag for tag in agent.finished if tag in table or tag in agent.runs)
     return replace(agent, home=home, term=term, rev=rev, table=frozen(table), finished=finished)
 
