@@ -1,12 +1,13 @@
 """The option --rewrite, which corrects the outcomes in tests/scenarios/*.txt before the tests run (rewrite.py); and a
-real store of each kind of server beside the model.
+real store of each kind of server beside the model. The event loop is uvloop, as in the product.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from tests.conformance.operations import LIMITS
 from tests.conformance.real import StoreSubject, real_subject
@@ -33,10 +34,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(f"--rewrite changed {', '.join(changed) or 'no scenario'}")
 
 
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return {"uvloop": uvloop.new_event_loop}
+
+
 @pytest.fixture(params=SERVERS, scope="module")
 def subject(request: pytest.FixtureRequest) -> Iterator[tuple[asyncio.Runner, StoreSubject]]:
     """The Lua steps on a server, and the loop to call them on."""
-    with asyncio.Runner() as runner:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         context = real_subject(request.param, LIMITS)
         yield runner, runner.run(context.__aenter__())
         runner.run(context.__aexit__(None, None, None))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any
 
 from dhsched.errors import StoreUnavailable
@@ -14,7 +15,7 @@ from dhsched.store.link.greeting import ONE_ARGUMENT, RunScript
 from dhsched.store.link.wire import pack
 from dhsched.store.raw import read_state
 from dhsched.store.steps.redis import RedisStore
-from dhsched.store.steps.scripts import load
+from dhsched.store.steps.scripts import Script, load
 from tests.conformance.subjects import Home
 from tests.harness.servers import running_server
 
@@ -33,6 +34,12 @@ class Greeted:
 
     async def enter(self, run: RunScript) -> bytes:
         return self.home
+
+
+@cache
+def held_scripts() -> dict[str, Script]:
+    """The scripts as they are, but for what the test holds."""
+    return load(HELD)
 
 
 class StoreSubject:
@@ -114,7 +121,7 @@ async def real_subject(
 @asynccontextmanager
 async def on_store(address: Address, limits: Limits) -> AsyncIterator[StoreSubject]:
     """A subject on a server that is running already, whose data it clears."""
-    async with await RedisStore.open(address, limits=limits, scripts=load(HELD), entry=Greeted()) as store:
+    async with await RedisStore.open(address, limits=limits, scripts=held_scripts(), entry=Greeted()) as store:
         subject = StoreSubject(store)
         await subject.reset(now=1_000_000)
         yield subject

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from random import Random
 
 import pytest
+import uvloop
 
 from dhsched.errors import StoreRefused
 from dhsched.store.keys import Keys
@@ -65,7 +66,7 @@ class Bench:
 
 @pytest.fixture(scope="module")
 def bench() -> Iterator[Bench]:
-    with asyncio.Runner() as runner:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         server = running_server("valkey")
         yield Bench(runner, runner.run(server.__aenter__()).address)
         runner.run(server.__aexit__(None, None, None))

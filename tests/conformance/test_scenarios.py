@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from dhsched.ownership.outcomes import Outcome, Stale
 from dhsched.ownership.state import State, frozen
@@ -29,7 +30,7 @@ def subject(request: pytest.FixtureRequest) -> Iterator[SubjectFactory]:
     if request.param in SUBJECTS:
         yield SUBJECTS[request.param]
         return
-    with asyncio.Runner() as runner:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         server = running_server(request.param)
         address = runner.run(server.__aenter__()).address
         yield lambda limits: on_store(address, limits)

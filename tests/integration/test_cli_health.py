@@ -12,6 +12,8 @@ from typer.testing import CliRunner, Result
 
 from dhsched import cli
 from dhsched.cli.top import Sample, rates_of, shown
+from dhsched.infer.app import open_infer
+from dhsched.infer.settings import InferSettings
 from dhsched.local.ports import free_port
 from tests.harness.fleet import until
 from tests.harness.processes import start
@@ -81,11 +83,15 @@ async def test_a_role_does_not_start_on_a_store_that_evicts_lives_unless_it_is_t
         assert refused.returncode == 1, printed
         assert b"maxmemory-policy is allkeys-lru" in printed and b"--allow-eviction" in printed
         assert b"Traceback" not in printed
-        forced = await start(*run, "--allow-eviction")
-        try:
-            await until(lambda: forced.url, f"{role} to listen", 30)
-        finally:
-            await forced.stop()
+        if role == "dispatch":
+            forced = await start(*run, "--allow-eviction")
+            try:
+                await until(lambda: forced.url, "the replica to listen")
+            finally:
+                await forced.stop()
+        else:
+            async with open_infer(InferSettings(store=server.address.url(), allow_eviction=True, access="open")):
+                pass
 
 
 async def test_a_store_that_evicts_only_what_has_a_ttl_is_taken_and_mentioned() -> None:

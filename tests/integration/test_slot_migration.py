@@ -44,7 +44,7 @@ WITHOUT_LOOK = {"lib/base": sources()["lib/base"].replace(LOOK, "")}
 
 @asynccontextmanager
 async def opened(
-    at: Primary, replaced: Mapping[str, str] | None = None, deadline_s: float = 0.3
+    at: Primary, replaced: Mapping[str, str] | None = None, deadline_s: float = 20
 ) -> AsyncIterator[RedisStore]:
     settings = LinkSettings(deadline_s=deadline_s)
     async with await RedisStore.open(at.server.tcp_address, settings=settings, scripts=load(replaced)) as store:
@@ -69,8 +69,12 @@ async def everything(*nodes: Primary) -> list[dict[str, Any]]:
 
 
 async def test_no_script_runs_on_a_slot_that_is_being_moved(kind: str) -> None:
-    async with two_primaries(kind) as (left, right), opened(left) as store, opened(left, WITHOUT_LOOK) as careless:
-        await claimed_live(store)
+    async with (
+        two_primaries(kind) as (left, right),
+        opened(left, deadline_s=0.3) as store,
+        opened(left, WITHOUT_LOOK) as careless,
+    ):
+        await claimed_live(careless)
         await begin_move(left, right)
         before = await everything(left, right)
         with pytest.raises(StoreUnavailable, match="being moved") as caught:
@@ -90,7 +94,7 @@ async def test_no_script_runs_on_a_slot_that_is_being_moved(kind: str) -> None:
 
 
 async def test_what_was_asked_while_a_slot_moved_is_done_in_order_on_its_new_node(kind: str) -> None:
-    async with two_primaries(kind) as (left, right), opened(left, deadline_s=20) as store:
+    async with two_primaries(kind) as (left, right), opened(left) as store:
         await claimed_live(store)
         ring = await open_ring(store.link, store.keys)
         _, record = await ring.create(role="admin")
