@@ -31,9 +31,15 @@ makes the numbers jump instead."""
 def enter(
     state: State, now: int, limits: Limits, *, server: str, jump: int, first: bool = False
 ) -> tuple[State, Entered]:
-    """Make `server` the home, unless it is, and let every number jump. `first` is the caller's first connection."""
+    """Make `server` the home, unless it is, and let every number jump. `first` is the caller's first connection.
+
+    A caller that has never entered anything begins an empty cell at 1. Whoever remembers a cell that is empty now makes
+    the numbers jump; and where nobody does, its secrets are gone with it, and every token is void.
+    """
     s = Draft(state, now, limits)
     cell = s.cell
+    if first and cell == Cell():
+        jump = 0
     if cell.home == server and not (first and server == NAMELESS):
         return state, Entered(server, again=True, pos=cell.pos, homes=cell.homes)
     base = max(cell.epoch_base, cell.epoch_floor) + jump

@@ -11,6 +11,9 @@ local f = call('HMGET', KEYS[1], 'schema', 'home', 'epoch_base', 'epoch_floor', 
 if f[1] and f[1] ~= schema then
   return redis.error_reply('SCHEMA ' .. f[1])
 end
+if first == '1' and call('EXISTS', KEYS[1]) == 0 then
+  jump = 0 -- An empty cell, and nobody who remembers another: it begins at 1.
+end
 local name, again = server(), 1
 if name ~= (f[2] or '') or (first == '1' and name == 'none') then
   jump, again = number(jump), 0
