@@ -50,7 +50,8 @@ def load(name: str, source: str, path: Path) -> ModuleType:
     return module
 
 
-def first_failure(tests: list[ModuleType]) -> BaseException | None:
+def first_failure(tests: list[ModuleType], limit_s: float = 5.0) -> BaseException | None:
+    """What the first test fails with that fails; a test takes at most `limit_s`."""
     for module in tests:
         for test, arguments in runs_of(module):
             try:
@@ -58,7 +59,7 @@ def first_failure(tests: list[ModuleType]) -> BaseException | None:
                     if "monkeypatch" in inspect.signature(test).parameters:
                         arguments["monkeypatch"] = patch
                     if inspect.iscoroutinefunction(test):
-                        asyncio.run(asyncio.wait_for(test(**arguments), 5.0))
+                        asyncio.run(asyncio.wait_for(test(**arguments), limit_s))
                     else:
                         test(**arguments)
             except (Exception, pytest.fail.Exception) as failure:

@@ -42,6 +42,7 @@ class LinkSettings:
     in_flight_max: int = 100_000  # Past this many calls, sent and unsent, a call is refused with StoreOverloaded.
     unsent_max_bytes: int = 64 * 1024 * 1024  # Past this many bytes that wait to be sent, a call is refused as well.
     write_buffer_bytes: int = 1024 * 1024  # Past this many bytes in the transport, calls wait in the link.
+    settle_ms: int = 800  # Replicas that have not confirmed a batch by then are missing. Two fit inside `deadline_s`.
     probe_s: float = 1.0  # A host or a Sentinel that has not said by then what it knows is not waited for.
     watch_s: float = 2.0  # Time between two questions to several hosts, or to Sentinels, while the link is connected.
     client_name: str = "dhsched"  # As CLIENT LIST shows it; no spaces.

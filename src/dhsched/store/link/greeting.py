@@ -90,6 +90,8 @@ async def _greet(wire: Wire, address: Address, greeting: Greeting, channels: Ite
             f"store {wire.store} is a read-only replica: give the address of its primary, or promote it",
             code="READONLY",
         )
+    if greeting.entry is not None and (address.replicas or address.fsync):
+        await _check_settling(wire, f"{name} {version}", fsync=address.fsync)
     await _load(wire, greeting)
     if greeting.entry is not None:
         await _enter(wire, greeting, greeting.entry)
@@ -136,6 +138,29 @@ def _owner(store: str, slots: list[Any], key: str) -> Node:
             code="CLUSTERDOWN",
         )
     return owner
+
+
+async def _check_settling(wire: Wire, server: str, *, fsync: bool) -> None:
+    """Raise a StoreError for a server on which no reply could be settled as the URL asks for it (settling.py)."""
+    if not fsync:
+        await _ask(wire, [("WAIT", 0, 1)])  # Refused at once where the ACL does not allow it.
+        return
+    try:
+        _, found = await _ask(wire, [("WAITAOF", 0, 0, 1), ("CONFIG", "GET", "append*")])
+    except StoreRefused as refusal:
+        if "unknown command" not in refusal.reply.lower():
+            raise
+        said = refusal.reply.partition(", with args")[0]
+        raise StoreIncompatible(
+            f"store {wire.store} is {server}, which cannot do what fsync=1 needs ({said}): use Valkey, or Redis 7.2 or "
+            "later, or take fsync=1 out of its URL"
+        ) from None
+    appendonly, appendfsync = (found.get(name, b"unknown").decode() for name in (b"appendonly", b"appendfsync"))
+    if (appendonly, appendfsync) != ("yes", "always"):
+        raise StoreIncompatible(
+            f"store {wire.store} has appendonly {appendonly} and appendfsync {appendfsync}, and its URL fsync=1: set "
+            "appendonly yes and appendfsync always, there and on its replicas, or take fsync=1 out of the URL"
+        )
 
 
 async def _load(wire: Wire, greeting: Greeting) -> None:

@@ -12,6 +12,8 @@ costs one future and no task, no timer and no system call of its own.
   owns our slot), HOME (a script found that the data has another home than this connection greeted: it is left, and the
   next one greets anew), and refusals because our slot is being moved (`refused.py`). After NOSCRIPT, calls that nobody
   awaits in between may change their order; after the others they keep it, and go before everything unsent.
+- **Settled.** With `replicas=N` in the store's URL, replies are passed on once N replicas have what they tell of, and
+  one batch of calls is in flight at a time (`settling.py`).
 - **A silent server** is left when the oldest call is overdue by `dead_after_s`: the reply may be lost in a half-open
   connection, and all later ones with it.
 """
@@ -23,14 +25,16 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha1
 from typing import Any, Literal, Self
 
-from dhsched.errors import StoreOverloaded, StoreRefused, StoreUnavailable
+from dhsched.errors import StoreRefused, StoreUnavailable
 from dhsched.store.link.address import Address
 from dhsched.store.link.cluster import is_moving, moved_to
 from dhsched.store.link.connect import Connector, LinkSettings
+from dhsched.store.link.failures import no_answer, not_sent, overloaded
 from dhsched.store.link.greeting import Entry, Greeting, Server
 from dhsched.store.link.hosts import Occurrences
 from dhsched.store.link.refused import Refused
-from dhsched.store.link.wire import Arg, Call, OnMessage, Subscribing, Wire, pack
+from dhsched.store.link.settling import Settle, Settling
+from dhsched.store.link.wire import NO_TAIL, Arg, AtOnce, Call, OnMessage, Subscribing, Wire, pack
 
 __all__ = ["Arg", "Link", "LinkSettings", "OnMessage"]
 
@@ -44,7 +48,6 @@ STALL_S = 0.1  # A timer that is later than this means that this process stood s
 
 # A server that answers with one of these is not our primary any more: reconnecting finds its successor.
 LEAVE_AFTER = frozenset({"READONLY", "LOADING", "MASTERDOWN", "HOME"})
-NO_TAIL = -len(b"$0\r\n\r\n")  # Cuts an empty last argument off: the wire puts its own there.
 
 
 class Link:
@@ -57,6 +60,7 @@ class Link:
         settings: LinkSettings,
         slot_key: str | None,
         entry: Entry | None = None,
+        settle: Settle | None = None,
     ) -> None:
         self.address = address
         self.settings = settings
@@ -73,10 +77,16 @@ class Link:
         self._tailed = entry is not None
         self._loop = asyncio.get_running_loop()
         self._wire: Wire | None = None
+        self._send: Callable[[list[Call]], int]  # The wire's, or through `settling`; set with each wire.
         self._sent: deque[Call] = deque()  # The wire's own queue, or an empty one while there is no wire.
         self._unsent: deque[Call] = deque()
         self._unsent_bytes = 0  # Bytes of the unsent and the refused calls.
         self._refused = Refused(self._may_try, self._send_alone, self._go_on)
+        self.settling: Settling | None = None
+        """Settles replies before they are passed on; None where the URL asks for no replicas."""
+        if settle is not None and (address.replicas or address.fsync):
+            packed = settle.packed(self._shas, slot_key)
+            self.settling = Settling(address, settings, packed, self._after_refusal)
         self._flush_due = False
         self._scripts_on_their_way = False
         self._channels: dict[bytes, OnMessage] = {}
@@ -98,13 +108,14 @@ class Link:
         *,
         slot_key: str | None = None,
         entry: Entry | None = None,
+        settle: Settle | None = None,
     ) -> Self:
         """Connect, or raise within `connect_s` the one StoreError that says why not.
 
         `scripts` are loaded on every connection before anything else is sent, and then `entry` enters. In a cluster,
-        `slot_key` (any key of the cell) decides which node is used.
+        `slot_key` (any key of the cell) decides which node is used. `settle` names the scripts that settle replies.
         """
-        link = cls(address, scripts, settings or LinkSettings(), slot_key, entry)
+        link = cls(address, scripts, settings or LinkSettings(), slot_key, entry, settle)
         link._adopt(*await link._connector.first())
         link._keeper = asyncio.create_task(link._keep_connected(), name=f"link {address.redacted()}")
         return link
@@ -126,6 +137,8 @@ class Link:
         if self._wire is not None:
             self._wire.drop("we closed it")
             await self._wire.lost
+        if self.settling is not None:
+            self.settling.lost("we closed it")
 
     async def __aenter__(self) -> Self:
         return self
@@ -141,7 +154,8 @@ class Link:
 
     @property
     def in_flight(self) -> int:
-        return len(self._sent) + len(self._unsent) + len(self._refused.calls)
+        answered = 0 if self.settling is None else len(self.settling.answered)
+        return len(self._sent) + len(self._unsent) + len(self._refused.calls) + answered
 
     @property
     def two_primaries(self) -> Occurrences:
@@ -219,7 +233,8 @@ class Link:
         settings = self.settings
         size_bytes = self._unsent_bytes + len(call.packed)
         if self.in_flight >= settings.in_flight_max or size_bytes > settings.unsent_max_bytes:
-            call.fail(self._overloaded(call))
+            shown, unsent_bytes = self.address.redacted(), self._unsent_bytes
+            call.fail(overloaded(call, shown, settings, in_flight=self.in_flight, unsent_bytes=unsent_bytes))
             return
         if self._closed:
             call.fail(self._not_sent(call))
@@ -235,11 +250,13 @@ class Link:
 
     def _flush(self) -> None:
         self._flush_due = False
-        unsent, wire = self._unsent, self._wire
-        # Without a wire, with one that is full, or while our slot is being moved, nothing is sent; the end of each of
-        # these states flushes again.
+        unsent, wire, settling = self._unsent, self._wire, self.settling
+        # Without a wire, with one that is full, while our slot is being moved or a batch is not settled, nothing is
+        # sent; the end of each of these states flushes again.
         moving = self._refused.pause_s > 0
         while unsent and not moving and wire is not None and not (wire.gone or wire.paused or wire.leaving):
+            if settling is not None and settling.waits:
+                break
             batch: list[Call] = []
             left_bytes = before = self.settings.write_buffer_bytes
             # Beyond this size the wire may be full, and a call that is not sent can still be given up.
@@ -247,7 +264,7 @@ class Link:
                 batch.append(unsent.popleft())
                 left_bytes -= len(batch[-1].packed)
             self._unsent_bytes -= before - left_bytes
-            self.bytes_out += wire.send(batch)
+            self.bytes_out += self._send(batch)
 
     def leave(self, reason: str) -> None:
         """Leave the connection once everything sent is answered, and make another one, which greets anew."""
@@ -272,6 +289,8 @@ class Link:
         self._sweep_at = float("inf")
         self._sweep_timer = None
         nearest = min(self._sweep_sent(now), self._sweep_unsent(now))
+        if self.settling is not None:
+            nearest = min(nearest, self.settling.sweep(now))
         if nearest < float("inf"):
             gap_s = SWEEP_GAP_S + SWEEP_GAP_PER_CALL_S * self.in_flight
             self._sweep_no_later_than(max(nearest, now + gap_s))
@@ -284,7 +303,7 @@ class Link:
             if call.future.done():
                 continue
             if call.deadline <= now:
-                call.fail(self._no_answer(call))
+                call.fail(no_answer(call, self.address.redacted(), in_flight=len(self._sent)))
             elif call.deadline < nearest:
                 nearest = call.deadline
         if dead_at <= now and self._wire is not None:
@@ -319,6 +338,8 @@ class Link:
             self._connector.trouble = await asyncio.shield(self._wire.lost)
             log.warning("lost the connection to store %s: %s", self._wire.store, self._connector.trouble)
             self._late_replies += self._wire.late_replies
+            if self.settling is not None:
+                self.settling.lost(self._connector.trouble)
             self._wire, self._sent = None, deque()
             self._adopt(*await self._connector.again())
             self.reconnects += 1
@@ -328,6 +349,7 @@ class Link:
         wire.on_refusal = self._on_refusal
         wire.on_unsubscribed = self._on_unsubscribed
         wire.on_writable = self._flush
+        self._send = wire.send if self.settling is None else self.settling.adopt(wire)
         self._wire, self._sent, self.server = wire, wire.sent, server
         self._scripts_on_their_way = False
         self._sweep_unsent(self._loop.time())
@@ -355,7 +377,14 @@ class Link:
             call.fail(self._not_sent(call))
         else:
             call.fail(refusal)
-        if refusal.code == "MOVED":
+        self._after_refusal(refusal)
+
+    def _after_refusal(self, refusal: StoreRefused) -> None:
+        """Do for the connection what a refusal calls for, whatever becomes of the call."""
+        assert self._wire is not None
+        if refusal.code == "NOSCRIPT":
+            self._load_scripts()
+        elif refusal.code == "MOVED":
             self._connector.go_to = moved_to(refusal.reply)
             self._wire.leave(refusal.reply)
         elif refusal.code in LEAVE_AFTER:
@@ -385,9 +414,8 @@ class Link:
         return wire is not None and not (wire.sent or wire.gone or wire.paused or wire.leaving)
 
     def _send_alone(self, call: Call) -> None:
-        assert self._wire is not None
         self._unsent_bytes -= len(call.packed)
-        self.bytes_out += self._wire.send([call])
+        self.bytes_out += self._send([call])
 
     def _go_on(self) -> None:
         self._unsent.extendleft(reversed(self._refused.take_all()))
@@ -397,42 +425,23 @@ class Link:
         if self._scripts_on_their_way:
             return
         self._scripts_on_their_way = True
+        deadline = self._loop.time() + self.settings.deadline_s
         for source in self._greeting.scripts.values():
-            self.call("SCRIPT", "LOAD", source).add_done_callback(self._on_loaded)
+            call = AtOnce(self._loop.create_future(), pack(("SCRIPT", "LOAD", source)), "SCRIPT", deadline, False)
+            call.future.add_done_callback(self._on_loaded)
+            self._enqueue(call)
 
     def _on_loaded(self, loaded: asyncio.Future[Any]) -> None:
         self._scripts_on_their_way = False
         if not loaded.cancelled() and loaded.exception() is not None:
             log.warning("could not load a script again: %s", loaded.exception())
 
-    # -- errors -------------------------------------------------------------------------------------------------
-
-    def _overloaded(self, call: Call) -> StoreOverloaded:
-        return StoreOverloaded(
-            f"{call} was not sent to store {self.address.redacted()}: {self.in_flight} of "
-            f"{self.settings.in_flight_max} calls in flight and {self._unsent_bytes} of "
-            f"{self.settings.unsent_max_bytes} bytes unsent; slow down, or find out why the store is slow"
-        )
+    # -- errors (failures.py)
 
     def _not_sent(self, call: Call) -> StoreUnavailable:
-        if call.refusal and not self._closed:
-            reason = "the cell's slot is being moved to another node"
-            if call.refusal.startswith("HOME"):
-                reason = "the store was restarted or failed over"
-            return StoreUnavailable(
-                f"{call} did not run on store {self.address.redacted()} before its deadline: {reason} "
-                f"({call.refusal}); try again",
-                unknown=False,
-            )
-        why = "we closed the link" if self._closed else self._connector.trouble
-        return StoreUnavailable(
-            f"{call} was not sent to store {self.address.redacted()} before its deadline ({why}): try again",
-            unknown=False,
-        )
-
-    def _no_answer(self, call: Call) -> StoreUnavailable:
-        return StoreUnavailable(
-            f"no answer from store {self.address.redacted()} to {call} within its deadline, with "
-            f"{len(self._sent)} calls in flight: it may have run, repeat it with the same operation id",
-            unknown=True,
-        )
+        if self._closed:
+            return not_sent(call, self.address.redacted(), "we closed the link")
+        why = self._connector.trouble
+        if self.settling is not None and self.settling.waits:
+            why = self.settling.trouble or "an earlier batch of calls is not settled yet"
+        return not_sent(call, self.address.redacted(), why, refusal=call.refusal)

@@ -32,6 +32,7 @@ pack = cast(Callable[[tuple[Arg, ...]], bytes], hiredis.pack_command)
 
 # RESP3 has a false, so "not enough data yet" needs a value that no reply can have.
 NOTHING = object()
+NO_TAIL = -len(b"$0\r\n\r\n")  # Cuts an empty last argument off: the wire puts its own there.
 GARBAGE_SHOWN_BYTES = 40
 REPLY_SHOWN_CHARS = 200
 
@@ -78,6 +79,21 @@ class Call:
         if not self.future.done():
             self.future.set_exception(error)
 
+    def answer(self, reply: Any) -> None:
+        """Pass a reply on to the caller, unless the caller has an error already or has gone."""
+        if self.future.done():
+            return
+        try:
+            self.future.set_result(reply if self.read is None else self.read(reply))
+        except Exception as error:  # `read` does not know this reply: only its caller is concerned.
+            self.future.set_exception(error)
+
+
+class AtOnce(Call):
+    """A call that writes nothing in the data, such as SCRIPT LOAD: its reply is passed on at once (`settling.py`)."""
+
+    __slots__ = ()
+
 
 class Subscribing(Call):
     """SSUBSCRIBE or SUNSUBSCRIBE: confirmed by the push `kind channel`, not by a reply."""
@@ -118,6 +134,7 @@ class Wire(asyncio.Protocol):
         self.garbled = False
         self.late_replies = 0
         self.on_refusal: Callable[[Call, StoreRefused], None] = _fail_call
+        self.on_reply: Callable[[Call, Any], None] | None = None  # Gets every reply with its call, if it is set.
         self.channels: Mapping[bytes, OnMessage] = {}  # The callback of each channel.
         self.on_unsubscribed: Callable[[], None] = _ignore
         self.on_writable: Callable[[], None] = _ignore
@@ -158,7 +175,7 @@ class Wire(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.gone:
             return
-        sent, gets = self.sent, self._reader.gets
+        sent, gets, on_reply = self.sent, self._reader.gets, self.on_reply
         try:
             self._reader.feed(data)
             while (reply := gets()) is not NOTHING:
@@ -170,8 +187,10 @@ class Wire(asyncio.Protocol):
                     return
                 elif kind is StoreRefused:
                     self.on_refusal(sent.popleft(), reply)
+                elif on_reply is not None:
+                    on_reply(sent.popleft(), reply)
                 else:
-                    call = sent.popleft()
+                    call = sent.popleft()  # As Call.answer does it, without the cost of a call.
                     if call.future.done():
                         self.late_replies += 1
                         continue

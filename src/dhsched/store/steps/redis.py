@@ -18,7 +18,15 @@ from dhsched.store.link.greeting import Entry
 from dhsched.store.link.link import Link, LinkSettings
 from dhsched.store.records import Records
 from dhsched.store.steps.api import Store
-from dhsched.store.steps.scripts import Argument, Script, default_scripts, limit_values, plain, scripts_around
+from dhsched.store.steps.scripts import (
+    SETTLING,
+    Argument,
+    Script,
+    default_scripts,
+    limit_values,
+    plain,
+    scripts_around,
+)
 from dhsched.types import written
 
 NO_CREATE = Create(digital_id="", fingerprint="")
@@ -99,7 +107,12 @@ class RedisStore(Store):
         address = parse_address(address) if isinstance(address, str) else address
         homes = Homes(cell)
         link = await Link.open(
-            address, scripts=sources, settings=settings, slot_key=Keys(cell).cell, entry=entry or homes
+            address,
+            scripts=sources,
+            settings=settings,
+            slot_key=Keys(cell).cell,
+            entry=entry or homes,
+            settle=SETTLING,
         )
         return cls(link, cell=cell, limits=limits, scripts=scripts, homes=homes)
 

@@ -17,22 +17,26 @@ from typing import Any, cast
 
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.steps import SAME_HOME, STEPS
+from dhsched.store.link.settling import Settle
 
 Argument = str | bytes | int | float
 
 LIBRARY = (
-    *("clock", "base", "server", "home", "counted", "now", "agenda", "waiting", "worker", "candidates", "slot"),
-    *("wake_own", "item", "live", "needs", "vacate", "gone", "finish"),
+    *("clock", "base", "server", "home", "here", "counted", "now", "agenda", "waiting", "worker", "candidates"),
+    *("slot", "wake_own", "item", "live", "needs", "vacate", "gone", "finish"),
 )
 """The parts of lua/lib in the order in which they build on each other."""
 DENY_OOM = frozenset({"append_input", "place_create"})
 """Steps that a full store refuses; every other step must run there, or nothing could ever be freed."""
-AROUND = ("snapshot", "due", "configure", "trouble", "change_keys", "say_once", "announce")
+AROUND = ("snapshot", "due", "configure", "trouble", "change_keys", "say_once", "announce", "settle", "same_home")
 """Scripts around the protocol, which are not steps: they change no ownership."""
 READ_ONLY = frozenset({"snapshot", "due"})
 """Scripts that run wherever the data is: they compare no home. `snapshot` tells the home of what it has read."""
+NO_WRITES = READ_ONLY | {"same_home"}
 HINTS = frozenset({"trouble", "say_once", "announce"})
 """Scripts whose loss harms nobody: they compare the home, as the steps of SAME_HOME do, and are not counted."""
+SETTLING = Settle(writes="settle", compares="same_home")
+"""Scripts behind a batch: they compare the home and the server's name, and are not counted."""
 _LIMITS = frozenset(field.name for field in fields(Limits))
 _SECTION = re.compile(r"-- (USES|RARELY|KEYS|ARGV|EACH|RETURNS)\b ?(.*)")
 
@@ -97,7 +101,7 @@ def assemble(step: str, text: Mapping[str, str], *, name: str | None = None) -> 
     name = name or step
     if "RARELY" in sections:
         parts.append(_rarely(sections["RARELY"], text))
-    flags = "" if name in DENY_OOM else " flags=no-writes" if name in READ_ONLY else " flags=allow-oom"
+    flags = "" if name in DENY_OOM else " flags=no-writes" if name in NO_WRITES else " flags=allow-oom"
     shebang = f"#!lua{flags}"
     body = _strip(text[step])
     if "counted" in always:
@@ -113,7 +117,9 @@ def checks(step: str) -> tuple[str, ...]:
         return ("base",)
     if step in SAME_HOME or step in HINTS:
         return ("base", "home")
-    return ("base", "server", "home", "counted")
+    if step in (SETTLING.writes, SETTLING.compares):
+        return ("base", "server", "home", "here")
+    return ("base", "server", "home", "here", "counted")
 
 
 def _rarely(section: str, text: Mapping[str, str]) -> str:
