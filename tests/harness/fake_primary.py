@@ -39,6 +39,7 @@ class Primary:
     tried: bytes = OK
     config: bytes = CONFIG
     """What the greeting is answered, which tries whether it may wait, and reads the configuration for `fsync`."""
+    fsync: bool = False
     names: list[str] = field(default_factory=list)
     """Everything that came after the greeting, by name."""
 
@@ -52,7 +53,7 @@ class Primary:
         if name == "settle":
             return self.settle.pop(0) if self.settle else b":1\r\n"
         if name in ("WAIT", "WAITAOF"):
-            return self.waited
+            return b":1\r\n" if name == "WAIT" and self.fsync else self.waited
         if name == "same_home":
             return None if self.waited is None else self._compared()
         if self.place:

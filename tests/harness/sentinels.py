@@ -69,9 +69,9 @@ def several(*ports: int, **more: Any) -> Address:
 
 
 @asynccontextmanager
-async def replicated(kind: str, replicas: int) -> AsyncIterator[list[Embedded]]:
+async def replicated(kind: str, replicas: int, *options: str) -> AsyncIterator[list[Embedded]]:
     """A primary, and replicas that follow it."""
-    extra = ["--repl-diskless-sync-delay", "0", "--repl-diskless-load", "disabled"]
+    extra = ["--repl-diskless-sync-delay", "0", "--repl-diskless-load", "disabled", *options]
     async with AsyncExitStack() as stack:
         servers = [
             await stack.enter_async_context(running_server(kind, port=free_port(), extra=extra))

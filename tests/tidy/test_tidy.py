@@ -34,7 +34,7 @@ LINES_MAX = 450
 LAYERS = (
     {"errors"},
     {"types"},
-    {"ownership", "placement", "settings", "failpoints", "addresses"},
+    {"ownership", "placement", "settings", "failpoints", "addresses", "durations"},
     {"store", "simulate", "links"},
     {"access"},
     {"tokens"},

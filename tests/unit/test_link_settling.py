@@ -269,10 +269,10 @@ async def test_subscriptions_and_messages_are_not_settled() -> None:
 
 
 async def test_with_fsync_replicas_must_have_it_on_disk() -> None:
-    primary = Primary(waited=b"*2\r\n:1\r\n:1\r\n")
+    primary = Primary(waited=b"*2\r\n:1\r\n:1\r\n", fsync=True)
     async with settled(primary, fsync=True, settle_ms=70) as (fake, link):
         assert await place(link, "a") == b"a"
-        assert fake.commands[-2] == [b"WAITAOF", b"1", b"1", b"70"]
+        assert fake.commands[-3:-1] == [[b"WAIT", b"1", b"35"], [b"WAITAOF", b"1", b"1", b"35"]]
         primary.waited = b"*2\r\n:1\r\n:0\r\n"
         assert "0 of 1 replicas had its batch on disk within 70 ms" in str(await unavailable(place(link, "a")))
         primary.waited = b"*2\r\n:0\r\n:1\r\n"
@@ -293,7 +293,9 @@ HOME_REFUSAL = StoreRefused("...", code="HOME", reply="HOME h2")
         (Required(1, False, 800), (1, 1, HOME_REFUSAL), 0, "the comparison that"),
         (Required(0, True, 800), (1, [1, 0], b"h1"), 0, ""),
         (Required(0, True, 800), (1, [0, 0], b"h1"), 0, "the primary has not had"),
-        (Required(1, True, 800), (1, [1, 0], b"h1"), 0, "0 of 1 replicas"),
+        (Required(1, True, 800), (1, 1, [1, 0], b"h1"), 0, "0 of 1 replicas"),
+        (Required(1, True, 800), (1, 0, [1, 1], b"h1"), 1, ""),
+        (Required(1, True, 800), (1, HOME_REFUSAL, [1, 1], b"h1"), 0, "WAIT that"),
     ],
 )
 def test_when_a_batch_is_settled(required: Required, answers: tuple[Any, ...], replicas: int, reason: str) -> None:

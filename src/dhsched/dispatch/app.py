@@ -183,10 +183,12 @@ class Replica:
 async def missing(context: DispatchContext) -> list[str]:
     """Return the reasons for which this replica should get no traffic; empty when it is ready."""
     found: list[str] = []
+    settling = context.store.link.settling
     try:
+        # Where replies are settled the ping is too, so an idle replica notices that its store settles again.
         await context.store.records.server.ping(deadline_s=PING_S)
     except StoreError as error:
-        found.append(str(error))
+        found.append((settling.trouble if settling is not None else "") or str(error))
     if context.fleet.age_s > context.settings.fresh_s:
         age = f"{context.fleet.age_s:.1f} s old, and {context.settings.fresh_s:g} s is the limit"
         found.append(f"its view of the fleet is {age}")

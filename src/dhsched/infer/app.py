@@ -36,6 +36,7 @@ from dhsched.store.steps.redis import RedisStore
 from dhsched.store.steps.scripts import Script
 from dhsched.tokens import Tokens
 from dhsched.web import MINT, make_app, make_service, open_gate, serve_role
+from dhsched.web.figures import SettlingFigures
 
 log = structlog.get_logger(__name__)
 
@@ -88,7 +89,10 @@ async def open_infer(
     ):
 
         async def ready() -> Sequence[str]:
-            return () if store.link.state == "connected" else ("the store cannot be reached",)
+            settling = store.link.settling
+            if store.link.state != "connected":
+                return ("the store cannot be reached",)
+            return (settling.trouble,) if settling is not None and settling.trouble else ()
 
         await store.records.server.refuse_eviction(allowed=settings.allow_eviction)
         ring = await open_ring(store.link, store.keys)
@@ -96,6 +100,7 @@ async def open_infer(
         service.gate = await stack.enter_async_context(open_gate(settings, ring))
         tell_entered(store, name)
         pulls = Pulls(store, settings.credit, name)
+        service.registry.register(SettlingFigures(store.link.settling))
         metrics = Metrics(service.registry)
         metrics.watch(pulls, store.homes)
         context = InferContext(

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from dhsched.durations import SECONDS_BUCKETS, Durations
+from dhsched.store.link.settling import Settling
+
+EDGES = [*(f"{edge:g}" for edge in SECONDS_BUCKETS), "+Inf"]
 Figure = tuple[str, str, Callable[[], float]]
 """Name, help text, and the function that returns the value. A name in `_total` is a counter, any other a gauge."""
 
@@ -21,3 +26,25 @@ class Figures(Collector):
         for name, help_text, read in self._figures:
             kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
             yield kind(name, help_text, value=read())
+
+
+def histogram(name: str, help_text: str, durations: Durations) -> Metric:
+    """Return a metric of durations that were counted in plain numbers."""
+    buckets = [*zip(EDGES, accumulate(durations.counts), strict=True)]
+    return HistogramMetricFamily(name, help_text, buckets=buckets, sum_value=durations.sum_s)
+
+
+class SettlingFigures(Collector):
+    """The metrics of settled replies; none where the store's URL asks for no replicas."""
+
+    def __init__(self, settling: Settling | None) -> None:
+        self._settling = settling
+
+    def collect(self) -> Iterator[Metric]:
+        if self._settling is None:
+            return
+        seconds, unsettled = self._settling.seconds, self._settling.unsettled_calls
+        yield histogram("dhsched_store_settle_seconds", "Batches of calls, from sent to settled.", seconds)
+        yield CounterMetricFamily(
+            "dhsched_store_unsettled_calls_total", "Calls that ran and were not settled in time.", value=unsettled
+        )

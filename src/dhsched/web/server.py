@@ -28,6 +28,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 import dhsched
 from dhsched.access.callers import OPEN, Caller
 from dhsched.access.gate import TENANT_HEADER, Gate, for_tenant
+from dhsched.durations import SECONDS_BUCKETS
 from dhsched.errors import BadId, DhschedError
 from dhsched.types import check_id
 from dhsched.web.deadlines import HeadDeadline
@@ -42,7 +43,6 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # They would double 
 
 WORTH_LOGGING = frozenset({"INTERNAL", "STORE_UNAVAILABLE", "STORE_FULL"})
 LINGER_S = 2.0  # The rest of a refused body is received for this long, so that its sender can read the refusal.
-SECONDS_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from dhsched.web.figures import Figure, Figures
-from dhsched.web.server import SECONDS_BUCKETS
+from dhsched.durations import SECONDS_BUCKETS
+from dhsched.web.figures import Figure, Figures, SettlingFigures
 
 if TYPE_CHECKING:
     from dhsched.dispatch.context import DispatchContext
@@ -94,3 +94,4 @@ class Metrics:
             ("dhsched_store_memory_share", "Used share of the store's memory.", lambda: context.fleet.memory_share),
         )
         self._registry.register(Figures(figures))
+        self._registry.register(SettlingFigures(context.store.link.settling))

@@ -1,16 +1,16 @@
 """Settled replies: nobody is told what a promotion can take back.
 
 Theory of operation. With `replicas=N` in the store's URL, the link sends its calls in batches, and behind each batch,
-in the same write, three commands:
+in the same write:
 
 | command | what it says |
 |---|---|
 | `settle` | a script that writes in the home that the connection greeted. It is refused in any other |
-| `WAIT N ms` | how many replicas have that write, and with it all before it; with `fsync=1` WAITAOF: have it on disk |
+| `WAIT N ms` | how many replicas have that write, and all before it; with `fsync=1` also WAITAOF: have it on disk |
 | `same_home` | a script that compares the server's name once more: WAIT counts by offsets, and knows nothing of homes |
 
 One batch is in flight at a time: calls that come meanwhile wait unsent, and can still be given up as not run. The
-replies of a batch are kept until the third command is answered. Then all of them are passed on in their order, or every
+replies of a batch are kept until the last of these is answered. Then all of them are passed on in their order, or every
 call fails as unknown, because its effect may or may not survive the next promotion. The caller repeats the call with
 the same ids.
 
@@ -68,11 +68,17 @@ class Required:
     within_ms: int
 
     @property
-    def command(self) -> tuple[str | int, ...]:
-        """Return the command that waits for the replicas."""
-        if self.fsync:
-            return ("WAITAOF", 1, self.replicas, self.within_ms)
-        return ("WAIT", self.replicas, self.within_ms)
+    def waits(self) -> list[tuple[str, int, int] | tuple[str, int, int, int]]:
+        """Return the commands that wait for the replicas; the answer to the last one counts.
+
+        A replica tells what it has on disk when it is asked, before it has written what it got with the question, and
+        then once a second. So WAITAOF would take a second; behind WAIT it asks when the replica has written.
+        """
+        if not self.fsync:
+            return [("WAIT", self.replicas, self.within_ms)]
+        half_ms = max(1, self.within_ms // 2)
+        on_disk = ("WAITAOF", 1, self.replicas, half_ms)
+        return [("WAIT", self.replicas, half_ms), on_disk] if self.replicas else [on_disk]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +95,14 @@ class Result:
 
 
 def judge(required: Required, answers: Sequence[Any], seconds: float) -> Result:
-    """Return how a batch ended whose three commands were answered with `answers`."""
-    _, waited, _ = answers
-    for what, answer in zip(("the write", str(required.command[0]), "the comparison"), answers, strict=True):
+    """Return how a batch ended, from the answers to the commands behind it."""
+    asked = ["the write", *(each[0] for each in required.waits), "the comparison"]
+    for what, answer in zip(asked, answers, strict=True):
         if isinstance(answer, StoreRefused):
             shown = answer.reply[:REPLY_SHOWN_CHARS].rstrip(".")
             advice = ADVICE.get(answer.code, "see its log")
             return Result(0, seconds, f"{what} that settles its batch was refused ({shown}): {advice}")
-    here, reached = waited if required.fsync else (1, waited)
+    here, reached = answers[-2] if required.fsync else (1, answers[-2])
     had = f"had its batch{' on disk' if required.fsync else ''} within {required.within_ms} ms"
     if reached < required.replicas:
         return Result(reached, seconds, f"{reached} of {required.replicas} replicas {had}: {REPAIR}")
@@ -107,7 +113,7 @@ def judge(required: Required, answers: Sequence[Any], seconds: float) -> Result:
 
 
 class Marker(Call):
-    """One of the three commands behind a batch. It has no caller: its answer is the batch's."""
+    """One of the commands behind a batch. It has no caller: its answer is the batch's."""
 
     __slots__ = ()
 
@@ -118,8 +124,8 @@ class Marker(Call):
 class Settling:
     """Sends batches and passes their replies on when they are settled; see the module.
 
-    `scripts` are the two scripts behind each batch as they are sent; `after_refusal` gets each refusal of the three
-    commands.
+    `scripts` are the two scripts behind each batch as they are sent; `after_refusal` gets each refusal of a command
+    behind a batch.
     """
 
     def __init__(
@@ -172,7 +178,7 @@ class Settling:
         return self.send
 
     def send(self, calls: list[Call]) -> int:
-        """Send a batch, and the three commands behind it unless it has nothing to settle. Return the bytes sent."""
+        """Send a batch, with the commands behind it unless it has nothing to settle. Return the bytes sent."""
         assert self._wire is not None and not self.waits
         if all(type(call) is not Call for call in calls):
             return self._wire.send(calls)
@@ -247,11 +253,11 @@ class Settling:
         self._loop.call_soon(self._wire.on_writable)
 
     def _markers(self, written: bytes, compared: bytes) -> list[Marker]:
-        """Return the three commands behind each batch. Only one batch is in flight, so all batches share them."""
+        """Return the commands behind each batch. Only one batch is in flight, so all batches share them."""
         nobody: asyncio.Future[Any] = self._loop.create_future()
         return [
             Marker(nobody, written, "settle", 0.0, script=True),
-            Marker(nobody, pack(self.required.command), str(self.required.command[0]), 0.0, script=False),
+            *(Marker(nobody, pack(each), each[0], 0.0, script=False) for each in self.required.waits),
             Marker(nobody, compared, "settle", 0.0, script=True),
         ]
 
