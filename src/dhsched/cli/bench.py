@@ -62,6 +62,18 @@ def store(
     run_bench(lambda report: bench_store(Size(lives=lives), report), json)
 
 
+@app.command()
+def settle(
+    json: Json = False,
+    items: Annotated[int, typer.Option(min=512, help="Items per round over each link.")] = 4_096,
+    rounds: Annotated[int, typer.Option(min=1, help="Alternating rounds; the result is their median.")] = 21,
+) -> None:
+    """Measure appends that wait for a replica (replicas=1), compared with appends that do not."""
+    from dhsched.bench.settle import Size, bench_settle
+
+    run_bench(lambda report: bench_settle(Size(items=items, rounds=rounds), report), json)
+
+
 @app.command("input")
 def input_path(
     json: Json = False,

@@ -371,7 +371,11 @@ class WorkerLink:
         silent_s, self._reported_at = now - self._reported_at, now
         if silent_s < self._context.settings.worker_ttl_s / 2:
             return None
-        return self._context.store.records.workers.lost(boot.worker)
+        reading = self._context.store.records.workers.lost(boot.worker)
+        reading.add_done_callback(
+            lambda done: done.cancelled() or done.exception()
+        )  # If the report fails, it is unread.
+        return reading
 
     def _reported(self, boot: Boot, outcome: o.Reported) -> Reported:
         controllers = self._links.controllers

@@ -240,8 +240,10 @@ class Settling:
                 log.warning("store %s settles again, after %.1f s", self._store, now - self._unsettled_since)
                 self._unsettled_since = None
             for call, reply in calls:
-                self._wire.late_replies += call.future.done()
-                call.answer(reply)
+                if call.future.done():
+                    self._wire.late_replies += 1
+                else:
+                    call.answer(reply)
         else:
             if self._unsettled_since is None:
                 log.warning("store %s does not settle: %s", self._store, result.reason)

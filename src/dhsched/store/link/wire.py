@@ -80,9 +80,7 @@ class Call:
             self.future.set_exception(error)
 
     def answer(self, reply: Any) -> None:
-        """Pass a reply on to the caller, unless the caller has an error already or has gone."""
-        if self.future.done():
-            return
+        """Pass a reply on to the caller, which must have no result yet."""
         try:
             self.future.set_result(reply if self.read is None else self.read(reply))
         except Exception as error:  # `read` does not know this reply: only its caller is concerned.

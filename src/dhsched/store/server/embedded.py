@@ -5,6 +5,8 @@ PATH. The server listens on a unix socket in a private directory, appends to a f
 process: `guardian.py` sees to that even when this process is killed.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import importlib.util
@@ -154,6 +156,12 @@ class Embedded:
         await _command(self.address.path or "", f"CONFIG SET requirepass {self._password}")
         if self.port:
             await _command(self.address.path or "", f"AUTH {self._password}", f"CONFIG SET port {self.port}")
+
+    async def follow(self, primary: Embedded) -> None:
+        """Become a replica of a server that has a port. It takes over all data of that server, and loses its own."""
+        login = [f"AUTH {self._password}"] if self._password else []
+        login += [f"CONFIG SET masterauth {primary._password}"] if primary._password else []
+        await _command(self.address.path or "", *login, f"REPLICAOF 127.0.0.1 {primary.port}")
 
     async def stop(self) -> None:
         """Stop the server and wait until the server and its private files are gone."""
