@@ -112,8 +112,10 @@ def test_parts_come_in_the_order_in_which_they_build_on_each_other() -> None:
         ("enter", ["base"]),
         ("release_input", ["base", "home"]),
         ("announce", ["base", "home"]),
-        ("place", ["base", "server", "home", "counted"]),
-        ("configure", ["base", "server", "home", "counted"]),
+        ("place", ["base", "server", "home", "here", "counted"]),
+        ("configure", ["base", "server", "home", "here", "counted"]),
+        ("settle", ["base", "server", "home", "here"]),
+        ("same_home", ["base", "server", "home", "here"]),
     ],
 )
 def test_what_a_script_compares_first_is_there_whatever_its_header_says(step: str, parts: list[str]) -> None:
