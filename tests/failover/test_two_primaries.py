@@ -12,8 +12,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
-
 from dhsched.store.keys import Keys
 from tests.failover.conftest import Show
 from tests.harness.failover import Replicated, on_replicas
@@ -84,7 +82,6 @@ async def test_numbers_of_two_primaries_never_meet(kind: str, tmp_path: Path, sh
         assert not still and not broken
 
 
-@pytest.mark.xfail(strict=True, reason="there is no ?replicas=N yet: the old side tells what it cannot keep")
 async def test_with_settled_replies_the_old_side_tells_and_releases_nothing(
     kind: str, tmp_path: Path, show: Show
 ) -> None:
@@ -112,7 +109,6 @@ async def test_with_settled_replies_the_old_side_tells_and_releases_nothing(
         assert figures.lost == 0
 
 
-@pytest.mark.xfail(strict=True, reason="there is no ?replicas=N yet: a push is told before any replica has it")
 async def test_with_settled_replies_nothing_told_is_lost_with_the_primary(
     kind: str, tmp_path: Path, show: Show
 ) -> None:

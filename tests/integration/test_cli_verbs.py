@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -125,3 +126,23 @@ async def test_why_says_first_who_won_and_by_what_then_who_lost() -> None:
         result = await asyncio.to_thread(CliRunner().invoke, cli.app, ["why", "N", "--url", urls])
         assert result.output.splitlines()[1].startswith("chosen: no Worker"), result.output
         assert "refused: FULL at 4/4" in result.output
+
+
+async def test_the_store_by_its_verbs(server: Address) -> None:
+    async with serving(server) as api:
+        await api.configure()
+        url = f"http://127.0.0.1:{api.client.port}"
+
+        async def dhsched(*words: str, answer: str = "") -> Any:
+            run = partial(CliRunner().invoke, cli.app, [*words], env={"DHSCHED_URL": url}, input=answer)
+            return await asyncio.to_thread(run)
+
+        status = (await dhsched("store", "status")).output
+        home = api.context.store.homes.home[:8]
+        assert home in status and "term 1" in status and "nothing that d1 knows of" in status
+        assert "replicas=N" in status and max(map(len, status.splitlines())) <= 120
+        assert json.loads((await dhsched("store", "status", "--json")).output)["homes"][-1]["home"] == home
+        refused = await dhsched("store", "new-term", answer="n\n")
+        assert refused.exit_code == 1 and "placed anew" in refused.output and api.context.fleet.term == 1
+        begun = await dhsched("store", "new-term", "--yes", "--reason", "a test", "--json")
+        assert json.loads(begun.output)["term"] == 2 and api.context.fleet.term == 2

@@ -68,8 +68,18 @@ def summary(store: dict[str, Any]) -> dict[str, str]:
         "home": f"{store['home']}, position {store['pos']}, term {store['term']}",
         "on_disk": on_disk,
         "replicas": str(len(store["replicas"])) if store["replicas"] else "none: what the primary loses is lost",
+        "settled": settled(store),
         "lost": f"{calls} calls that {store['by']} was told of" if calls else f"nothing that {store['by']} knows of",
     }
+
+
+def settled(store: dict[str, Any]) -> str:
+    """Return whether answers wait for replicas."""
+    if store.get("unsettled"):
+        return str(store["unsettled"])
+    if store.get("settled_by"):
+        return f"yes: {store['settled_by']} replicas have what anybody is told"
+    return "no: a failover may lose what was told (replicas=N in the store's URL)"
 
 
 def lost(each: dict[str, Any]) -> dict[str, Any]:

@@ -49,6 +49,10 @@ class StoreOut(msgspec.Struct, frozen=True):
     """`no`, or how often the server writes its file to disk: `always`, `everysec`, `no fsync`; empty if unknown."""
     replicas: list[StoreReplicaOut]
     losses: list[LossOut]
+    settled_by: int = 0
+    """Replicas that must have a call before anybody is told of it: `replicas` of the store's URL."""
+    unsettled: str = ""
+    """Why the store's answers cannot be passed on now; empty if they can."""
 
 
 class BeginTerm(Strict):

@@ -41,6 +41,7 @@ class StoreView(Part):
         store, homes = context.store, context.store.homes
         await context.fleet.refresh()
         found = await store.records.server.standing()
+        settling = store.link.settling
         return m.StoreOut(
             by=context.replica,
             address=store.link.address.redacted(),
@@ -52,6 +53,8 @@ class StoreView(Part):
             appendonly=found.appendonly,
             replicas=[m.StoreReplicaOut(each.address, each.state, each.behind_bytes) for each in found.replicas],
             losses=[m.LossOut(shown(each.home), each.told, each.kept, each.calls) for each in homes.losses],
+            settled_by=0 if settling is None else settling.required.replicas,
+            unsettled="" if settling is None else settling.trouble,
         )
 
     async def begin_term(self, asked: Request) -> m.TermOut:
