@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from dhsched import cli
 from dhsched.errors import DhschedError
 from dhsched.ownership.items import stored
+from dhsched.store.link.address import Address
 from tests.harness.servers import running_server
 from tests.harness.serving import serving
 
