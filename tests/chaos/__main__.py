@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from tests.chaos.deployment import Size
+from tests.chaos.faults import LOSSES
 from tests.chaos.storm import Report, run
 
 NAMED_MUTANTS = {
@@ -27,6 +28,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="decides every fault and every item")
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--lives", type=int, default=36)
+    parser.add_argument(
+        "--faults",
+        default="all",
+        help=f"all, lossless (none of {', '.join(LOSSES)}), or kinds with commas between them",
+    )
     parser.add_argument("--mutant", default="", help=f"a wrong script: {', '.join(NAMED_MUTANTS)}, or any lua_mutant")
     parser.add_argument("--mutants", action="store_true", help="each of the named ones, until it is seen; a table")
     parser.add_argument("--keep", type=Path, default=None, help="copy logs and records here in the end")
@@ -36,13 +42,20 @@ def main() -> int:
     size = Size(workers=given.workers, lives=given.lives)
     if given.mutants:
         return table(seed, given.minutes, size)
-    report = one(seed, given.minutes, size, given.mutant, quiet=given.quiet, keep=given.keep)
+    report = one(seed, given.minutes, size, given.mutant, given.faults, quiet=given.quiet, keep=given.keep)
     print_report(report, given)
     return 1 if report.violations else 0
 
 
 def one(
-    seed: int, minutes: float, size: Size, mutant: str = "", *, quiet: bool = True, keep: Path | None = None
+    seed: int,
+    minutes: float,
+    size: Size,
+    mutant: str = "",
+    faults: str = "all",
+    *,
+    quiet: bool = True,
+    keep: Path | None = None,
 ) -> Report:
     def say(line: str) -> None:
         if not quiet or line.startswith("VIOLATION"):
@@ -51,7 +64,16 @@ def one(
     print(f"seed {seed}, {minutes:g} minutes of storm" + (f", mutant {mutant}" if mutant else ""), flush=True)
     name = NAMED_MUTANTS.get(mutant, mutant)
     return asyncio.run(
-        run(seed=seed, storm_s=minutes * 60, size=size, mutant=name, until_red=bool(mutant), keep=keep, say=say)
+        run(
+            seed=seed,
+            storm_s=minutes * 60,
+            size=size,
+            faults=faults,
+            mutant=name,
+            until_red=bool(mutant),
+            keep=keep,
+            say=say,
+        )
     )
 
 
@@ -74,7 +96,8 @@ def print_report(report: Report, given: argparse.Namespace) -> None:
         f"faults       {sum(report.faults.values())}: {counted(report.faults)}",
         f"moved        {sum(report.moved.values())}: {counted(report.moved)}",
         f"steps        {report.steps}, all followed by the model, in {report.judged_s:.1f} s of CPU",
-        f"lives        {report.lives}, items accepted {report.accepted}, dropped {counted(report.dropped) or 'none'}",
+        f"lives        {report.lives}, items accepted {report.accepted}, of these lost {report.lost},"
+        f" dropped {counted(report.dropped) or 'none'}",
         f"consumed     {report.consumed}, of these again {report.consumed_twice}",
         f"processes    ended: {counted(report.exits) or 'none'}",
         f"operators    {counted({name: n for name, n in report.answers.items() if name.split()[0] in OPERATORS})}",
@@ -87,7 +110,8 @@ def print_report(report: Report, given: argparse.Namespace) -> None:
     if report.violations:
         print(
             f"replay: {sys.executable} -m tests.chaos --seed {report.seed} --minutes {given.minutes:g}"
-            f" --workers {given.workers} --lives {given.lives}" + (f" --mutant {given.mutant}" if given.mutant else "")
+            f" --workers {given.workers} --lives {given.lives} --faults {given.faults}"
+            + (f" --mutant {given.mutant}" if given.mutant else "")
         )
 
 

@@ -11,7 +11,9 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import resource
+import shutil
 import signal
 import sys
 import time
@@ -24,8 +26,10 @@ from typing import Any
 from dhsched.local.pids import frozen
 from dhsched.local.ports import free_port
 from dhsched.local.process import START_S, Process
+from dhsched.store.link.address import Address
 from dhsched.store.link.link import Link
 from dhsched.store.server.embedded import Embedded
+from tests.chaos.histories import Histories, Lost
 from tests.chaos.proxy import Proxy, stopped
 from tests.chaos.runtime import RECORDS
 from tests.chaos.zygote import CLOCK
@@ -34,6 +38,7 @@ ROOT = Path(__file__).parents[2]
 POOL, DIGITAL_ID = "gpu", "demo"
 MARK = "DHSCHED_CHAOS_RUN"
 """In the environment of every process of a run: how one that was left behind is found."""
+AOF, MANIFEST = "appendonlydir", "appendonly.aof.manifest"
 WORKER_TTL_S = 1.5
 DISPATCH_SETTINGS = {
     "DHSCHED_DISPATCH_WORKER_TTL_S": str(WORKER_TTL_S),
@@ -81,8 +86,9 @@ class Zygote(Process):
 class Deployment:
     """Everything of one run, in one folder."""
 
-    def __init__(self, folder: Path, size: Size, *, mutant: str = "") -> None:
+    def __init__(self, folder: Path, size: Size, histories: Histories, *, mutant: str = "") -> None:
         self.size = size
+        self.histories = histories
         self.folder = folder
         self.records = folder / "records"
         self.run_id = f"{os.getpid()}-{time.monotonic_ns()}"
@@ -92,6 +98,8 @@ class Deployment:
         self.dispatch: list[str] = []
         self.infer: list[str] = []
         self.store_lock = asyncio.Lock()
+        self.ended_at: dict[int, float] = {}
+        """When each process ended that did, by pid."""
         self._mutant = mutant
         self._keys = itertools.count()
         self._zygote: Zygote
@@ -195,6 +203,7 @@ class Deployment:
             self._started.pop(said["key"]).set_result(said["pid"])
         elif "ended" in said and (role := self._by_pid.pop(said["ended"], None)) is not None:
             role.exits.append(said["status"])
+            self.ended_at[said["ended"]] = time.monotonic()
             role.ended.set()
             if role.wanted:
                 self._spawn(self._again(role))
@@ -255,14 +264,41 @@ class Deployment:
                 await asyncio.sleep(0.1)
             await link.call("CONFIG", "SET", "appendfsync", "always")
 
+    async def set_store_back(self, seconds: float, *, with_dispatch: bool) -> None:
+        """Kill the store, and start it with its files as they were so many seconds before; `with_dispatch`, all
+        Dispatch replicas are killed in the same moment."""
+        async with self.store_lock:
+            self.histories.keep()
+            past = self.folder / "past"
+            copy_files(self.folder / "store", past)
+            await asyncio.sleep(seconds)
+            async with self.histories.reading:
+                os.kill(self.store.pid, signal.SIGKILL)
+                if with_dispatch:
+                    for name in [name for name, role in self.roles.items() if role.kind == "dispatch"]:
+                        self.kill(name, 0.0)
+                await self.store.stop()
+                lost = self.histories.part()
+                await self._read_dead_store(lost)
+                shutil.rmtree(self.folder / "store")
+                shutil.move(past, self.folder / "store")
+                self.store = self._new_store(self.store.port)
+                await self.store.start()
+                lost.until = time.monotonic()
+
+    async def _read_dead_store(self, lost: Lost) -> None:
+        """Follow the end of a history in the files of the server that was killed, where nobody else reaches it."""
+        async with Embedded(self.folder / "store") as server, self.link(server.address) as link:
+            await self.histories.read_to_end(link, lost)
+
     def _file_bytes(self) -> int:
-        files = (self.folder / "store" / "appendonlydir").glob("*.incr.aof")
+        files = (self.folder / "store" / AOF).glob("*.incr.aof")
         return max((file.stat().st_size for file in files), default=0)
 
     @asynccontextmanager
-    async def link(self) -> AsyncIterator[Link]:
+    async def link(self, address: Address | None = None) -> AsyncIterator[Link]:
         """A connection of the driver's own, past all proxies."""
-        link = await Link.open(self.store.tcp_address, scripts={})
+        link = await Link.open(address or self.store.tcp_address, scripts={})
         try:
             yield link
         finally:
@@ -280,3 +316,19 @@ class Deployment:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def copy_files(store: Path, to: Path) -> None:
+    """Copy a running server's files so that they are a beginning of its history: the list of files before the files,
+    which a rewrite may replace meanwhile."""
+    while True:
+        shutil.rmtree(to, ignore_errors=True)
+        (to / AOF).mkdir(parents=True)
+        manifest = (store / AOF / MANIFEST).read_text()
+        (to / AOF / MANIFEST).write_text(manifest)
+        try:
+            for name in re.findall(r"^file (\S+)", manifest, re.MULTILINE):
+                shutil.copy(store / AOF / name, to / AOF / name)
+        except FileNotFoundError:
+            continue
+        return

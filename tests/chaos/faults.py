@@ -31,9 +31,14 @@ KINDS: dict[str, int] = {
     "store-restart": 1,
     "store-pause": 2,
     "disk-full": 1,
+    "forget": 1,
+    "power-cut": 1,
 }
 """Each kind and how often it comes. `leave` is SIGTERM to a Worker: it asks to be drained, and exits. `late` is one
-that is silent for about as long as it may be, while the replicas that judge it are slow to reach the store."""
+that is silent for about as long as it may be, while the replicas that judge it are slow to reach the store. `power-cut`
+is `forget`, and all Dispatch replicas are killed in the same moment."""
+LOSSES = ("forget", "power-cut")
+"""Kinds that take back what the store has told."""
 GAP_MEAN_S = 0.7
 
 
@@ -48,20 +53,29 @@ class Fault:
     size: float
 
 
-def draw_faults(seed: int, storm_s: float, size: Size) -> list[Fault]:
+def kinds_of(words: str) -> dict[str, int]:
+    """The kinds that were asked for: `all`, `lossless` for those that take back nothing, or names with commas between
+    them. Raise ValueError for a name that is none."""
+    names = [*KINDS] if words == "all" else [*KINDS.keys() - {*LOSSES}] if words == "lossless" else words.split(",")
+    if strange := {*names} - KINDS.keys():
+        raise ValueError(f"no such fault: {', '.join(sorted(strange))}; there are {', '.join(KINDS)}")
+    return {name: weight for name, weight in KINDS.items() if name in names}
+
+
+def draw_faults(seed: int, storm_s: float, size: Size, kinds: dict[str, int] = KINDS) -> list[Fault]:
     """All faults of a storm."""
     r = Random(f"faults {seed}")
-    first = [*KINDS]
+    first = [*kinds]
     r.shuffle(first)
     faults: list[Fault] = []
     at_s = 0.0
     # A short storm is a dense one: every kind must fit.
-    gap_s = min(GAP_MEAN_S, storm_s / (len(KINDS) + 3))
+    gap_s = min(GAP_MEAN_S, storm_s / (len(kinds) + 3))
     while True:
         at_s += min(r.expovariate(1 / gap_s), 2 * gap_s)
         if at_s >= storm_s:
             return faults
-        kind = first.pop() if first else r.choices([*KINDS], [*KINDS.values()])[0]
+        kind = first.pop() if first else r.choices([*kinds], [*kinds.values()])[0]
         faults.append(Fault(at_s, kind, target_of(kind, r, size), *extent_of(kind, r)))
 
 
@@ -104,6 +118,8 @@ def extent_of(kind: str, r: Random) -> tuple[float, float]:
             return r.uniform(0.3, 3.0), 0.0
         case "disk-full":
             return r.uniform(0.5, 3.0), 0.0
+        case "forget" | "power-cut":
+            return r.uniform(0.3, 2.0), 0.0
     return 0.0, 0.0
 
 
@@ -179,4 +195,6 @@ class Injector:
             "store-restart": lambda fault: deployment.restart_store(kill=False, down_s=fault.seconds),
             "store-pause": lambda fault: deployment.pause_store(fault.seconds),
             "disk-full": lambda fault: deployment.fill_disk(fault.seconds),
+            "forget": lambda fault: deployment.set_store_back(fault.seconds, with_dispatch=False),
+            "power-cut": lambda fault: deployment.set_store_back(fault.seconds, with_dispatch=True),
         }

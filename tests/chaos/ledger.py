@@ -1,13 +1,14 @@
 """What the Workers consumed against what the applications were told and what the store recorded: I6, from outside.
 
-Each function returns the violations it sees, as sentences.
+Each function returns the violations it sees, as sentences. A store that was set back has had several histories: what a
+runtime consumed must be right in one of them, and each must be right by itself.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -50,18 +51,39 @@ def read_records(folder: Path) -> Records:
     return Records(sorted(consumed), most, opened)
 
 
-def check(records: Records, told: Mapping[str, Told], accounts: Mapping[str, Account], capacity: int) -> list[str]:
-    """Everything that must be true of what was consumed."""
+class TakenBack(NamedTuple):
+    """The books of a history that the store was set back from. `said`: a controller said that it is lost; `silent` are
+    the processes that ended before they could."""
+
+    accounts: Mapping[str, Account]
+    said: bool
+    silent: Collection[int]
+
+
+def check(
+    records: Records,
+    told: Mapping[str, Told],
+    accounts: Mapping[str, Account],
+    capacity: int,
+    lost: Sequence[TakenBack] = (),
+) -> list[str]:
+    """Everything that must be true of what was consumed. `accounts` are of the store's history in the end."""
     by_live: dict[str, list[Consumed]] = defaultdict(list)
     for one in records.consumed:
         by_live[one.live].append(one)
-    return [
-        *over_capacity(records, capacity),
-        *stored(told, accounts),
-        *(line for live, account in accounts.items() for line in settled(live, account, by_live[live])),
-        *(line for live, items in by_live.items() for line in granted(live, items, accounts.get(live, Account()))),
-        *(line for live, items in by_live.items() for line in superseded(live, items)),
-    ]
+    found = [*over_capacity(records, capacity), *stored(told, accounts, lost)]
+    for live in {*accounts, *by_live, *(live for each in lost for live in each.accounts)}:
+        histories = [each[live] for each in (accounts, *(each.accounts for each in lost)) if live in each]
+        found += granted(live, by_live[live], histories)
+        for account in histories:
+            items = [one for one in by_live[live] if not lost or released(one, account)]
+            found += [*settled(live, account, by_live[live]), *planned(live, account, items), *superseded(live, items)]
+    return [*dict.fromkeys(found)]
+
+
+def released(one: Consumed, account: Account) -> bool:
+    """Whether this history has handed out this item to this generation."""
+    return (one.epoch, one.seq) in account.released and account.content.get(one.seq) == one.text
 
 
 def over_capacity(records: Records, capacity: int) -> Iterator[str]:
@@ -70,46 +92,72 @@ def over_capacity(records: Records, capacity: int) -> Iterator[str]:
             yield f"I4: process {process} ran {most} runtimes at once, its capacity is {capacity}"
 
 
-def stored(told: Mapping[str, Told], accounts: Mapping[str, Account]) -> Iterator[str]:
-    """What an application was told is what is in the store: accepted once, in order, and nothing else."""
+def stored(
+    told: Mapping[str, Told], accounts: Mapping[str, Account], histories: Sequence[TakenBack] = ()
+) -> Iterator[str]:
+    """What an application was told is what is in the store: accepted once, in order, and nothing else. What was taken
+    back was in a history that is lost, and somebody said so."""
     for live, known in told.items():
         account = accounts.get(f"default/{live}")
         found = [account.content[seq] for seq in sorted(account.content)] if account else []
         times = Counter(found)
-        lost = [text for text in known.accepted if not times[text]]
+        back = {text: were for text in taken_back(known, accounts) if (were := with_item(live, text, histories))}
+        lost = [text for text in known.accepted if not times[text] and text not in back]
+        unsaid = [
+            text
+            for text, were in back.items()
+            if not any(each.said or known.accepted_by.get(text) in each.silent for each in were)
+        ]
         twice = [text for text, count in times.items() if count > 1]
         strange = [text for text in found if text not in {*known.accepted, *known.unknown}]
         in_order = [text for text in found if text not in known.unknown]
         if lost:
             yield f"I6: {live}: accepted and not stored: {lost[:5]}"
+        if unsaid:
+            yield f"I6: {live}: accepted and lost, and nobody said so: {unsaid[:5]}"
         if twice:
             yield f"I6: {live}: stored twice: {twice[:5]}"
         if strange:
             yield f"I6: {live}: stored although nobody was told so: {strange[:5]}"
-        if not lost and not strange and in_order != [text for text in known.accepted if text not in known.unknown]:
+        if (
+            not lost
+            and not strange
+            and in_order != [text for text in known.accepted if text not in {*known.unknown, *back}]
+        ):
             yield f"I6: {live}: stored in another order than accepted"
+
+
+def taken_back(known: Told, accounts: Mapping[str, Account]) -> list[str]:
+    """The items that an application was told are accepted and that the store does not have in the end."""
+    account = accounts.get(f"default/{known.live}")
+    there = {*account.content.values()} if account else set()
+    return [text for text in known.accepted if text not in there]
+
+
+def with_item(live: str, text: str, histories: Sequence[TakenBack]) -> list[TakenBack]:
+    return [each for each in histories if text in each.accounts.get(f"default/{live}", Account()).content.values()]
 
 
 def settled(live: str, account: Account, items: Iterable[Consumed]) -> Iterator[str]:
     """Every number is acked by a generation that consumed it, or dropped for a reason, or still pending."""
-    by_generation = {(one.worker, one.epoch, one.seq) for one in items}
+    consumed = {(one.worker, one.epoch, one.seq, one.text) for one in items}
     for seq, text in account.content.items():
         owner = account.acked_by.get(seq)
-        if owner is not None and (*owner, seq) not in by_generation:
+        if owner is not None and (*owner, seq, text) not in consumed:
             yield f"I6: {live}: {owner[0]}@{owner[1]} acked {seq} ({text}) and never consumed it"
         if owner is None and seq not in account.dropped and seq <= max(account.acked_by, default=0):
             yield f"I6: {live}: {seq} ({text}) was passed over"
 
 
-def granted(live: str, items: list[Consumed], account: Account) -> Iterator[str]:
+def granted(live: str, items: list[Consumed], histories: Sequence[Account]) -> Iterator[str]:
     """A generation consumes what is its own, in order, and nothing that was settled before it began."""
-    by_epoch: dict[int, list[Consumed]] = defaultdict(list)
+    generations = {epoch: each for account in histories for epoch, each in account.generations.items()}
+    by_epoch = by_generation(items)
     for one in items:
-        by_epoch[one.epoch].append(one)
-        if account.content.get(one.seq) != one.text:
-            yield f"I6: {live}: {one.seq} is {account.content.get(one.seq)!r} and {one.text!r} was consumed"
-    for epoch, ones in sorted(by_epoch.items()):
-        generation = account.generations.get(epoch)
+        if one.text not in (texts := [account.content.get(one.seq) for account in histories]):
+            yield f"I6: {live}: {one.seq} is {' or '.join(map(repr, texts))} and {one.text!r} was consumed"
+    for epoch, ones in by_epoch.items():
+        generation = generations.get(epoch)
         if generation is None or {one.worker for one in ones} != {generation.worker}:
             yield f"I1: {live}@{epoch} was consumed by {sorted({one.worker for one in ones})}, placed: {generation}"
             continue
@@ -118,9 +166,22 @@ def granted(live: str, items: list[Consumed], account: Account) -> Iterator[str]
         for one, following in pairwise(ones):
             if following.seq != one.seq + 1 and not (following.kind == "interrupt" and following.seq > one.seq):
                 yield f"I6: {live}@{epoch} consumed {following.seq} after {one.seq}"
-        left = {one.seq for before in left_by_plan(epoch, account) for one in by_epoch[before]}
-        if again := left & {one.seq for one in ones}:
+
+
+def planned(live: str, account: Account, items: list[Consumed]) -> Iterator[str]:
+    """A planned move repeats nothing."""
+    by_epoch = by_generation(items)
+    for epoch in by_epoch.keys() & account.generations.keys():
+        left = {one.seq for before in left_by_plan(epoch, account) for one in by_epoch.get(before, ())}
+        if again := left & {one.seq for one in by_epoch[epoch]}:
             yield f"I6: {live}@{epoch}: a planned move repeated {sorted(again)[:5]}"
+
+
+def by_generation(items: Iterable[Consumed]) -> dict[int, list[Consumed]]:
+    found: dict[int, list[Consumed]] = defaultdict(list)
+    for one in items:
+        found[one.epoch].append(one)
+    return dict(sorted(found.items()))
 
 
 def left_by_plan(epoch: int, account: Account) -> Iterator[int]:
@@ -146,5 +207,5 @@ def superseded(live: str, items: list[Consumed]) -> Iterator[str]:
 
 
 def consumed_twice(records: Records) -> int:
-    times = Counter((one.live, one.seq) for one in records.consumed)
+    times = Counter((one.live, one.text) for one in records.consumed)
     return sum(count - 1 for count in times.values())

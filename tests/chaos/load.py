@@ -39,8 +39,18 @@ class Told:
     created: bool = False
     ended: bool = False
     accepted: list[str] = field(default_factory=list)
+    accepted_by: dict[str, int] = field(default_factory=dict)
+    """The process that told so, by pid."""
     unknown: set[str] = field(default_factory=set)
     refused: set[str] = field(default_factory=set)
+
+
+@dataclass
+class Course:
+    """What became of a call that was repeated: how often it was sent and not answered, and who answered it at last."""
+
+    unanswered: int = 0
+    answered_by: int = 0
 
 
 class Load:
@@ -98,13 +108,14 @@ class Load:
     async def push(self, told: Told, r: Random, body: dict[str, Any]) -> None:
         """Push one item until its fate is known."""
         text = content(body)
-        unanswered: list[str] = []
+        course = Course()
         status, _ = await self._until_known(
-            r, "infer", "POST", f"/v1/lives/{told.live}/text", {**body, "request_id": text_id(body)}, unanswered
+            r, "infer", "POST", f"/v1/lives/{told.live}/text", {**body, "request_id": text_id(body)}, course
         )
         if status == 200:
             told.accepted.append(text)
-        elif unanswered:
+            told.accepted_by[text] = course.answered_by
+        elif course.unanswered:
             told.unknown.add(text)
         else:
             told.refused.add(text)
@@ -164,10 +175,15 @@ class Load:
     def _count(self, what: str, answered: tuple[int, Any]) -> None:
         self.answers[f"{what} {answered[0]}"] += 1
 
-    async def _once(self, r: Random, role: str, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        urls: Sequence[str] = self._deployment.dispatch if role == "dispatch" else self._deployment.infer
+    def _urls(self, role: str) -> Sequence[str]:
+        return self._deployment.dispatch if role == "dispatch" else self._deployment.infer
+
+    async def _once(
+        self, r: Random, role: str, method: str, path: str, body: Any = None, n: int | None = None
+    ) -> tuple[int, Any]:
+        urls = self._urls(role)
         timeout = aiohttp.ClientTimeout(total=REQUEST_S)
-        url = URL(r.choice(urls) + path, encoded=True)
+        url = URL((r.choice(urls) if n is None else urls[n]) + path, encoded=True)
         async with self._http.request(method, url, json=body, timeout=timeout) as response:
             return response.status, await response.json(content_type=None)
 
@@ -178,26 +194,26 @@ class Load:
         method: str,
         path: str,
         body: Any,
-        unanswered: list[str] | None = None,
+        course: Course | None = None,
         *,
         give_up: bool = False,
     ) -> tuple[int, Any]:
         """Repeat the call as it is until the answer is final. `give_up`: not past the end of the storm."""
+        course = course or Course()
         while True:
+            n = r.randrange(len(self._urls(role)))
             try:
-                status, answer = await self._once(r, role, method, path, body)
+                status, answer = await self._once(r, role, method, path, body, n)
             except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-                why = type(error).__name__
                 # A connection that was refused carried nothing.
-                if unanswered is not None and not isinstance(error, aiohttp.ClientConnectorError):
-                    unanswered.append(why)
+                course.unanswered += not isinstance(error, aiohttp.ClientConnectorError)
             else:
                 code = answer.get("code", "") if isinstance(answer, dict) else ""
                 self.answers[f"{method} {path.split('/')[-1].partition('?')[0]} {status} {code}".strip()] += 1
                 if status < 300 or (status < 500 and status != 429) or code in REFUSED:
+                    course.answered_by = self._deployment.roles[f"{role}-{n + 1}"].pid
                     return status, answer
-                if unanswered is not None and status >= 500:
-                    unanswered.append(code)
+                course.unanswered += status >= 500
             if give_up and self.closing:
                 return 0, None
             await asyncio.sleep(AGAIN_S * r.uniform(0.5, 2.0))

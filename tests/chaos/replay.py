@@ -1,14 +1,17 @@
-"""The record of a run, step by step, held to three judges: the model's answers, the invariants, rules without model.
+"""One history of the store, step by step, held to four judges: the model's answers, the invariants, rules without
+model, and the numbers that all histories of a run have given out.
 
 It is followed while the storm goes on, so a wrong step is seen within a second of it. On the way it keeps the books
-that the ledger is checked against: what was appended, who acked it, what was dropped and why, where each generation
-began.
+that the ledger is checked against: what was appended, to whom it was released, who acked it, what was dropped and why,
+where each generation began. A store that is set back has another history from then on: `branch` is where it begins.
 """
 
 from __future__ import annotations
 
+import copy
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +20,7 @@ from dhsched.ownership import outcomes as o
 from dhsched.ownership.state import EMPTY, Live, State
 from dhsched.ownership.steps import STEPS
 from tests.chaos.limits import CHAOS_LIMITS
-from tests.chaos.trace import Taken, read
+from tests.chaos.trace import COUNTED_AROUND, Taken, read
 from tests.harness.hammer import as_text, said
 from tests.harness.judge import Judge
 
@@ -35,6 +38,12 @@ class Account:
     acked_by: dict[int, tuple[str, int]] = field(default_factory=dict)
     dropped: dict[int, str] = field(default_factory=dict)
     generations: dict[int, Generation] = field(default_factory=dict)
+    released: set[tuple[int, int]] = field(default_factory=set)
+    """Which generation was handed which number, by epoch."""
+
+    def branch(self) -> Account:
+        books = (self.content, self.acked_by, self.dropped, self.generations, self.released)
+        return Account(*(copy.copy(each) for each in books))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +56,73 @@ class Generation:
     planned: bool
 
 
-class Replay:
-    """The model beside the store. `violations` say what was wrong; after a wrong answer the model follows no longer."""
+class Numbers:
+    """What all histories of a run have given out, each with the step that did. A step of the common past of two
+    histories is the same step in both."""
 
     def __init__(self) -> None:
-        self.state: State = EMPTY
-        self.tick = 0
+        self._owners: dict[tuple[str, int], str] = {}
+        self._given: dict[tuple[Any, ...], tuple[int, int]] = {}
+
+    def take(self, taken: Taken) -> Iterator[str]:
+        live, step = taken.arguments.get("live", ""), (taken.tick, taken.now)
+        match taken.answer:
+            case o.Committed(generation=made, again=again):
+                yield from self._owned(live, made.epoch, made.worker)
+                if not again:
+                    yield from self._give(step, "commit", live, made.epoch)
+            case o.Reserved(target=target, number=number, again=again):
+                yield from self._owned(live, number, target)
+                if not again:
+                    yield from self._give(step, "reservation", live, number)
+            case o.Pulling(pull_no=pull_no):
+                yield from self._give(step, "pull", live, taken.arguments["epoch"], pull_no)
+            case o.Registered(worker=worker, again=False):
+                yield from self._give(step, "WorkerID", worker)
+
+    def _owned(self, live: str, epoch: int, worker: str) -> Iterator[str]:
+        owner = self._owners.setdefault((live, epoch), worker)
+        if owner != worker:
+            yield f"{live}@{epoch} is of {owner} and of {worker}"
+
+    def _give(self, step: tuple[int, int], *what: Any) -> Iterator[str]:
+        first = self._given.setdefault(what, step)
+        if first != step:
+            yield f"{what} was given out at tick {first[0]} and again at tick {step[0]}"
+
+
+class Tally:
+    """What all histories of a run have in common: what was counted, the numbers, and what was wrong."""
+
+    def __init__(self, tell: Callable[[str, list[Any]], None]) -> None:
         self.steps = 0
-        self.now = 0
         self.cpu_s = 0.0
-        self.violations: list[str] = []
-        self.diverged = False
         self.moved: Counter[str] = Counter()
         self.answers: Counter[str] = Counter()
+        self.numbers = Numbers()
+        self.tell = tell
+        """Takes a violation and the last steps before it."""
+
+
+class Replay:
+    """The model beside one history of the store. After a wrong answer the model follows it no longer."""
+
+    def __init__(self, tally: Tally) -> None:
+        self.state: State = EMPTY
+        self.tick = 0
+        self.now = 0
+        self.diverged = False
         self.accounts: dict[str, Account] = {}
+        self._tally = tally
         self._judge = Judge()
         self._latest: list[Taken] = []
+
+    def branch(self) -> Replay:
+        """A history that is the same up to here and goes on by itself."""
+        other = copy.copy(self)
+        other.accounts = {live: account.branch() for live, account in self.accounts.items()}
+        other._judge = copy.deepcopy(self._judge)
+        return other
 
     def take(self, record: bytes) -> None:
         """The next record. Where one is missing, the store has lost history."""
@@ -75,35 +135,38 @@ class Replay:
         self.tick = tick
         for step in steps:
             self.follow(step)
-        self.cpu_s += time.process_time() - began
+        self._tally.cpu_s += time.process_time() - began
 
     def follow(self, taken: Taken) -> None:
         self._latest = [*self._latest, taken][-SHOWN:]
-        self.steps += 1
         self.now = taken.now
-        name = type(taken.answer).__name__
-        self.answers[f"{taken.step} {name}"] += 1
+        if taken.step in COUNTED_AROUND:
+            self.state = counted(self.state)
+            return
+        self._tally.steps += 1
+        self._tally.answers[f"{taken.step} {type(taken.answer).__name__}"] += 1
         for complaint in self._judge.take(taken.step, as_text(taken.arguments), said(taken.answer)):
             self._wrong("rules", complaint)
+        for complaint in self._tally.numbers.take(taken):
+            self._wrong("numbers", complaint)
         if self.diverged:
             return
-        before = self.state
-        if taken.step == "enter":
-            # Calls are counted that are no steps, such as a change of the configuration.
-            before = replace(before, cell=replace(before.cell, pos=taken.answer.pos))
+        before = counted(self.state) if taken.counted else self.state
         after, expected = STEPS[taken.step](before, taken.now, CHAOS_LIMITS, **taken.arguments)
         if expected != taken.answer:
             self._wrong("model", f"{taken.step} {taken.arguments} answered {taken.answer}, the model {expected}")
             self.diverged = True
             return
         self.state = after
+        if isinstance(taken.answer, o.Items):
+            self._released(taken, taken.answer)
         if after is not before:
             self._check(taken, before, after)
             self._book(taken, before, after)
 
     def _check(self, taken: Taken, before: State, after: State) -> None:
         found = invariants.of_step(before, after)
-        if taken.step not in HOT or self.steps % HOT_EVERY == 0:
+        if taken.step not in HOT or self._tally.steps % HOT_EVERY == 0:
             found += invariants.of_state(after)
         epoch = taken.arguments.get("epoch", taken.arguments.get("expected"))
         if epoch is not None:
@@ -126,6 +189,10 @@ class Replay:
         if old is None or record.epoch != old.epoch:
             self._placed(taken, account, record)
 
+    def _released(self, taken: Taken, answer: o.Items) -> None:
+        account, epoch = self.accounts.setdefault(taken.arguments["live"], Account()), taken.arguments["epoch"]
+        account.released.update((epoch, seq) for seq in range(answer.first, answer.first + len(answer.items)))
+
     def _settled(self, taken: Taken, account: Account, acked: int, record: Live) -> None:
         """Numbers that this step moved below the cursor: by an ack, or dropped."""
         for seq in range(acked + 1, record.acked + 1):
@@ -139,10 +206,12 @@ class Replay:
         planned = cause in ("drain", "rebalance") and taken.arguments["at_boundary"]
         account.generations[record.epoch] = Generation(record.selected, cause, record.acked, planned)
         if cause != "create":
-            self.moved[f"{cause}, planned" if planned else cause] += 1
+            self._tally.moved[f"{cause}, planned" if planned else cause] += 1
 
     def _wrong(self, judge: str, what: str) -> None:
-        self.violations.append(f"{judge}: tick {self.tick}: {what}")
+        latest = [(each.tick, each.step, each.arguments, each.answer) for each in self._latest]
+        self._tally.tell(f"{judge}: tick {self.tick}: {what}", latest)
 
-    def latest(self) -> list[Any]:
-        return [(each.tick, each.step, each.arguments, each.answer) for each in self._latest]
+
+def counted(state: State) -> State:
+    return replace(state, cell=replace(state.cell, pos=state.cell.pos + 1))

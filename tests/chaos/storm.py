@@ -13,11 +13,12 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import aiohttp
 
@@ -29,17 +30,18 @@ from dhsched.store.raw import read_state
 from dhsched.types import slot_tag
 from tests.chaos import ledger
 from tests.chaos.deployment import Deployment, Size
-from tests.chaos.faults import Injector, draw_faults
+from tests.chaos.faults import Fault, Injector, draw_faults, kinds_of
+from tests.chaos.histories import RECORDS_AT_ONCE, Histories, Lost
 from tests.chaos.load import Load
 from tests.chaos.replay import Replay
-from tests.chaos.trace import TICKS, TRACE
+from tests.chaos.trace import TICKS
 
 FOLLOW_S = 0.2
-RECORDS_AT_ONCE = 500
 CALM_S = 45.0  # For everything to be owned and flowing again after the storm.
 CATCH_UP_S = 300.0
 FLOW_S = 20.0  # For a last item of every live to be consumed.
 FINISH_S = 40.0  # For every application to learn what came of its last call.
+SAY_S = 15.0  # A controller that lives this long after a loss has said what it knows to be lost.
 MEANT = "was given"  # What a runtime dies of on purpose (runtime.py).
 EXPIRY_SLACK_MS = 2_000  # A look comes this long after a move's expiry at most, once all is well.
 
@@ -58,6 +60,7 @@ class Report:
     steps: int = 0
     lives: int = 0
     accepted: int = 0
+    lost: int = 0
     consumed: int = 0
     consumed_twice: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
@@ -72,22 +75,24 @@ async def run(
     seed: int,
     storm_s: float,
     size: Size | None = None,
+    faults: str = "all",
     mutant: str = "",
     until_red: bool = False,
     keep: Path | None = None,
     say: Callable[[str], None] = print,
 ) -> Report:
-    """A whole run. `keep` is where logs and records are copied to in the end."""
+    """A whole run. `faults` are the kinds (faults.py); `keep` is where logs and records are copied to in the end."""
     logging.getLogger("dhsched.store").setLevel(logging.ERROR)  # That the store comes and goes is the point.
     report = Report(seed, mutant)
     size = size or Size()
     with tempfile.TemporaryDirectory(prefix="dhsched-chaos-", dir=memory_folder()) as folder:
-        deployment = Deployment(Path(folder), size, mutant=mutant)
+        storm = Storm(Path(folder), size, report, say)
+        deployment = storm.deployment
         try:
             await deployment.start()
             async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
-                storm = Storm(deployment, Load(deployment, seed, http), report, say)
-                await storm.pass_over(storm_s, until_red=until_red)
+                drawn = draw_faults(seed, storm_s, size, kinds_of(faults))
+                await storm.pass_over(Load(deployment, seed, http), drawn, until_red=until_red)
         finally:
             await deployment.stop()
         if keep is not None:
@@ -102,22 +107,28 @@ def memory_folder() -> str | None:
 
 
 class Storm:
-    """The run itself, over a deployment that was started."""
+    """The run itself, and the deployment that it passes over."""
 
-    def __init__(self, deployment: Deployment, load: Load, report: Report, say: Callable[[str], None]) -> None:
-        self.deployment = deployment
-        self.load = load
+    load: Load
+
+    def __init__(self, folder: Path, size: Size, report: Report, say: Callable[[str], None]) -> None:
+        self.histories = Histories(self._violation)
+        self.deployment = Deployment(folder, size, self.histories, mutant=report.mutant)
         self.report = report
-        self.replay = Replay()
         self._say = say
         self._red = asyncio.Event()
         self._began = 0.0
 
-    async def pass_over(self, storm_s: float, *, until_red: bool) -> None:
+    @property
+    def replay(self) -> Replay:
+        """The model beside the store's history of the moment."""
+        return self.histories.current
+
+    async def pass_over(self, load: Load, faults: list[Fault], *, until_red: bool) -> None:
+        self.load = load
         await self.load.configure()
         self._began = time.monotonic()
         injector = Injector(self.deployment, self.report.seed)
-        faults = draw_faults(self.report.seed, storm_s, self.deployment.size)
         async with self._following():
             loading = asyncio.create_task(self.load.run())
             raging = asyncio.create_task(injector.run(faults, self._say))
@@ -150,19 +161,14 @@ class Storm:
 
     async def _follow(self) -> None:
         """Read what the store has recorded, and judge it. A store that is away is asked again."""
-        trace = Keys("main").of(TRACE)
         while True:
             with contextlib.suppress(DhschedError, OSError):
+                store = self.deployment.store
                 async with self.deployment.link() as link:
-                    while True:
-                        after = f"({self.replay.tick}-0"
-                        found = await link.call("XRANGE", trace, after, "+", "COUNT", RECORDS_AT_ONCE)
-                        for _, (_, record) in found:
-                            self._take(record)
-                            await asyncio.sleep(0)  # Proxies and applications share this loop.
-                        if found:
-                            await link.call("XTRIM", trace, "MINID", f"{self.replay.tick}-0")
-                        if len(found) < RECORDS_AT_ONCE:
+                    while store is self.deployment.store:
+                        async with self.histories.reading:
+                            found = await self.histories.read(link, self.replay)
+                        if found < RECORDS_AT_ONCE:
                             await asyncio.sleep(FOLLOW_S)
             await asyncio.sleep(FOLLOW_S)
 
@@ -171,17 +177,12 @@ class Storm:
         if not task.cancelled():
             self._violation(f"the trace cannot be followed: {task.exception()!r}")
 
-    def _take(self, record: bytes) -> None:
-        known = len(self.replay.violations)
-        self.replay.take(record)
-        for violation in self.replay.violations[known:]:
-            self._violation(violation)
-
-    def _violation(self, what: str) -> None:
+    def _violation(self, what: str, latest: Sequence[Any] = ()) -> None:
+        """Note a violation; say the first one, with the steps before it."""
         if self.report.red_after_s is None:
             self.report.red_after_s = round(time.monotonic() - self._began, 1)
             self._say(f"VIOLATION after {self.report.red_after_s:g} s: {what}")
-            for tick, step, arguments, answer in self.replay.latest():
+            for tick, step, arguments, answer in latest:
                 self._say(f"    {tick} {step} {arguments} => {answer}")
         self.report.violations.append(what)
         self._red.set()
@@ -268,11 +269,20 @@ class Storm:
         await self._catch_up()
         records = ledger.read_records(self.deployment.records)
         if not self.replay.diverged:
-            found = ledger.check(records, self.load.told, self.replay.accounts, self.deployment.size.capacity)
+            lost = [self._taken_back(each) for each in self.histories.lost]
+            found = ledger.check(records, self.load.told, self.replay.accounts, self.deployment.size.capacity, lost)
             for violation in found:
                 self._violation(f"ledger: {violation}")
         self.report.consumed = len(records.consumed)
         self.report.consumed_twice = ledger.consumed_twice(records)
+
+    def _taken_back(self, lost: Lost) -> ledger.TakenBack:
+        """A lost history for the ledger: its books, and who did not live long enough to say that it is lost."""
+        logs = [self.deployment.log_of(name) for name in self.deployment.roles if name.startswith("infer")]
+        lines = [line for log in logs for line in log.read_text(errors="replace").splitlines() if "store_lost" in line]
+        silent = {pid for pid, at in self.deployment.ended_at.items() if at < lost.until + SAY_S}
+        said = any(home in line for home in lost.homes for line in lines)
+        return ledger.TakenBack(lost.replay.accounts, said, silent)
 
     async def _final_state(self) -> list[str]:
         """The raw keys against the model that followed every step, and against themselves."""
@@ -307,12 +317,13 @@ class Storm:
         return late + [f"the store and the model that followed it differ in {name}" for name in fields]
 
     def _sum_up(self) -> None:
-        report, replay = self.report, self.replay
-        report.steps, report.moved, report.judged_s = replay.steps, replay.moved, replay.cpu_s
+        report, replay, tally = self.report, self.replay, self.histories.tally
+        report.steps, report.moved, report.judged_s = tally.steps, tally.moved, tally.cpu_s
         report.lives = len(replay.accounts)
+        report.lost = sum(len(ledger.taken_back(told, replay.accounts)) for told in self.load.told.values())
         report.accepted = sum(len(told.accepted) for told in self.load.told.values())
         report.dropped = Counter(why for account in replay.accounts.values() for why in account.dropped.values())
-        report.answers = self.load.answers + replay.answers
+        report.answers = self.load.answers + tally.answers
         for role in self.deployment.roles.values():
             report.exits.update(f"{role.kind} {status}" for status in role.exits)
             report.logged += complaints(self.deployment.log_of(role.name))

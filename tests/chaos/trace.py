@@ -39,15 +39,18 @@ return reply
 FRAME_CLOCK = "local function clock() return frame_now end"
 """In the place of lua/lib/clock.lua: also a step that reads no clock has its time in the record."""
 TICKS, TRACE = "cell_ticks", "cell_trace"
-IN_MODEL = {"worker_id": "worker", "num": "number", "home_seen": "home", "rev_seen": "rev"}
+COUNTED_AROUND = ("configure", "change_keys")
+"""Scripts that are no steps: all that the model knows of them is that the cell counts them."""
+IN_MODEL = {theirs: ours for ours, theirs in scripts.IN_LUA.items()}
 _LIMITS = frozenset(Limits.__dataclass_fields__)
 _CREATE = frozenset(Create.__dataclass_fields__)
 
 
 def traced_scripts(replacements: Mapping[str, str] | None = None) -> dict[str, scripts.Script]:
-    """The real steps, each inside the frame; `replacements` are mutants of Lua files."""
+    """The real steps and what else is counted, each inside the frame; `replacements` are mutants of Lua files."""
     found = {}
-    for name, script in scripts.load({"lib/clock": FRAME_CLOCK, **(replacements or {})}).items():
+    counted = {name: script for name, script in scripts.scripts_around().items() if name in COUNTED_AROUND}
+    for name, script in {**scripts.load({"lib/clock": FRAME_CLOCK, **(replacements or {})}), **counted}.items():
         shebang, _, body = script.source.decode().partition("\n")
         found[name] = replace(script, source=FRAME.format(shebang=shebang, name=name, body=body).encode())
     return found
@@ -62,6 +65,8 @@ class Taken:
     step: str
     arguments: dict[str, Any]
     answer: Any
+    counted: bool = False
+    """Whether it is the first step of a call that the cell counts."""
 
 
 def read(record: bytes) -> tuple[int, Iterator[Taken]]:
@@ -71,21 +76,25 @@ def read(record: bytes) -> tuple[int, Iterator[Taken]]:
 
 
 def steps_of(tick: int, name: str, now: int, argv: list[str], reply: list[Any]) -> Iterator[Taken]:
+    if name in COUNTED_AROUND:
+        yield Taken(tick, now, name, {}, None, counted=True)
+        return
     script = SCRIPTS[name]
     step = "place" if name == "place_create" else name
     fixed = dict(zip(script.argv, argv, strict=False))
-    if step not in UNCOUNTED:
-        reply.pop()  # The position.
+    counted = step not in UNCOUNTED
+    if counted:
+        reply.pop()
     if not script.each:
         answer = outcome(reply[0], reply[2:])
         if step == "enter":
             fixed["server"] = answer.home
-        yield Taken(tick, now, step, arguments_of(step, fixed), answer)
+        yield Taken(tick, now, step, arguments_of(step, fixed), answer, counted)
         return
     width, rest = len(script.each), argv[len(script.argv) :]
     for n, one in enumerate(reply[1:]):
         row = dict(zip(script.each, rest[n * width : (n + 1) * width], strict=True))
-        yield Taken(tick, now, step, arguments_of(step, {**fixed, **row}), outcome(one[0], one[1:]))
+        yield Taken(tick, now, step, arguments_of(step, {**fixed, **row}), outcome(one[0], one[1:]), counted and n == 0)
 
 
 SCRIPTS = scripts.load()

@@ -45,6 +45,7 @@ ROLES = (
 
 def prepare(mutant: str) -> None:
     """Put the limits and scripts of this run in the place of the product's, then import it."""
+    assert "dhsched.store.steps.redis" not in sys.modules, "the product has taken its own scripts and limits already"
     replacements = {}
     if mutant:
         [wrong] = [each for each in MUTANTS if each.name == mutant]

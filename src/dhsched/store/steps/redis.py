@@ -19,6 +19,7 @@ from dhsched.store.link.link import Link, LinkSettings
 from dhsched.store.records import Records
 from dhsched.store.steps.api import Store
 from dhsched.store.steps.scripts import (
+    IN_LUA,
     SETTLING,
     Argument,
     Script,
@@ -30,8 +31,6 @@ from dhsched.store.steps.scripts import (
 from dhsched.types import written
 
 NO_CREATE = Create(digital_id="", fingerprint="")
-IN_LUA = {"worker": "worker_id", "number": "num", "home": "home_seen", "rev": "rev_seen"}
-"""Arguments that a script calls otherwise, because the plain word names a function of its library."""
 
 
 class Append(NamedTuple):

@@ -37,6 +37,8 @@ HINTS = frozenset({"trouble", "say_once", "announce"})
 """Scripts whose loss harms nobody: they compare the home, as the steps of SAME_HOME do, and are not counted."""
 SETTLING = Settle(writes="settle", compares="same_home")
 """Scripts behind a batch: they compare the home and the server's name, and are not counted."""
+IN_LUA = {"worker": "worker_id", "number": "num", "home": "home_seen", "rev": "rev_seen"}
+"""Arguments that a script calls otherwise, because the plain word names a function of its library."""
 _LIMITS = frozenset(field.name for field in fields(Limits))
 _SECTION = re.compile(r"-- (USES|RARELY|KEYS|ARGV|EACH|RETURNS)\b ?(.*)")
 
