@@ -11,34 +11,25 @@ import contextlib
 import itertools
 import json
 import os
-import re
-import resource
-import shutil
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dhsched.local.pids import frozen
 from dhsched.local.ports import free_port
 from dhsched.local.process import START_S, Process
-from dhsched.store.link.address import Address
-from dhsched.store.link.link import Link
-from dhsched.store.server.embedded import Embedded
-from tests.chaos.histories import Histories, Lost
+from tests.chaos.histories import Histories
 from tests.chaos.proxy import Proxy, stopped
 from tests.chaos.runtime import RECORDS
+from tests.chaos.store import Store
 from tests.chaos.zygote import CLOCK
 
 ROOT = Path(__file__).parents[2]
 POOL, DIGITAL_ID = "gpu", "demo"
 MARK = "DHSCHED_CHAOS_RUN"
 """In the environment of every process of a run: how one that was left behind is found."""
-AOF, MANIFEST = "appendonlydir", "appendonly.aof.manifest"
 WORKER_TTL_S = 1.5
 DISPATCH_SETTINGS = {
     "DHSCHED_DISPATCH_WORKER_TTL_S": str(WORKER_TTL_S),
@@ -88,16 +79,14 @@ class Deployment:
 
     def __init__(self, folder: Path, size: Size, histories: Histories, *, mutant: str = "") -> None:
         self.size = size
-        self.histories = histories
         self.folder = folder
         self.records = folder / "records"
         self.run_id = f"{os.getpid()}-{time.monotonic_ns()}"
-        self.store = self._new_store(free_port())
+        self.store = Store(folder, histories)
         self.roles: dict[str, Role] = {}
         self.proxies: dict[str, Proxy] = {}
         self.dispatch: list[str] = []
         self.infer: list[str] = []
-        self.store_lock = asyncio.Lock()
         self.ended_at: dict[int, float] = {}
         """When each process ended that did, by pid."""
         self._mutant = mutant
@@ -136,9 +125,7 @@ class Deployment:
         if hasattr(self, "_zygote"):
             await self._zygote.stop()
         await stopped([*self.proxies.values()])
-        with contextlib.suppress(ProcessLookupError):
-            if self.store.pid:
-                os.kill(self.store.pid, signal.SIGCONT)
+        self.store.let_go_on()
         await self.store.stop()
         os.environ.pop(MARK, None)
 
@@ -156,7 +143,9 @@ class Deployment:
 
     async def _controller(self, kind: str, n: int) -> None:
         name, port = f"{kind}-{n}", free_port()
-        to_store, to_it = await self._proxy(f"{name}-to-store", self.store.port), await self._proxy(f"to-{name}", port)
+        to_store = await self._proxy(f"{name}-to-store", self.store.group.primary.port)
+        to_it = await self._proxy(f"to-{name}", port)
+        self.store.proxies[name] = to_store
         arguments = ["run", kind, "--name", name, "--port", str(port), "--log-level", "warning", "--access", "open"]
         arguments += ["--store", f"redis://127.0.0.1:{to_store.port}"]
         if kind == "infer":
@@ -221,88 +210,12 @@ class Deployment:
         self.roles[name].down_until = time.monotonic() + down_s
         self.signal(name, signal.SIGKILL)
 
+    def kill_all(self, kind: str) -> None:
+        for name in [name for name, role in self.roles.items() if role.kind == kind]:
+            self.kill(name, 0.0)
+
     def set_clock(self, name: str, offset_s: float) -> None:
         (self.folder / f"clock-{name.partition('-')[2]}").write_text(f"{offset_s:<31.3f}")
-
-    # -- the store
-
-    def _new_store(self, port: int) -> Embedded:
-        # `always`: what was answered is on disk, so a store that is killed has lost nothing (docs/guides/faults.md).
-        return Embedded(self.folder / "store", appendfsync="always", port=port)
-
-    async def restart_store(self, *, kill: bool, down_s: float) -> None:
-        async with self.store_lock:
-            if kill:
-                os.kill(self.store.pid, signal.SIGKILL)
-            await self.store.stop()
-            await asyncio.sleep(down_s)
-            self.store = self._new_store(self.store.port)
-            await self.store.start()
-
-    async def pause_store(self, seconds: float) -> None:
-        async with self.store_lock:
-            with frozen(self.store.pid):
-                await asyncio.sleep(seconds)
-
-    async def fill_disk(self, seconds: float) -> None:
-        """The store's file can grow no further: what it cannot write it must refuse.
-
-        With `always` a server that cannot write exits; with `everysec` it refuses and goes on when there is a free slot
-        again.
-        """
-        async with self.store_lock, self.link() as link:
-            await link.call("CONFIG", "SET", "appendfsync", "everysec")
-            _, hard = resource.prlimit(self.store.pid, resource.RLIMIT_FSIZE)
-            resource.prlimit(self.store.pid, resource.RLIMIT_FSIZE, (self._file_bytes(), hard))
-            try:
-                await asyncio.sleep(seconds)
-            finally:
-                resource.prlimit(self.store.pid, resource.RLIMIT_FSIZE, (hard, hard))
-            for _ in range(100):
-                if b"aof_last_write_status:ok" in bytes(await link.call("INFO", "persistence")):
-                    break
-                await asyncio.sleep(0.1)
-            await link.call("CONFIG", "SET", "appendfsync", "always")
-
-    async def set_store_back(self, seconds: float, *, with_dispatch: bool) -> None:
-        """Kill the store, and start it with its files as they were so many seconds before; `with_dispatch`, all
-        Dispatch replicas are killed in the same moment."""
-        async with self.store_lock:
-            self.histories.keep()
-            past = self.folder / "past"
-            copy_files(self.folder / "store", past)
-            await asyncio.sleep(seconds)
-            async with self.histories.reading:
-                os.kill(self.store.pid, signal.SIGKILL)
-                if with_dispatch:
-                    for name in [name for name, role in self.roles.items() if role.kind == "dispatch"]:
-                        self.kill(name, 0.0)
-                await self.store.stop()
-                lost = self.histories.part()
-                await self._read_dead_store(lost)
-                shutil.rmtree(self.folder / "store")
-                shutil.move(past, self.folder / "store")
-                self.store = self._new_store(self.store.port)
-                await self.store.start()
-                lost.until = time.monotonic()
-
-    async def _read_dead_store(self, lost: Lost) -> None:
-        """Follow the end of a history in the files of the server that was killed, where nobody else reaches it."""
-        async with Embedded(self.folder / "store") as server, self.link(server.address) as link:
-            await self.histories.read_to_end(link, lost)
-
-    def _file_bytes(self) -> int:
-        files = (self.folder / "store" / AOF).glob("*.incr.aof")
-        return max((file.stat().st_size for file in files), default=0)
-
-    @asynccontextmanager
-    async def link(self, address: Address | None = None) -> AsyncIterator[Link]:
-        """A connection of the driver's own, past all proxies."""
-        link = await Link.open(address or self.store.tcp_address, scripts={})
-        try:
-            yield link
-        finally:
-            await link.close()
 
     def heal(self) -> None:
         """Everything that was paused or hindered goes on. What is down is on its way up already."""
@@ -316,19 +229,3 @@ class Deployment:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def copy_files(store: Path, to: Path) -> None:
-    """Copy a running server's files so that they are a beginning of its history: the list of files before the files,
-    which a rewrite may replace meanwhile."""
-    while True:
-        shutil.rmtree(to, ignore_errors=True)
-        (to / AOF).mkdir(parents=True)
-        manifest = (store / AOF / MANIFEST).read_text()
-        (to / AOF / MANIFEST).write_text(manifest)
-        try:
-            for name in re.findall(r"^file (\S+)", manifest, re.MULTILINE):
-                shutil.copy(store / AOF / name, to / AOF / name)
-        except FileNotFoundError:
-            continue
-        return

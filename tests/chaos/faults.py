@@ -33,13 +33,16 @@ KINDS: dict[str, int] = {
     "disk-full": 1,
     "forget": 1,
     "power-cut": 1,
+    "promote": 1,
+    "two-primaries": 1,
 }
 """Each kind and how often it comes. `leave` is SIGTERM to a Worker: it asks to be drained, and exits. `late` is one
 that is silent for about as long as it may be, while the replicas that judge it are slow to reach the store. `power-cut`
 is `forget`, and all Dispatch replicas are killed in the same moment."""
-LOSSES = ("forget", "power-cut")
+LOSSES = ("forget", "power-cut", "promote", "two-primaries")
 """Kinds that take back what the store has told."""
 GAP_MEAN_S = 0.7
+CUT_S = 0.3  # For which two primaries-to-be are without replication before one is promoted.
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +121,19 @@ def extent_of(kind: str, r: Random) -> tuple[float, float]:
             return r.uniform(0.3, 3.0), 0.0
         case "disk-full":
             return r.uniform(0.5, 3.0), 0.0
-        case "forget" | "power-cut":
+        case "forget" | "power-cut" | "promote":
             return r.uniform(0.3, 2.0), 0.0
+        case "two-primaries":
+            return r.uniform(1.0, 5.0), r.random()
     return 0.0, 0.0
+
+
+def old_side(fault: Fault, size: Size) -> list[str]:
+    """The controllers that stay with the old primary: some of each kind, and never all."""
+    r, stay = Random(fault.size), list[str]()
+    for kind, count in (("dispatch", size.dispatch), ("infer", size.infer)):
+        stay += r.sample([f"{kind}-{n}" for n in range(1, count + 1)], r.randint(1, count - 1))
+    return stay
 
 
 class Injector:
@@ -154,7 +167,7 @@ class Injector:
             await self._kinds()[fault.kind](fault)
 
     def _kinds(self) -> dict[str, Callable[[Fault], Awaitable[None]]]:
-        deployment, proxies = self._deployment, self._deployment.proxies
+        deployment, proxies, store = self._deployment, self._deployment.proxies, self._deployment.store
 
         async def kill(fault: Fault) -> None:
             deployment.kill(fault.target, fault.seconds)
@@ -191,10 +204,14 @@ class Injector:
             "delay": lambda fault: proxies[fault.target].delay(fault.seconds, fault.size),
             "half-open": lambda fault: proxies[fault.target].half_open(fault.seconds),
             "refuse": lambda fault: proxies[fault.target].refuse(fault.seconds),
-            "store-kill": lambda fault: deployment.restart_store(kill=True, down_s=fault.seconds),
-            "store-restart": lambda fault: deployment.restart_store(kill=False, down_s=fault.seconds),
-            "store-pause": lambda fault: deployment.pause_store(fault.seconds),
-            "disk-full": lambda fault: deployment.fill_disk(fault.seconds),
-            "forget": lambda fault: deployment.set_store_back(fault.seconds, with_dispatch=False),
-            "power-cut": lambda fault: deployment.set_store_back(fault.seconds, with_dispatch=True),
+            "store-kill": lambda fault: store.restart(kill=True, down_s=fault.seconds),
+            "store-restart": lambda fault: store.restart(kill=False, down_s=fault.seconds),
+            "store-pause": lambda fault: store.pause(fault.seconds),
+            "disk-full": lambda fault: store.fill_disk(fault.seconds),
+            "forget": lambda fault: store.set_back(fault.seconds),
+            "power-cut": lambda fault: store.set_back(fault.seconds, lambda: deployment.kill_all("dispatch")),
+            "promote": lambda fault: store.promote(fault.seconds),
+            "two-primaries": lambda fault: store.promote(
+                CUT_S, divided_s=fault.seconds, stay=old_side(fault, deployment.size)
+            ),
         }

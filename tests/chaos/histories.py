@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dhsched.store.homes import shown
@@ -25,11 +25,12 @@ TRACE_KEY = Keys("main").of(TRACE)
 
 @dataclass
 class Lost:
-    """A history that is no longer the store's. `earlier` are the homes that had ended when its lost end began, `until`
-    is when nobody could write to it any more."""
+    """A history that is no longer the store's. `earlier` are the homes that had ended when its lost end began.
+    Between `since` and `until` it may have been written by some while others had the store that came after it."""
 
     replay: Replay
     earlier: frozenset[str]
+    since: float = field(default_factory=time.monotonic)
     until: float = float("inf")
 
     @property

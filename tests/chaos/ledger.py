@@ -28,6 +28,8 @@ class Consumed(NamedTuple):
     seq: int
     kind: str
     text: str
+    run: int = 1
+    """Which runtime of its generation: a Worker starts one again only after the store was set back."""
 
 
 class Records(NamedTuple):
@@ -36,25 +38,40 @@ class Records(NamedTuple):
     consumed: list[Consumed]
     running_max: dict[str, int]
     """The most runtimes at once, by file: one process each."""
-    opened: int
+    opened: Mapping[tuple[str, str, int], Sequence[float]]
+    """When each generation was started, by live, Worker and epoch."""
+    at_once: Sequence[str] = ()
+    """Generations that had two runtimes at once."""
 
 
 def read_records(folder: Path) -> Records:
-    consumed, most, opened = [], dict[str, int](), 0
+    consumed, most, at_once = [], dict[str, int](), []
+    opened: dict[tuple[str, str, int], list[float]] = defaultdict(list)
     for file in sorted(folder.glob("*.ndjson")):
+        running = set()
         for line in file.read_bytes().splitlines():
             one = json.loads(line)
+            generation = (one["live"], one["worker"], one["epoch"])
             most[file.stem] = max(most.get(file.stem, 0), one["running"])
-            opened += one["event"] == "open"
-            if one["event"] == "item":
-                consumed.append(Consumed(*(one[name] for name in Consumed._fields)))
-    return Records(sorted(consumed), most, opened)
+            match one["event"]:
+                case "open":
+                    at_once += [f"{generation}"] if generation in running else []
+                    opened[generation].append(one["t"])
+                    running.add(generation)
+                case "close":
+                    running.discard(generation)
+                case "item":
+                    given = {name: one[name] for name in Consumed._fields[:-1]}
+                    consumed.append(Consumed(**given, run=len(opened[generation])))
+    return Records(sorted(consumed), most, opened, at_once)
 
 
 class TakenBack(NamedTuple):
-    """The books of a history that the store was set back from. `said`: a controller said that it is lost; `silent` are
+    """The books of a history that was lost between two times. `said`: a controller said that it is lost; `silent` are
     the processes that ended before they could."""
 
+    since: float
+    until: float
     accounts: Mapping[str, Account]
     said: bool
     silent: Collection[int]
@@ -71,7 +88,7 @@ def check(
     by_live: dict[str, list[Consumed]] = defaultdict(list)
     for one in records.consumed:
         by_live[one.live].append(one)
-    found = [*over_capacity(records, capacity), *stored(told, accounts, lost)]
+    found = [*over_capacity(records, capacity), *stored(told, accounts, lost), *one_runtime(records, lost)]
     for live in {*accounts, *by_live, *(live for each in lost for live in each.accounts)}:
         histories = [each[live] for each in (accounts, *(each.accounts for each in lost)) if live in each]
         found += granted(live, by_live[live], histories)
@@ -90,6 +107,16 @@ def over_capacity(records: Records, capacity: int) -> Iterator[str]:
     for process, most in records.running_max.items():
         if most > capacity:
             yield f"I4: process {process} ran {most} runtimes at once, its capacity is {capacity}"
+
+
+def one_runtime(records: Records, lost: Sequence[TakenBack]) -> Iterator[str]:
+    """A generation has one runtime; another one, after the first, only where the store has forgotten that it left."""
+    for twice in records.at_once:
+        yield f"I2: {twice} had two runtimes at once"
+    for generation, times in records.opened.items():
+        for first, again in pairwise(times):
+            if not any(first < each.until and each.since < again for each in lost):
+                yield f"I2: {generation} had a second runtime, and the store was not set back in between"
 
 
 def stored(
@@ -161,10 +188,12 @@ def granted(live: str, items: list[Consumed], histories: Sequence[Account]) -> I
         if generation is None or {one.worker for one in ones} != {generation.worker}:
             yield f"I1: {live}@{epoch} was consumed by {sorted({one.worker for one in ones})}, placed: {generation}"
             continue
-        if ones[0].seq <= generation.acked:
-            yield f"I6: {live}@{epoch} consumed {ones[0].seq}, settled up to {generation.acked} before it began"
+        first = min(one.seq for one in ones)
+        if first <= generation.acked:
+            yield f"I6: {live}@{epoch} consumed {first}, settled up to {generation.acked} before it began"
         for one, following in pairwise(ones):
-            if following.seq != one.seq + 1 and not (following.kind == "interrupt" and following.seq > one.seq):
+            in_order = following.seq == one.seq + 1 or (following.kind == "interrupt" and following.seq > one.seq)
+            if not in_order and following.run == one.run:
                 yield f"I6: {live}@{epoch} consumed {following.seq} after {one.seq}"
 
 

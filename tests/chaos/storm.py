@@ -163,10 +163,12 @@ class Storm:
         """Read what the store has recorded, and judge it. A store that is away is asked again."""
         while True:
             with contextlib.suppress(DhschedError, OSError):
-                store = self.deployment.store
-                async with self.deployment.link() as link:
-                    while store is self.deployment.store:
+                server = self.deployment.store.server
+                async with self.deployment.store.link() as link:
+                    while True:
                         async with self.histories.reading:
+                            if server is not self.deployment.store.server:
+                                break
                             found = await self.histories.read(link, self.replay)
                         if found < RECORDS_AT_ONCE:
                             await asyncio.sleep(FOLLOW_S)
@@ -224,7 +226,7 @@ class Storm:
 
     async def _catch_up(self) -> None:
         """Follow the trace to what the store has done by now."""
-        async with self.deployment.link() as link:
+        async with self.deployment.store.link() as link:
             tick = int(await link.call("GET", Keys("main").of(TICKS)) or 0)
         give_up = time.monotonic() + CATCH_UP_S
         while self.replay.tick < tick:
@@ -282,12 +284,12 @@ class Storm:
         lines = [line for log in logs for line in log.read_text(errors="replace").splitlines() if "store_lost" in line]
         silent = {pid for pid, at in self.deployment.ended_at.items() if at < lost.until + SAY_S}
         said = any(home in line for home in lost.homes for line in lines)
-        return ledger.TakenBack(lost.replay.accounts, said, silent)
+        return ledger.TakenBack(lost.since, lost.until, lost.replay.accounts, said, silent)
 
     async def _final_state(self) -> list[str]:
         """The raw keys against the model that followed every step, and against themselves."""
         for _ in range(50):
-            async with self.deployment.link() as link:
+            async with self.deployment.store.link() as link:
                 before = await link.call("GET", Keys("main").of(TICKS))
                 found = await read_state(link, "main")
                 after = await link.call("GET", Keys("main").of(TICKS))

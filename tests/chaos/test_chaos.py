@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from dhsched import types
+from dhsched.ownership import outcomes as o
 from tests.chaos.deployment import ROOT, Size
-from tests.chaos.faults import KINDS, draw_faults
-from tests.chaos.ledger import Consumed, Records, check
+from tests.chaos.faults import KINDS, LOSSES, draw_faults, kinds_of, old_side
+from tests.chaos.ledger import Consumed, Records, TakenBack, check, one_runtime
 from tests.chaos.load import Told
-from tests.chaos.replay import Account, Generation
+from tests.chaos.replay import Account, Generation, Numbers
 from tests.chaos.storm import run
+from tests.chaos.trace import Taken
 
 SEED = int(os.environ.get("DHSCHED_SEED", "1"))
 STORM_S = 9.0
@@ -65,7 +68,7 @@ def books(**changes: object) -> tuple[Records, dict[str, Told], dict[str, Accoun
     rows = [Consumed(t, LIVE, *rest) for t, *rest in given["consumed"]]  # type: ignore[attr-defined]
     account = Account(given["content"], given["acked_by"], given["dropped"], given["generations"])  # type: ignore[arg-type]
     told = Told("L", accepted=given["accepted"])  # type: ignore[arg-type]
-    return Records(rows, {"1": given["running"]}, 1), {"L": told}, {LIVE: account}  # type: ignore[dict-item]
+    return Records(rows, {"1": given["running"]}, {}), {"L": told}, {LIVE: account}  # type: ignore[dict-item]
 
 
 TWO = {1: Generation("A", "create", 0, planned=False), 2: Generation("B", "recover", 1, planned=False)}
@@ -113,6 +116,83 @@ def test_what_a_dead_generation_took_along_may_come_again_after_a_planned_move()
     twice = [*rows, (2.1, "B", 2, 2, "text", "two"), (3.0, "C", 3, 2, "text", "two")]
     broken = check(*books(consumed=twice, acked_by=acked_by, generations=CRASHED_THEN_PLANNED), 8)
     assert "a planned move repeated [2]" in "\n".join(broken), "what B had in hand must not"
+
+
+# -- a store that was set back
+
+PULLING = o.Pulling(1, 0, "demo", "", b"", b"", b"")
+
+
+def set_back(*, said: bool = True, silent: set[int] | None = None, **changes: object) -> list[str]:
+    """Item two was accepted and consumed in a history that is lost; the other one has another item in its place."""
+    lost_accounts = books()[2]
+    for account in lost_accounts.values():
+        account.released.update({(1, 1), (1, 2)})
+    rows = [(1.0, "A", 1, 1, "text", "one"), (2.0, "A", 1, 2, "text", "two"), (9.0, "B", 7, 2, "text", "three")]
+    given = {
+        "consumed": rows,
+        "accepted": ["one", "two", "three"],
+        "content": {1: "one", 2: "three"},
+        "acked_by": {1: ("A", 1), 2: ("B", 7)},
+        "generations": {
+            1: Generation("A", "create", 0, planned=False),
+            7: Generation("B", "recover", 1, planned=False),
+        },
+        **changes,
+    }
+    records, told, accounts = books(**given)
+    accounts[LIVE].released.update({(1, 1), (7, 2)})
+    told["L"].accepted_by = {"two": 42}
+    lost = TakenBack(since=5.0, until=6.0, accounts=lost_accounts, said=said, silent=silent or set())
+    return check(records, told, accounts, 8, [lost])
+
+
+def test_what_was_accepted_may_be_lost_if_somebody_says_so_or_nobody_was_left_to() -> None:
+    assert set_back() == set_back(said=False, silent={42}) == []
+    assert "accepted and lost, and nobody said so: ['two']" in "\n".join(set_back(said=False, silent={43}))
+    assert "accepted and not stored: ['four']" in "\n".join(set_back(accepted=["one", "two", "three", "four"]))
+
+
+def test_an_ack_counts_only_for_the_item_of_its_own_history() -> None:
+    """A consumed item two of the lost history; that is not what has this number now."""
+    assert "A@1 acked 2 (three) and never consumed it" in "\n".join(set_back(acked_by={1: ("A", 1), 2: ("A", 1)}))
+
+
+def test_a_generation_has_a_second_runtime_only_after_the_store_was_set_back() -> None:
+    lost = TakenBack(since=5.0, until=6.0, accounts={}, said=True, silent=())
+    for times, complaints in (([1.0], 0), ([1.0, 7.0], 0), ([1.0, 2.0], 1), ([7.0, 8.0], 1)):
+        assert len([*one_runtime(Records([], {}, {(LIVE, "A", 1): times}), [lost])]) == complaints
+    assert [*one_runtime(Records([], {}, {}, ["A@1"]), [lost])]
+
+
+def test_numbers_are_given_out_once_over_all_histories() -> None:
+    def taken(tick: int, now: int, answer: object, **arguments: object) -> Taken:
+        return Taken(tick, now, "step", {"live": LIVE, **arguments}, answer)
+
+    def committed(worker: str, epoch: int, *, again: bool = False) -> o.Committed:
+        return o.Committed(types.Generation(worker, epoch), rev=1, load=1, again=again)
+
+    numbers = Numbers()
+    first = [taken(1, 100, committed("A", 1)), taken(2, 101, PULLING, epoch=1)]
+    assert [*map(list, map(numbers.take, first))] == [[], []]
+    assert [*map(list, map(numbers.take, first))] == [[], []], "the common past of two histories"
+    assert [*numbers.take(taken(3, 102, committed("A", 1, again=True)))] == []
+    for again in (committed("A", 1), committed("B", 1, again=True)):
+        assert len([*numbers.take(taken(2, 200, again))]) == 1
+    assert len([*numbers.take(taken(3, 201, PULLING, epoch=1))]) == 1
+
+
+def test_a_storm_may_have_some_kinds_of_faults_only() -> None:
+    assert kinds_of("all") == KINDS and kinds_of("kill,forget") == {"kill": KINDS["kill"], "forget": KINDS["forget"]}
+    assert kinds_of("lossless").keys() == KINDS.keys() - {*LOSSES}
+    with pytest.raises(ValueError, match="no such fault: rain"):
+        kinds_of("kill,rain")
+
+
+def test_some_controllers_of_each_kind_are_on_each_side_of_two_primaries() -> None:
+    for fault in [each for each in draw_faults(7, 600.0, Size()) if each.kind == "two-primaries"]:
+        stay = Counter(name.partition("-")[0] for name in old_side(fault, Size()))
+        assert 0 < stay["dispatch"] < Size().dispatch and 0 < stay["infer"] < Size().infer
 
 
 # -- clocks

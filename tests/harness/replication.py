@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dhsched.local.ports import free_port
-from dhsched.store.server.embedded import Embedded
+from dhsched.store.server.embedded import Embedded, Fsync
 from tests.chaos.proxy import Proxy
 from tests.harness.fleet import until_so
 from tests.harness.servers import ask, server_binary
@@ -45,9 +45,10 @@ class Front(Proxy):
 
 
 class Member:
-    """One server of a group, with its files in a folder of its own, on one port for ever."""
+    """One server of a group, with its files in a folder of its own, on one port for ever. Without a kind, the server
+    is the one that dhsched prefers."""
 
-    def __init__(self, kind: str, name: str, folder: Path) -> None:
+    def __init__(self, kind: str | None, name: str, folder: Path, appendfsync: Fsync = "everysec") -> None:
         self.name = name
         self.port = free_port()
         self.folder = folder / name
@@ -55,11 +56,12 @@ class Member:
         """The way to the server that this one copies."""
         self.running = False
         self.copies: Member | None = None
-        self._kind = kind
+        self._binary = server_binary(kind) if kind else None
+        self._appendfsync = appendfsync
         self.server = self._made()
 
     def _made(self) -> Embedded:
-        return Embedded(self.folder, binary=server_binary(self._kind), port=self.port, extra=OPTIONS)
+        return Embedded(self.folder, appendfsync=self._appendfsync, binary=self._binary, port=self.port, extra=OPTIONS)
 
     async def start(self) -> None:
         await self.upstream.start()
