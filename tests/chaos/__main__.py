@@ -19,7 +19,7 @@ NAMED_MUTANTS = {
 }
 """The three that every storm must see, and what they are called in tests/conformance/lua_mutants."""
 
-OPERATORS = {"move", "cordon", "uncordon", "drain", "undrain"}
+OPERATORS = {"move", "cordon", "uncordon", "drain", "undrain", "end"}
 
 
 def main() -> int:

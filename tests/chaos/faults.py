@@ -16,7 +16,7 @@ from random import Random
 from dhsched.errors import StoreError
 from tests.chaos.deployment import WORKER_TTL_S, Deployment, Size
 
-KINDS: dict[str, int] = {
+KINDS: dict[str, float] = {
     "kill": 10,
     "pause": 9,
     "late": 5,
@@ -31,10 +31,10 @@ KINDS: dict[str, int] = {
     "store-restart": 1,
     "store-pause": 2,
     "disk-full": 1,
-    "forget": 1,
-    "power-cut": 1,
-    "promote": 1,
-    "two-primaries": 1,
+    "forget": 0.5,
+    "power-cut": 0.5,
+    "promote": 0.5,
+    "two-primaries": 0.5,
 }
 """Each kind and how often it comes. `leave` is SIGTERM to a Worker: it asks to be drained, and exits. `late` is one
 that is silent for about as long as it may be, while the replicas that judge it are slow to reach the store. `power-cut`
@@ -56,7 +56,7 @@ class Fault:
     size: float
 
 
-def kinds_of(words: str) -> dict[str, int]:
+def kinds_of(words: str) -> dict[str, float]:
     """The kinds that were asked for: `all`, `lossless` for those that take back nothing, or names with commas between
     them. Raise ValueError for a name that is none."""
     names = [*KINDS] if words == "all" else [*KINDS.keys() - {*LOSSES}] if words == "lossless" else words.split(",")
@@ -65,7 +65,7 @@ def kinds_of(words: str) -> dict[str, int]:
     return {name: weight for name, weight in KINDS.items() if name in names}
 
 
-def draw_faults(seed: int, storm_s: float, size: Size, kinds: dict[str, int] = KINDS) -> list[Fault]:
+def draw_faults(seed: int, storm_s: float, size: Size, kinds: dict[str, float] = KINDS) -> list[Fault]:
     """All faults of a storm."""
     r = Random(f"faults {seed}")
     first = [*kinds]

@@ -47,7 +47,7 @@ class Histories:
         self.current = Replay(self.tally)
         self.lost: list[Lost] = []
         self.reading = asyncio.Lock()
-        """Held by whoever reads a trace, and while the server behind the store's address is another one."""
+        """Held by whoever reads the store's trace, and while the store is started with an older one."""
         self._kept: Replay | None = None
 
     async def read(self, link: Link, replay: Replay) -> int:
@@ -64,10 +64,6 @@ class Histories:
         """From now on the store may be set back to this moment, or any later one."""
         self._kept = self.current.branch()
 
-    def release(self) -> None:
-        """Nothing was taken back."""
-        self._kept = None
-
     def part(self) -> Lost:
         """The store is another one from now on, with what was kept. What was followed so far is lost; its caller reads
         it to its end."""
@@ -81,4 +77,3 @@ class Histories:
         """Follow a lost history to its last record."""
         while await self.read(link, lost.replay):
             pass
-        lost.until = time.monotonic()

@@ -90,17 +90,27 @@ def check(
         by_live[one.live].append(one)
     found = [*over_capacity(records, capacity), *stored(told, accounts, lost), *one_runtime(records, lost)]
     for live in {*accounts, *by_live, *(live for each in lost for live in each.accounts)}:
-        histories = [each[live] for each in (accounts, *(each.accounts for each in lost)) if live in each]
-        found += granted(live, by_live[live], histories)
-        for account in histories:
-            items = [one for one in by_live[live] if not lost or released(one, account)]
-            found += [*settled(live, account, by_live[live]), *planned(live, account, items), *superseded(live, items)]
+        items = by_live[live]
+        histories = [(accounts[live], float("inf"))] if live in accounts else []
+        histories += [(each.accounts[live], each.until) for each in lost if live in each.accounts]
+        found += granted(live, items, [account for account, _ in histories])
+        for account, until in histories:
+            own = of_history(items, account, until) if lost else items
+            found += [*settled(live, account, items), *planned(live, account, own), *superseded(live, own)]
     return [*dict.fromkeys(found)]
 
 
-def released(one: Consumed, account: Account) -> bool:
-    """Whether this history has handed out this item to this generation."""
-    return (one.epoch, one.seq) in account.released and account.content.get(one.seq) == one.text
+def of_history(items: Iterable[Consumed], account: Account, until: float) -> list[Consumed]:
+    """What was consumed because this history, which ended at this time, had handed it out. Only of the first runtime of
+    each generation: another one may have the same items by another history."""
+    return [
+        one
+        for one in items
+        if one.t < until
+        and one.run == 1
+        and (one.epoch, one.seq) in account.released
+        and account.content.get(one.seq) == one.text
+    ]
 
 
 def over_capacity(records: Records, capacity: int) -> Iterator[str]:

@@ -76,7 +76,7 @@ class Load:
         """Keep it up until `closing`; returns when every application has put its pen down."""
         seats = [self._seat(n) for n in range(self._deployment.size.lives)]
         operators = [self._operate(self._move, 1.0), self._operate(self._cordon, 4.0), self._operate(self._drain, 5.0)]
-        await asyncio.gather(*seats, *operators, self._uncordon())
+        await asyncio.gather(*seats, *operators, self._tidy())
 
     # -- applications
 
@@ -152,14 +152,23 @@ class Load:
         ready = [each["worker"] for each in answer.get("workers", [])]
         return r.choice(ready) if len(ready) > self._deployment.size.workers // 2 else None
 
-    async def _uncordon(self) -> None:
+    async def _tidy(self) -> None:
         """What was cordoned or drained, by hand or for too many boots, is taken back after a while."""
         while not self.closing:
             await asyncio.sleep(6.0)
             with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
-                await self.uncordon_all()
+                await self.tidy_up()
 
-    async def uncordon_all(self) -> None:
+    async def tidy_up(self) -> None:
+        """Take back every cordon and drain; end the lives that their applications have done with. A store that was set
+        back has forgotten their ends, and nobody else would ever end them."""
+        await self._uncordon_all()
+        _, answer = await self._once(self._rng, "dispatch", "GET", "/v1/lives?limit=1000")
+        for live in [each["live_id"] for each in answer.get("lives", []) if each["state"] == "open"]:
+            if live in self.told and self.told[live].ended:
+                self._count("end", await self._once(self._rng, "dispatch", "POST", f"/v1/lives/{live}/end", {}))
+
+    async def _uncordon_all(self) -> None:
         for status, method, verb in (("cordoned", "POST", "uncordon"), ("draining", "DELETE", "drain")):
             _, answer = await self._once(self._rng, "dispatch", "GET", f"/v1/workers?status={status}")
             for each in answer.get("workers", []):

@@ -69,7 +69,8 @@ class Numbers:
         match taken.answer:
             case o.Committed(generation=made, again=again):
                 yield from self._owned(live, made.epoch, made.worker)
-                if not again:
+                # A reservation that two histories share may be committed in both, for the same Worker.
+                if not again and ("reservation", live, made.epoch) not in self._given:
                     yield from self._give(step, "commit", live, made.epoch)
             case o.Reserved(target=target, number=number, again=again):
                 yield from self._owned(live, number, target)

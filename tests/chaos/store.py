@@ -118,9 +118,9 @@ class Store:
             self._histories.keep()
             copy_files(primary.folder, past)
             await asyncio.sleep(seconds)
+            at_once()
+            await primary.kill()
             async with self._histories.reading:
-                at_once()
-                await primary.kill()
                 lost = self._histories.part()
                 # The end of the lost history is in the files, where nobody else reaches it.
                 async with Embedded(primary.folder) as server:
@@ -140,12 +140,12 @@ class Store:
             self._histories.keep()
             self.group.cut()
             await asyncio.sleep(seconds)
-            async with self._histories.reading:
-                await self.group.promote(new)
-                lost = self._histories.part()
-                for name, proxy in self.proxies.items():
-                    if name not in stay:
-                        proxy.redirect(new.port)
+            await new.lead()
+            self.group.primary = new
+            lost = self._histories.part()
+            for name, proxy in self.proxies.items():
+                if name not in stay:
+                    proxy.redirect(new.port)
             give_up = time.monotonic() + divided_s
             while time.monotonic() < give_up:
                 await self._read_to_end(old.server.tcp_address, lost)

@@ -212,7 +212,7 @@ class Storm:
         give_up = time.monotonic() + wait_s
         while not self.replay.diverged:
             with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
-                await self.load.uncordon_all()
+                await self.load.tidy_up()
             await asyncio.sleep(2 * FOLLOW_S)
             late = time.monotonic() > give_up  # Before we catch up: our own slowness is nobody's fault.
             await self._catch_up()
