@@ -74,6 +74,6 @@ class Histories:
         return lost
 
     async def read_to_end(self, link: Link, lost: Lost) -> None:
-        """Follow a lost history to its last record."""
+        """Follow a lost history, to which nobody writes any more, to its last record."""
         while await self.read(link, lost.replay):
             pass
