@@ -83,4 +83,4 @@ def settled(store: dict[str, Any]) -> str:
 
 
 def lost(each: dict[str, Any]) -> dict[str, Any]:
-    return {**each, "lost_in_home": each["home"], "kept": "nothing" if each["kept"] < 0 else each["kept"]}
+    return {**each, "lost_in_home": each["home"]}

@@ -36,7 +36,7 @@ class Loss:
     @property
     def calls(self) -> int:
         """How many calls of the whole cell are lost at least."""
-        return self.told - max(self.kept, 0)
+        return self.told - self.kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +92,18 @@ class Homes:
     def lost(self, entered: Entered) -> tuple[Loss, ...]:
         """Return what this process was told and the data does not have. It is returned once."""
         found = []
-        for home, told in self._told.items():
+        for home, told in [*self._told.items()]:
             has = kept(entered.homes, home, told, entered.pos)
-            if home != NAMELESS and has < told:
+            if home == NAMELESS or has >= told:
+                continue
+            if has < 0:
+                # The data never had this home: all of it is lost, from where it began.
+                has = min(told, *(row.pos for row in self.homes if row.name == home), told)
+                del self._told[home]
+            else:
+                self._told[home] = has
+            if has < told:
                 found.append(Loss(home, told, has))
-        for loss in found:
-            self._told[loss.home] = max(loss.kept, 0)
         return tuple(found)
 
     def _entered(self, entered: Entered) -> None:
