@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from dhsched.store import homes
+from tests.conftest import REAL_JUMP
 from tests.harness.failover import Figures
 from tests.harness.on_uvloop import end_from_a_thread, log_plainly, loop_factories
 from tests.harness.servers import kind
@@ -32,6 +34,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.failover)
+
+
+@pytest.fixture(autouse=True)
+def jumps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers jump here as they do in the product."""
+    monkeypatch.setattr(homes, "random_jump", REAL_JUMP)
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ CELLS = {
     **dict.fromkeys(("reassign_live", "get_why"), ""),
     **dict.fromkeys(("list_workers", "get_worker", "cordon_worker", "uncordon_worker"), ""),
     **dict.fromkeys(("drain_worker", "get_drain", "undrain_worker", "list_recoveries", "list_events"), ""),
-    "get_rebalance": "",
+    **dict.fromkeys(("get_rebalance", "get_store", "begin_term"), ""),
     **dict.fromkeys(("list_pools", "get_pool", "put_pool", "delete_pool"), ""),
     **dict.fromkeys(("list_digital_ids", "get_digital_id", "put_digital_id", "delete_digital_id"), ""),
     **dict.fromkeys(("list_keys", "create_key", "revoke_key", "rotate_secret"), ""),

@@ -134,7 +134,9 @@ async def test_the_runtime_of_a_live_goes_on_when_the_server_has_another_name(tm
             await replica.events.written()
         kinds = [event["kind"] for event in (await f.get("/v1/events?limit=1000"))["events"]]
         assert kinds.count("store_entered") == 1 and "store_lost" not in kinds and "live_recovered" not in kinds
-        store = await f.get("/v1/store")
+        async with asyncio.timeout(20):
+            while len((store := await f.get("/v1/store"))["homes"]) < 2:  # noqa: ASYNC110 - it enters with its next step
+                await asyncio.sleep(0.05)
         assert len(store["homes"]) == 2 and store["home"] == store["homes"][-1]["home"] and store["losses"] == []
 
 

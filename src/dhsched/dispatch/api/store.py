@@ -39,7 +39,6 @@ class StoreView(Part):
     async def get(self, asked: Request) -> m.StoreOut:
         context = self.context
         store, homes = context.store, context.store.homes
-        await context.fleet.refresh()
         found = await store.records.server.standing()
         settling = store.link.settling
         return m.StoreOut(
