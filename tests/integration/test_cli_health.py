@@ -175,9 +175,14 @@ async def test_doctor_says_what_each_host_of_the_store_is() -> None:
             str(primary.port): ("ok", "a primary with 1 replica online"),
             str(replica.port): ("ok", "a replica"),
         }
-        found = by_check(await dhsched("doctor", "--store", replace(address, replicas=2).url(), "--json"))
-        assert "store address" not in found
-        assert found[f"store host 127.0.0.1:{primary.port}"]["remedy"] == "replicas=2: start more replicas of it"
+        remedy = ""
+        for _ in range(20):  # A busy machine lets a host answer too late for one look.
+            found = by_check(await dhsched("doctor", "--store", replace(address, replicas=2).url(), "--json"))
+            assert "store address" not in found
+            remedy = found[f"store host 127.0.0.1:{primary.port}"]["remedy"]
+            if "start it" not in remedy:
+                break
+        assert remedy == "replicas=2: start more replicas of it"
         await promote(replica)
         broken = by_check(await dhsched("doctor", "--store", address.url(), "--json"))["store"]
         assert broken["state"] == "broken" and "two primaries" in broken["found"]
