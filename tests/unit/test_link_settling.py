@@ -176,6 +176,16 @@ async def test_a_home_that_ended_in_the_middle_of_a_batch() -> None:
         assert link.reconnects == 1 and primary.names == ["place"] * 3 + BATCH + ["place"] * 2 + BATCH
 
 
+async def test_replicas_of_a_home_that_ended_are_not_waited_for() -> None:
+    primary = Primary(settle=[HOME], waited=None)
+    async with settled(primary) as (_, link):
+        sent = place(link, "a")
+        await eventually(lambda: primary.names)
+        primary.waited = b":1\r\n"  # From now on; the one that was sent stays blocked.
+        assert (await unavailable(sent)).unknown
+        assert await place(link, "a") == b"a" and link.reconnects == 1
+
+
 async def test_what_was_refused_is_told_at_once() -> None:
     primary = Primary(place=[b"-OOM command not allowed\r\n"], waited=None)
     async with settled(primary) as (fake, link):

@@ -36,8 +36,9 @@ MUTANTS = {
         "link", "self.settling.lost(self._connector.trouble)", "pass"
     ),
     "keeps what waits when the link is closed": Mutant("link", 'self.settling.lost("we closed it")', "pass"),
-    "does not leave a server of another home": Mutant(
-        "settling", "            self._after_refusal(refusal)\n", "            pass\n"
+    "does not leave a server of another home": Mutant("settling", "        self._after_refusal(refusal)\n", ""),
+    "waits for replicas of a home that ended": Mutant(
+        "settling", "if self.waits and self._wire.leaving is not None:", "if False:"
     ),
     "settles subscriptions": Mutant("settling", "if all(type(call) is not Call for call in calls):", "if False:"),
     "stops after the first batch": Mutant("settling", "self._loop.call_soon(self._wire.on_writable)", "pass"),

@@ -215,11 +215,14 @@ class Settling:
             call.future.set_result(reply)
 
     def _on_refusal(self, call: Call, refusal: StoreRefused) -> None:
-        if type(call) is Marker:
-            self._after_refusal(refusal)
-            self._note(refusal)
-        else:
+        if type(call) is not Marker:
             self._refused(call, refusal)
+            return
+        assert self._wire is not None
+        self._after_refusal(refusal)
+        self._note(refusal)
+        if self.waits and self._wire.leaving is not None:
+            self._wire.drop(self._wire.leaving)  # Nothing of the batch can be told, whatever WAIT will count.
 
     def _note(self, answer: Any) -> None:
         self._answers.append(answer)
