@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -21,6 +22,7 @@ from dhsched.errors import StoreIncompatible, StoreUnavailable
 from dhsched.infer.app import open_infer
 from dhsched.infer.settings import InferSettings
 from dhsched.ownership import outcomes as o
+from dhsched.ownership.limits import Limits
 from dhsched.ownership.steps.place import Create
 from dhsched.store.link.address import Address
 from dhsched.store.link.link import LinkSettings
@@ -36,6 +38,7 @@ from tests.harness.sentinels import (
     command,
     facts,
     follow,
+    kill,
     promote,
     replicated,
     seen,
@@ -93,6 +96,35 @@ async def test_what_was_told_is_on_the_replica(kind: str) -> None:
             assert await command(replica.port, "EXISTS", store.keys.of("live", f"t/L{n}")) == 1
         assert store.link.settling is not None and store.link.settling.last is not None
         assert (store.link.settling.last.replicas, store.link.settling.unsettled_calls) == (1, 0)
+
+
+async def test_what_was_told_survives_the_promotion(kind: str) -> None:
+    """The primary is killed while items are appended, and the replica is promoted as it is."""
+    told: dict[str, int] = {}
+
+    async def push(store: RedisStore, live: str) -> None:
+        with contextlib.suppress(StoreUnavailable):
+            for n in itertools.count(1):
+                outcome = await store.append_input(live=live, kind="text", payload=b"x", producer="app", n=n)
+                assert outcome == o.Appended(n)
+                told[live] = n
+
+    async with replicated(kind, 1) as (old, new), settled(old, PATIENT, limits=Limits(pending_max=10**6)) as store:
+        (worker,) = await register(store, 1, capacity=8)
+        lives = [f"t/L{n}" for n in range(8)]
+        for live in lives:
+            await store.place(live=live, operation=f"op-{live[2:]}", cause="create", create=CREATE, candidates=[worker])
+        pushing = [asyncio.create_task(push(store, live)) for live in lives]
+        await until(lambda: sum(told.values()) > 400, "many items to be told")
+        kill(old)
+        await until(lambda: store.link.state == "reconnecting", "the link to notice")
+        for task in pushing:
+            task.cancel()  # What is unsent would wait for the next connection.
+        ended = await asyncio.gather(*pushing, return_exceptions=True)
+        assert all(each is None or isinstance(each, asyncio.CancelledError) for each in ended), ended
+        await promote(new)
+        for live in lives:
+            assert await command(new.port, "LLEN", store.keys.of("input", live)) >= told[live], live
 
 
 async def test_nothing_is_told_while_the_replica_is_missing_and_the_repetition_is(kind: str) -> None:
