@@ -10,7 +10,7 @@ import pytest
 
 from dhsched.worker.runtimes import AVATAR_NEEDS
 
-WAIT_S = 40.0
+WAIT_S = 60.0
 
 
 def require_avatar() -> None:

@@ -136,7 +136,7 @@ def unbroken(printed: str, verb: tuple[str, ...], *ids: str) -> None:
     assert "\x1b" not in printed and not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", printed), f"{verb}: {printed!r}"
 
 
-async def test_ids_are_whole_in_a_pipe_and_on_a_narrow_terminal() -> None:
+async def test_a_pipe_gets_whole_lines_and_a_narrow_terminal_what_fits_with_every_id_whole() -> None:
     async with shown() as at:
         await trouble(at)
         drained = ("worker", "drain", at.worker, "--deadline", "600")
@@ -160,29 +160,34 @@ async def test_ids_are_whole_in_a_pipe_and_on_a_narrow_terminal() -> None:
             (("worker", "drained", at.worker), (at.worker, LIVE)),
             (("worker", "undrain", at.worker), (at.worker,)),
         ]
+        asked = [words for words, _ in verbs]
+        looks: list[tuple[dict[Verb, str], int]] = []
         for look in (at.piped, at.on_terminal):
-            for printed, (words, ids) in zip(await look(*(words for words, _ in verbs)), verbs, strict=True):
-                unbroken(printed, words, *ids)
+            await at.api.context.events.written()
+            events = len((await at.api("GET", "/v1/events"))[1]["events"])
+            looks.append((dict(zip(asked, await look(*asked), strict=True)), events))
+    for printed, _ in looks:
+        for words, ids in verbs:
+            unbroken(printed[words], words, *ids)
+    (in_pipe, events_then), (on_screen, events_now) = looks
+    for words, rows in {("live", "ls"): 1, ("worker", "ls"): 2, ("dead-letters", LIVE): 1}.items():
+        one_line_for_each_row(words, in_pipe[words], rows, on_screen[words], rows)
+    one_line_for_each_row(("events",), in_pipe["events",], events_then, on_screen["events",], events_now)
+    [row] = [line for line in in_pipe["live", "ls"].splitlines() if LIVE in line]
+    assert {at.worker, DIGITAL_ID, "open"} <= set(row.split()), "a pipe gets every column"
 
 
-async def test_a_list_has_one_line_for_each_row_and_says_what_it_left_out() -> None:
-    async with shown() as at:
-        await trouble(at)
-        verbs = {("live", "ls"): 1, ("worker", "ls"): 2, ("events",): 3, ("dead-letters", LIVE): 1}
-        everything = zip(verbs.items(), await at.piped(*verbs), await at.on_terminal(*verbs), strict=True)
-        for (words, rows), in_pipe, on_screen in everything:
-            piped, terminal = in_pipe.splitlines(), on_screen.splitlines()
-            assert len(piped) == rows + 1, f"{words}: {piped}"
-            table, hints = terminal[: rows + 1], terminal[rows + 1 :]
-            assert all(len(line) <= COLUMNS for line in table), f"{words}: {table}"
-            assert len(hints) <= 1, f"{words}: {hints}"
-            left_out = set(re.split(r"\s{2,}", piped[0])) - set(re.split(r"\s{2,}", table[0]))
-            assert not left_out or "--json" in hints[0], f"{words}: {left_out} are left out without a word"
-            for name in left_out:
-                assert name.lower() in hints[0].lower()
-        [lives] = await at.piped(("live", "ls"))
-        [row] = [line for line in lives.splitlines() if LIVE in line]
-        assert {at.worker, DIGITAL_ID, "open"} <= set(row.split()), "a pipe gets every column"
+def one_line_for_each_row(words: Verb, in_pipe: str, rows_in_pipe: int, on_screen: str, rows_on_screen: int) -> None:
+    """And the terminal says what it left out."""
+    piped, terminal = in_pipe.splitlines(), on_screen.splitlines()
+    assert len(piped) == rows_in_pipe + 1, f"{words}: {piped}"
+    table, hints = terminal[: rows_on_screen + 1], terminal[rows_on_screen + 1 :]
+    assert all(len(line) <= COLUMNS for line in table), f"{words}: {table}"
+    assert len(hints) <= 1, f"{words}: {hints}"
+    left_out = set(re.split(r"\s{2,}", piped[0])) - set(re.split(r"\s{2,}", table[0]))
+    assert not left_out or "--json" in hints[0], f"{words}: {left_out} are left out without a word"
+    for name in left_out:
+        assert name.lower() in hints[0].lower()
 
 
 async def test_lives_without_a_worker_and_keys_too() -> None:

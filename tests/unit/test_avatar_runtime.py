@@ -206,8 +206,8 @@ async def test_a_configuration_outlives_an_interrupt_that_comes_before_its_turn(
         config = b'{"avatar": {"face": "ben"}}'
         inbox.accept(text(1, LONG))
         inbox.accept(Item(2, "config", config, False, config))
-        # Nobody plays: the first one is not spoken, and the configuration has to wait behind it.
-        await asyncio.sleep(0.3)
+        # Nobody plays: the first one is not spoken, and the configuration, once read, has to wait behind it.
+        await until(lambda: session.config)
         assert port.acks == []
         inbox.accept(Item(3, "interrupt", b"", True))
         await until(lambda: port.acks == [(3, None)] and stage.studio.face.name == "ben")
