@@ -9,9 +9,12 @@ import gc
 import os
 import tempfile
 from collections.abc import Generator
+from functools import cache
 from typing import Any
 
 import pytest
+import typer.testing
+from typer.main import get_command
 
 from dhsched.store import homes
 
@@ -23,6 +26,9 @@ REAL_JUMP = homes.random_jump
 homes.random_jump = lambda: 0
 """Tests empty the store under a link that goes on. In this process the numbers then begin at 1 again: what jumps is
 tested where it matters, and in every process that a test starts."""
+
+typer.testing._get_command = cache(get_command)  # type: ignore[attr-defined]
+"""Tests run a few hundred verbs, and building all verbs for each of them would be most of the work."""
 
 os.register_at_fork(before=gc.disable, after_in_parent=gc.enable)
 

@@ -42,8 +42,7 @@ def test_every_step_writes_large_numbers_as_the_model_does(
         workers_issued=start + 4,
     )
     reached: set[tuple[str, str]] = set()
-    for seed in (1, 2):
-        runner.run(run(Random(seed), real, steps=250, reached=reached, cell=cell))
+    runner.run(run(Random(1), real, steps=300, reached=reached, cell=cell))
     assert len(reached) >= 40, f"only {len(reached)} pairs of step and outcome were reached: {sorted(reached)}"
 
 
