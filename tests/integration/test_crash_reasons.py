@@ -12,16 +12,18 @@ from typer.testing import CliRunner
 
 from dhsched import cli
 from dhsched.types import REASON_BYTES_MAX
+from dhsched.worker.exec import Exec
 from tests.harness.fleet import until
 from tests.harness.processes import FleetProcesses, processes
 from tests.harness.recovering import Recovering, ready, recovering, verb
+from tests.harness.troubled import speak
 
 CRASH = "OutOfMemoryError: CUDA out of memory. [31mTried to allocate 2.00 GiB"
 TROUBLED = ("--runtime", "tests.harness.troubled:speak")
 
 
-async def worker_with_a_live(f: Recovering, p: FleetProcesses, *arguments: str) -> None:
-    await p.worker("w0", *arguments)
+async def worker_with_a_live(f: Recovering, p: FleetProcesses) -> None:
+    await p.worker("w0", *TROUBLED)
     await f.until("/v1/workers", lambda found: ready(found) == 1, "the Worker")
     await f.create("a")
 
@@ -39,8 +41,9 @@ async def printed(f: Recovering, *words: str) -> str:
 
 
 async def test_what_a_runtime_raised_is_in_history_events_and_live_get(tmp_path: Path) -> None:
-    async with recovering(tmp_path, worker_ttl_s=30) as f, processes(f) as p:
-        await worker_with_a_live(f, p, *TROUBLED)
+    async with recovering(tmp_path, worker_ttl_s=30) as f:
+        await f.start_worker(speak, "w0")
+        await f.create("a")
         assert (await f.push("a", "crash"))[0] == 200
         rows = await generations(f, 2)
         first = rows[-1]
@@ -59,7 +62,7 @@ async def test_what_a_runtime_raised_is_in_history_events_and_live_get(tmp_path:
 @pytest.mark.release
 async def test_a_dead_letter_says_what_the_last_generation_died_of(tmp_path: Path) -> None:
     async with recovering(tmp_path, worker_ttl_s=30) as f, processes(f) as p:
-        await worker_with_a_live(f, p, *TROUBLED)
+        await worker_with_a_live(f, p)
         assert (await f.push("a", "crash"))[0] == 200
         await f.until("/v1/lives/a", lambda found: found["dropped"]["poison"] == 1, "the end of the poison")
         [letter] = (await verb(f, "dead-letters", "a"))["items"]
@@ -80,8 +83,9 @@ async def test_the_last_words_of_a_child_and_its_status_are_the_reason(tmp_path:
         "        print('x' * 5000, 'no weights at /models/anna\\x07', file=sys.stderr)\n"
         "        sys.exit(3)\n"
     )
-    async with recovering(tmp_path, worker_ttl_s=30) as f, processes(f) as p:
-        await worker_with_a_live(f, p, "--exec", f"{sys.executable} {script}")
+    async with recovering(tmp_path, worker_ttl_s=30) as f:
+        await f.start_worker(Exec(f"{sys.executable} {script}"), "w0")
+        await f.create("a")
         assert (await f.push("a", "hello"))[0] == 200
         reason = (await generations(f, 2))[-1]["reason"]
         assert "status 3" in reason and reason.endswith("no weights at /models/anna")
@@ -91,7 +95,7 @@ async def test_the_last_words_of_a_child_and_its_status_are_the_reason(tmp_path:
 @pytest.mark.release
 async def test_a_runtime_that_returns_says_so_and_one_that_was_told_to_stop_says_nothing(tmp_path: Path) -> None:
     async with recovering(tmp_path, worker_ttl_s=30) as f, processes(f) as p:
-        await worker_with_a_live(f, p, *TROUBLED)
+        await worker_with_a_live(f, p)
         assert (await f.push("a", "return"))[0] == 200
         assert (await generations(f, 2))[-1]["reason"] == "returned"
         await f.until("/v1/lives/a", lambda found: found["acked"] == 1, "the end of the item")

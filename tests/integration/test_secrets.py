@@ -18,6 +18,8 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from dhsched.access.ring import open_ring
 from dhsched.cli.sample import UpSettings, sample
+from dhsched.infer.app import open_infer
+from dhsched.infer.settings import InferSettings
 from dhsched.links.messages import Register, Registered, encode, read_from_dispatch
 from dhsched.local.ports import free_port
 from dhsched.room.app import open_room
@@ -182,13 +184,14 @@ async def test_a_refusal_tells_an_app_nothing_about_others(server: Address) -> N
         assert (status, problem["code"]) == (422, "NO_ELIGIBLE_POOL") and "secret-pool" not in json.dumps(problem)
 
 
-@pytest.mark.parametrize("what", ["dispatch", "infer"])
-async def test_the_stores_url_may_be_in_a_file(tmp_path: Path, what: str) -> None:
+async def test_the_stores_url_may_be_in_a_file(tmp_path: Path) -> None:
     async with running_server("valkey") as server:
         (tmp_path / "store").write_text(server.address.url() + "\n")
         url = f"file://{tmp_path / 'store'}"
-        role = await start("run", what, "--store", url, "--port", "0", "--log-level", "error")
+        async with open_infer(InferSettings(store=url)):
+            pass
+        role = await start("run", "dispatch", "--store", url, "--port", "0", "--log-level", "error")
         try:
-            await until(lambda: role.url, f"{what} to listen", 30)
+            await until(lambda: role.url, "the replica to listen")
         finally:
             await role.stop()
