@@ -30,7 +30,7 @@ from dhsched.worker.main import run_worker
 from dhsched.worker.runtimes import Runtime
 from dhsched.worker.session import Session
 from dhsched.worker.settings import WorkerSettings
-from tests.harness.servers import running_server
+from tests.harness.servers import empty_server, running_server
 
 T = TypeVar("T")
 OPEN = {"access": "open"}
@@ -200,8 +200,8 @@ async def fleet(
 ) -> AsyncIterator[Fleet]:
     """`server` are further options of the store's server."""
     async with contextlib.AsyncExitStack() as stack:
-        running = await stack.enter_async_context(running_server(kind, extra=server))
-        made = Fleet(running, folder, stack)
+        runs = running_server(kind, extra=server) if server else empty_server(kind)
+        made = Fleet(await stack.enter_async_context(runs), folder, stack)
         made.limits = limits
         made.http = await stack.enter_async_context(aiohttp.ClientSession())
         for _ in range(dispatch):

@@ -19,7 +19,7 @@ from dhsched.dispatch.loops import running
 from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
 from dhsched.settings import DispatchSettings
 from tests.harness.fleet import PATIENCE_S, Fleet, until_so
-from tests.harness.servers import running_server
+from tests.harness.servers import empty_server
 
 LOOPS = ("liveness", "recovery", "reconciliation")
 """Not those of planned moves: a test holds a live as they would, and they must not see it through."""
@@ -44,7 +44,7 @@ async def recovering(
     folder: Path, *, replicas: int = 2, limits: Limits = DEFAULT_LIMITS, **settings: Any
 ) -> AsyncIterator[Recovering]:
     async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(running_server("valkey"))
+        server = await stack.enter_async_context(empty_server("valkey"))
         f = Recovering(server, folder, stack)
         f.http = await stack.enter_async_context(aiohttp.ClientSession())
         f.contexts, f.limits = [], limits

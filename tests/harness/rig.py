@@ -23,7 +23,7 @@ from dhsched.store.steps.redis import RedisStore
 from dhsched.tokens import Boot, Tokens
 from tests.chaos.proxy import Proxy
 from tests.harness.processes import Process, Processes
-from tests.harness.servers import running_server
+from tests.harness.servers import empty_server
 
 READY_S = 60.0
 CAPACITY = 8
@@ -162,7 +162,7 @@ class Rig:
 async def rig(folder: Path, kind: str, credit: int) -> AsyncIterator[Rig]:
     os.makedirs(folder, exist_ok=True)
     async with (
-        running_server(kind) as server,
+        empty_server(kind) as server,
         await RedisStore.open(server.address) as store,
         Processes(server.address.url(), folder=folder) as deployment,
         AsyncExitStack() as stack,

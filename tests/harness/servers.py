@@ -1,14 +1,20 @@
 """Real servers for tests: started on a private socket or a free port, stopped even when the test fails."""
 
+import asyncio
+import os
 import shutil
+from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
+from dhsched.errors import DhschedError
+from dhsched.store.link.address import Address
+from dhsched.store.link.link import Link
 from dhsched.store.server.embedded import Embedded, find_server_binaries
 
 SERVERS = ("valkey", "redis")
@@ -50,3 +56,53 @@ async def ask(port: int, *words: str | int) -> Any:
     client = Redis(port=port, decode_responses=True, socket_timeout=ASK_S, socket_connect_timeout=ASK_S)
     async with client:
         return await client.execute_command(*words)  # type: ignore[no-untyped-call]
+
+
+class Reusable(Embedded):
+    """A server for one test after the other. Each finds it empty, at a path that no test before it knew."""
+
+    uses = 0
+    settings: Any = None
+
+    @property
+    def address(self) -> Address:
+        return Address(scheme="unix", path=str(self._private / ("s" if self.uses == 0 else f"s{self.uses}")))
+
+    async def cleared(self) -> bool:
+        """Clear everything that a test may have left. Return False if that cannot be done: the server is of no more
+        use."""
+        with suppress(DhschedError, OSError, TimeoutError):
+            async with asyncio.timeout(20), await Link.open(self.address, {}) as link:
+                before = self.address.path or ""
+                self.uses += 1
+                os.rename(before, self.address.path or "")
+                for kind in ("normal", "pubsub"):
+                    await link.call("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
+                for command in ("FLUSHALL", "SCRIPT FLUSH", "FUNCTION FLUSH", "CONFIG RESETSTAT"):
+                    await link.call(*command.split())
+                settings = [await link.call("CONFIG", "GET", "*"), await link.call("ACL", "LIST")]
+                self.settings = self.settings or settings
+                return bool(self.settings == settings and (await link.call("ROLE"))[0] == b"master")
+        return False
+
+
+_idle: dict[str, list[Reusable]] = defaultdict(list)
+"""Servers by their kind that no test uses at the moment. They end with this process."""
+
+
+@asynccontextmanager
+async def empty_server(kind: str) -> AsyncIterator[Embedded]:
+    """A server without data and with the usual settings, which an earlier test of this process may have used."""
+    if _idle[kind]:
+        server = _idle[kind].pop()
+    else:
+        server = Reusable(binary=server_binary(kind))
+        await server.start()
+        assert await server.cleared()
+    try:
+        yield server
+    finally:
+        if await server.cleared():
+            _idle[kind].append(server)
+        else:
+            await server.stop()

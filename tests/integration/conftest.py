@@ -13,7 +13,7 @@ import pytest
 
 from dhsched.store.link.address import Address
 from tests.harness.on_uvloop import end_from_a_thread, log_plainly, loop_factories
-from tests.harness.servers import kind, running_server
+from tests.harness.servers import empty_server, kind
 
 __all__ = ["kind"]
 
@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 async def server(kind: str) -> AsyncIterator[Address]:
     """The address of a fresh, empty server."""
-    async with running_server(kind) as running:
+    async with empty_server(kind) as running:
         yield running.address
 
 

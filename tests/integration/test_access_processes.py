@@ -17,7 +17,7 @@ from dhsched.errors import DhschedError
 from dhsched.web import listener_tls
 from tests.harness.fleet import until
 from tests.harness.processes import start
-from tests.harness.servers import running_server
+from tests.harness.servers import empty_server
 
 
 @pytest.mark.release
@@ -25,7 +25,7 @@ async def test_keys_and_tls_from_the_command_line(certificate: Path, tmp_path: P
     """The first key at the store, the others through a replica; then create, push and revoke, all over TLS."""
     ca, key = str(certificate / "cert.pem"), str(certificate / "key.pem")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    async with running_server("valkey") as server:
+    async with empty_server("valkey") as server:
         config = tmp_path / "dhsched.toml"
         config.write_text(
             f"[shared]\nstore = '{server.address.url()}'\naccess = 'keys'\ntls_cert = '{ca}'\ntls_key = '{key}'\n"

@@ -18,7 +18,7 @@ from dhsched.local.ports import free_port
 from tests.harness.fleet import until
 from tests.harness.processes import start
 from tests.harness.sentinels import promote, replicated, sentinel, several, watched_by
-from tests.harness.servers import running_server
+from tests.harness.servers import empty_server, running_server
 from tests.harness.serving import serving
 
 
@@ -31,7 +31,7 @@ def by_check(result: Result) -> dict[str, Any]:
 
 
 async def test_doctor_finds_a_healthy_deployment() -> None:
-    async with running_server("valkey") as server, serving(server.address) as api:
+    async with empty_server("valkey") as server, serving(server.address) as api:
         url = f"http://127.0.0.1:{api.client.port}"
         store = ["--store", server.address.url()]
         result = await dhsched("doctor", *store, "--url", url, "--infer", f"http://127.0.0.1:{free_port()}", "--json")
@@ -102,7 +102,7 @@ async def test_a_store_that_evicts_only_what_has_a_ttl_is_taken_and_mentioned() 
 
 
 async def test_top_shows_pools_workers_and_rates() -> None:
-    async with running_server("valkey") as server, serving(server.address) as api:
+    async with empty_server("valkey") as server, serving(server.address) as api:
         await api.configure()
         await api.workers(2, capacity=4)
         url = f"http://127.0.0.1:{api.client.port}"
@@ -117,7 +117,7 @@ async def test_top_shows_pools_workers_and_rates() -> None:
 
 
 async def test_top_and_pool_ls_do_not_count_a_lost_worker_as_free() -> None:
-    async with running_server("valkey") as server, serving(server.address) as api:
+    async with empty_server("valkey") as server, serving(server.address) as api:
         await api.configure()
         [lost, _] = await api.workers(2, capacity=4)
         [beat] = [row["beat"] for row in (await api("GET", "/v1/workers"))[1]["workers"] if row["worker"] == lost]

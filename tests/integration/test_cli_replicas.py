@@ -23,7 +23,7 @@ from dhsched.errors import DhschedError
 from tests.harness.fleet import Record, fleet, until
 from tests.harness.keyed import keyed
 from tests.harness.processes import start
-from tests.harness.servers import running_server
+from tests.harness.servers import empty_server
 from tests.harness.serving import Api, serving
 
 DEAD = "http://127.0.0.1:1"  # Nobody listens there, and only root could.
@@ -88,7 +88,7 @@ VERBS = (
 
 
 async def test_every_verb_goes_on_at_the_replica_that_serves() -> None:
-    async with running_server("valkey") as server, serving(server.address) as api, replica(api) as url:
+    async with empty_server("valkey") as server, serving(server.address) as api, replica(api) as url:
         urls = f"{DEAD}, {url}/"
         done(await dhsched("live", "create", "anna", "--id", "L", "--url", urls))
         for verb in VERBS:
@@ -134,7 +134,7 @@ async def test_a_hung_replica_is_left_for_the_next(monkeypatch: pytest.MonkeyPat
         writer.close()
 
     async with (
-        running_server("valkey") as server,
+        empty_server("valkey") as server,
         serving(server.address) as api,
         replica(api) as url,
         answering(silence) as hung,
@@ -144,7 +144,7 @@ async def test_a_hung_replica_is_left_for_the_next(monkeypatch: pytest.MonkeyPat
 
 async def test_a_create_whose_answer_was_lost_makes_one_live() -> None:
     async with (
-        running_server("valkey") as server,
+        empty_server("valkey") as server,
         serving(server.address) as api,
         replica(api) as url,
         answering(passing_on(api.client.port or 0)) as dying,
@@ -161,7 +161,7 @@ async def test_a_create_whose_answer_was_lost_makes_one_live() -> None:
 async def test_what_must_not_be_done_twice_is_not_repeated() -> None:
     """A key that nobody was shown is a key too many. One that surely was not made is asked for at the next replica."""
     async with (
-        running_server("valkey") as server,
+        empty_server("valkey") as server,
         serving(server.address) as api,
         answering(passing_on(api.client.port or 0)) as dying,
     ):
@@ -181,7 +181,7 @@ async def test_a_replica_that_cannot_mint_is_left_for_the_next() -> None:
         await say(writer, 503, {"code": "NOT_READY", "detail": "no store yet"})
 
     async with (
-        running_server("valkey") as server,
+        empty_server("valkey") as server,
         keyed(server.address) as k,
         answering(unready) as starting,
     ):
@@ -194,7 +194,7 @@ async def test_a_replica_that_cannot_mint_is_left_for_the_next() -> None:
 
 
 async def test_events_go_on_at_the_next_replica_where_they_broke_off(tmp_path: Path) -> None:
-    async with running_server("valkey") as server, serving(server.address) as kept, AsyncExitStack() as stack:
+    async with empty_server("valkey") as server, serving(server.address) as kept, AsyncExitStack() as stack:
         first = await stack.enter_async_context(serving(server.address, name="d2"))
         [worker] = await kept.workers(1, capacity=4)
         urls = ",".join(f"http://127.0.0.1:{api.client.port}" for api in (first, kept))

@@ -19,7 +19,7 @@ from typing import Any
 
 from dhsched.ownership.items import stored
 from tests.harness.fleet import until_so
-from tests.harness.servers import running_server
+from tests.harness.servers import empty_server
 from tests.harness.serving import Api, serving
 
 Verb = tuple[str, ...]
@@ -98,7 +98,7 @@ def on_a_terminal(url: str, *verbs: Verb) -> list[str]:
 
 @asynccontextmanager
 async def shown() -> AsyncIterator[Shown]:
-    async with running_server("valkey") as server, serving(server.address) as api:
+    async with empty_server("valkey") as server, serving(server.address) as api:
         pool = {"region": "eu-central-1", "gpu_class": "l40s", "labels": ["low-latency", "wide-colour-gamut"]}
         assert (await api("PUT", f"/v1/pools/{POOL}", pool))[0] < 300
         body = {"pools": [{"pool": POOL}], "preferred_labels": ["low-latency"]}

@@ -15,7 +15,7 @@ from dhsched import cli
 from dhsched.errors import DhschedError
 from dhsched.ownership.items import stored
 from dhsched.store.link.address import Address
-from tests.harness.servers import running_server
+from tests.harness.servers import empty_server
 from tests.harness.serving import serving
 
 
@@ -28,7 +28,7 @@ def logs_elsewhere() -> Iterator[None]:
 
 
 async def test_every_verb() -> None:
-    async with running_server("valkey") as server, serving(server.address) as api:
+    async with empty_server("valkey") as server, serving(server.address) as api:
         url = f"http://127.0.0.1:{api.client.port}"
 
         async def dhsched(*words: str) -> str:
@@ -106,7 +106,7 @@ def test_a_server_that_is_not_there_is_one_sentence() -> None:
 
 
 async def test_why_says_first_who_won_and_by_what_then_who_lost() -> None:
-    async with running_server("valkey") as server, serving(server.address) as api, serving(server.address) as other:
+    async with empty_server("valkey") as server, serving(server.address) as api, serving(server.address) as other:
         await api.configure()
         workers = await api.workers(4, capacity=4)
         assert (await api.create("L"))[0] == 201

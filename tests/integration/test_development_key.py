@@ -24,7 +24,7 @@ from dhsched.store.link.address import Address
 from dhsched.store.steps.redis import RedisStore
 from tests.harness.fleet import until
 from tests.harness.processes import ROOT, Process, start
-from tests.harness.servers import running_server
+from tests.harness.servers import empty_server
 
 START_S = 60.0
 RUNTIME = """
@@ -82,7 +82,7 @@ async def admins(address: Address) -> list[str]:
 @pytest.mark.release
 async def test_what_is_run_here_asks_for_a_key_and_everybody_here_finds_it(at_home: Path) -> None:
     """Dispatch, Infer, a Worker, a room, the verbs and the client, without a word about keys."""
-    async with running_server("valkey") as server:
+    async with empty_server("valkey") as server:
         store = ("--store", server.address.url())
         started = [await run("dispatch", *store)]
         try:
@@ -122,7 +122,7 @@ async def test_what_is_run_here_asks_for_a_key_and_everybody_here_finds_it(at_ho
 
 
 async def test_a_deployment_with_keys_of_its_own_gets_no_other(at_home: Path) -> None:
-    async with running_server("valkey") as server:
+    async with empty_server("valkey") as server:
         async with await RedisStore.open(server.address) as store:
             ring = await open_ring(store.link, store.keys)
             await ring.create(role="admin", note="the operator's")
@@ -219,7 +219,7 @@ async def test_a_script_joins_up_by_itself(at_home: Path) -> None:
 async def test_a_worker_that_is_not_let_in_says_why_and_ends(
     at_home: Path, given: Mapping[str, str], said: str
 ) -> None:
-    async with running_server("valkey") as server:
+    async with empty_server("valkey") as server:
         async with await RedisStore.open(server.address) as store:
             ring = await open_ring(store.link, store.keys)
             await ring.create(role="admin")

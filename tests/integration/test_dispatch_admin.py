@@ -5,13 +5,13 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.harness.servers import running_server
+from tests.harness.servers import empty_server
 from tests.harness.serving import Api, serving
 
 
 @pytest.fixture
 async def api() -> AsyncIterator[Api]:
-    async with running_server("valkey") as server, serving(server.address) as api:
+    async with empty_server("valkey") as server, serving(server.address) as api:
         yield api
 
 

@@ -11,7 +11,7 @@ from dhsched.ownership.steps.place import Create
 from dhsched.store.link.link import LinkSettings
 from dhsched.store.steps.redis import RedisStore
 from tests.harness.replicas import register
-from tests.harness.servers import running_server
+from tests.harness.servers import empty_server
 from tests.harness.serving import Api, serving
 
 ROOMY = Limits(starts_create_max=10**6)
@@ -63,7 +63,7 @@ async def churn(store: RedisStore, workers: list[str], stop: asyncio.Event, rng:
 
 async def check_walk(lives: int, limit: int) -> None:
     async with (
-        running_server("valkey") as server,
+        empty_server("valkey") as server,
         await RedisStore.open(server.address, limits=ROOMY, settings=PATIENT) as store,
         serving(server.address) as api,
     ):
@@ -93,7 +93,7 @@ async def test_a_walk_through_100_000_lives_under_churn() -> None:
 
 
 async def test_filters_narrow_and_the_cursor_goes_on() -> None:
-    async with running_server("valkey") as server, serving(server.address) as api:
+    async with empty_server("valkey") as server, serving(server.address) as api:
         store = api.context.store
         [a, b] = await api.workers(2, capacity=1_000)
         [c] = await api.workers(1, capacity=1_000, pool="cpu", name="c")

@@ -10,14 +10,14 @@ from dhsched.ownership.items import stored
 from dhsched.store.link.address import Address
 from dhsched.store.steps.redis import RedisStore
 from tests.harness.fleet import PATIENCE_S, until, until_so
-from tests.harness.servers import running_server
+from tests.harness.servers import empty_server
 from tests.harness.serving import Api, serving
 
 
 @pytest.fixture
 async def api() -> AsyncIterator[Api]:
     """On one kind of server: that both answer the steps alike is what conformance tests."""
-    async with running_server("valkey") as server, serving(server.address) as api:
+    async with empty_server("valkey") as server, serving(server.address) as api:
         await api.configure()
         yield api
 
@@ -209,7 +209,7 @@ async def test_bad_input_is_refused_by_name_and_changes_nothing(api: Api) -> Non
 
 
 async def test_a_store_that_is_gone_is_a_503_and_the_replica_is_not_ready() -> None:
-    async with running_server("valkey") as server, serving(server.address, deadline_s=0.5, fresh_s=0.5) as api:
+    async with empty_server("valkey") as server, serving(server.address, deadline_s=0.5, fresh_s=0.5) as api:
         await api.configure()
         await api.workers(1, capacity=1)
         assert (await api("GET", "/readyz"))[0] == 200

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from dhsched import cli
 from dhsched.local.pids import frozen
 from dhsched.store.records import events
-from tests.harness.servers import running_server
+from tests.harness.servers import empty_server
 from tests.harness.serving import Api, serving
 
 
@@ -23,7 +23,7 @@ async def listed(api: Api, query: str = "") -> Any:
 
 
 async def test_events_are_listed_from_a_cursor_and_followed() -> None:
-    async with running_server("valkey") as server, serving(server.address) as api:
+    async with empty_server("valkey") as server, serving(server.address) as api:
         assert await listed(api) == {"events": [], "last": None}
         say = api.context.events.say
         say("worker_lost", worker="gpu-a#1", beat=7, lives=3)
@@ -58,7 +58,7 @@ async def following(response: Any) -> Any:
 
 async def test_the_log_is_bounded(monkeypatch: Any) -> None:
     monkeypatch.setattr(events, "EVENTS_MAX", 10)
-    async with running_server("valkey") as server, serving(server.address) as api:
+    async with empty_server("valkey") as server, serving(server.address) as api:
         for beat in range(500):
             api.context.events.say("worker_lost", beat=beat)
         await api.context.events.written()
@@ -68,7 +68,7 @@ async def test_the_log_is_bounded(monkeypatch: Any) -> None:
 
 
 async def test_an_event_that_cannot_be_written_is_dropped_and_counted() -> None:
-    async with running_server("valkey") as server, serving(server.address) as api:
+    async with empty_server("valkey") as server, serving(server.address) as api:
         with frozen(server.pid):
             for _ in range(1_100):
                 api.context.events.say("brake_on", silent=1)

@@ -8,7 +8,7 @@ from dhsched.dispatch.recovery.reconcile import Reconciliation
 from dhsched.dispatch.recovery.recover import Recovery
 from dhsched.dispatch.recovery.safety import violations
 from tests.harness.fleet import Record, fleet, until, until_so
-from tests.harness.servers import running_server
+from tests.harness.servers import empty_server
 from tests.harness.serving import Api, serving
 
 
@@ -17,7 +17,7 @@ def value(api: Api, name: str, **labels: str) -> float | None:
 
 
 async def test_pools_in_figures() -> None:
-    async with running_server("valkey") as server, serving(server.address) as api:
+    async with empty_server("valkey") as server, serving(server.address) as api:
         await api.configure()
         a, _ = await api.workers(2, capacity=4)
         for n in range(3):
@@ -34,7 +34,7 @@ async def test_pools_in_figures() -> None:
 
 async def test_what_must_not_be_is_found_and_counted() -> None:
     """The steps do not let it happen, so it is written into the store by hand."""
-    async with running_server("valkey") as server, serving(server.address) as api:
+    async with empty_server("valkey") as server, serving(server.address) as api:
         await api.configure()
         [worker, other] = await api.workers(2, capacity=4)
         assert (await api.create("L"))[0] == 201

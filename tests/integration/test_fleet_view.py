@@ -16,7 +16,7 @@ from dhsched.store.records import Records
 from dhsched.store.steps.redis import RedisStore
 from tests.harness.fleet import until
 from tests.harness.replicas import register
-from tests.harness.servers import running_server
+from tests.harness.servers import empty_server
 
 QUIET = DispatchSettings(refresh_min_s=50, refresh_max_s=60)
 
@@ -51,7 +51,7 @@ class Bench:
 @pytest.fixture
 async def bench() -> AsyncIterator[Bench]:
     async with (
-        running_server("valkey") as server,
+        empty_server("valkey") as server,
         await RedisStore.open(server.address) as store,
         await Records.open(server.address) as records,
     ):

@@ -28,7 +28,7 @@ from dhsched.store.raw import read_state
 from tests.conformance.operations import LIMITS
 from tests.harness.hammer import open_store, read_arguments, said
 from tests.harness.judge import Judge, Line
-from tests.harness.servers import running_server
+from tests.harness.servers import empty_server
 
 SEED = int(os.environ.get("DHSCHED_SEED", "1"))
 PROCESSES = 4
@@ -50,7 +50,7 @@ async def test_processes_that_hammer_one_cell_for_long_see_one_history(kind: str
 
 async def hammer_and_check(kind: str, folder: Path, *, operations: int, seed: int = SEED) -> None:
     print(f"seed {seed}: DHSCHED_SEED={seed} makes the same choices")
-    async with running_server(kind) as server, await open_store(server.address.url()) as store:
+    async with empty_server(kind) as server, await open_store(server.address.url()) as store:
         history = await hammered(server.address.url(), folder, operations, seed)
         found = await read_state(store.link, store.keys.cell_name)
     assert [line["tick"] for line in history] == [*range(1, PROCESSES * operations + 1)]

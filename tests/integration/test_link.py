@@ -18,7 +18,7 @@ from dhsched.store.link.address import Address
 from dhsched.store.link.link import Link, LinkSettings
 from dhsched.store.server.embedded import Embedded
 from tests.harness.linking import ONE_ATTEMPT, eventually
-from tests.harness.servers import running_server
+from tests.harness.servers import empty_server, running_server
 
 SCRIPTS = {
     "count": b"return redis.call('INCR', KEYS[1])",
@@ -118,7 +118,7 @@ async def test_a_server_restart_under_load_is_survived(kind: str, tmp_path: Path
 
 async def test_a_frozen_server_hangs_nobody(kind: str) -> None:
     quick = {"deadline_s": 0.2, "dead_after_s": 0.2, "connect_s": 0.4}
-    async with running_server(kind) as server, linked(server.address, **quick) as link:
+    async with empty_server(kind) as server, linked(server.address, **quick) as link:
         async with under_load(link) as tally:
             os.kill(server.pid, signal.SIGSTOP)
             await eventually(lambda: tally.unknown >= CALLERS)  # Those sent when it froze, and some more.

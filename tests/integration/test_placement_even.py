@@ -15,7 +15,7 @@ from dhsched.store.steps.redis import RedisStore
 from tests.harness.fleet import Fleet, fleet, until_so
 from tests.harness.processes import processes
 from tests.harness.replicas import register, replicas
-from tests.harness.servers import running_server
+from tests.harness.servers import empty_server
 from tests.harness.serving import Api, serving
 
 WORKERS, CAPACITY, LIVES = 4, 4, 8
@@ -24,7 +24,7 @@ WORKERS, CAPACITY, LIVES = 4, 4, 8
 async def test_eight_lives_on_four_workers_are_two_each_whichever_replica_is_asked() -> None:
     """As fast as they come, so the views are behind: what is true at the commit decides."""
     async with (
-        running_server("valkey") as server,
+        empty_server("valkey") as server,
         await RedisStore.open(server.address) as store,
         replicas(server.address, "d1", "d2") as two,
         aiohttp.ClientSession() as http,
@@ -69,7 +69,7 @@ async def load_of(f: Fleet) -> int:
 
 
 async def test_a_preferred_label_is_kept_and_its_workers_are_even() -> None:
-    async with running_server("valkey") as server, serving(server.address) as api:
+    async with empty_server("valkey") as server, serving(server.address) as api:
         await api.configure()
         await labelled(api, "a100", 3)
         await api.workers(5, capacity=CAPACITY, name="plain")
@@ -82,7 +82,7 @@ async def test_a_preferred_label_is_kept_and_its_workers_are_even() -> None:
 
 
 async def test_a_pool_chooses_its_policy() -> None:
-    async with running_server("valkey") as server, serving(server.address) as api:
+    async with empty_server("valkey") as server, serving(server.address) as api:
         await api.configure()
         await api.workers(4, capacity=CAPACITY)
         status, made = await api.create("L", "?explain=1")
@@ -112,7 +112,7 @@ async def labelled(api: Api, label: str, count: int) -> None:
 async def test_new_workers_at_their_start_budget_hide_nobody(policy: str) -> None:
     """More new Workers than a walk looks at take as many starts as they may; the others still have free slots."""
     new, old, load, capacity = 70, 20, 10, 40
-    async with running_server("valkey") as server, serving(server.address, policy=policy) as api:
+    async with empty_server("valkey") as server, serving(server.address, policy=policy) as api:
         await api.configure()
         store = api.context.store
         create = Create(digital_id="anna", fingerprint="f")

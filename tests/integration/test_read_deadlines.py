@@ -22,7 +22,7 @@ from dhsched.web import Service, deadlines, event_stream, make_app, serve
 from dhsched.web.minting import MINT
 from tests.harness.fleet import Record, ended, fleet, until
 from tests.harness.processes import start
-from tests.harness.servers import running_server
+from tests.harness.servers import empty_server
 from tests.harness.theatre import theatre
 
 HEAD = b"GET /healthz HTTP/1.1\r\n"
@@ -126,7 +126,7 @@ async def served(head_s: float = 10, idle_s: float = 75, raw_routes: Sequence[we
 async def test_every_role_has_all_three_deadlines(role: str) -> None:
     """Real processes: no head, half a body, and nothing after an answer."""
     short = {f"DHSCHED_{name}_S": "1" for name in ("HEAD", "BODY", "IDLE")}
-    async with running_server("valkey") as store:
+    async with empty_server("valkey") as store:
         environment = {**short, **({} if role == "room" else {"DHSCHED_STORE": store.address.url()})}
         given = () if role == "room" else ("--access", "open")
         process = await start("run", role, "--port", "0", "--log-level", "error", *given, environment=environment)

@@ -8,7 +8,7 @@ from dhsched.ownership import outcomes as o
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.steps.place import Create
 from dhsched.store.steps.redis import RedisStore
-from tests.harness.servers import running_server
+from tests.harness.servers import empty_server
 
 LIVE = "default/l"
 IMPATIENT = Limits(ack_wait_ms=1)
@@ -32,7 +32,7 @@ async def stalled(store: RedisStore) -> str:
 
 @pytest.mark.parametrize("kind", ["valkey", "redis"])
 async def test_a_stalled_live_shows_as_stalled_until_it_acks(kind: str) -> None:
-    async with running_server(kind) as server, await RedisStore.open(server.address, limits=IMPATIENT) as store:
+    async with empty_server(kind) as server, await RedisStore.open(server.address, limits=IMPATIENT) as store:
         worker = await stalled(store)
         rows = {row.worker: row for row in (await store.records.fleet.snapshot()).workers}
         [shown] = await store.records.recovering.among([LIVE], workers=rows, floor=0)

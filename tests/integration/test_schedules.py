@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.harness.schedule_runs import run_all
-from tests.harness.servers import running_server
+from tests.harness.servers import empty_server
 
 SCHEDULES = 120
 SCHEDULES_RELEASE = 300
@@ -16,17 +16,17 @@ SCHEDULES_LONG = 10_000
 
 
 async def test_schedules_keep_order_and_ledger(kind: str) -> None:
-    async with running_server(kind) as server:
+    async with empty_server(kind) as server:
         await run_all(server.address, SCHEDULES // 2)
 
 
 @pytest.mark.release
 async def test_more_schedules_keep_order_and_ledger(kind: str) -> None:
-    async with running_server(kind) as server:
+    async with empty_server(kind) as server:
         await run_all(server.address, SCHEDULES_RELEASE // 2)
 
 
 @pytest.mark.long
 async def test_ten_thousand_schedules(kind: str) -> None:
-    async with running_server(kind) as server:
+    async with empty_server(kind) as server:
         await run_all(server.address, SCHEDULES_LONG // 2)

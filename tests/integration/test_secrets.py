@@ -34,7 +34,7 @@ from tests.browser.testcard import begin
 from tests.harness.fleet import fleet, until
 from tests.harness.keyed import bearer, keyed
 from tests.harness.processes import Process, start
-from tests.harness.servers import running_server
+from tests.harness.servers import empty_server, running_server
 
 TELLS = """
 import json, os, sys
@@ -185,7 +185,7 @@ async def test_a_refusal_tells_an_app_nothing_about_others(server: Address) -> N
 
 
 async def test_the_stores_url_may_be_in_a_file(tmp_path: Path) -> None:
-    async with running_server("valkey") as server:
+    async with empty_server("valkey") as server:
         (tmp_path / "store").write_text(server.address.url() + "\n")
         url = f"file://{tmp_path / 'store'}"
         async with open_infer(InferSettings(store=url)):

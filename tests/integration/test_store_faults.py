@@ -27,7 +27,7 @@ from dhsched.store.raw import read_keys, read_state
 from dhsched.store.steps.redis import RedisStore
 from dhsched.types import Generation
 from tests.harness.cutting import Cutter, cutting
-from tests.harness.servers import running_server
+from tests.harness.servers import empty_server, running_server
 
 PATIENT = LinkSettings(deadline_s=20)
 ANNA = Create(digital_id="anna", fingerprint="f")
@@ -65,7 +65,7 @@ async def state_of(store: RedisStore) -> State:
 @asynccontextmanager
 async def cut_off(kind: str) -> AsyncIterator[tuple[Cutter, RedisStore]]:
     async with (
-        running_server(kind) as server,
+        empty_server(kind) as server,
         cutting(partial(asyncio.open_unix_connection, server.address.path)) as cutter,
         await RedisStore.open(Address(host="127.0.0.1", port=cutter.port), settings=PATIENT) as store,
     ):
@@ -278,7 +278,7 @@ async def fill(store: RedisStore, live: str) -> int:
 
 @pytest.mark.parametrize("schema", ["1", "3", "0", "", "1.5", "one"])
 async def test_data_of_another_schema_is_refused_and_left_alone(kind: str, schema: str) -> None:
-    async with running_server(kind) as server, await Link.open(server.address, {}) as link:
+    async with empty_server(kind) as server, await Link.open(server.address, {}) as link:
         async with await RedisStore.open(server.address) as store:
             await create(store, LIVE, await worker(store, "A"))
         await link.call("HSET", store.keys.cell, "schema", schema)
