@@ -11,6 +11,9 @@ SHELL := bash
 SHOW := awk '/^ *(Downloading|Using cached|Processing) / { sub(/ \(from .*/, ""); \
   sub(/^ *(Downloading|Using cached|Processing) (.*\/)?/, "  "); print; fflush() }'
 
+# Modules that are compiled once are read by every process that a test starts; without that each would compile them all.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup lock lint types up test test-long failover chaos spec spec-long test-release clean evaluate walks statements
 .DEFAULT_GOAL := help
 

@@ -154,7 +154,8 @@ async def test_others_have_their_turn_while_a_frame_of_opens_is_served(tmp_path:
             await socket.send_bytes(messages.encode([messages.Open(f"default/l{n}", 1) for n in range(count)]))
             while answered < count:
                 heard = messages.read_infer_says((await socket.receive(60)).data)
-                answered += sum(isinstance(one, messages.Stale) for one in heard)
+                # On a machine that is very busy the store may be late for some: that is an answer, too.
+                answered += sum(isinstance(one, messages.Stale | messages.Problem) for one in heard)
 
         async with (
             f.http.ws_connect(f.infer[0] + PULL) as first,
