@@ -22,6 +22,10 @@ ID_BYTES_MAX = 64
 NUMBER_MAX = 2**50
 """Largest generation, term, revision, item or boot number; a larger one is refused with BadValue or BadId. A Lua script
 counts in floating point, which is exact up to 2^53, and may add to a number before it compares."""
+TERM_STEP = 2**20
+"""Numbers set aside for one term of the store, unless limits say otherwise."""
+TERM_MAX = NUMBER_MAX // TERM_STEP - 3
+"""The largest term that may end: the numbers of the one after it must all fit."""
 ID_PATTERN = r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,63}"  # Documents and `check_id` go by it.
 _ID = re.compile(rf"{ID_PATTERN}\Z")
 

@@ -211,7 +211,7 @@ async def test_a_script_joins_up_by_itself(at_home: Path) -> None:
     ("given", "said"),
     [
         ({}, "DHSCHED_WORKER_KEY"),
-        ({"DHSCHED_WORKER_KEY": "dhk_0123456789ab_wrong"}, "our API key 0123456789ab"),
+        ({"DHSCHED_WORKER_KEY": "dhk_0123456789ab_wrong"}, "no token for API key 0123456789ab"),
         ({"names": "gpu-*"}, "registers Workers named gpu-*"),
         ({"role": "app"}, "role worker"),
     ],

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from dhsched.errors import BadSetting
+from dhsched.types import TERM_STEP
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Limits:
     poison_max: int = 3  # An item that was at the head when this many generations died is dropped.
     dead_max: int = 16  # Dropped items kept per live.
     history_max: int = 16  # Past generations kept per live; also how far back an operation id is recognised.
-    term_step: int = 2**20  # Numbers set aside for one term of the store.
+    term_step: int = TERM_STEP
     state_bytes_max: int = 4_096  # The runtime's small state, saved with an ack.
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from dhsched.client.models.base import Strict
-from dhsched.types import NUMBER_MAX
+from dhsched.types import TERM_MAX
 
 
 class HomeOut(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ class StoreOut(msgspec.Struct, frozen=True):
 class BeginTerm(Strict):
     """Begin the term after `term`: every live is placed anew in it. The event shows the reason."""
 
-    term: Annotated[int, msgspec.Meta(ge=1, le=NUMBER_MAX)]
+    term: Annotated[int, msgspec.Meta(ge=1, le=TERM_MAX)]
     reason: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
 
