@@ -175,7 +175,9 @@ CreateOn(s, l, w) ==
 
 Number(s, l, w) ==
   LET L == s.lives[l] IN
-  IF L.target = w /\ (L.number > s.floor \/ Broken("reserved-below-floor")) THEN L.number ELSE Fresh(s, L.issued)
+  IF L.target = w /\ (L.number > s.floor \/ Broken("reserved-below-floor"))
+                  /\ (L.number > s.base \/ Broken("reserved-in-another-home"))
+  THEN L.number ELSE Fresh(s, L.issued)
 
 CommitOn(s, l, w) ==
   LET L == s.lives[l]

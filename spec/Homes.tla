@@ -12,10 +12,9 @@
 (*                                                                         *)
 (* What is repaired, is repaired live by live: an agent takes the table of *)
 (* another home whatever it has; a room that hears of another home forgets *)
-(* what it heard and asks about every publisher anew (planned: the room of *)
-(* the product knows no homes).  Any Worker may send any pull or release   *)
-(* at any time, as in DHSched.tla, so what a runtime of a lost home says   *)
-(* is there as well.                                                       *)
+(* what it heard and asks about every publisher anew.  Any Worker may send *)
+(* any pull or release at any time, as in DHSched.tla, so what a runtime   *)
+(* of a lost home says is there as well.                                   *)
 (*                                                                         *)
 (* The input of a live on such a store is Marks.tla, servers and what      *)
 (* callers are told is Failover.tla.  spec/homes.py reaches the same       *)
@@ -42,7 +41,7 @@ VARIABLES
   losses,    \* how often the store has forgotten, or was changed for the other
   entered,   \* the home of this server was entered
   used,      \* per block: a home has it
-  spent,     \* per live and number: it was given out
+  spent,     \* per live and number: it was given out (1), a generation has had it (2)
   pulled,    \* per live, number and pull: it was granted to a connection
   tables,    \* per Worker: the home of the table that its agent has, and of the one on its way
   room       \* per live: the home that the room knows, the highest generation that it heard there, who may publish
@@ -54,7 +53,7 @@ HInit ==
   /\ Init
   /\ behind = Clean /\ other = Clean /\ losses = 0 /\ entered = TRUE
   /\ used = [b \in Blocks |-> FALSE]
-  /\ spent = Nothing(FALSE)
+  /\ spent = Nothing(0)
   /\ pulled = Nothing([p \in 1..PullTop |-> FALSE])
   /\ tables = [w \in Workers |-> <<0, 0>>]
   /\ room = [l \in Lives |-> NobodySpeaks]
@@ -62,16 +61,19 @@ HInit ==
 ----------------------------------------------------------------------------
 (* The store *)
 
-\* The number that a step has given out for a live, and the pull; 0 for none.
+\* The number that a step has given out for a live, that of its new generation, and the pull; 0 for none.
 NewNumber(l) ==
   LET n == store'.lives[l].issued IN IF store'.lives[l].st # "none" /\ n # store.lives[l].issued THEN n ELSE 0
+NewEpoch(l) ==
+  LET n == store'.lives[l].epoch IN IF store'.lives[l].st # "none" /\ n # store.lives[l].epoch THEN n ELSE 0
 NewPull(l) ==
   LET L == store.lives[l]
       M == store'.lives[l]
   IN IF Has("connections") /\ M.active # 0 /\ M.pull # L.pull THEN M.pull ELSE 0
 
 Count ==
-  /\ spent' = [l \in Lives |-> [n \in Numbers |-> spent[l][n] \/ n = NewNumber(l)]]
+  /\ spent' = [l \in Lives |-> [n \in Numbers |->
+       IF n = NewEpoch(l) THEN 2 ELSE IF n = NewNumber(l) THEN 1 ELSE spent[l][n]]]
   /\ pulled' = [l \in Lives |-> [n \in Numbers |-> [p \in 1..PullTop |->
        pulled[l][n][p] \/ (n = store'.lives[l].epoch /\ p = NewPull(l))]]]
 
@@ -140,11 +142,15 @@ Heard(l) ==
         high |-> IF Broken("fence-keeps-its-highest") THEN room[l].high ELSE 0,
         admitted |-> IF Broken("publishers-stay-admitted") THEN room[l].admitted ELSE NobodySpeaks.admitted]
 
-\* Dispatch is asked about a publisher, of whatever generation there ever was.
+\* Dispatch is asked about a publisher, of whatever generation there ever was. One that is superseded in its own home is
+\* heard until its successor is.
 Ask(l, n) ==
-  LET r == Heard(l) IN
-  /\ Has("room") /\ spent[l][n] /\ store.lives[l].st = "open"
-  /\ room' = [room EXCEPT ![l] = [r EXCEPT !.admitted[n] = (n = store.lives[l].epoch /\ n >= r.high)]]
+  LET r == Heard(l)
+      current == store.lives[l].epoch
+  IN
+  /\ Has("room") /\ spent[l][n] # 0 /\ store.lives[l].st = "open"
+  /\ room' = [room EXCEPT ![l] = [r EXCEPT !.admitted[n] =
+       IF n < Max(current, r.high) THEN @ ELSE n = current]]
   /\ UNCHANGED <<vars, behind, other, losses, entered, used, spent, pulled, tables>>
 
 Hear(l, n) ==
@@ -168,9 +174,10 @@ H0 == [][Within(NumbersGrow)]_all
 H1 == [][Within(OneWorkerEach)]_all
 H3 == [][Within(OldWorkIsVoid)]_all
 
-\* No number of a live is given out twice, and no pull of a number, in whatever home.
+\* No number of a live is given out twice, has two generations, or gives out a pull twice, in whatever home.
 Twice == [][HIssue => \A l \in Lives :
-  /\ NewNumber(l) # 0 => ~spent[l][NewNumber(l)]
+  /\ NewNumber(l) # 0 => spent[l][NewNumber(l)] = 0
+  /\ NewEpoch(l) # 0 => spent[l][NewEpoch(l)] < 2
   /\ NewPull(l) # 0 => ~pulled[l][store.lives[l].epoch][NewPull(l)]]_all
 
 \* To enter a home touches no live: only what the loss itself has taken back is repaired.

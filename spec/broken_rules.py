@@ -90,6 +90,14 @@ def commit_below_floor(real: Any, s: Draft, live: str, winner: str, *rest: Any) 
     s.cell = replace(s.cell, epoch_floor=cell.epoch_floor)
 
 
+def commit_of_another_home(real: Any, s: Draft, live: str, winner: str, *rest: Any) -> None:
+    cell, move = s.cell, s.lives[live].move
+    if move is not None and move.target == winner:
+        s.cell = replace(cell, epoch_base=0)
+    real(s, live, winner, *rest)
+    s.cell = replace(s.cell, epoch_base=cell.epoch_base)
+
+
 def depart_untagged(real: Any, state: State, *rest: Any, worker: str, live: str, number: int) -> Any:
     table = state.slots.get(worker, {})
     if slot_tag(live, number) not in table:
@@ -232,6 +240,14 @@ def enter_as_a_term(real: Any, *arguments: Any, **named: Any) -> Any:
 
 def survives_with_its_home(real: Any, homes: Any, home: str, told: int, pos: int) -> Any:
     return home in {row.name for row in homes}
+
+
+def fence_with_its_highest(real: Any, fence: Any, home: str) -> Any:
+    return replace(real(fence, home), highest=fence.highest)
+
+
+def fence_with_its_publishers(real: Any, fence: Any, home: str) -> Any:
+    return replace(real(fence, home), admitted=fence.admitted)
 
 
 def home_without_info(real: Any, cell: Any, *, greeted: str, server: str | None = None) -> Any:

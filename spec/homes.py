@@ -18,6 +18,8 @@ from dhsched.ownership import agent as agency
 from dhsched.ownership.draft import Draft
 from dhsched.ownership.needs import needs
 from dhsched.ownership.steps import STEPS
+from dhsched.room import fence as room
+from dhsched.types import Generation
 from spec import ownership
 from spec.canonical import NOW
 from spec.configuration import Configuration
@@ -33,6 +35,7 @@ ISSUING = ("place", "reserve", "pull", "register_worker")
 Key = tuple[Any, ...]
 CORE, BEHIND, OTHER, LOSSES, ENTERED, USED, SPENT, PULLED, TABLES, ROOM = range(10)
 LATE = "takes a late table"
+GIVEN, MADE = 1, 2  # A number was given out; a generation has had it.
 
 
 class Homes:
@@ -62,7 +65,7 @@ class Homes:
             0,
             True,
             (False,) * self.c["MaxHome"],
-            ((False,) * len(numbers),) * len(lives),
+            ((0,) * len(numbers),) * len(lives),
             (((False,) * pulls,) * len(numbers),) * len(lives),
             ((0, 0),) * len(self.stores.workers),
             ((frozenset[int](), 0, 0),) * len(lives),
@@ -121,7 +124,10 @@ class Homes:
                 continue
             if old is None or new.issued != old.issued:
                 wrong += [f"Twice: number {new.issued}"] if spent[i - 1][new.issued - 1] else []
-                spent = changed(spent, i, changed(spent[i - 1], new.issued, True))
+                spent = changed(spent, i, changed(spent[i - 1], new.issued, GIVEN))
+            if old is None or new.epoch != old.epoch:
+                wrong += [f"Twice: generation {new.epoch}"] if spent[i - 1][new.epoch - 1] == MADE else []
+                spent = changed(spent, i, changed(spent[i - 1], new.epoch, MADE))
             if "connections" in self.on and new.active and (old is None or new.pull_no != old.pull_no):
                 row = pulled[i - 1][new.epoch - 1]
                 wrong += [f"Twice: pull {new.pull_no} of {new.epoch}"] if row[new.pull_no - 1] else []
@@ -211,24 +217,26 @@ class Homes:
             yield f"enter home {b}", put(key, entered), tuple(wrong)
 
     def publishes(self, key: Key) -> Iterator[Move]:
-        """Dispatch is asked about a publisher; a publisher is heard: rules that room/fence.py does not have yet."""
+        """Dispatch is asked about a publisher; a publisher is heard, by the rules of room/fence.py."""
         state = self.stores.nodes[key[CORE][0]].state
         home = home_number(state.cell.home)
         for i in self.stores.lives:
             admitted, high, known = key[ROOM][i - 1]
-            for n in admitted:
-                if n > high:
-                    yield f"room hears {n}", put(key, {ROOM: changed(key[ROOM], i, (admitted, n, known))}), ()
+            fence = room.Fence(f"h{known}", high, admitted)
+            for n in sorted(admitted):
+                yield f"room hears {n}", self.with_room(key, i, room.hear(fence, n, keyframe=False)[0]), ()
             record = state.lives.get(live_id(i))
             if record is None or record.state != "open":
                 continue
-            if known != home:
-                admitted, high = frozenset(), 0
             for n, spent in enumerate(key[SPENT][i - 1], 1):
                 if spent:
-                    may = n == record.epoch and n >= high
-                    asked = (admitted | {n} if may else admitted - {n}, high, home)
-                    yield f"room asks about {n}", put(key, {ROOM: changed(key[ROOM], i, asked)}), ()
+                    asking = Generation(record.selected, n)
+                    asked, _ = room.admit(fence, asking, record.generation, home=f"h{home}")
+                    yield f"room asks about {n}", self.with_room(key, i, asked), ()
+
+    def with_room(self, key: Key, i: int, fence: room.Fence) -> Key:
+        heard = (fence.admitted, fence.highest, home_number(fence.home))
+        return put(key, {ROOM: changed(key[ROOM], i, heard)})
 
 
 def put(key: Key, values: dict[int, Any]) -> Key:

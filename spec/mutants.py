@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from dhsched.ownership import agent as agency
 from dhsched.ownership.draft import Draft
+from dhsched.room import fence as room
 from spec import failover
 from spec.broken_rules import (
     ack_ahead,
@@ -23,11 +24,14 @@ from spec.broken_rules import (
     clear_keeping_slot,
     commit_below_floor,
     commit_keeping_active,
+    commit_of_another_home,
     depart_untagged,
     departs_all,
     enter_as_a_term,
     enter_with_old_pulls,
     enter_without_jump,
+    fence_with_its_highest,
+    fence_with_its_publishers,
     function,
     guard_without_epoch,
     guard_without_floor,
@@ -326,6 +330,13 @@ MUTANTS = (
         patch=lambda: step("enter", enter_without_jump),
     ),
     Mutant(
+        "reserved-in-another-home",
+        "a number reserved before a home is committed in it, as it was in the history that is lost",
+        tlc=("HomesMoves", "Twice"),
+        explorer=("HomesMoves", "Twice"),
+        patch=lambda: model_function("commit", commit_of_another_home),
+    ),
+    Mutant(
         "pulls-do-not-jump",
         "a home goes on with the pulls of a generation",
         tlc=("HomesPulls", "Twice"),
@@ -353,10 +364,14 @@ MUTANTS = (
         "fence-keeps-its-highest",
         "a room drops what is lower than it has heard, in whatever home",
         tlc=("HomesRoom", "Audible"),
+        explorer=("HomesRoom", "Audible"),
+        patch=lambda: function(room, "in_home", fence_with_its_highest),
     ),
     Mutant(
         "publishers-stay-admitted",
         "a room that hears of another home does not ask about its publishers anew",
         tlc=("HomesRoom", "Audible"),
+        explorer=("HomesRoom", "Audible"),
+        patch=lambda: function(room, "in_home", fence_with_its_publishers),
     ),
 )

@@ -62,7 +62,6 @@ def test_every_number_jumps() -> None:
     assert registered.worker == f"w#{2 + JUMP + 1}"
 
 
-@pytest.mark.xfail(strict=True, reason="a reservation keeps its number over a new home: only a new term takes it away")
 def test_a_number_that_was_reserved_before_a_loss_is_committed_in_one_history_only() -> None:
     """The reservation is kept; its commit is lost, and is made once more in the next home, where the live is elsewhere
     in its input: two generations of one Worker under one number."""

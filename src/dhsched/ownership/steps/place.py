@@ -145,8 +145,9 @@ def commit(s: Draft, live: str, winner: str, operation: str, cause: Cause) -> No
     lost = f"{source}@{epoch}" if needs(s, live) == "lost" else ""
     reserved = move is not None and move.target == winner
     s.clear_move(live, slot=not reserved)
-    if reserved and move is not None and move.number > s.cell.epoch_floor:
-        # The number was issued when the place was reserved, unless a new term has begun since.
+    if reserved and move is not None and move.number > max(s.cell.epoch_base, s.cell.epoch_floor):
+        # The number was issued when the place was reserved, unless a term or a home has begun since: the commit may
+        # have been made before, in a history that is lost.
         number, issued = move.number, record.issued
     else:
         number = issued = next_number(s, record.issued)

@@ -244,8 +244,9 @@ else
   local source, was, target, reserved = r.selected, r.epoch, r.move_target, r.move_number
   clear_move(live, r, target == winner)
   if target == winner then
-    if number(reserved) > floor then
-      -- The number was issued when the place was reserved, unless a new term has begun since.
+    if number(reserved) > math.max(base, floor) then
+      -- The number was issued when the place was reserved, unless a term or a home has begun since: the commit may have
+      -- been made before, in a history that is lost.
       epoch, issued = number(reserved), number(r.issued)
     end
     write_slot(winner, live, epoch, 'starting', reserved)
