@@ -18,7 +18,7 @@ from dhsched.local.ports import free_port
 from tests.harness.fleet import until
 from tests.harness.processes import start
 from tests.harness.sentinels import promote, replicated, sentinel, several, watched_by
-from tests.harness.servers import empty_server, running_server
+from tests.harness.servers import ask, empty_server, running_server
 from tests.harness.serving import serving
 
 
@@ -187,6 +187,22 @@ async def test_doctor_says_what_each_host_of_the_store_is() -> None:
         broken = by_check(await dhsched("doctor", "--store", address.url(), "--json"))["store"]
         assert broken["state"] == "broken" and "two primaries" in broken["found"]
         assert all(str(port) in broken["found"] for port in (gone, primary.port, replica.port))
+
+
+async def test_doctor_says_what_a_store_with_replicas_lacks() -> None:
+    async with replicated("valkey", 1) as (primary, _):
+        address = replace(primary.tcp_address, replicas=1)
+        found = by_check(await dhsched("doctor", "--store", address.url(), "--json"))
+        assert found["store replicas"] == {"check": "store replicas", "state": "ok", "found": "1 online", "remedy": ""}
+        assert found["store writes"]["state"] == "warning"
+        assert "min-replicas-to-write 1" in found["store writes"]["remedy"]
+        await ask(primary.port, "CONFIG", "SET", "min-replicas-to-write", 1)
+        found = by_check(await dhsched("doctor", "--store", replace(address, replicas=2).url(), "--json"))
+        assert found["store writes"]["state"] == "ok"
+        assert found["store replicas"]["state"] == "broken"
+        assert found["store replicas"]["found"] == "1 online, and replicas=2"
+        found = by_check(await dhsched("doctor", "--store", primary.tcp_address.url(), "--json"))
+        assert "store replicas" not in found and "store writes" not in found
 
 
 async def test_doctor_says_what_each_sentinel_names() -> None:

@@ -125,6 +125,21 @@ async def test_a_store_that_lost_history_makes_a_new_view(bench: Bench) -> None:
     assert list(bench.fleet.view.workers) == ["other0#1"]
 
 
+async def test_workers_of_a_store_that_was_emptied_leave_the_view(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server has its old name, and its numbers have jumped above all that the view has seen."""
+    monkeypatch.setattr(bench.store.homes, "_draw", lambda: 10**6)
+    fleet = Fleet(bench.records, QUIET, store=bench.store)
+    await register(bench.store, 5, capacity=10)
+    await fleet.refresh(full=True)
+    before = fleet.view.rev
+    await bench.store.link.call("FLUSHALL")
+    [other] = await register(bench.store, 1, capacity=10, name="other")
+    await fleet.refresh()
+    assert fleet.view.rev > before and list(fleet.view.workers) == [other]
+
+
 async def test_configuration_reaches_the_view_with_the_next_refresh(bench: Bench) -> None:
     await bench.fleet.refresh(full=True)
     await bench.store.records.config.put(POOLS, "gpu", PoolConfig(priority=7))

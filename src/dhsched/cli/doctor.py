@@ -156,6 +156,9 @@ async def _store(url: str | None) -> AsyncIterator[Finding]:
     async with link:
         async for finding in _store_answers(link, address.redacted()):
             yield finding
+        if address.replicas:
+            async for finding in _store_replicas(link, address.replicas):
+                yield finding
         async for finding in _store_hosts(link, address):
             yield finding
 
@@ -192,6 +195,25 @@ async def _store_answers(link: Any, shown: str) -> AsyncIterator[Finding]:
         f"the store's differs from this machine's by {off:.2f} s",
         "nothing decides by comparing them, but logs will not line up: run an NTP client",
     )
+
+
+async def _store_replicas(link: Link, wanted: int) -> AsyncIterator[Finding]:
+    """Check what a URL with replicas=N needs of the primary."""
+    from dhsched.store.records.server import ServerRecords
+
+    server = ServerRecords(link)
+    online = sum(replica.state == "online" for replica in (await server.standing()).replicas)
+    if online < wanted:
+        remedy = "start more replicas of it: until then no service is ready"
+        yield Finding("store replicas", "broken", f"{online} online, and replicas={wanted}", remedy)
+    else:
+        yield Finding("store replicas", "ok", f"{online} online")
+    least = await server.replicas_to_write()
+    if least is not None:
+        remedy = (
+            "set min-replicas-to-write 1: a primary that has lost its replicas then takes no writes of others either"
+        )
+        yield judged("store writes", least > 0, f"min-replicas-to-write is {least}", remedy)
 
 
 async def _store_hosts(link: Link, address: Address) -> AsyncIterator[Finding]:

@@ -33,7 +33,7 @@ from dhsched.placement import (
     view_for,
 )
 from dhsched.settings import DispatchSettings
-from dhsched.store.homes import shown
+from dhsched.store.homes import Entry, shown
 from dhsched.store.records import Records
 from dhsched.store.records.fleet import FleetRows, WorkerState
 from dhsched.store.steps.redis import RedisStore
@@ -86,6 +86,8 @@ class Fleet:
         self._memory_at = 0.0
         self._lock = asyncio.Lock()
         self._keeper: asyncio.Task[None] | None = None
+        if store is not None:
+            store.homes.on_entered.append(self._entered)
 
     # -- life
 
@@ -198,6 +200,11 @@ class Fleet:
         self.view.configure(as_pool(name, config) for name, config in pools.items())
         self._requests = {name: as_request(name, config) for name, config in self.digital_ids.items()}
         self._config_rev = rev
+
+    def _entered(self, entry: Entry) -> None:
+        """A server that was emptied while it ran has its old name: only the loss shows that Workers may be gone."""
+        if entry.losses or not entry.again:
+            self._full_at = 0.0
 
     def _renew(self) -> None:
         self.view = view_for(self.policy)

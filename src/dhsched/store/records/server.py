@@ -71,6 +71,13 @@ class ServerRecords:
                 appendonly = ""  # A server that does not tell, or not us.
         return Standing(appendonly, replicas)
 
+    async def replicas_to_write(self) -> int | None:
+        """Return how many replicas the server must have to take a write at all; None if it does not tell."""
+        try:
+            return int((await self._link.call("CONFIG", "GET", "min-replicas-to-write"))[b"min-replicas-to-write"])
+        except (StoreRefused, KeyError):
+            return None
+
     async def memory_share(self) -> float:
         """Return the used share of the store's memory, from 0 to 1; 0 if it has no limit."""
         info = await self.info("memory")
