@@ -311,6 +311,7 @@ def say(outcome: Outcome | Home, now: int) -> Said:
         case outcomes.Items():
             words = (f"{outcome.first}..{outcome.first + len(outcome.items) - 1}",)
             payload = tuple(show_item(blob) for blob in outcome.items)
+            details = {"more": int(outcome.more)}
         case outcomes.Acked():
             words = (outcome.acked, *flag("ended", outcome.ended))
         case outcomes.Recover():

@@ -52,8 +52,8 @@ def start_a_generation_twice(patch: pytest.MonkeyPatch) -> None:
 def forget_a_full_window(patch: pytest.MonkeyPatch) -> None:
     release_answered = GrantedPull.release_answered
 
-    def mutant(self: GrantedPull[Any], outcome: o.ReleaseOutcome, credit: int) -> Step:
-        step = release_answered(self, outcome, credit)
+    def mutant(self: GrantedPull[Any], outcome: o.ReleaseOutcome) -> Step:
+        step = release_answered(self, outcome)
         if isinstance(outcome, o.Nothing):
             self.at_window = False
         return step

@@ -30,7 +30,6 @@ from dhsched.ownership.items import UNMARKED
 from dhsched.store.steps.redis import Ack, Release
 from dhsched.types import Generation
 
-CREDIT = 4
 LOST = StoreUnavailable("no answer", unknown=True)
 
 
@@ -51,8 +50,8 @@ def pull_in(serving: Serving, *, after: int = 0) -> GrantedPull[None]:
     return pull
 
 
-def items(first: int, count: int) -> o.Items:
-    return o.Items(first, tuple(b"t" + f"{first + n:08}".encode() + b"x" for n in range(count)))
+def items(first: int, count: int, *, more: bool = False) -> o.Items:
+    return o.Items(first, tuple(b"t" + f"{first + n:08}".encode() + b"x" for n in range(count)), more)
 
 
 def sent(found: o.Items) -> messages.Items:
@@ -87,7 +86,7 @@ def test_only_a_pull_that_is_blocked_goes_on_when_the_connection_has_drained(bef
 )
 def test_an_answer_is_passed_on_and_what_is_due_again_follows(before: Serving, do: Any, then: Serving) -> None:
     pull, found = pull_in(before), items(1, 2)
-    assert pull.release_answered(found, CREDIT) == (do, sent(found))
+    assert pull.release_answered(found) == (do, sent(found))
     assert pull.serving is then and (pull.after, pull.mark) == (2, b"00000002")
     assert pull.release() == Release("t/a", "A#1", 3, 7, 2, b"00000002")
 
@@ -100,7 +99,7 @@ def test_a_release_that_failed_is_due_again_from_where_it_was(before: Serving, s
     assert pull.serving is (GONE if before is GONE else QUEUED)
     assert pull.release() == Release("t/a", "A#1", 3, 7, 5, UNMARKED)
     # Nothing is left of what was due meanwhile: the repeated release was sent after it.
-    assert pull.release_answered(o.Nothing(), CREDIT) == NO_STEP
+    assert pull.release_answered(o.Nothing()) == NO_STEP
 
 
 # -- own appends
@@ -111,19 +110,19 @@ def test_an_item_that_was_stored_behind_its_release_is_asked_for_once(before: Se
     pull = pull_in(before, after=5)
     if before is SENT:
         assert pull.append_answered(o.Appended(6)) == NO_STEP
-        assert pull.release_answered(o.Nothing(), CREDIT) == RELEASE_STEP
+        assert pull.release_answered(o.Nothing()) == RELEASE_STEP
     else:
         assert pull.append_answered(o.Appended(6)) == RELEASE_STEP
     pull.release()
     # A hold keeps the item back.
-    assert pull.release_answered(o.Nothing(), CREDIT) == NO_STEP and pull.serving is IDLE
+    assert pull.release_answered(o.Nothing()) == NO_STEP and pull.serving is IDLE
 
 
 def test_items_that_the_release_under_way_brings_are_not_asked_for() -> None:
     pull = pull_in(SENT)
     assert pull.append_answered(o.Appended(2)) == NO_STEP
     assert pull.append_answered(o.Appended(1)) == NO_STEP
-    assert pull.release_answered(items(1, 2), CREDIT)[0] is NOTHING
+    assert pull.release_answered(items(1, 2))[0] is NOTHING
     assert pull.append_answered(o.Appended(2)) == NO_STEP and pull.serving is IDLE
 
 
@@ -131,7 +130,7 @@ def test_of_two_items_stored_meanwhile_the_later_one_is_expected() -> None:
     pull = pull_in(SENT)
     pull.append_answered(o.Appended(2))
     pull.append_answered(o.Appended(1))
-    assert pull.release_answered(items(1, 1), CREDIT)[0] is RELEASE
+    assert pull.release_answered(items(1, 1))[0] is RELEASE
 
 
 @pytest.mark.parametrize("before", [BLOCKED, QUEUED, AGAIN])
@@ -160,18 +159,18 @@ def test_an_append_that_stored_nothing_makes_nothing_due(outcome: o.AppendOutcom
 @pytest.mark.parametrize(
     ("answers", "acked", "at_window"),
     [
-        ([items(1, 4)], 0, True),
-        ([items(1, 3)], 0, False),
-        ([items(1, 1)], 0, True),  # The window may have been 1.
-        ([items(1, 2), items(3, 1)], 0, False),
-        ([items(1, 3), items(4, 1)], 0, True),
-        ([items(1, 3), items(4, 1)], 1, False),
+        ([items(1, 4, more=True)], 0, True),
+        ([items(1, 4)], 0, False),
+        ([items(1, 1, more=True)], 0, True),  # The window is 1 for what the last generation may have died of.
+        ([items(1, 1)], 0, False),
+        ([items(1, 2, more=True), items(3, 1)], 0, False),
+        ([items(1, 3), items(4, 1, more=True)], 0, True),
         ([items(1, 2), o.Nothing()], 0, True),
         ([items(1, 2), o.Nothing()], 2, False),
         ([o.Nothing()], 0, False),
     ],
 )
-def test_an_ack_makes_a_release_due_when_the_last_one_may_have_stopped_at_the_window(
+def test_an_ack_makes_a_release_due_when_the_last_one_stopped_at_the_window(
     answers: list[o.ReleaseOutcome], acked: int, at_window: bool
 ) -> None:
     pull = pull_in(IDLE)
@@ -179,7 +178,7 @@ def test_an_ack_makes_a_release_due_when_the_last_one_may_have_stopped_at_the_wi
     for answer in answers:
         pull.due()
         pull.release()
-        assert pull.release_answered(answer, CREDIT)[0] is NOTHING
+        assert pull.release_answered(answer)[0] is NOTHING
     assert pull.ack_answered(pull.ack_sent(), o.Acked(acked, False)) == (RELEASE_STEP if at_window else NO_STEP)
 
 
@@ -269,7 +268,7 @@ ENDED, STALE = messages.Ended("t/a", 3), messages.Stale("t/a", 3)
 @pytest.mark.parametrize("before", [SENT, AGAIN])
 def test_a_release_that_finds_the_end(before: Serving, outcome: o.ReleaseOutcome, step: Any) -> None:
     pull = pull_in(before)
-    assert pull.release_answered(outcome, CREDIT) == step and pull.serving is GONE
+    assert pull.release_answered(outcome) == step and pull.serving is GONE
 
 
 @pytest.mark.parametrize(
@@ -283,4 +282,4 @@ def test_a_release_that_finds_the_end(before: Serving, outcome: o.ReleaseOutcome
 def test_an_ack_that_finds_the_end(outcome: o.AckOutcome, step: Any) -> None:
     pull = pull_in(SENT, after=9)
     assert pull.ack_answered(ack(9, b"9"), outcome) == step and pull.serving is GONE
-    assert pull.release_answered(o.Nothing(), CREDIT) == NO_STEP
+    assert pull.release_answered(o.Nothing()) == NO_STEP

@@ -86,8 +86,7 @@ class GrantedPull(Generic[P]):
     serving: Serving = IDLE
     expects: int = 0  # While SENT: the last item that was stored through this controller meanwhile.
     acked: int = 0  # At least this much is acked. Too low is safe: it costs a release that finds nothing.
-    at_window: bool = False  # The last release may have stopped at the window, not at the end of the queue.
-    first: bool = True  # No item was passed on yet.
+    at_window: bool = False  # The last release stopped at the window, or may have: not at the end of the queue.
     ack_queued: bool = False
     ack_n: int = 0
     ack_mark: bytes = b""
@@ -122,15 +121,12 @@ class GrantedPull(Generic[P]):
             self.serving = SENT
         return Release(self.live, self.worker, self.epoch, self.pull_no, self.after, self.mark)
 
-    def release_answered(self, outcome: o.ReleaseOutcome, credit: int) -> Step:
+    def release_answered(self, outcome: o.ReleaseOutcome) -> Step:
         message: Message | None = None
         if isinstance(outcome, o.Items):
             items = outcome.items
-            count = len(items)
-            self.after, self.mark = outcome.first + count - 1, mark_of(items[-1])
-            # A first item alone may be one that the last generation died of: then the window was 1.
-            self.at_window = self.after - self.acked >= credit or (self.first and count == 1)
-            self.first = False
+            self.after, self.mark = outcome.first + len(items) - 1, mark_of(items[-1])
+            self.at_window = outcome.more
             message = messages.Items(self.live, self.epoch, self.pull_no, outcome.first, [*items])
         elif isinstance(outcome, o.Nothing):
             # Nothing new, or a window that is full: as long as something is unacked, it may be the window.

@@ -74,7 +74,6 @@ class Pulls:
         self.never_issued = 0  # Pulls with a number that the store never gave out.
         self.released = 0
         self._store = store
-        self._credit = credit
         self._granted: dict[str, ServedPull] = {}
         self._pushed: list[ToAppend] = []  # In this tick.
         self._appending = 0  # Pushed, and not yet answered.
@@ -221,7 +220,7 @@ class Pulls:
         self, pulls: list[ServedPull], _: list[Release], outcomes: Iterable[o.ReleaseOutcome]
     ) -> None:
         for pull, outcome in zip(pulls, outcomes, strict=True):
-            if (step := pull.release_answered(outcome, self._credit)) != NO_STEP:
+            if (step := pull.release_answered(outcome)) != NO_STEP:
                 self._act(pull, step)
             if isinstance(outcome, o.Stale):
                 self.stale_releases += 1

@@ -249,10 +249,11 @@ class TooManyProducers:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """Input released to the pull: items `first`, `first`+1, ..."""
+    """Input released to the pull: items `first`, `first`+1, ... With `more`, the next ack opens the window for more."""
 
     first: int
     items: tuple[bytes, ...]
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True)

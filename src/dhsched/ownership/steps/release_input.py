@@ -38,7 +38,8 @@ def release_input(
     if record.suspect is not None and record.suspect[0] == record.acked + 1:
         credit = min(credit, 1)
     first = max(min(after, record.released), record.acked) + 1
-    last = min(record.appended, record.acked + credit)
+    window = record.acked + credit
+    last = min(record.appended, window)
     hold = record.move.hold if record.move else None
     if isinstance(hold, int):
         last = min(last, hold)
@@ -51,4 +52,5 @@ def release_input(
         s.set_live(live, released=last, at_boundary=at_boundary)
         if hold == "next" and at_boundary and record.move is not None:
             s.set_live(live, move=replace(record.move, hold=last))
-    return s.done(), Items(first, record.pending[first - record.acked - 1 : last - record.acked])
+    released = record.pending[first - record.acked - 1 : last - record.acked]
+    return s.done(), Items(first, released, more=last == window < record.appended)

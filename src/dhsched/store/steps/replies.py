@@ -92,7 +92,7 @@ OUTCOMES: dict[bytes, Callable[[Fields], Any]] = {
     b"CLOSING": lambda f: o.Closing(),
     b"TOO_MANY_PENDING": lambda f: o.TooManyPending(f[0]),
     b"TOO_MANY_PRODUCERS": lambda f: o.TooManyProducers(f[0]),
-    b"ITEMS": lambda f: o.Items(f[0], tuple(f[1:])),
+    b"ITEMS": lambda f: o.Items(f[0], tuple(f[2:]), bool(f[1])),
     b"ACKED": lambda f: o.Acked(f[0], bool(f[1])),
     b"AHEAD": lambda f: o.Ahead(f[0]),
     b"FINISHED": lambda f: o.Finished(cast(LiveState, text(f[0]))),

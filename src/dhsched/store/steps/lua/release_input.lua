@@ -5,7 +5,7 @@
 -- KEYS     cell
 -- ARGV     credit
 -- EACH     live, worker_id, epoch, pull_no, after, mark
--- RETURNS  ITEMS first, then the items
+-- RETURNS  ITEMS first more, then the items
 --          NOTHING
 --          STALE worker epoch pull_no
 --          ENDED
@@ -60,7 +60,8 @@ local function release(live, worker_id, epoch, pull_no, after, mark)
     local ends = string.find(items[last - first + 1], '^[TCIJ]') or (f[5] == 'closing' and last == appended)
     call('HSET', key, 'released', last, 'at_boundary', ends and '1' or '')
   end
-  return { 'ITEMS', first, unpack(items) }
+  local more = last == acked + window and last < appended
+  return { 'ITEMS', first, more and 1 or 0, unpack(items) }
 end
 
 local replies = { 0 } -- Nothing here depends on time, so it is not read.
