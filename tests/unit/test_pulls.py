@@ -10,7 +10,7 @@ import pytest
 
 from dhsched.errors import StoreOverloaded, StoreRefused, StoreUnavailable
 from dhsched.infer import pulls
-from dhsched.infer.granted_pull import GrantedPull
+from dhsched.infer.granted_pull import QUEUED, GrantedPull
 from dhsched.infer.pulls import BYTES_FULL, CALLS_MAX, ROWS_MAX, Pulls, ServedPull
 from dhsched.links.outbox import Outbox
 from dhsched.ownership import outcomes as o
@@ -70,8 +70,10 @@ class Peer:
         raise AssertionError(f"nothing was to be sent: {frame!r}")
 
 
-def pull_of(peer: Peer, live: str = LIVE, *, epoch: int = 1, pull_no: int = 1, after: int = 0) -> ServedPull:
-    return GrantedPull(peer, live, "A#1", epoch, pull_no, after, UNMARKED)
+def pull_of(
+    peer: Peer, live: str = LIVE, *, epoch: int = 1, pull_no: int = 1, after: int = 0, home: str = ""
+) -> ServedPull:
+    return GrantedPull(peer, live, "A#1", epoch, pull_no, after, UNMARKED, home)
 
 
 async def settle() -> None:
@@ -434,6 +436,16 @@ async def test_of_two_pulls_the_later_one_is_served_and_an_older_generation_is_t
     assert served.find(newer.peer, first.live, 2) is newer and len(served) == 1
     assert [type(each).__name__ for each in messages_to(again)] == ["Stale"]
     assert not messages_to(late)
+
+
+async def test_a_pull_of_another_home_is_served_whatever_its_numbers_are() -> None:
+    """The store has forgotten generation 3, which this controller served, and has granted generation 2 once more."""
+    served, _, _ = await acking()
+    forgotten, granted = pull_of(Peer(), epoch=3, home="a"), pull_of(Peer(), epoch=2, pull_no=900, home="b")
+    served.take(forgotten)
+    served.take(granted)
+    assert served.find(granted.peer, LIVE, 2) is granted and granted.serving is QUEUED
+    assert [type(each).__name__ for each in messages_to(forgotten)] == ["Stale"]
 
 
 async def test_what_the_fence_refused_is_counted_said_and_dropped() -> None:

@@ -83,6 +83,7 @@ class GrantedPull(Generic[P]):
     pull_no: int
     after: int  # The last item that was passed on,
     mark: bytes  # and its mark.
+    home: str = ""  # The store's home that granted it.
     serving: Serving = IDLE
     expects: int = 0  # While SENT: the last item that was stored through this controller meanwhile.
     acked: int = 0  # At least this much is acked. Too low is safe: it costs a release that finds nothing.
@@ -91,6 +92,11 @@ class GrantedPull(Generic[P]):
     ack_n: int = 0
     ack_mark: bytes = b""
     ack_saved: bytes | None = None
+
+    def later_than(self, other: GrantedPull[P]) -> bool:
+        """Return whether `other` was granted before this pull. Numbers of two homes have no order: there the last one
+        to be answered is the later."""
+        return self.home == other.home and (self.epoch, self.pull_no) > (other.epoch, other.pull_no)
 
     # -- release
 

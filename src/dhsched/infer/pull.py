@@ -205,7 +205,14 @@ class PullPeer:
                 if self in self._pull_text.peers:
                     # Release after the runtime's own cursor, not the answer's: the store may yet lose those acks.
                     pull: ServedPull = GrantedPull(
-                        self, said.live, self.worker, said.epoch, outcome.pull_no, said.after, said.mark
+                        self,
+                        said.live,
+                        self.worker,
+                        said.epoch,
+                        outcome.pull_no,
+                        said.after,
+                        said.mark,
+                        self._pull_text.store.homes.home,
                     )
                     self._pull_text.pulls.take(pull)
             case o.Ended():

@@ -123,10 +123,10 @@ class Pulls:
         """Serve a granted pull. Of two pulls for one live only the later is served: the store refuses the other."""
         before = self._granted.get(pull.live)
         if before is not None:
-            if (before.epoch, before.pull_no) > (pull.epoch, pull.pull_no):
+            if before.later_than(pull):
                 return
             self.drop(before)
-            if before.epoch < pull.epoch:
+            if before.epoch != pull.epoch:
                 before.peer.outbox.put(messages.Stale(before.live, before.epoch))
         self._granted[pull.live] = pull
         self._act(pull, pull.due())
