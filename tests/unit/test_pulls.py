@@ -70,10 +70,8 @@ class Peer:
         raise AssertionError(f"nothing was to be sent: {frame!r}")
 
 
-def pull_of(
-    peer: Peer, live: str = LIVE, *, epoch: int = 1, pull_no: int = 1, after: int = 0, home: str = ""
-) -> ServedPull:
-    return GrantedPull(peer, live, "A#1", epoch, pull_no, after, UNMARKED, home)
+def pull_of(peer: Peer, live: str = LIVE, **given: Any) -> ServedPull:
+    return GrantedPull(peer, live, "A#1", **{"epoch": 1, "pull_no": 1, "after": 0, "mark": UNMARKED, **given})
 
 
 async def settle() -> None:
@@ -425,27 +423,18 @@ async def test_a_pull_whose_connection_is_full_waits_until_it_has_drained(monkey
 
 async def test_of_two_pulls_the_later_one_is_served_and_an_older_generation_is_told() -> None:
     served, _, (first,) = await acking()
-    again, newer, late = (
-        pull_of(Peer(), first.live, epoch=epoch, pull_no=pull_no) for epoch, pull_no in ((1, 2), (2, 3), (1, 4))
-    )
+    again, newer, late = (pull_of(Peer(), first.live, epoch=e, pull_no=n) for e, n in ((1, 2), (2, 3), (1, 4)))
     served.take(again)
     assert served.find(first.peer, first.live, 1) is None and served.find(again.peer, first.live, 1) is again
-    assert not messages_to(first)
-    served.take(newer)
-    served.take(late)
+    for pull in (newer, late):
+        served.take(pull)
     assert served.find(newer.peer, first.live, 2) is newer and len(served) == 1
     assert [type(each).__name__ for each in messages_to(again)] == ["Stale"]
-    assert not messages_to(late)
-
-
-async def test_a_pull_of_another_home_is_served_whatever_its_numbers_are() -> None:
-    """The store has forgotten generation 3, which this controller served, and has granted generation 2 once more."""
-    served, _, _ = await acking()
-    forgotten, granted = pull_of(Peer(), epoch=3, home="a"), pull_of(Peer(), epoch=2, pull_no=900, home="b")
-    served.take(forgotten)
-    served.take(granted)
-    assert served.find(granted.peer, LIVE, 2) is granted and granted.serving is QUEUED
-    assert [type(each).__name__ for each in messages_to(forgotten)] == ["Stale"]
+    assert not messages_to(first) and not messages_to(late)
+    # Another home has forgotten the newer one, and has granted an older one once more.
+    served.take(granted := pull_of(Peer(), first.live, epoch=1, home="another"))
+    assert served.find(granted.peer, first.live, 1) is granted and granted.serving is QUEUED
+    assert [type(each).__name__ for each in messages_to(newer)] == ["Stale"]
 
 
 async def test_what_the_fence_refused_is_counted_said_and_dropped() -> None:
