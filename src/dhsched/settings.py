@@ -6,9 +6,11 @@
     [dispatch]                     settings of one role; in the environment DHSCHED_DISPATCH_PORT, ...
     port = 7400
 
-The file is named by --config or DHSCHED_CONFIG. Each setting is checked when it is read: a process with a bad setting
-does not start, and its error names the setting, the source of the value and the allowed values. A name that does not
-exist is refused with the nearest name that does, because a misspelt setting must not be ignored silently.
+The file is named by --config or DHSCHED_CONFIG. A secret may stand in a file of its own, which its variable with _FILE
+behind it names (DHSCHED_STORE_FILE), or in a systemd credential that is named like its variable. Each setting is
+checked when it is read: a process with a bad setting does not start, and its error names the setting, the source of the
+value and the allowed values. A name that does not exist is refused with the nearest name that does, because a misspelt
+setting must not be ignored silently.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ SHARED = frozenset(
 )
 ROLES = ("dispatch", "infer", "worker", "room")
 CONFIG = "DHSCHED_CONFIG"
+CREDENTIALS = "CREDENTIALS_DIRECTORY"  # systemd's LoadCredential= names it.
+SECRET_BYTES_MAX = 65_536  # A larger file is no secret, but a mistake.
 S = TypeVar("S")
 
 
@@ -93,6 +97,8 @@ def effective(kind: type[S], given: Mapping[str, Any], environment: Mapping[str,
             value, source, strict = given[name], f"flag --{flag_of(each)}", True
         elif environment.get(key):
             value, source, strict = environment[key], f"environment {key}", False
+        elif each.metadata.get("secret") and (secret := _secret(kind, name, environment)) is not None:
+            (value, source), strict = secret, False
         elif name in from_file:
             value, source = from_file[name]
             strict = True
@@ -107,6 +113,17 @@ def effective(kind: type[S], given: Mapping[str, Any], environment: Mapping[str,
         values[name] = _convert(each, hints, value, source, strict=strict)
         sources[name] = source
     return Effective(kind(**values), sources)
+
+
+def _secret(kind: type, name: str, environment: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return the secret `name` from a file of its own, with its source; None if there is none."""
+    key = environment_key(kind, name)
+    # Where the role has a setting for the file (`key_file`), the variable is that setting's.
+    if (file := environment.get(f"{key}_FILE")) and not hasattr(kind, f"{name}_file"):
+        return read_secret(Path(file), f"{key}_FILE"), f"environment {key}_FILE"
+    if (folder := environment.get(CREDENTIALS)) and (path := Path(folder) / key).exists():
+        return read_secret(path, f"credential {key}"), f"credential {key}"
+    return None
 
 
 def settings_of(kind: type) -> list[Field[Any]]:
@@ -243,15 +260,21 @@ def key_of(settings: Any) -> str:
     """Return the API key with which a role calls others, from its `key` or `key_file`; empty if neither is given."""
     if settings.key and settings.key_file:
         raise BadSetting("both key and key_file are given; give one of them")
-    return settings.key or (read_key(settings.key_file, "key_file") if settings.key_file else "")
+    return settings.key or (read_secret(Path(settings.key_file), "key_file") if settings.key_file else "")
 
 
-def read_key(path: str, setting: str) -> str:
-    """Return the key in the file at `path`. `setting` named that file: the error says so."""
+def read_secret(path: Path, setting: str) -> str:
+    """Return the text of a secret's file, without white space around it. `setting` named that file: errors say so."""
     try:
-        return Path(path).read_text().strip()
+        with path.open("rb") as file:
+            text = file.read(SECRET_BYTES_MAX + 1).decode().strip()
     except OSError as error:
-        raise BadSetting(f"cannot read the key file {path} ({error.strerror}); check {setting}") from None
+        raise BadSetting(f"cannot read {path} ({error.strerror}); check {setting}") from None
+    except UnicodeDecodeError:
+        raise BadSetting(f"{path} is not text; check {setting}") from None
+    if not text or len(text) > SECRET_BYTES_MAX:
+        raise BadSetting(f"{path} is {'too long for a secret' if text else 'empty'}; check {setting}")
+    return text
 
 
 def is_loopback(host: str) -> bool:

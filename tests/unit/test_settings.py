@@ -1,10 +1,13 @@
 """Settings: flags over environment over default, and a bad one is named before anything starts."""
 
+from pathlib import Path
+
 import pytest
 
 from dhsched import failpoints
 from dhsched.errors import BadSetting
-from dhsched.settings import DispatchSettings, settings_from
+from dhsched.settings import DispatchSettings, effective, key_of, settings_from
+from dhsched.worker.settings import WorkerSettings
 
 
 def test_a_flag_wins_over_the_environment_which_wins_over_the_default() -> None:
@@ -43,3 +46,44 @@ def test_a_failpoint_that_does_not_exist_is_refused() -> None:
     assert failpoints.armed({"DHSCHED_FAILPOINT": "create.after:kill"}) == "create.after"
     with pytest.raises(BadSetting, match=r"create\.before"):
         failpoints.armed({"DHSCHED_FAILPOINT": "creat.after:kill"})
+
+
+def test_a_secret_may_stand_in_a_file_or_a_credential(tmp_path: Path) -> None:
+    (tmp_path / "url").write_text("redis://:s3cret@store\n")
+    (tmp_path / "DHSCHED_STORE").write_text("redis://:loaded@store")
+    file = {"DHSCHED_STORE_FILE": str(tmp_path / "url")}
+    credential = {"CREDENTIALS_DIRECTORY": str(tmp_path)}
+    found = effective(DispatchSettings, {}, {**credential, **file})
+    assert found.settings.store == "redis://:s3cret@store"
+    assert found.sources["store"] == "environment DHSCHED_STORE_FILE"
+    found = effective(DispatchSettings, {}, credential)
+    assert found.settings.store == "redis://:loaded@store" and found.sources["store"] == "credential DHSCHED_STORE"
+    assert (
+        settings_from(DispatchSettings, {}, {**credential, "DHSCHED_STORE": "redis://other"}).store == "redis://other"
+    )
+    assert settings_from(DispatchSettings, {}, {"CREDENTIALS_DIRECTORY": "/nonexistent"}).store is None
+
+
+def test_a_key_may_stand_in_a_credential(tmp_path: Path) -> None:
+    (tmp_path / "DHSCHED_WORKER_KEY").write_text("dhk_1_loaded")
+    given = {"runtime": "echo", "pool": "gpu", "capacity": 1}
+    loaded = settings_from(WorkerSettings, given, {"CREDENTIALS_DIRECTORY": str(tmp_path)})
+    assert key_of(loaded) == "dhk_1_loaded"
+    named = settings_from(WorkerSettings, given, {"DHSCHED_WORKER_KEY_FILE": str(tmp_path / "DHSCHED_WORKER_KEY")})
+    assert (named.key, key_of(named)) == ("", "dhk_1_loaded")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "cannot read .*No such file"),
+        (b" \n", "is empty"),
+        (b"x" * 70_000, "too long"),
+        (b"\xff\xfe", "not text"),
+    ],
+)
+def test_a_secret_that_cannot_be_read_is_no_start(tmp_path: Path, content: bytes | None, said: str) -> None:
+    if content is not None:
+        (tmp_path / "url").write_bytes(content)
+    with pytest.raises(BadSetting, match=f"{said}.*; check DHSCHED_STORE_FILE"):
+        settings_from(DispatchSettings, {}, {"DHSCHED_STORE_FILE": str(tmp_path / "url")})

@@ -11,6 +11,7 @@ import os
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 
@@ -18,7 +19,7 @@ from dhsched.access.callers import Role
 from dhsched.access.key_file import KeyFile
 from dhsched.access.minting import MintToken
 from dhsched.errors import BadSetting
-from dhsched.settings import read_key
+from dhsched.settings import read_secret
 
 KEY = "DHSCHED_KEY"
 KEY_FILE = "DHSCHED_KEY_FILE"
@@ -57,7 +58,7 @@ def find_key(url: str, environment: Mapping[str, str] | None = None) -> str:
     if environment.get(KEY):
         return environment[KEY].strip()
     if environment.get(KEY_FILE):
-        return read_key(environment[KEY_FILE], KEY_FILE)
+        return read_secret(Path(environment[KEY_FILE]), KEY_FILE)
     return KeyFile(environment).get(url)
 
 
