@@ -57,19 +57,20 @@ MUTANTS = {
     ),
     "keeps the cursor of the first release": Mutant(
         "granted_pull",
-        "self.after, self.mark = outcome.first + count - 1, mark_of(items[-1])",
+        "self.after, self.mark = outcome.first + len(items) - 1, mark_of(items[-1])",
         "self.after = self.after",
     ),
     "goes on behind an item too many": Mutant(
-        "granted_pull", "outcome.first + count - 1, mark", "outcome.first + count, mark"
+        "granted_pull", "outcome.first + len(items) - 1, mark", "outcome.first + len(items), mark"
     ),
     # GrantedPull: the window
-    "forgets a window that is full": Mutant("granted_pull", "self.after - self.acked >= credit or", "False or"),
+    "forgets a window that is full": Mutant("granted_pull", "self.at_window = outcome.more", "self.at_window = False"),
     "forgets a window that is still full": Mutant(
         "granted_pull", "self.at_window = self.after > self.acked", "self.at_window = False"
     ),
-    "forgets that a first window may be 1": Mutant("granted_pull", " or (self.first and count == 1)", ""),
-    "takes every item for a first one": Mutant("granted_pull", "            self.first = False\n", ""),
+    "takes every release for a full window": Mutant(
+        "granted_pull", "self.at_window = outcome.more", "self.at_window = True"
+    ),
     "releases nothing after an ack": Mutant(
         "granted_pull", "return self.due() if self.at_window else NO_STEP", "return NO_STEP"
     ),
@@ -136,9 +137,12 @@ MUTANTS = {
     "lets items wait without a limit": Mutant("pulls", "self._appending >= APPENDS_MAX", "self._appending < 0"),
     "answers before it returns": Mutant("pulls", "self._loop.call_soon(done, refused)", "done(refused)"),
     "releases into a full connection": Mutant("pulls", "if pull.peer.outbox.full:", "if False:"),
-    "serves the earlier of two pulls": Mutant("pulls", "> (pull.epoch, pull.pull_no)", "< (pull.epoch, pull.pull_no)"),
+    "serves the earlier of two pulls": Mutant(
+        "granted_pull", "> (other.epoch, other.pull_no)", "< (other.epoch, other.pull_no)"
+    ),
+    "compares pulls of two homes": Mutant("granted_pull", "self.home == other.home and ", ""),
     "tells a superseded pull of the same generation to stop": Mutant(
-        "pulls", "if before.epoch < pull.epoch:", "if before.epoch <= pull.epoch:"
+        "pulls", "if before.epoch != pull.epoch:", "if True:"
     ),
     "keeps a pull that is over": Mutant("pulls", "        elif do is DROP:\n            self.drop(pull)\n", ""),
     "makes what is pushed wait for calls": Mutant("pulls", "calls_max=math.inf", "calls_max=2"),
