@@ -8,7 +8,8 @@ next rotation, and the tokens that it signed are renewed when half of their life
 A publish token is for one generation, `(live, Worker, epoch)`, and is issued with its claim. It proves that the
 generation was issued, not that it is current: the room asks Dispatch for that (dispatch/api/publishing.py).
 
-Both kinds name the API key that the Worker registered with. A publish token is void once that key has been revoked.
+Both kinds name the API key that the Worker registered with. Both are void once that key has been revoked, and while the
+Worker's name is banned (`KeyRing.refusal_of`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import jwt
 
 from dhsched.access.ring import KeyRing
 from dhsched.errors import BadId, BadToken
-from dhsched.types import Generation, check_live, check_worker
+from dhsched.types import Generation, check_live, check_worker, name_of
 
 ALGORITHM = "HS256"
 AUDIENCE = "dhsched-worker"
@@ -81,7 +82,13 @@ class Tokens:
     async def read(self, token: str) -> Proven:
         """Return the boot that the token was issued to, or raise BadToken."""
         claims = await self._claims(token, AUDIENCE)
-        return Proven(_boot(claims), renew=self._clock() > (claims["iat"] + claims["exp"]) / 2)
+        boot = _boot(claims)
+        await self._refuse_ended(key=boot.key, name=boot.name)
+        return Proven(boot, renew=self._clock() > (claims["iat"] + claims["exp"]) / 2)
+
+    def refusal_of(self, boot: Boot) -> str:
+        """Return why a boot may not go on although its token was valid; empty if it may."""
+        return self._ring.refusal_of(key=boot.key, name=boot.name)
 
     def issue_publish(self, publishing: Publishing) -> str:
         """Return a token for this generation. Call only right after the generation's claim was seen."""
@@ -96,14 +103,19 @@ class Tokens:
         if not isinstance(epoch, int) or isinstance(epoch, bool) or epoch < 1:
             raise BadToken("the token names no epoch; pull to get another")
         key = str(claims.get("key") or "")
-        if key and key not in self._ring.api_keys:
-            await self._refresh()  # The key may be newer than the last read of the ring.
-            if key not in self._ring.api_keys:
-                raise BadToken(f"the API key {key} that the Worker registered with has been revoked; stop publishing")
         try:
-            return Publishing(check_live(claims.get("live")), Generation(check_worker(claims["sub"]), epoch), key)
+            found = Publishing(check_live(claims.get("live")), Generation(check_worker(claims["sub"]), epoch), key)
         except BadId as error:
             raise BadToken(f"the token does not hold ({error}); pull to get another") from None
+        await self._refuse_ended(key=key, name=name_of(found.generation.worker))
+        return found
+
+    async def _refuse_ended(self, *, key: str, name: str) -> None:
+        """Raise BadToken if the Worker's key has been revoked, or its name is banned."""
+        if key and key not in self._ring.api_keys:
+            await self._refresh()  # The key may be newer than the last read of the ring.
+        if refused := self._ring.refusal_of(key=key, name=name):
+            raise BadToken(refused)
 
     def _sign(self, audience: str, worker: str, ttl_s: float, more: Mapping[str, object]) -> str:
         now = self._clock()

@@ -155,6 +155,16 @@ def check_worker(value: object) -> str:
     return value
 
 
+def name_of(worker: str) -> str:
+    """Return the name in a WorkerID."""
+    return worker.rpartition("#")[0]
+
+
+def labels_of(text: str) -> frozenset[str]:
+    """Return the labels in a text that separates them by commas or spaces."""
+    return frozenset(text.replace(",", " ").split())
+
+
 def check_number(value: object, what: str, low: int = 0, high: int = NUMBER_MAX) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise BadValue(f"{what} is {value!r}; it must be a whole number from {low} to {high}")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,15 +12,13 @@ import jwt
 import pytest
 
 from dhsched.errors import BadSetting, KeyRefused
-from dhsched.links.messages import Problem, Register, Resume, encode, read_from_dispatch
+from dhsched.links.messages import Register, Resume
 from dhsched.settings import DispatchSettings
 from dhsched.store.link.address import Address
 from dhsched.tokens import Boot, Tokens
 from dhsched.worker import dispatch_link
-from dhsched.worker.main import run_worker
-from dhsched.worker.settings import WorkerSettings
 from tests.harness.fleet import PATIENCE_S, Record, until
-from tests.harness.keyed import Keyed, bearer, keyed
+from tests.harness.keyed import bearer, keyed
 
 
 async def test_a_key_from_its_making_to_its_end(server: Address) -> None:
@@ -103,39 +99,18 @@ async def test_a_remembered_token_is_not_computed_again(server: Address, monkeyp
 # -- Workers
 
 
-@asynccontextmanager
-async def worker(k: Keyed, folder: Path, record: Record, **given: Any) -> AsyncIterator[asyncio.Task[None]]:
-    url = str(k.api.client.make_url("/")).rstrip("/")
-    given = {"pool": "gpu", "capacity": 2, "name": "gpu-1", "drain_s": 0, "teardown_s": 1, **given}
-    settings = WorkerSettings(**given, dispatch=(url,), lock_folder=folder)
-    task = asyncio.create_task(run_worker(settings, record, asyncio.Event()))
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
 async def test_a_worker_with_a_key_is_given_lives_and_input(server: Address, tmp_path: Path) -> None:
     record = Record()
     async with keyed(server) as k:
         admin, app = await k.role("admin"), await k.role("app", tenant="acme")
         key = await k.key("worker", names="gpu-*", pool="gpu", capacity_max=2)
-        assert (await k.ask("PUT", "/v1/pools/gpu", admin, {}))[0] == 201
-        assert (await k.ask("PUT", "/v1/digital-ids/anna", admin, {"pools": [{"pool": "gpu"}]}))[0] == 201
-        infer = str(k.infer.make_url("/")).rstrip("/")
-        store = k.api.context.store
-        now = int((await store.link.call("TIME"))[0]) * 1000 + 60_000
-        await store.link.call("ZADD", store.keys.of("controllers"), now, f"i1 {infer}")
-        async with worker(k, tmp_path, record, key=key):
+        await k.configure(admin)
+        await k.announce()
+        async with k.worker(tmp_path, record, key=key):
             body = {"digital_id": "anna", "live_id": "L"}
             assert (await k.ask("POST", "/v1/lives?wait_s=20", app, body))[0] == 201
             assert (await k.ask("POST", "/v1/lives/L/text", app, {"text": "hello"}, at="infer"))[0] == 200
             await until(lambda: [one.text for one in record.consumed] == ["hello"], "the item")
-            # The key is for registering: a boot that has its token goes on without it.
-            await k.ring.revoke(key.split("_")[1])
-            assert (await k.ask("POST", "/v1/lives/L/text", app, {"text": "again"}, at="infer"))[0] == 200
-            await until(lambda: len(record.consumed) == 2, "the next item")
 
 
 REFUSED = [
@@ -150,15 +125,7 @@ async def test_a_key_registers_only_what_it_may(server: Address, changed: dict[s
     async with keyed(server) as k:
         shown = await k.role("worker", names="gpu-*", pool="gpu", capacity_max=2)
         asked = {"name": "gpu-1", "boot": "b1", "pool": "gpu", "capacity": 2, **changed}
-        assert said in await refusal(k, shown, Register(**asked))
-
-
-async def refusal(k: Keyed, shown: dict[str, str], message: Register | Resume) -> str:
-    async with k.api.client.ws_connect("/v1/workers/link", headers=shown) as socket:
-        await socket.send_bytes(encode([message]))
-        [said] = read_from_dispatch((await socket.receive()).data)
-        assert isinstance(said, Problem) and said.code in ("FORBIDDEN", "UNAUTHORIZED"), said
-        return str(said.detail)
+        assert said in await k.refusal(shown, Register(**asked))
 
 
 async def test_nobody_ends_or_becomes_somebody_elses_worker(server: Address) -> None:
@@ -167,17 +134,17 @@ async def test_nobody_ends_or_becomes_somebody_elses_worker(server: Address) -> 
         theirs = (await store.register_worker(name="theirs", boot="secret", pool="gpu", capacity=2)).worker
         shown = await k.role("worker", names="gpu-*", pool="gpu")
         register = Register(name="gpu-1", boot="b1", pool="gpu", capacity=2, replaces=theirs)
-        assert "would replace" in await refusal(k, shown, register)
+        assert "would replace" in await k.refusal(shown, register)
         register = Register(name="gpu-1", boot="secret", pool="gpu", capacity=2)
-        assert "is not of a Worker named gpu-1" in await refusal(k, shown, register)
+        assert "is not of a Worker named gpu-1" in await k.refusal(shown, register)
         found = await k.api.context.records.workers.get(theirs)
         assert found is not None and not found[0].gone
         tokens = Tokens(k.ring)
         mine = tokens.issue(Boot("gpu-1#9", "b", "gpu-1", "gpu", 2))
         other = tokens.issue(Boot(theirs, "secret", "theirs", "gpu", 2))
-        assert "another boot's" in await refusal(k, bearer(mine), Resume(other))
+        assert "another boot's" in await k.refusal(bearer(mine), Resume(other))
         register = Register(name="gpu-2", boot="b2", pool="gpu", capacity=2)
-        assert "does not register others" in await refusal(k, bearer(mine), register)
+        assert "does not register others" in await k.refusal(bearer(mine), register)
 
 
 async def test_a_worker_without_a_key_stays_outside(
@@ -186,7 +153,7 @@ async def test_a_worker_without_a_key_stays_outside(
     monkeypatch.setattr(dispatch_link, "REFUSED_MAX_S", 0.5)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     async with keyed(server) as k:
-        async with worker(k, tmp_path, Record()) as task:
+        async with k.worker(tmp_path, Record()) as task:
             with pytest.raises(KeyRefused, match="DHSCHED_WORKER_KEY"):
                 await asyncio.wait_for(task, PATIENCE_S)
         assert (await k.api.context.records.fleet.snapshot()).workers == ()

@@ -33,12 +33,13 @@ CELLS = {
     **dict.fromkeys(("list_pools", "get_pool", "put_pool", "delete_pool"), ""),
     **dict.fromkeys(("list_digital_ids", "get_digital_id", "put_digital_id", "delete_digital_id"), ""),
     **dict.fromkeys(("list_keys", "create_key", "revoke_key", "rotate_secret"), ""),
+    **dict.fromkeys(("create_join_token", "list_bans", "ban_worker", "unban_worker"), ""),
     "worker_link": "worker boot",
     "pull_link": "boot",
     "say_blocked": "boot",
     "metrics": "metrics",
     **dict.fromkeys(("openapi", "elsewhere"), "app worker room metrics"),
-    **dict.fromkeys(("healthz", "readyz"), "nobody app worker room metrics boot"),
+    **dict.fromkeys(("healthz", "readyz", "join"), "nobody app worker room metrics boot"),
     "mint_token": "nobody's token: only a key",
 }
 """Who, beside an admin, may use what. A new endpoint needs a row here and one in access/rules.py."""
@@ -50,6 +51,7 @@ FILLED = {
     "letter": "0" * 16,
     "key_id": "0" * 12,
     "kind": "boot",
+    "name": "nope",
     "pool": "nope",
     "digital_id": "nope",
 }

@@ -36,17 +36,28 @@ def test_what_is_owed_is_waited_for() -> None:
 
 
 def test_bounds_of_a_worker_key() -> None:
-    bounds = Bounds("gpu-*", "eu-?", 100)
-    fine = {"name": "gpu-7", "pool": "eu-1", "capacity": 100, "replaces": "gpu-7#3"}
+    bounds = Bounds("gpu-*", "eu-?", 100, labels="zone=?,big")
+    fine = {"name": "gpu-7", "pool": "eu-1", "capacity": 100, "labels": "big, zone=a", "replaces": "gpu-7#3"}
     assert bounds.refusal(**fine) == ""  # type: ignore[arg-type]
     for changed, said in (
         ({"name": "Gpu-7"}, "named gpu-*"),
         ({"pool": "eu-10"}, "of Pool eu-?"),
         ({"capacity": 101}, "capacity 100 at most"),
-        ({"replaces": "cpu#1"}, "would replace"),
+        ({"labels": "big,zone=10"}, "not with label zone=10"),
+        ({"replaces": "gpu-8#1"}, "only boots of its own name"),
     ):
         assert said in bounds.refusal(**{**fine, **changed})  # type: ignore[arg-type]
-    assert Bounds().refusal(name="x", pool="y", capacity=10**6, replaces="z#1") == ""
+    assert Bounds().refusal(name="x", pool="y", capacity=10**6, labels="any,thing", replaces="x#1") == ""
+    assert "no labels" in Bounds(labels="").refusal(name="x", pool="y", capacity=1, labels="a")
+    assert "only boots of its own name" in Bounds().refusal(name="x", pool="y", capacity=1, replaces="z#1")
+
+
+def test_bounds_of_a_machine_key_are_one_worker() -> None:
+    bounds = Bounds("gpu-7", "eu-1", 4, "big,zone=a", machine=True)
+    fine = {"name": "gpu-7", "pool": "eu-1", "capacity": 4, "labels": "zone=a big"}
+    assert bounds.refusal(**fine) == ""  # type: ignore[arg-type]
+    for changed in ({"name": "gpu-70"}, {"pool": "eu-10"}, {"capacity": 3}, {"capacity": 5}, {"labels": "big"}):
+        assert bounds.refusal(**{**fine, **changed})  # type: ignore[arg-type]
 
 
 def test_a_key_is_known_by_its_whole_text() -> None:
@@ -62,7 +73,7 @@ def test_a_key_is_known_by_its_whole_text() -> None:
 def test_what_has_no_rule_is_for_admins() -> None:
     assert not rule_of("an endpoint of tomorrow").scopes and not rule_of("an endpoint of tomorrow").everyone
     assert all(rule.shown for rule in RULES.values())
-    assert [name for name, rule in RULES.items() if rule.public] == ["healthz", "readyz"]
+    assert [name for name, rule in RULES.items() if rule.public] == ["join", "healthz", "readyz"]
 
 
 def test_the_header() -> None:

@@ -1,6 +1,9 @@
 """Access control: API keys, the short-lived tokens that they mint, rules for every endpoint, rate limits per key.
 
 - *key*: a long-lived secret text, `dhk_<id>_<secret>`, with a role (api_keys.py). The store has only its hash.
+- *machine key*: a key for one Worker name; a machine gets it for a *join token* of one use (machine_keys.py). A key of
+  role worker that has patterns instead is a *fleet key*.
+- *ban*: a Worker name that nobody may register or use.
 - *token*: a short-lived signed JWT that a key mints (api_tokens.py, minting.py); requests carry it.
 - *boot token*: the token of one Worker process (dhsched/tokens.py).
 - *secret*: text of the cell that signs tokens; *rotate* replaces it. *kid* is its number.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -20,7 +20,11 @@ NO_HASH = "0" * 64
 
 
 class ApiKey(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The store's record of a key. `rate_per_s` 0 means the setting key_rate_per_s."""
+    """The store's record of a key. `rate_per_s` 0 means the setting key_rate_per_s.
+
+    `names` to `labels` bound the Workers that a key of role worker registers (`Bounds`). A machine key (`machine`) is
+    for the one Worker that they describe; machine_keys.py makes it.
+    """
 
     id: str
     hash: str
@@ -29,13 +33,17 @@ class ApiKey(msgspec.Struct, frozen=True, omit_defaults=True):
     names: str = ANY
     pool: str = ANY
     capacity_max: int = 0
+    labels: str = ANY
+    machine: bool = False
     rate_per_s: float = 0
     note: str = ""
     created_at_ms: int = 0
 
     @property
     def bounds(self) -> Bounds:
-        return Bounds(self.names, self.pool, self.capacity_max)
+        if self.role != "worker":
+            return Bounds()  # An admin's token of role worker registers any Worker; other roles register none.
+        return Bounds(self.names, self.pool, self.capacity_max, self.labels, self.machine)
 
     def caller(self) -> Caller:
         return Caller(self.id, self.role, self.tenant, ROLES[self.role], self.bounds)
@@ -49,9 +57,9 @@ class NewKey(NamedTuple):
     hash: str
 
 
-def new_key() -> NewKey:
+def new_key(prefix: str = PREFIX) -> NewKey:
     key_id = secrets.token_hex(6)
-    text = f"{PREFIX}{key_id}_{secrets.token_urlsafe(32)}"
+    text = f"{prefix}{key_id}_{secrets.token_urlsafe(32)}"
     return NewKey(text, key_id, hash_of(text))
 
 
@@ -69,6 +77,13 @@ def id_of(text: str) -> str:
     return parts[1] if len(parts) == 3 else ""
 
 
-def matches(text: str, known: ApiKey | None) -> bool:
-    """Return whether `text` is the text of the key. The check takes as long for a key that does not exist."""
+class Hashed(Protocol):
+    """A record with the hash of a secret text."""
+
+    @property
+    def hash(self) -> str: ...
+
+
+def matches(text: str, known: Hashed | None) -> bool:
+    """Return whether `text` is the text of the record. The check takes as long for a record that does not exist."""
     return hmac.compare_digest(hash_of(text[:TEXT_MAX]), known.hash if known is not None else NO_HASH)

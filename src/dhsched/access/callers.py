@@ -6,9 +6,12 @@ includes all others.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
+
+from dhsched.types import labels_of, name_of
 
 Scope = Literal[
     "lives:read",
@@ -36,30 +39,50 @@ ANY = "*"
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The Workers that a key may register: patterns of names and Pools (`gpu-*`), and a capacity; 0 is any."""
+    """The Workers that a key may register: patterns of names, Pools and labels (`gpu-*`), and a capacity; 0 is any.
+
+    The labels' patterns are separated by commas. The bounds of a machine key (`machine`) are the one Worker itself: its
+    name, Pool, capacity and labels.
+    """
 
     names: str = ANY
     pool: str = ANY
     capacity_max: int = 0
+    labels: str = ANY
+    machine: bool = False
 
-    def refusal(self, *, name: str, pool: str, capacity: int, replaces: str = "") -> str:
+    def refusal(self, *, name: str, pool: str, capacity: int, labels: str = "", replaces: str = "") -> str:
         """Return why the key may not register this Worker, or an empty string if it may."""
         if not fnmatchcase(name, self.names):
             return f"the key registers Workers named {self.names}, not {name}"
         if not fnmatchcase(pool, self.pool):
             return f"the key registers Workers of Pool {self.pool}, not {pool}"
+        if self.machine and capacity != self.capacity_max:
+            return f"the key is for Worker {self.names} with capacity {self.capacity_max}, not {capacity}"
         if self.capacity_max and capacity > self.capacity_max:
             return f"the key registers Workers of capacity {self.capacity_max} at most, not {capacity}"
-        # Registering makes the replaced Worker gone at once: a key must not end the Workers of another key this way.
-        if replaces and not fnmatchcase(replaces.rpartition("#")[0], self.names):
-            return f"the key registers Workers named {self.names}, and {replaces}, which it would replace, is none"
+        given, allowed = labels_of(labels), labels_of(self.labels)
+        if self.machine and given != allowed:
+            return f"the key is for Worker {self.names} with {worded(allowed)}, not with {worded(given)}"
+        outside = [label for label in given if not any(fnmatchcase(label, pattern) for pattern in allowed)]
+        if outside and not self.machine:
+            return f"the key registers Workers with {worded(allowed)}, not with {worded(outside)}"
+        # Registering makes the replaced Worker gone at once: no Worker may end one of another name this way.
+        if replaces and name_of(replaces) != name:
+            return f"Worker {name} would replace {replaces}, and a Worker replaces only boots of its own name"
         return ""
+
+
+def worded(labels: Iterable[str]) -> str:
+    """Return labels, or patterns of labels, as words of a sentence."""
+    found = sorted(labels)
+    return f"label{'s' if len(found) > 1 else ''} {', '.join(found)}" if found else "no labels"
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The caller of a request. `key` is the id of its API key, empty where access is open; `worker` is set for a boot
-    token."""
+    """The caller of a request. `key` is the id of its API key, empty where access is open; `worker` and `boot` are set
+    for a boot token, and `key` is then the key that the boot registered with."""
 
     key: str
     role: str
@@ -67,6 +90,7 @@ class Caller:
     scopes: frozenset[Scope]
     bounds: Bounds = Bounds()
     worker: str = ""
+    boot: str = ""
 
     @property
     def admin(self) -> bool:

@@ -27,8 +27,8 @@ REMEMBERED_MAX = 4_096  # Past this many cached tokens, the oldest is dropped an
 UNAUTHORIZED = (
     "this needs a valid token: mint one with an API key at POST /v1/tokens, and send it as Authorization: Bearer TOKEN"
 )
-ReadBoot = Callable[[str], Awaitable[str]]
-"""Returns the WorkerID of a boot token, or raises an error."""
+ReadBoot = Callable[[str], Awaitable[Caller]]
+"""Returns the caller with this boot token, or raises an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +162,13 @@ class Gate:
     async def _look_at_boot(self, token: str) -> Known | None:
         assert self.read_boot is not None
         try:
-            worker = await self.read_boot(token)
+            caller = await self.read_boot(token)
         except StoreError:
             raise
         except DhschedError:
             return None
         # A boot token is sent only when a Worker connects, so it has no rate limit.
-        return Known(Caller("", "boot", "", frozenset(), worker=worker), 0.0, Bucket(1.0, self._monotonic()))
+        return Known(caller, 0.0, Bucket(1.0, self._monotonic()))
 
     def _bucket(self, record: api_keys.ApiKey) -> Bucket:
         bucket = self._buckets.get(record.id)

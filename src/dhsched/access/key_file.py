@@ -11,8 +11,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TextIO
 from urllib.parse import urlsplit
 
 from dhsched.access.api_keys import id_of
@@ -79,15 +81,29 @@ class KeyFile:
                 entries = self._read()
                 yield entries
                 newest = dict([*entries.items()][-ENTRIES_MAX:])
-                new = self.path.with_suffix(f".{os.getpid()}")
-                with opened(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as file, open(file, "w", closefd=False) as out:
+                with replacing(self.path) as out:
                     json.dump(newest, out)
-                new.replace(self.path)
         except OSError as error:
             raise DhschedError(
                 f"cannot write the development key to {self.path} ({error.strerror}); set XDG_STATE_HOME to a folder "
                 "that you can write, or give --access open"
             ) from None
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[TextIO]:
+    """Yield a new file that only this user can read. When the block ends it becomes `path`, whole; after an error the
+    file at `path` stays as it was."""
+    new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with opened(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file, open(file, "w", closefd=False) as out:
+            yield out
+            out.flush()
+            os.fsync(file)
+        new.replace(path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
 
 
 @contextlib.contextmanager

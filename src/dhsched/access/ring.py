@@ -2,6 +2,9 @@
 
     boot:<n>, access:<n>   secrets that sign the tokens of Workers (tokens.py) and of API keys; n is the `kid`
     api:<id>               record of an API key, with the hash of its text
+    machine:<name>         record of the API key of one machine: at most one for each Worker name
+    join:<id>              record of a join token that nobody has used yet (machine_keys.py)
+    ban:<name>             record of a ban: no Worker of this name may register or go on
     rev                    number of changes: a replica reads the whole hash only when `rev` has changed
 
 The newest secret signs; the others still verify. The first replica makes the first secret, with HSETNX, so that two
@@ -19,6 +22,7 @@ from typing import Any, Literal
 import msgspec
 
 from dhsched.access.api_keys import ApiKey, new_key
+from dhsched.access.machine_records import Ban, JoinToken
 from dhsched.errors import BadValue, StoreError
 from dhsched.store.keys import Keys
 from dhsched.store.link.link import Link
@@ -35,7 +39,10 @@ FULL_S = 30.0  # After this time the whole hash is read, whatever `rev` is.
 REREAD_MIN_S = 0.25  # A read for an unknown token or key waits until the last read is this old.
 WAITING_MAX = 256  # Past this many callers that wait for a read, a caller goes on without one.
 SECRETS_KEPT = 2  # A rotation drops older secrets than these.
-_decode = msgspec.json.Decoder(ApiKey).decode
+DECODERS: Mapping[str, Callable[[bytes], Any]] = {
+    kind: msgspec.json.Decoder(record).decode
+    for kind, record in (("api", ApiKey), ("machine", ApiKey), ("join", JoinToken), ("ban", Ban))
+}
 
 
 class KeyRing:
@@ -43,6 +50,11 @@ class KeyRing:
 
     def __init__(self, link: Link, keys: Keys) -> None:
         self.api_keys: Mapping[str, ApiKey] = {}
+        """Every API key by its id, those of machines too."""
+        self.machine_keys: Mapping[str, ApiKey] = {}
+        """The API key of each Worker name that has one of its own."""
+        self.join_tokens: Mapping[str, JoinToken] = {}
+        self.bans: Mapping[str, Ban] = {}
         self.changed: list[Callable[[], None]] = []
         """Functions that are called after every read that found a change."""
         self._link = link
@@ -65,6 +77,17 @@ class KeyRing:
         """Return the `kid` of the secret that signs."""
         return max(self._secrets[kind], key=lambda kid: (len(kid), kid))
 
+    def refusal_of(self, *, key: str, name: str) -> str:
+        """Return why no Worker of this name may go on that registered with this key; empty if one may.
+
+        `key` is empty for a Worker that registered where access is open.
+        """
+        if name in self.bans:
+            return f"the Worker name {name} is banned; an operator can lift the ban: dhsched worker unban {name}"
+        if key and key not in self.api_keys:
+            return f"the API key {key} that the Worker registered with has been revoked; register with another key"
+        return ""
+
     # -- reading
 
     async def read(self) -> None:
@@ -85,7 +108,9 @@ class KeyRing:
                 for field, value in fields.items()
                 if field.startswith(f"{kind}:") and len(value) >= SECRET_BYTES
             }
-        self.api_keys = {field[4:]: _decode(value) for field, value in fields.items() if field.startswith("api:")}
+        found = {kind: _decoded(fields, kind, decode) for kind, decode in DECODERS.items()}
+        self.machine_keys, self.join_tokens, self.bans = found["machine"], found["join"], found["ban"]
+        self.api_keys = {key.id: key for key in (*found["api"].values(), *self.machine_keys.values())}
         for call in self.changed:
             call()
 
@@ -131,12 +156,16 @@ class KeyRing:
         made = new_key()
         now_ms = await ServerRecords(self._link).now_ms()
         record = ApiKey(id=made.id, hash=made.hash, created_at_ms=now_ms, **given)
-        await self._change(f"api:{record.id}", msgspec.json.encode(record))
+        await self.change(f"api:{record.id}", msgspec.json.encode(record))
         return made.text, record
 
     async def revoke(self, key_id: str) -> bool:
-        """Delete a key, which makes it and its tokens invalid; return whether the key existed."""
-        return bool(await self._change(deleted=[f"api:{key_id}"]))
+        """Delete a key, which makes it and its tokens invalid and ends the Workers that registered with it; return
+        whether the key existed."""
+        await self.read()
+        known = self.api_keys.get(key_id)
+        field = f"machine:{known.names}" if known is not None and known.machine else f"api:{key_id}"
+        return bool(await self.change(deleted=[field]))
 
     async def rotate(self, kind: SecretKind, *, drop_old: bool = False) -> tuple[str, list[str]]:
         """Make a new secret of this kind, which signs from now on; return its `kid` and those of the dropped secrets.
@@ -148,14 +177,25 @@ class KeyRing:
             kids = sorted(self._secrets[kind], key=int)
             number = int(kids[-1]) + 1
             dropped = kids if drop_old else kids[: len(kids) + 1 - SECRETS_KEPT]
-            if await self._change(f"{kind}:{number}", new_secret(), deleted=[f"{kind}:{kid}" for kid in dropped]):
+            field, gone = f"{kind}:{number}", [f"{kind}:{kid}" for kid in dropped]
+            if await self.change(field, new_secret(), deleted=gone, absent=field):
                 return str(number), dropped
-            # Another replica has made this number; `_change` has read it, so take the next.
+            # Another replica has made this number; `change` has read it, so take the next.
 
-    async def _change(self, field: str = "", value: str | bytes = "", *, deleted: Iterable[str] = ()) -> int:
-        """Apply a change in one script, so that a replica that sees the new `rev` sees all of it; return the number of
-        changed fields."""
-        arguments = [field, value, join(deleted)]
+    async def change(
+        self,
+        field: str = "",
+        value: str | bytes = "",
+        *,
+        deleted: Iterable[str] = (),
+        needed: str = "",
+        absent: str = "",
+    ) -> int:
+        """Delete fields and write one, in one script, so that a replica that sees the new `rev` sees all of it.
+
+        Return the number of changed fields: 0 if the field `needed` does not exist or the field `absent` does.
+        """
+        arguments = [field, value, join(deleted), needed, absent]
         (changed,) = await self._link.run("change_keys", [self._cell], arguments, read=self._link.read_counted)
         await self.read()
         return int(changed)
@@ -164,6 +204,12 @@ class KeyRing:
 def _told(done: asyncio.Future[None]) -> None:
     if not done.cancelled():
         done.exception()  # Waiting callers get the error; without any, asyncio must not log it as never retrieved.
+
+
+def _decoded(fields: Mapping[str, bytes], kind: str, decode: Callable[[bytes], Any]) -> dict[str, Any]:
+    """Return the records of one kind by the name in their field."""
+    found = ((field.partition(":"), value) for field, value in fields.items())
+    return {name: decode(value) for (start, _, name), value in found if start == kind}
 
 
 def new_secret() -> str:

@@ -80,6 +80,11 @@ RULES: dict[str, Rule] = {
     "create_key": ADMIN,
     "revoke_key": ADMIN,
     "rotate_secret": ADMIN,
+    "create_join_token": ADMIN,
+    "join": PUBLIC,  # The join token in its body is the permission.
+    "list_bans": ADMIN,
+    "ban_worker": ADMIN,
+    "unban_worker": ADMIN,
     # Input.
     "push_text": PUSH,
     "push_stream": PUSH,

@@ -86,6 +86,8 @@ async def _examine(store: str | None, roles: Mapping[str, Sequence[str]], *, qui
         there = [each for url in urls async for each in _role(role, url)]
         well = [each for each in there if each.state == "ok"]
         found += (well or there[:1]) if quiet and role == "dispatch" else there
+        if role == "dispatch" and well:
+            found += [each async for each in _bans(urls)]
     return found
 
 
@@ -279,6 +281,21 @@ async def _role(role: str, url: str) -> AsyncIterator[Finding]:
         yield Finding(
             role, "broken", f"what answers at {url} is not {role}", f"give its address, or another --port for {role}"
         )
+
+
+async def _bans(urls: Sequence[str]) -> AsyncIterator[Finding]:
+    """Check whether Worker names are banned; find nothing without an admin key."""
+    from dhsched.client.credentials import TLS_CA, given_or_found
+    from dhsched.client.http import Replicas, open_session
+
+    try:
+        async with open_session(urls, os.environ.get(TLS_CA, "")) as http:
+            replicas = Replicas("Dispatch", urls, http, given_or_found(None), deadline_s=ASK_S, once=True)
+            names = [ban["name"] for ban in json_.loads(await replicas.call("GET", "bans"))["bans"]]
+    except (DhschedError, ValueError):
+        return
+    if names:
+        yield Finding("banned", "warning", f"Worker names {', '.join(names)}", "lift a ban: dhsched worker unban NAME")
 
 
 def _nobody(role: str, url: str, error: BaseException) -> Finding:

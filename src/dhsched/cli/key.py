@@ -8,12 +8,12 @@ DHSCHED_KEY_FILE or this user's key file.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any, get_args
 
 import typer
 
-from dhsched.access.callers import ANY, TENANT, Role
+from dhsched.access.callers import ANY, TENANT, Role, worded
 from dhsched.addresses import addresses
 from dhsched.cli.remote import URL, Json, Server, Url, show
 from dhsched.cli.tables import day
@@ -39,9 +39,16 @@ ROLES = ", ".join(get_args(Role))
 def create(
     role: Annotated[str, typer.Option(help=f"Role: one of {ROLES}.")],
     tenant: Annotated[str, typer.Option(help="Tenant whose lives the key is for.")] = TENANT,
-    names: Annotated[str, typer.Option(help="Pattern of Worker names that the key may register, like gpu-*.")] = ANY,
+    names: Annotated[
+        str | None,
+        typer.Option(help="Pattern of Worker names that the key may register, like gpu-*. Required for role worker."),
+    ] = None,
     pool: Annotated[str, typer.Option(help="Pool of these Workers, or a pattern.")] = ANY,
     capacity_max: Annotated[int, typer.Option(min=0, help="Largest capacity of these Workers; 0 is any.")] = 0,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(help="Pattern of labels that these Workers may have. May be repeated. \\[default: none]"),
+    ] = None,
     rate: Annotated[
         float, typer.Option(min=0, help="Requests per second at one replica; 0 is the setting key_rate_per_s.")
     ] = 0,
@@ -52,8 +59,10 @@ def create(
     cell: Cell = "main",
 ) -> None:
     """Create an API key and print it. It cannot be shown again."""
-    body: dict[str, Any] = {"role": role, "tenant": tenant, "names": names, "pool": pool}
+    body: dict[str, Any] = {"role": role, "tenant": tenant, "pool": pool, "labels": label or []}
     body |= {"capacity_max": capacity_max, "rate_per_s": rate, "note": note}
+    if names is not None:
+        body["names"] = names
     if store:
         made = at_store(store, cell, lambda keys, ring: keys.create_key(ring, checked(body)))
     else:
@@ -63,6 +72,17 @@ def create(
         return
     typer.echo(made["key"])
     typer.echo(f"key {made['record']['key_id']}: keep it now, it is not shown again", err=True)
+    if role == "worker":
+        typer.echo(f"it registers {workers_of(made['record'])}", err=True)
+
+
+def workers_of(record: Mapping[str, Any]) -> str:
+    """Return which Workers a key may register, as words of a sentence."""
+    names, pool, capacity = record["names"], record["pool"], record["capacity_max"]
+    named = "Workers of any name" if names == ANY else f"Workers named {names}"
+    where = "any Pool" if pool == ANY else f"Pool {pool}"
+    size = f"capacity {capacity} at most" if capacity else "any capacity"
+    return f"{named}, of {where}, of {size}, with {worded(record['labels'])}"
 
 
 @app.command()
@@ -80,7 +100,9 @@ def revoke(
     store: Store = None,
     cell: Cell = "main",
 ) -> None:
-    """Revoke a key and all tokens that it minted. Every replica refuses them within a second or two."""
+    """Revoke a key and all tokens that it minted. Every replica refuses them within a second or two.
+
+    Workers that registered with the key are ended, and their lives are placed elsewhere."""
     if not store:
         Server(url).call("DELETE", "keys", key_id)
     elif not at_store(store, cell, lambda _, ring: ring.revoke(key_id)):

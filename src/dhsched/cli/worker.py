@@ -1,20 +1,27 @@
-"""`dhsched worker ...`: list and show Workers, cordon them (no new lives), drain them (move their lives away)."""
+"""`dhsched worker ...`: list and show Workers, cordon them (no new lives), drain them (move their lives away), give a
+machine its own key, ban a name."""
 
 from __future__ import annotations
 
+import re
+import sys
 import time
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from dhsched.access.key_file import KeyFile, replacing
+from dhsched.access.machine_records import NOT_JOINED
 from dhsched.cli.remote import URL, Json, Server, Url, all_pages, show
-from dhsched.errors import Refused
+from dhsched.errors import BadValue, DhschedError, Refused
 
-app = typer.Typer(help="Workers: list, show, cordon, drain.", no_args_is_help=True)
+app = typer.Typer(help="Workers: list, show, cordon, drain, invite, join, ban.", no_args_is_help=True)
 LOOK_S = 0.5  # Time between two reads of the drain's progress with --wait.
 SHOWN = ("live_id", "state", "code", "target", "reason")
 
 WorkerId = Annotated[str, typer.Argument(help="WorkerID, like gpu-a#7.")]
+WorkerName = Annotated[str, typer.Argument(help="Name of the Worker, like gpu-a.")]
 COLUMNS = ("worker", "pool", "status", "load", "capacity", "starting", "labels")
 
 
@@ -29,6 +36,8 @@ def ls(
     """List Workers by id."""
     rows = all_pages(url, "workers", "workers", {"pool": pool, "status": status}, limit)
     show(rows, json, COLUMNS, rows)
+    if not json and (banned := Server(url).call("GET", "bans")["bans"]):
+        typer.echo(f"banned names: {', '.join(ban['name'] for ban in banned)}", err=True)
 
 
 @app.command()
@@ -85,6 +94,88 @@ def undrain(worker: WorkerId, json: Json = False, url: Url = URL) -> None:
 def drained(worker: WorkerId, json: Json = False, url: Url = URL) -> None:
     """Show the progress of a drain, and what each remaining live waits for."""
     show_drain(Server(url).call("GET", "workers", worker, "drain"), json)
+
+
+@app.command()
+def invite(
+    name: WorkerName,
+    pool: Annotated[str, typer.Option(help="Pool of the Worker.")],
+    capacity: Annotated[int, typer.Option(min=1, help="Capacity of the Worker: largest number of lives at once.")],
+    label: Annotated[
+        list[str] | None, typer.Option(help="Label of the Worker. May be repeated. \\[default: none]")
+    ] = None,
+    ttl: Annotated[str, typer.Option(help="Lifetime of the token, like 90s, 10m or 2h; at most 1d.")] = "10m",
+    json: Json = False,
+    url: Url = URL,
+) -> None:
+    """Print a join token, with which one machine gets its own key for this Worker, once (dhsched worker join)."""
+    body = {"name": name, "pool": pool, "capacity": capacity, "labels": label or [], "ttl_s": seconds_of(ttl)}
+    made = Server(url).call("POST", "join-tokens", body=body)
+    if json:
+        show(made, True)
+        return
+    typer.echo(made["token"])
+    typer.echo(f"for one use within {ttl}, on the machine: dhsched worker join TOKEN --key-file FILE", err=True)
+
+
+@app.command()
+def join(
+    token: Annotated[
+        str, typer.Argument(help="Join token, as `dhsched worker invite` prints it; - for standard input.")
+    ],
+    key_file: Annotated[
+        Path | None, typer.Option(help="File to write the key to. \\[default: worker-key in this user's state folder]")
+    ] = None,
+    json: Json = False,
+    url: Url = URL,
+) -> None:
+    """Exchange a join token for this machine's own key, and write the key into a file that only this user can read."""
+    token = sys.stdin.readline() if token == "-" else token
+    path = key_file or KeyFile().path.with_name("worker-key")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with replacing(path) as out:  # Before the call: a token must not be used up by a file that cannot be written.
+            made = Server(url, key="").call("POST", "join", body={"token": token.strip()}, twice=False)
+            out.write(made["key"] + "\n")
+    except OSError as error:
+        raise DhschedError(f"cannot write the key to {path} ({error.strerror}); give another --key-file") from None
+    except Refused as refused:
+        if refused.status != 401:
+            raise
+        raise DhschedError(f"{NOT_JOINED} ({refused.code})") from None
+    if json:
+        show({**made["record"], "key_file": str(path)}, True)
+        return
+    record = made["record"]
+    labels = f" --labels {','.join(record['labels'])}" if record["labels"] else ""
+    size = f"--pool {record['pool']} --capacity {record['capacity_max']}{labels}"
+    typer.echo(f"the key of Worker {record['names']} is in {path}; run the Worker with", err=True)
+    typer.echo(f"dhsched run worker --name {record['names']} {size} --key-file {path}")
+
+
+@app.command()
+def ban(
+    name: WorkerName,
+    note: Annotated[str, typer.Option(help="Note that is shown with the ban.")] = "",
+    json: Json = False,
+    url: Url = URL,
+) -> None:
+    """Revoke the machine key of a Worker name, end its Workers, and refuse new ones until `unban`."""
+    show(Server(url).call("PUT", "bans", name, body={"note": note}), json)
+
+
+@app.command()
+def unban(name: WorkerName, url: Url = URL) -> None:
+    """Lift a ban. The machine needs a new join token, or another key."""
+    Server(url).call("DELETE", "bans", name)
+
+
+def seconds_of(text: str) -> int:
+    """Return the seconds in a duration like 90s, 10m, 2h or 1d; a plain number is seconds."""
+    found = re.fullmatch(r"([0-9]{1,6})([smhd]?)", text)
+    if found is None:
+        raise BadValue(f"--ttl is {text!r}; write it like 90s, 10m or 2h")
+    return int(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}[found[2]]
 
 
 def show_drain(document: dict[str, Any], json: bool) -> None:

@@ -18,6 +18,7 @@ from dhsched.dispatch.api.drains import Drains
 from dhsched.dispatch.api.events import EventFeed
 from dhsched.dispatch.api.keys import KeyEndpoints
 from dhsched.dispatch.api.lives import Lives
+from dhsched.dispatch.api.machines import Machines
 from dhsched.dispatch.api.publishing import PublishTokens
 from dhsched.dispatch.api.reassign import Reassign
 from dhsched.dispatch.api.rebalance import RebalanceView
@@ -177,7 +178,7 @@ class Replica:
             *(PublishTokens(context), StoreView(context)),
         )
         served = [endpoint for part in parts for endpoint in part.endpoints()]
-        return [*served, MINT, *KeyEndpoints(context).endpoints()]
+        return [*served, MINT, *KeyEndpoints(context).endpoints(), *Machines(context).endpoints()]
 
 
 async def missing(context: DispatchContext) -> list[str]:

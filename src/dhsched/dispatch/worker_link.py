@@ -6,7 +6,9 @@ the table here and pushing it would save one hop, but would need a second way to
 in one step. Besides, only a report shows that the Worker is alive, so only the Worker itself may move its beat. A lost
 hint delays the placement by up to a second, until the next report.
 
-Any replica serves any Worker, and no Worker's identity is stored here: each link gets it from the Worker's token.
+Any replica serves any Worker, and no Worker's identity is stored here: each link gets it from the Worker's token. When
+the key that a Worker registered with is revoked, or its name is banned, the replica that has its link makes the Worker
+gone, and its lives are placed elsewhere. A Worker that has no link then cannot resume, and is lost by its silence.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.moves.drain import ask_for_drain
 from dhsched.dispatch.recovery.blame import HOW_TO_UNDO, blame_of_name
 from dhsched.dispatch.recovery.silences import Silences
-from dhsched.errors import BadToken, BadValue, DhschedError, Forbidden, StoreError, StoreRefused, StoreUnavailable
+from dhsched.dispatch.worker_rules import bounded, check_slots, force_out
+from dhsched.errors import BadToken, DhschedError, Forbidden, StoreError, StoreRefused, StoreUnavailable
 from dhsched.links.messages import (
     FRAME_BYTES_MAX,
     HEARTBEAT_S,
@@ -50,7 +53,7 @@ from dhsched.links.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
 from dhsched.store.records.workers import is_yes
 from dhsched.tokens import Boot, Tokens
-from dhsched.types import clean_reason
+from dhsched.types import clean_reason, name_of
 from dhsched.web import caller_of, upgrade
 from dhsched.web.problems import problem_from
 
@@ -61,7 +64,6 @@ LOOK_S = 0.1  # Time between two checks whether this replica is stopping.
 CONTROLLERS_S = 1.0  # Time between two readings of the controllers' addresses.
 HELLO_S = 5.0  # A new link that does not register or resume within this time is closed.
 GOODBYE_S = 1.0  # A link that does not take its last messages within this time is closed without them.
-SLOTS_SPARE = 64  # A report may name this many slots beyond twice the Worker's capacity; one with more ends the link.
 RENEW_S = 6 * 3600.0  # A link gets a new token this often, so that its Worker can always resume at another replica.
 
 
@@ -89,6 +91,7 @@ class WorkerLinks:
         self._links: dict[str, WorkerLink] = {}
         self._starting = asyncio.Lock()
         self._minder: asyncio.Task[None] | None = None
+        self._ending: set[asyncio.Task[None]] = set()
 
     def routes(self) -> list[web.RouteDef]:
         return [web.get(PATH, self.serve, name="worker_link")]
@@ -145,6 +148,19 @@ class WorkerLinks:
         if link.boot is not None and self._links.get(link.boot.worker) is link:
             del self._links[link.boot.worker]
 
+    # -- from the key ring
+
+    def _end_refused(self) -> None:
+        """End the Workers whose key has been revoked or whose name is banned."""
+        for link in [*self._links.values()]:
+            if link.boot is not None and (reason := self.refusal_of(link.boot)):
+                task = asyncio.create_task(link.force_out(link.boot, reason))
+                self._ending.add(task)
+                task.add_done_callback(self._ending.discard)
+
+    def refusal_of(self, boot: Boot) -> str:
+        return self.context.ring.refusal_of(key=boot.key, name=boot.name)
+
     # -- from the store
 
     async def _started(self, outbox: Outbox) -> bool:
@@ -156,6 +172,7 @@ class WorkerLinks:
                     await self._read_controllers()
                     self._minder = asyncio.create_task(self._mind(), name="worker links")
                     self.tokens = Tokens(self.context.ring)
+                    self.context.ring.changed.append(self._end_refused)
         except StoreError as error:
             outbox.put(said_of(error))
             return False
@@ -214,6 +231,16 @@ class WorkerLink:
         if not self.left.done():
             self.left.set_result(None)
 
+    async def force_out(self, boot: Boot, reason: str) -> None:
+        """Close the link and make its Worker gone: its lives are placed elsewhere at once."""
+        log.warning("ending a Worker", worker=boot.worker, reason=reason)
+        self._end(Problem("UNAUTHORIZED", reason))
+        try:
+            await force_out(self._context, boot.worker, reason)
+        except StoreError as error:
+            # The Worker can report no more, so it is lost in a while, and its lives are placed elsewhere then.
+            log.warning("a Worker cannot be made gone now", worker=boot.worker, reason=str(error))
+
     async def hear_frame(self, frame: bytes) -> None:
         """Handle all messages of one frame. An unreadable or forbidden message ends the link with a problem."""
         try:
@@ -221,6 +248,8 @@ class WorkerLink:
                 if n:
                     await asyncio.sleep(0)
                 for said in turn:
+                    if self.over:
+                        return
                     await self._hear(said)
         except StoreError as error:
             if isinstance(error, StoreRefused) or (isinstance(error, StoreUnavailable) and not error.unknown):
@@ -241,6 +270,8 @@ class WorkerLink:
                 proven = await tokens.read(said.token)
                 if self._caller.worker not in ("", proven.boot.worker):
                     raise BadToken("the link was opened with another boot's token")
+                if self.boot is not None and self.boot.worker != proven.boot.worker:
+                    raise BadToken(f"this link belongs to boot {self.boot.worker}; resume another boot on its own link")
                 if proven.renew:
                     self._renew_at = 0
                 self._is(proven.boot)
@@ -271,7 +302,7 @@ class WorkerLink:
         self.outbox.put(Departed(said.live, said.number))
 
     async def _register(self, said: Register) -> None:
-        self._check_bounds(said)
+        said = bounded(said, caller=self._caller, linked=self.boot, ring=self._context.ring)
         replaced = await self._is_there(said.replaces)
         outcome = await self._context.store.register_worker(
             name=said.name,
@@ -281,11 +312,14 @@ class WorkerLink:
             labels=said.labels,
             replaces=said.replaces,
         )
-        if outcome.worker.rpartition("#")[0] != said.name:
+        if name_of(outcome.worker) != said.name:
             # The boot id is a secret of a Worker with another name: the sender is not that Worker.
             raise Forbidden(f"boot {said.boot} is not of a Worker named {said.name}; register with a new boot id")
         boot = Boot(outcome.worker, said.boot, said.name, said.pool, said.capacity, self._caller.key)
         self._is(boot)
+        if reason := self._links.refusal_of(boot):  # The key was revoked, or the name banned, during the step.
+            await self.force_out(boot, reason)
+            return
         self._told = controllers = self._links.controllers
         self.outbox.put(Registered(boot.worker, self._issue(boot), outcome.mode, [*controllers]))
         if outcome.again:
@@ -316,17 +350,6 @@ class WorkerLink:
         if not worker:
             return False
         return await self._context.records.workers.exists(worker)
-
-    def _check_bounds(self, said: Register) -> None:
-        """Refuse a registration that the caller's key does not allow. A boot token registers nothing."""
-        caller = self._caller
-        if self.boot is not None and self.boot.boot != said.boot:
-            raise Forbidden(f"this link belongs to boot {self.boot.worker}; register another boot on a link of its own")
-        if caller.worker:
-            raise Forbidden(f"this link was opened by boot {caller.worker}, which does not register others; use a key")
-        refused = caller.bounds.refusal(name=said.name, pool=said.pool, capacity=said.capacity, replaces=said.replaces)
-        if refused:
-            raise Forbidden(f"{refused}; use another key, or another name, Pool or capacity")
 
     def _is(self, boot: Boot) -> None:
         self.boot = boot
@@ -398,17 +421,6 @@ class WorkerLink:
     def _end(self, last: Message) -> None:
         self.outbox.put(last)
         self.leave()
-
-
-def check_slots(boot: Boot, said: Report) -> None:
-    """Refuse a report with too many slots: a Worker has those of its table, and earlier ones whose runtimes stop."""
-    slots_max = 2 * boot.capacity + SLOTS_SPARE
-    for what, tags in (("busy", said.busy), ("prepared", said.prepared)):
-        if len(tags) > slots_max:
-            raise BadValue(
-                f"a report of {boot.worker} names {len(tags)} {what} slots; a Worker with capacity {boot.capacity} may "
-                f"name at most {slots_max}"
-            )
 
 
 def said_of(error: Exception) -> Problem:

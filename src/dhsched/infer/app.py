@@ -107,6 +107,7 @@ async def open_infer(
             store=store, records=records, settings=settings, service=service, metrics=metrics, pulls=pulls
         )
         pull_text = PullText(context, Tokens(ring))
+        ring.changed.append(pull_text.end_refused)
         raw = [*pull_text.routes(), *stream.routes(context), *events.routes(context)]
         app = make_app(service, [*push.endpoints(context), MINT], raw)
         app.on_shutdown.append(context.close_sockets)

@@ -55,6 +55,11 @@ class Metrics(Collector):
             ("dhsched_stale_releases_total", "Releases that the fence refused.", lambda: pulls.stale_releases),
             ("dhsched_stale_acks_total", "Acks that the fence refused.", lambda: pulls.stale_acks),
             ("dhsched_pulls_never_issued_total", "Pulls with a number never issued.", lambda: pulls.never_issued),
+            (
+                "dhsched_hellos_refused_total",
+                "Hellos of another boot than the connection.",
+                lambda: pulls.hellos_refused,
+            ),
             ("dhsched_store_lost_calls_total", "Answered calls that are lost.", lambda: homes.lost_calls),
         )
         self._registry.register(Figures(figures))

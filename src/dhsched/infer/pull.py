@@ -1,7 +1,9 @@
 """PullText: `/v1/pull`, one WebSocket per Worker and controller, with many lives on it (paper, 4.3 and 7.4).
 
-The token names the Worker. `open` returns what a runtime is built from, for a slot that the Worker holds, and claims
-nothing; `pull` claims the generation or resumes it. From then on items are sent as they are released (pulls.py).
+The token names the Worker; `hello` must be of the same boot as the token in the request's header. `open` returns what a
+runtime is built from, for a slot that the Worker holds, and claims nothing; `pull` claims the generation or resumes it.
+From then on items are sent as they are released (pulls.py). When the key that a Worker registered with is revoked, or
+its name is banned, its pulls and its connection end.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Protocol
 import structlog
 from aiohttp import WSMessage, WSMsgType, web
 
+from dhsched.access.callers import OPEN, Caller
 from dhsched.errors import BadToken, DhschedError, StoreError
 from dhsched.infer.context import InferContext
 from dhsched.infer.granted_pull import GrantedPull
@@ -39,9 +42,9 @@ from dhsched.links.messages import (
 )
 from dhsched.links.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
-from dhsched.tokens import Publishing, Tokens
+from dhsched.tokens import Boot, Publishing, Tokens
 from dhsched.types import WITH_RUNTIME, Generation, check_ack, check_live, slot_tag
-from dhsched.web import upgrade
+from dhsched.web import caller_of, upgrade
 from dhsched.web.problems import problem_of
 
 log = structlog.get_logger(__name__)
@@ -82,17 +85,19 @@ class PullText:
         if socket is None:
             return web.Response()
         with self.context.open_socket(socket, request.transport):
-            await self.serve_socket(socket, request.transport)
+            await self.serve_socket(socket, request.transport, caller_of(request))
         return socket
 
-    async def serve_socket(self, socket: Socket, transport: asyncio.BaseTransport | None = None) -> None:
+    async def serve_socket(
+        self, socket: Socket, transport: asyncio.BaseTransport | None = None, caller: Caller = OPEN
+    ) -> None:
         """Serve one Worker's connection until it ends, then drop its pulls."""
-        peer = PullPeer(self, socket)
+        peer = PullPeer(self, socket, caller)
         sending = asyncio.create_task(peer.outbox.run())
         abort_if_failed(sending, transport)
         self.peers.add(peer)
         try:
-            await peer.listen()
+            await peer.listen_until_ended()
             peer.outbox.finish()
             with contextlib.suppress(TimeoutError, ConnectionError):
                 await asyncio.wait_for(sending, GOODBYE_S)
@@ -101,6 +106,15 @@ class PullText:
             self.pulls.drop_all(peer)
             peer.cancel()
             await hang_up(socket, sending, transport)
+
+    def end_refused(self) -> None:
+        """Drop the pulls and end the connections of Workers whose key has been revoked or whose name is banned."""
+        for peer in [*self.peers]:
+            if peer.boot is not None and (reason := self.tokens.refusal_of(peer.boot)):
+                log.warning("ending a Worker's pulls", worker=peer.worker, reason=reason)
+                peer.outbox.put(Problem("UNAUTHORIZED", reason))
+                self.pulls.drop_all(peer)
+                peer.end()
 
     def unavailable(self, error: DhschedError) -> None:
         """Send all Workers the problem that this controller cannot reach the store, so that they may leave it."""
@@ -116,15 +130,32 @@ class PullText:
 class PullPeer:
     """One Worker's connection."""
 
-    def __init__(self, pull_text: PullText, socket: Socket) -> None:
+    def __init__(self, pull_text: PullText, socket: Socket, caller: Caller = OPEN) -> None:
         self.worker = ""
-        self._key = ""
+        self.boot: Boot | None = None
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._caller = caller
         self.waiting: set[ServedPull] = set()
         self.outbox = Outbox(socket.send_bytes, lambda: pull_text.pulls.drained(self))
         self._pull_text = pull_text
         self._socket = socket
         self._asked: set[asyncio.Task[None]] = set()
         self._may_ask = asyncio.Semaphore(ASKED_MAX)
+
+    def end(self) -> None:
+        """End the connection, whatever the Worker sends."""
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    async def listen_until_ended(self) -> None:
+        listening = asyncio.create_task(self.listen())
+        try:
+            await asyncio.wait((listening, self.ended), return_when=asyncio.FIRST_COMPLETED)
+            if listening.done():
+                listening.result()
+        finally:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
 
     async def listen(self) -> None:
         """Handle the Worker's messages until it leaves, or until a message is refused, which ends the connection."""
@@ -163,8 +194,7 @@ class PullPeer:
                     pulls.ack_soon(pull, said.n, said.mark, said.saved)
                 # Else the ack is of a superseded pull: the Worker repeats it on its present pull.
             case Hello():
-                proven = await self._pull_text.tokens.read(said.token)
-                self.worker, self._key = proven.boot.worker, proven.boot.key
+                self._is((await self._pull_text.tokens.read(said.token)).boot)
                 self.outbox.put(Welcome(self._pull_text.controller))
             case _ if not self.worker:
                 raise BadToken("a connection begins with hello")
@@ -176,6 +206,15 @@ class PullPeer:
                 task.add_done_callback(self._asked.discard)
             case Leave() if (pull := pulls.find(self, said.live, said.epoch)) is not None:
                 pulls.drop(pull)
+
+    def _is(self, boot: Boot) -> None:
+        """Take the boot of a `hello`; raise BadToken if the connection is of another boot."""
+        caller = self._caller
+        of_another = caller.worker and (caller.worker, caller.boot) != (boot.worker, boot.boot)
+        if of_another or (self.boot is not None and self.boot.worker != boot.worker):
+            self._pull_text.pulls.hellos_refused += 1
+            raise BadToken("the hello is of another boot than the connection; connect with the boot's own token")
+        self.boot, self.worker = boot, boot.worker
 
     async def _answer(self, said: Pull | Open) -> None:
         try:
@@ -198,11 +237,12 @@ class PullPeer:
             case o.Pulling():
                 # Sent before any item is released, on the same connection, so that it arrives first.
                 message = Pulling(said.live, said.epoch, outcome.pull_no, outcome.after, outcome.config, outcome.saved)
+                assert self.boot is not None
                 if room := self._pull_text.context.settings.room:
-                    publishing = Publishing(said.live, Generation(self.worker, said.epoch), self._key)
+                    publishing = Publishing(said.live, Generation(self.worker, said.epoch), self.boot.key)
                     message.room_url, message.publish_token = room, self._pull_text.tokens.issue_publish(publishing)
                 self.outbox.put(message, len(outcome.config) + len(outcome.saved))
-                if self in self._pull_text.peers:
+                if self in self._pull_text.peers and not self.ended.done():
                     # Release after the runtime's own cursor, not the answer's: the store may yet lose those acks.
                     pull: ServedPull = GrantedPull(
                         self,

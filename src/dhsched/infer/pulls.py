@@ -72,6 +72,7 @@ class Pulls:
         self.stale_releases = 0
         self.stale_acks = 0
         self.never_issued = 0  # Pulls with a number that the store never gave out.
+        self.hellos_refused = 0  # Connections that were opened with one boot's token and said hello with another's.
         self.released = 0
         self._store = store
         self._granted: dict[str, ServedPull] = {}

@@ -1,8 +1,9 @@
 """Changes a Worker's slots and lives when the Worker comes, goes or loses a runtime.
 
 `lost` is not a verdict: it stops placement and puts lives on the agenda, and a report clears it. Only `gone` is final,
-and only a Worker's own side (a new boot on its device, a clean exit) or long silence with nothing left on it makes it
-so.
+and only a Worker's own side (a new boot on its device, a clean exit), an operator (a revoked key, a banned name) or
+long silence with nothing left on it makes it so. A runtime that still runs on a Worker that an operator made gone is
+fenced like that of a lost Worker.
 """
 
 from __future__ import annotations

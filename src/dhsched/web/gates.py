@@ -6,10 +6,12 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 import structlog
 from aiohttp import web
 
+from dhsched.access.callers import Caller
 from dhsched.access.gate import Gate
 from dhsched.access.ring import KeyRing
 from dhsched.errors import BadSetting
@@ -55,24 +57,25 @@ async def serve_role(
 @asynccontextmanager
 async def open_gate(settings: ReplicaSettings, ring: KeyRing) -> AsyncIterator[Gate | None]:
     """Yield the gate, and follow changes of the key ring in the meantime; where access is open, warn and yield None."""
+    gate = None
     if settings.access == "open":
         log.warning("access is open: anybody who reaches this address may do anything", host=settings.host)
-        yield None
-        return
-    tokens = Tokens(ring)
-
-    async def read_boot(token: str) -> str:
-        return (await tokens.read(token)).boot.worker
-
-    if not any(key.role == "admin" for key in ring.api_keys.values()):
-        log.warning("there is no admin key yet: create one with `dhsched key create --role admin --store URL`")
-    gate = Gate(ring, rate_per_s=settings.key_rate_per_s, read_boot=read_boot)
+    else:
+        gate = Gate(ring, rate_per_s=settings.key_rate_per_s, read_boot=partial(boot_caller, Tokens(ring)))
+        if not any(key.role == "admin" for key in ring.api_keys.values()):
+            log.warning("there is no admin key yet: create one with `dhsched key create --role admin --store URL`")
     minding = asyncio.create_task(ring.mind(), name="key ring")
     try:
         yield gate
     finally:
         minding.cancel()
         await asyncio.gather(minding, return_exceptions=True)
+
+
+async def boot_caller(tokens: Tokens, token: str) -> Caller:
+    """Return the caller with this boot token, or raise BadToken."""
+    boot = (await tokens.read(token)).boot
+    return Caller(boot.key, "boot", "", frozenset(), worker=boot.worker, boot=boot.boot)
 
 
 def listener_tls(settings: ListenerSettings) -> ssl.SSLContext | None:

@@ -25,6 +25,7 @@ from dhsched.client.http import open_session
 from dhsched.errors import BadSetting
 from dhsched.links.messages import Register
 from dhsched.settings import key_of, nearest, settings_from
+from dhsched.types import name_of
 from dhsched.web.logs import configure_logging
 from dhsched.web.server import product_loop
 from dhsched.worker.agent import SessionAgent
@@ -137,6 +138,9 @@ class OneBoot:
             say_prepared=lambda: self._link.report_soon(),
             teardown_s=settings.teardown_s,
         )
+        # A machine that was given another name replaces nothing: its earlier boot is lost by its silence.
+        last = lock.last_worker()
+        replaced = last if name_of(last) == settings.name else ""
         self._boot = Boot(
             Register(
                 name=settings.name,
@@ -144,7 +148,7 @@ class OneBoot:
                 pool=settings.pool,
                 capacity=settings.capacity,
                 labels=settings.labels,
-                replaces=lock.last_worker(),
+                replaces=replaced,
             )
         )
         self._link = DispatchLink(

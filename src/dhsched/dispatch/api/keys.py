@@ -7,11 +7,13 @@ from typing import Annotated
 from msgspec import structs
 
 from dhsched.access.api_keys import ApiKey
+from dhsched.access.callers import ANY
 from dhsched.access.ring import KeyRing, SecretKind
 from dhsched.client.models import keys as m
-from dhsched.client.models.base import Strict
+from dhsched.client.models.base import UNSET, Strict
 from dhsched.dispatch.api.part import Part
-from dhsched.types import check_id, whole
+from dhsched.errors import BadValue
+from dhsched.types import check_id, labels_of, whole
 from dhsched.web import Endpoint, Problem, Reply, Request
 
 KeyId = Annotated[str, whole(r"[0-9a-f]{12}")]
@@ -54,7 +56,7 @@ class KeyEndpoints(Part):
                 method="DELETE",
                 path="/v1/keys/{key_id}",
                 handler=self.revoke,
-                summary="Revoke an API key and all tokens that it minted.",
+                summary="Revoke an API key and all tokens that it minted; Workers that registered with it are gone.",
                 tag="access",
                 path_type=KeyPath,
                 replies={204: None},
@@ -106,7 +108,13 @@ async def list_keys(ring: KeyRing) -> m.KeyList:
 
 async def create_key(ring: KeyRing, body: m.CreateKey) -> m.KeyMade:
     check_id(body.tenant, "tenant")
-    text, record = await ring.create(**structs.asdict(body))
+    if body.role == "worker" and body.names is UNSET:
+        raise BadValue(
+            "a key of role worker needs names, the Worker name or pattern that it may register: --names 'gpu-*', or "
+            "--names '*' for any name. A key for one machine is made by `dhsched worker invite`"
+        )
+    names = ANY if body.names is UNSET else body.names
+    text, record = await ring.create(**{**structs.asdict(body), "names": names, "labels": ",".join(body.labels)})
     return m.KeyMade(text, key_out(record))
 
 
@@ -123,6 +131,8 @@ def key_out(key: ApiKey) -> m.KeyOut:
         names=key.names,
         pool=key.pool,
         capacity_max=key.capacity_max,
+        labels=sorted(labels_of(key.labels)),
+        machine=key.machine,
         rate_per_s=key.rate_per_s,
         note=key.note,
         created_at_ms=key.created_at_ms,

@@ -31,6 +31,7 @@ from dhsched.web import Problem
 log = structlog.get_logger(__name__)
 
 MOVES_MAX = 256  # Moves that one replica carries out at once; past this, `prepared` tags wait for a later report.
+MOVES_EACH = 64  # Moves onto one Worker among them; past this, its `prepared` tags wait for a later report.
 ASKED_MAX = 32  # Moves that one round asks the store about; the others wait for the next round.
 HELD_MAX = 4_096  # Tags remembered as done; past this the oldest is forgotten, and its next report is checked again.
 CHECK_S = 1.0  # Time between two checks whether the move still exists.
@@ -62,8 +63,8 @@ class Cutovers:
         self._silences = silences
         self.on_cut: list[Callable[[str], None]] = []
         self._context = context
-        self._moves: OrderedDict[str, MoveInProgress] = OrderedDict()
-        self._known: OrderedDict[str, None] = OrderedDict()
+        self._moves: OrderedDict[tuple[str, str], MoveInProgress] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._some = asyncio.Event()
 
     # -- reserve
@@ -103,17 +104,26 @@ class Cutovers:
     # -- prepared, hold, cut over
 
     def prepared(self, worker: str, tags: Iterable[str]) -> None:
-        """Start a move for each reserved slot that the Worker reports as prepared. Every report repeats the tags."""
+        """Start a move for each reserved slot that the Worker reports as prepared. Every report repeats the tags.
+
+        Moves are known by Worker and tag: a Worker that reports the slot of another one neither starts nor stops that
+        move (`_hold` compares the move's target).
+        """
+        left = MOVES_EACH - sum(1 for move in self._moves.values() if move.target == worker)
         for tag in tags:
-            if tag in self._known or tag in self._moves or len(self._moves) >= MOVES_MAX:
+            key = (worker, tag)
+            if key in self._known or key in self._moves:
                 continue
+            if left <= 0 or len(self._moves) >= MOVES_MAX:
+                return
             try:
                 live, number = split_tag(tag)
                 check_live(live), check_number(number, "slot number")
             except (BadId, BadValue, ValueError):
                 continue
             give_up = self._context.loop_time() + self._context.store.limits.move_expires_ms / 1000
-            self._moves[tag] = MoveInProgress(live, number, worker, self._context.operation(), give_up)
+            self._moves[key] = MoveInProgress(live, number, worker, self._context.operation(), give_up)
+            left -= 1
             self._some.set()
 
     async def round(self) -> None:
@@ -123,18 +133,18 @@ class Cutovers:
             await self._some.wait()
         asked = [*self._moves.items()][:ASKED_MAX]
         done = await asyncio.gather(*(self._see_through(move) for _, move in asked), return_exceptions=True)
-        for (tag, move), over in zip(asked, done, strict=True):
-            self._moves.move_to_end(tag)
+        for (key, move), over in zip(asked, done, strict=True):
+            self._moves.move_to_end(key)
             if over is True or self._context.loop_time() >= move.give_up:
-                del self._moves[tag]
+                del self._moves[key]
                 if move.wanted:
-                    self._know(tag)
+                    self._know(key)
         for failed in done:
             if isinstance(failed, BaseException):
                 raise failed
 
-    def _know(self, tag: str) -> None:
-        self._known[tag] = None
+    def _know(self, key: tuple[str, str]) -> None:
+        self._known[key] = None
         if len(self._known) > HELD_MAX:
             self._known.popitem(last=False)
 

@@ -15,6 +15,7 @@ from dhsched.dispatch.recovery.blame_limits import Blamed, BlameLimits, Trouble,
 from dhsched.errors import StoreError
 from dhsched.ownership import outcomes as o
 from dhsched.store.records.events import Value
+from dhsched.types import name_of
 
 if TYPE_CHECKING:
     from dhsched.dispatch.context import DispatchContext
@@ -102,7 +103,3 @@ async def _note(context: DispatchContext, worker: str, member: str) -> tuple[boo
 def reason_of(found: Blamed) -> str:
     what = {"loss": "times lost", "stall": "lives stalled on it", "crash": "lives whose runtime ended on it"}
     return f"{found.count} {what[found.trouble]}, more than {found.limit}"
-
-
-def name_of(worker: str) -> str:
-    return worker.rpartition("#")[0]

@@ -37,6 +37,7 @@ from dhsched.store.homes import Entry, shown
 from dhsched.store.records import Records
 from dhsched.store.records.fleet import FleetRows, WorkerState
 from dhsched.store.steps.redis import RedisStore
+from dhsched.types import labels_of
 
 log = structlog.get_logger(__name__)
 
@@ -223,6 +224,6 @@ def worker_row(row: WorkerState) -> WorkerRow:
         capacity=row.capacity,
         starting=row.starting,
         barred=row.barred,
-        labels=frozenset(row.labels.replace(",", " ").split()),
+        labels=labels_of(row.labels),
         rev=row.rev,
     )

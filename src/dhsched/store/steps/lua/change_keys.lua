@@ -1,21 +1,22 @@
--- change_keys: add a field to the key ring, or delete fields, or both, and let every replica notice. The key ring owns
+-- change_keys: write a field of the key ring, or delete fields, or both, and let every replica notice. The key ring owns
 -- nothing, so this is no step of the protocol.
 --
 -- KEYS     cell
--- ARGV     field, value, deleted
--- RETURNS  one number: how many fields changed; 0 where the field to add is there already, and then nothing is deleted either
-local field, value, deleted = unpack(ARGV)
+-- ARGV     field, value, deleted, needed, absent
+-- RETURNS  one number: how many fields changed; 0 where `needed` is not there, or `absent` is, and then nothing changes
+local field, value, deleted, needed, absent = unpack(ARGV)
 
 local key = prefix .. 'keys'
-local changed = 0
-if field ~= '' then
-  changed = call('HSETNX', key, field, value)
-  if changed == 0 then
-    return { 0 }
-  end
+if needed ~= '' and call('HEXISTS', key, needed) == 0 or absent ~= '' and call('HEXISTS', key, absent) == 1 then
+  return { 0 }
 end
+local changed = 0
 for each in string.gmatch(deleted, '%S+') do
   changed = changed + call('HDEL', key, each)
+end
+if field ~= '' then
+  call('HSET', key, field, value)
+  changed = changed + 1
 end
 call('HINCRBY', key, 'rev', 1)
 return { changed }
