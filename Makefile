@@ -68,8 +68,9 @@ failover: setup  ## real stores that fail over, forget and are moved; a table sa
 
 MINUTES ?= 10
 SEED ?=
-chaos: setup  ## a deployment under seeded faults (MINUTES=10, SEED= repeats a run; docs/internals/chaos.md)
-	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) --quiet
+STORE ?= replicated
+chaos: setup  ## a deployment under seeded faults (MINUTES=10, SEED= repeats a run, STORE=cluster; docs/internals/chaos.md)
+	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) --store $(STORE) --quiet
 
 spec: setup  ## TLC over spec/*.tla and its mutants; re-derives the state counts the tests assert (needs Java 11+)
 	$(BIN)/python -m spec

@@ -3,8 +3,8 @@
     python -m tests.chaos --minutes 10 --seed 1
 
 docs/internals/chaos.md says what it does and how to read it. In the order in which a run meets them: `deployment`
-(proxies and processes), `store` (a primary and its replica), `zygote` (forks the processes), `load` (applications and
-operators), `faults` (of a storm), `trace`, `replay` and `histories` (every step that the store ran, held to the model,
-also where the store was set back), `runtime` and `ledger` (what Workers consumed), `storm` (one run from start to
-verdict).
+(proxies and processes), `store` (a primary and its replica) or `cluster` (three primaries), `zygote` (forks the
+processes), `load` (applications and operators), `faults` (of a storm), `trace`, `replay` and `histories` (every step
+that the store ran, held to the model, also where the store was set back), `runtime` and `ledger` (what Workers
+consumed), `storm` (one run from start to verdict).
 """

@@ -7,10 +7,13 @@ import asyncio
 import random
 import sys
 from pathlib import Path
+from typing import get_args
 
 from tests.chaos.deployment import Size
-from tests.chaos.faults import LOSSES
+from tests.chaos.faults import LOSSES, kinds_of
+from tests.chaos.store import StoreKind
 from tests.chaos.storm import Report, run
+from tests.harness.servers import SERVERS
 
 NAMED_MUTANTS = {
     "guard-off": "release-guard-off",
@@ -18,6 +21,9 @@ NAMED_MUTANTS = {
     "beat-ignored": "expire-ignores-beat",
 }
 """The three that every storm must see, and what they are called in tests/conformance/lua_mutants."""
+
+IN_A_CLUSTER = {"look-off": "look-off"}
+"""What a storm on a cluster must see beside them."""
 
 OPERATORS = {"move", "cordon", "uncordon", "drain", "undrain", "end"}
 
@@ -33,55 +39,56 @@ def main() -> int:
         default="all",
         help=f"all, lossless (none of {', '.join(LOSSES)}), or kinds with commas between them",
     )
-    parser.add_argument("--mutant", default="", help=f"a wrong script: {', '.join(NAMED_MUTANTS)}, or any lua_mutant")
+    parser.add_argument("--store", choices=get_args(StoreKind), default="replicated", help="kind of store")
+    parser.add_argument("--server", choices=SERVERS, default=None, help="of the store [default: as dhsched prefers]")
+    mutants = ", ".join(NAMED_MUTANTS | IN_A_CLUSTER)
+    parser.add_argument("--mutant", default="", help=f"a wrong script: {mutants}, or any lua_mutant")
     parser.add_argument("--mutants", action="store_true", help="each of the named ones, until it is seen; a table")
     parser.add_argument("--keep", type=Path, default=None, help="copy logs and records here in the end")
     parser.add_argument("--quiet", action="store_true", help="do not print every fault")
     given = parser.parse_args()
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(10**6)
     size = Size(workers=given.workers, lives=given.lives)
+    try:
+        kinds_of(given.faults, given.store)
+    except ValueError as error:
+        parser.error(str(error))
     if given.mutants:
-        return table(seed, given.minutes, size)
-    report = one(seed, given.minutes, size, given.mutant, given.faults, quiet=given.quiet, keep=given.keep)
+        return table(seed, given, size)
+    report = one(seed, given, size, given.mutant)
     print_report(report, given)
     return 1 if report.violations else 0
 
 
-def one(
-    seed: int,
-    minutes: float,
-    size: Size,
-    mutant: str = "",
-    faults: str = "all",
-    *,
-    quiet: bool = True,
-    keep: Path | None = None,
-) -> Report:
+def one(seed: int, given: argparse.Namespace, size: Size, mutant: str) -> Report:
     def say(line: str) -> None:
-        if not quiet or line.startswith("VIOLATION"):
+        if not given.quiet or line.startswith("VIOLATION"):
             print(line, flush=True)
 
-    print(f"seed {seed}, {minutes:g} minutes of storm" + (f", mutant {mutant}" if mutant else ""), flush=True)
+    print(f"seed {seed}, {given.minutes:g} minutes of storm" + (f", mutant {mutant}" if mutant else ""), flush=True)
     name = NAMED_MUTANTS.get(mutant, mutant)
     return asyncio.run(
         run(
             seed=seed,
-            storm_s=minutes * 60,
+            storm_s=given.minutes * 60,
             size=size,
-            faults=faults,
+            faults=given.faults,
+            store=given.store,
+            server=given.server,
             mutant=name,
             until_red=bool(mutant),
-            keep=keep,
+            keep=given.keep,
             say=say,
         )
     )
 
 
-def table(seed: int, minutes: float, size: Size) -> int:
+def table(seed: int, given: argparse.Namespace, size: Size) -> int:
     """How long each mutant lives. One that is never seen is a failure of this storm."""
+    given.quiet = True
     rows, unseen = ["| mutant | seen after | by |", "|---|---|---|"], 0
-    for mutant in NAMED_MUTANTS:
-        report = one(seed, minutes, size, mutant)
+    for mutant in NAMED_MUTANTS | (IN_A_CLUSTER if given.store == "cluster" else {}):
+        report = one(seed, given, size, mutant)
         seen = report.red_after_s is not None
         unseen += not seen
         judge = report.violations[0].partition(":")[0] if seen else "-"
@@ -95,6 +102,7 @@ def print_report(report: Report, given: argparse.Namespace) -> None:
         f"seed         {report.seed}",
         f"faults       {sum(report.faults.values())}: {counted(report.faults)}",
         f"moved        {sum(report.moved.values())}: {counted(report.moved)}",
+        *resharded(report),
         f"steps        {report.steps}, all followed by the model, in {report.judged_s:.1f} s of CPU",
         f"lives        {report.lives}, items accepted {report.accepted}, of these lost {report.lost},"
         f" dropped {counted(report.dropped) or 'none'}",
@@ -111,8 +119,18 @@ def print_report(report: Report, given: argparse.Namespace) -> None:
         print(
             f"replay: {sys.executable} -m tests.chaos --seed {report.seed} --minutes {given.minutes:g}"
             f" --workers {given.workers} --lives {given.lives} --faults {given.faults}"
+            f" --store {given.store}"
+            + (f" --server {given.server}" if given.server else "")
             + (f" --mutant {given.mutant}" if given.mutant else "")
         )
+
+
+def resharded(report: Report) -> list[str]:
+    """The line about the cell's slot, if it was moved."""
+    if not report.resharded:
+        return []
+    moves = sum(count for way, count in report.resharded.items() if "failed" not in way)
+    return [f"resharded    {moves}: {counted(report.resharded)}; {report.keys_moved} keys one by one"]
 
 
 def counted(counter: dict[str, int]) -> str:

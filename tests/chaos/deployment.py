@@ -1,6 +1,6 @@
 """Store, proxies and processes of a run: started, killed, paused, brought back, and gone at the end.
 
-Controllers reach the store through a proxy each, Workers reach each controller through one. The driver itself goes
+Controllers reach the store, and Workers reach each controller, through proxies. The driver itself goes
 straight to everything: it has to know what is true.
 """
 
@@ -20,10 +20,11 @@ from typing import Any
 
 from dhsched.local.ports import free_port
 from dhsched.local.process import START_S, Process
+from tests.chaos.cluster import Cluster
 from tests.chaos.histories import Histories
 from tests.chaos.proxy import Proxy, stopped
 from tests.chaos.runtime import RECORDS
-from tests.chaos.store import Store
+from tests.chaos.store import Replicated, Store, StoreKind
 from tests.chaos.zygote import CLOCK
 
 ROOT = Path(__file__).parents[2]
@@ -77,14 +78,27 @@ class Zygote(Process):
 class Deployment:
     """Everything of one run, in one folder."""
 
-    def __init__(self, folder: Path, size: Size, histories: Histories, *, mutant: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        size: Size,
+        histories: Histories,
+        *,
+        mutant: str = "",
+        store: StoreKind = "replicated",
+        server: str | None = None,
+    ) -> None:
         self.size = size
         self.folder = folder
         self.records = folder / "records"
         self.run_id = f"{os.getpid()}-{time.monotonic_ns()}"
-        self.store = Store(folder, histories)
         self.roles: dict[str, Role] = {}
         self.proxies: dict[str, Proxy] = {}
+        self.store: Store
+        if store == "cluster":
+            self.store = Cluster(folder, self._proxy, server)
+        else:
+            self.store = Replicated(folder, self._proxy, histories, server)
         self.dispatch: list[str] = []
         self.infer: list[str] = []
         self.ended_at: dict[int, float] = {}
@@ -143,11 +157,9 @@ class Deployment:
 
     async def _controller(self, kind: str, n: int) -> None:
         name, port = f"{kind}-{n}", free_port()
-        to_store = await self._proxy(f"{name}-to-store", self.store.group.primary.port)
         to_it = await self._proxy(f"to-{name}", port)
-        self.store.proxies[name] = to_store
         arguments = ["run", kind, "--name", name, "--port", str(port), "--log-level", "warning", "--access", "open"]
-        arguments += ["--store", f"redis://127.0.0.1:{to_store.port}"]
+        arguments += ["--store", await self.store.url_for(name)]
         if kind == "infer":
             arguments += ["--advertise", f"http://127.0.0.1:{to_it.port}"]
         (self.dispatch if kind == "dispatch" else self.infer).append(f"http://127.0.0.1:{port}")

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from random import Random
 
 from dhsched.errors import StoreError
+from tests.chaos.cluster import NODES, Cluster
 from tests.chaos.deployment import WORKER_TTL_S, Deployment, Size
+from tests.chaos.store import Replicated, StoreKind
 
 KINDS: dict[str, float] = {
     "kill": 10,
@@ -35,19 +37,26 @@ KINDS: dict[str, float] = {
     "power-cut": 0.5,
     "promote": 0.5,
     "two-primaries": 0.5,
+    "reshard": 4,
 }
 """Each kind and how often it comes. `leave` is SIGTERM to a Worker: it asks to be drained, and exits. `late` is one
 that is silent for about as long as it may be, while the replicas that judge it are slow to reach the store. `power-cut`
 is `forget`, and all Dispatch replicas are killed in the same moment."""
 LOSSES = ("forget", "power-cut", "promote", "two-primaries")
 """Kinds that take back what the store has told."""
+ONLY_WITH: dict[str, StoreKind] = {
+    **dict.fromkeys(LOSSES, "replicated"),
+    "disk-full": "replicated",  # A node that cannot write its nodes.conf exits.
+    "reshard": "cluster",
+}
+"""Kinds that need one kind of store."""
 GAP_MEAN_S = 0.7
 CUT_S = 0.3  # For which two primaries-to-be are without replication before one is promoted.
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault. `size` is what kind of fault it needs: a delay, a clock's jump, a share of connections."""
+    """One fault. `size` is what kind of fault it needs: a delay, a clock's jump, a share of connections, a way."""
 
     at_s: float
     kind: str
@@ -56,17 +65,24 @@ class Fault:
     size: float
 
 
-def kinds_of(words: str) -> dict[str, float]:
-    """The kinds that were asked for: `all`, `lossless` for those that take back nothing, or names with commas between
-    them. Raise ValueError for a name that is none."""
-    names = [*KINDS] if words == "all" else [*KINDS.keys() - {*LOSSES}] if words == "lossless" else words.split(",")
+def kinds_of(words: str, store: StoreKind = "replicated") -> dict[str, float]:
+    """The kinds that were asked for: `all` that this kind of store can have, `lossless` for those of them that take
+    back nothing, or names with commas between them. Raise ValueError for a name that this store does not have."""
+    possible = {name: weight for name, weight in KINDS.items() if ONLY_WITH.get(name, store) == store}
+    names = {"all": [*possible], "lossless": [*possible.keys() - {*LOSSES}]}.get(words, words.split(","))
     if strange := {*names} - KINDS.keys():
-        raise ValueError(f"no such fault: {', '.join(sorted(strange))}; there are {', '.join(KINDS)}")
-    return {name: weight for name, weight in KINDS.items() if name in names}
+        raise ValueError(f"no such fault: {', '.join(sorted(strange))}; there are {', '.join(possible)}")
+    if elsewhere := sorted({*names} - possible.keys()):
+        needed = " and ".join(f"{name} needs --store {ONLY_WITH[name]}" for name in elsewhere)
+        raise ValueError(f"{needed}: with --store {store} there are {', '.join(possible)}")
+    return {name: weight for name, weight in possible.items() if name in names}
 
 
-def draw_faults(seed: int, storm_s: float, size: Size, kinds: dict[str, float] = KINDS) -> list[Fault]:
-    """All faults of a storm."""
+def draw_faults(
+    seed: int, storm_s: float, size: Size, kinds: dict[str, float] | None = None, store: StoreKind = "replicated"
+) -> list[Fault]:
+    """All faults of a storm; without `kinds`, of all kinds that the store can have."""
+    kinds = kinds or kinds_of("all", store)
     r = Random(f"faults {seed}")
     first = [*kinds]
     r.shuffle(first)
@@ -79,10 +95,10 @@ def draw_faults(seed: int, storm_s: float, size: Size, kinds: dict[str, float] =
         if at_s >= storm_s:
             return faults
         kind = first.pop() if first else r.choices([*kinds], [*kinds.values()])[0]
-        faults.append(Fault(at_s, kind, target_of(kind, r, size), *extent_of(kind, r)))
+        faults.append(Fault(at_s, kind, target_of(kind, r, size, store), *extent_of(kind, r)))
 
 
-def target_of(kind: str, r: Random, size: Size) -> str:
+def target_of(kind: str, r: Random, size: Size, store: StoreKind) -> str:
     dispatch = [f"dispatch-{n}" for n in range(1, size.dispatch + 1)]
     infer = [f"infer-{n}" for n in range(1, size.infer + 1)]
     workers = [f"worker-{n}" for n in range(1, size.workers + 1)]
@@ -93,7 +109,11 @@ def target_of(kind: str, r: Random, size: Size) -> str:
             return r.choice(workers)
         case "cut" | "drop" | "delay" | "half-open" | "refuse":
             controller = r.choice([*dispatch, *infer])
-            return r.choice([f"to-{controller}", f"{controller}-to-store"])
+            # The nodes of a cluster have one proxy each, which all controllers share.
+            to_store = f"{controller}-to-store" if store == "replicated" else f"to-{r.choice(NODES)}"
+            return r.choice([f"to-{controller}", to_store])
+        case "store-kill" | "store-restart" | "store-pause" if store == "cluster":
+            return r.choice(NODES)
     return "store"
 
 
@@ -125,6 +145,8 @@ def extent_of(kind: str, r: Random) -> tuple[float, float]:
             return r.uniform(0.3, 2.0), 0.0
         case "two-primaries":
             return r.uniform(1.0, 5.0), r.random()
+        case "reshard":
+            return r.uniform(0.2, 3.0), r.random()
     return 0.0, 0.0
 
 
@@ -180,8 +202,7 @@ class Injector:
                 deployment.signal(fault.target, signal.SIGCONT)
 
         async def late(fault: Fault) -> None:
-            replicas = [f"dispatch-{n}-to-store" for n in range(1, deployment.size.dispatch + 1)]
-            slow = (proxies[replica].delay(fault.seconds + 2.0, fault.size) for replica in replicas)
+            slow = (way.delay(fault.seconds + 2.0, fault.size) for way in store.ways_of("dispatch"))
             await asyncio.gather(pause(fault), *slow)
 
         async def leave(fault: Fault) -> None:
@@ -193,7 +214,7 @@ class Injector:
         async def cut(fault: Fault) -> None:
             proxies[fault.target].cut(lambda: self._rng.random() < fault.size)
 
-        return {
+        kinds: dict[str, Callable[[Fault], Awaitable[None]]] = {
             "kill": kill,
             "pause": pause,
             "late": late,
@@ -204,14 +225,21 @@ class Injector:
             "delay": lambda fault: proxies[fault.target].delay(fault.seconds, fault.size),
             "half-open": lambda fault: proxies[fault.target].half_open(fault.seconds),
             "refuse": lambda fault: proxies[fault.target].refuse(fault.seconds),
-            "store-kill": lambda fault: store.restart(kill=True, down_s=fault.seconds),
-            "store-restart": lambda fault: store.restart(kill=False, down_s=fault.seconds),
-            "store-pause": lambda fault: store.pause(fault.seconds),
-            "disk-full": lambda fault: store.fill_disk(fault.seconds),
-            "forget": lambda fault: store.set_back(fault.seconds),
-            "power-cut": lambda fault: store.set_back(fault.seconds, lambda: deployment.kill_all("dispatch")),
-            "promote": lambda fault: store.promote(fault.seconds),
-            "two-primaries": lambda fault: store.promote(
-                CUT_S, divided_s=fault.seconds, stay=old_side(fault, deployment.size)
-            ),
+            "store-kill": lambda fault: store.restart(fault.target, kill=True, down_s=fault.seconds),
+            "store-restart": lambda fault: store.restart(fault.target, kill=False, down_s=fault.seconds),
+            "store-pause": lambda fault: store.pause(fault.target, fault.seconds),
         }
+        match store:
+            case Replicated():
+                kinds |= {
+                    "disk-full": lambda fault: store.fill_disk(fault.seconds),
+                    "forget": lambda fault: store.set_back(fault.seconds),
+                    "power-cut": lambda fault: store.set_back(fault.seconds, lambda: deployment.kill_all("dispatch")),
+                    "promote": lambda fault: store.promote(fault.seconds),
+                    "two-primaries": lambda fault: store.promote(
+                        CUT_S, divided_s=fault.seconds, stay=old_side(fault, deployment.size)
+                    ),
+                }
+            case Cluster():
+                kinds["reshard"] = lambda fault: store.reshard(fault.size, fault.seconds)
+        return kinds

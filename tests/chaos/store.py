@@ -1,6 +1,7 @@
-"""The store of a run: a primary with a replica, what is done to them, and the driver's own way to them.
+"""The store of a run: its servers, the faults of each kind of store, and the driver's own connections to it.
 
-One fault at a time: each holds `lock`. Those that take something back also tell the histories (histories.py).
+One fault at a time: each holds `lock`. A store is a primary with a replica, here, or a cluster (cluster.py). Faults
+that take something back also tell the histories (histories.py).
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ import resource
 import shutil
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Literal
 
 from redis.exceptions import RedisError
 
@@ -33,31 +36,53 @@ IN_SYNC_S = 10.0  # A replica that has not caught up by then is not promoted: th
 LAST_BYTES_S = 0.3  # For what was on its way to a server when its connections were reset.
 FOLLOWS_AFTER_S = 0.5
 
+StoreKind = Literal["replicated", "cluster"]
+MakeProxy = Callable[[str, int], Awaitable[Proxy]]
+"""Starts a proxy with this name to this port."""
 
-class Store:
-    """See the module. `proxies` are the addresses that services have, all of which lead to the primary."""
 
-    def __init__(self, folder: Path, histories: Histories) -> None:
-        # `always`: what was answered is on disk, so a store that is killed has lost nothing (docs/guides/faults.md).
-        self.group = Group([Member(None, f"store-{n}", folder, appendfsync="always") for n in (1, 2)])
+class Store(ABC):
+    """What every kind of store has. `proxies` are the addresses that services have.
+
+    All servers flush with `always`: what was answered is on disk, so a server that is killed has lost nothing
+    (docs/guides/faults.md).
+    """
+
+    def __init__(self, folder: Path, make_proxy: MakeProxy) -> None:
+        self.members: list[Member] = []
         self.lock = asyncio.Lock()
         self.proxies: dict[str, Proxy] = {}
         self._folder = folder
-        self._histories = histories
+        self._make_proxy = make_proxy
+
+    @property
+    @abstractmethod
+    def serving(self) -> Member:
+        """The server that has the cell at the moment."""
 
     @property
     def server(self) -> Embedded:
-        """The primary's process of the moment."""
-        return self.group.primary.server
+        """The process of the server that has the cell."""
+        return self.serving.server
 
+    @abstractmethod
     async def start(self) -> None:
-        await asyncio.gather(*(member.start() for member in self.group.members))
-        for replica in self.group.replicas:
-            await replica.copy(self.group.primary)
-        await self.group.in_sync()
+        """Start all servers, and return when services can use them."""
+
+    @abstractmethod
+    async def url_for(self, controller: str) -> str:
+        """Return the URL by which this controller reaches the store through proxies."""
+
+    @abstractmethod
+    def ways_of(self, kind: str) -> list[Proxy]:
+        """Return the proxies through which controllers of this kind reach the store."""
+
+    async def stray_keys(self) -> list[str]:
+        """Return what servers hold of the cell that must not, as violations. Only a cluster divides its data."""
+        return []
 
     async def stop(self) -> None:
-        await asyncio.gather(*(member.stop() for member in self.group.members))
+        await asyncio.gather(*(member.stop() for member in self.members))
 
     @asynccontextmanager
     async def link(self, address: Address | None = None) -> AsyncIterator[Link]:
@@ -68,26 +93,63 @@ class Store:
         finally:
             await link.close()
 
-    # -- faults that lose nothing
+    # -- faults that lose nothing; `name` is a server's, or `store` for the one that has the cell
 
-    async def restart(self, *, kill: bool, down_s: float) -> None:
+    async def restart(self, name: str, *, kill: bool, down_s: float) -> None:
         async with self.lock:
+            member = self._member(name)
             if kill:
-                await self.group.primary.kill()
-            await self.server.stop()
+                await member.kill()
+            await member.server.stop()
             await asyncio.sleep(down_s)
-            await self.group.primary.restart()
+            await member.restart()
 
-    async def pause(self, seconds: float) -> None:
+    async def pause(self, name: str, seconds: float) -> None:
         async with self.lock:
-            with frozen(self.server.pid):
+            with frozen(self._member(name).server.pid):
                 await asyncio.sleep(seconds)
+
+    def _member(self, name: str) -> Member:
+        return next((member for member in self.members if member.name == name), self.serving)
+
+    def let_go_on(self) -> None:
+        for member in self.members:
+            with contextlib.suppress(ProcessLookupError):
+                if member.server.pid:
+                    os.kill(member.server.pid, signal.SIGCONT)
+
+
+class Replicated(Store):
+    """A primary with a replica. Each controller has a proxy of its own, and all proxies lead to the primary."""
+
+    def __init__(self, folder: Path, make_proxy: MakeProxy, histories: Histories, kind: str | None = None) -> None:
+        super().__init__(folder, make_proxy)
+        self.members = [Member(kind, f"store-{n}", folder, appendfsync="always") for n in (1, 2)]
+        self.group = Group(self.members)
+        self._histories = histories
+
+    @property
+    def serving(self) -> Member:
+        return self.group.primary
+
+    async def start(self) -> None:
+        await asyncio.gather(*(member.start() for member in self.members))
+        for replica in self.group.replicas:
+            await replica.copy(self.group.primary)
+        await self.group.in_sync()
+
+    async def url_for(self, controller: str) -> str:
+        proxy = self.proxies[controller] = await self._make_proxy(f"{controller}-to-store", self.serving.port)
+        return f"redis://127.0.0.1:{proxy.port}"
+
+    def ways_of(self, kind: str) -> list[Proxy]:
+        return [proxy for name, proxy in self.proxies.items() if name.startswith(kind)]
 
     async def fill_disk(self, seconds: float) -> None:
         """The store's file can grow no further: what it cannot write it must refuse.
 
-        With `always` a server that cannot write exits; with `everysec` it refuses and goes on when there is a free slot
-        again.
+        With `always` a server that cannot write exits; with `everysec` it refuses and goes on when the
+        file can grow again.
         """
         async with self.lock, self.link() as link:
             await link.call("CONFIG", "SET", "appendfsync", "everysec")
@@ -168,12 +230,6 @@ class Store:
     async def _read_to_end(self, address: Address, lost: Lost) -> None:
         async with self.link(address) as link:
             await self._histories.read_to_end(link, lost)
-
-    def let_go_on(self) -> None:
-        for member in self.group.members:
-            with contextlib.suppress(ProcessLookupError):
-                if member.server.pid:
-                    os.kill(member.server.pid, signal.SIGCONT)
 
 
 def copy_files(store: Path, to: Path) -> None:

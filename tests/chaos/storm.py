@@ -29,11 +29,13 @@ from dhsched.store.keys import Keys
 from dhsched.store.raw import read_state
 from dhsched.types import slot_tag
 from tests.chaos import ledger
+from tests.chaos.cluster import Cluster
 from tests.chaos.deployment import Deployment, Size
 from tests.chaos.faults import Fault, Injector, draw_faults, kinds_of
 from tests.chaos.histories import RECORDS_AT_ONCE, Histories, Lost
 from tests.chaos.load import Load
 from tests.chaos.replay import Replay
+from tests.chaos.store import StoreKind
 from tests.chaos.trace import TICKS
 
 FOLLOW_S = 0.2
@@ -56,6 +58,8 @@ class Report:
     red_after_s: float | None = None
     faults: Counter[str] = field(default_factory=Counter)
     moved: Counter[str] = field(default_factory=Counter)
+    resharded: Counter[str] = field(default_factory=Counter)
+    keys_moved: int = 0
     answers: Counter[str] = field(default_factory=Counter)
     steps: int = 0
     lives: int = 0
@@ -76,22 +80,25 @@ async def run(
     storm_s: float,
     size: Size | None = None,
     faults: str = "all",
+    store: StoreKind = "replicated",
+    server: str | None = None,
     mutant: str = "",
     until_red: bool = False,
     keep: Path | None = None,
     say: Callable[[str], None] = print,
 ) -> Report:
-    """A whole run. `faults` are the kinds (faults.py); `keep` is where logs and records are copied to in the end."""
+    """A whole run. `faults` are the kinds (faults.py); `server` is valkey or redis, without it what dhsched prefers;
+    `keep` is where logs and records are copied to in the end."""
     logging.getLogger("dhsched.store").setLevel(logging.ERROR)  # That the store comes and goes is the point.
     report = Report(seed, mutant)
     size = size or Size()
+    drawn = draw_faults(seed, storm_s, size, kinds_of(faults, store), store)
     with tempfile.TemporaryDirectory(prefix="dhsched-chaos-", dir=memory_folder()) as folder:
-        storm = Storm(Path(folder), size, report, say)
+        storm = Storm(Path(folder), size, report, say, store, server)
         deployment = storm.deployment
         try:
             await deployment.start()
             async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
-                drawn = draw_faults(seed, storm_s, size, kinds_of(faults))
                 await storm.pass_over(Load(deployment, seed, http), drawn, until_red=until_red)
         finally:
             await deployment.stop()
@@ -111,9 +118,17 @@ class Storm:
 
     load: Load
 
-    def __init__(self, folder: Path, size: Size, report: Report, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        size: Size,
+        report: Report,
+        say: Callable[[str], None],
+        store: StoreKind,
+        server: str | None,
+    ) -> None:
         self.histories = Histories(self._violation)
-        self.deployment = Deployment(folder, size, self.histories, mutant=report.mutant)
+        self.deployment = Deployment(folder, size, self.histories, mutant=report.mutant, store=store, server=server)
         self.report = report
         self._say = say
         self._red = asyncio.Event()
@@ -266,7 +281,7 @@ class Storm:
 
     async def _judge(self) -> None:
         """Everything that must be true of a deployment that has come to rest."""
-        for violation in await self._final_state():
+        for violation in [*await self._final_state(), *await self.deployment.store.stray_keys()]:
             self._violation(violation)
         await self._catch_up()
         records = ledger.read_records(self.deployment.records)
@@ -326,6 +341,8 @@ class Storm:
         report.accepted = sum(len(told.accepted) for told in self.load.told.values())
         report.dropped = Counter(why for account in replay.accounts.values() for why in account.dropped.values())
         report.answers = self.load.answers + tally.answers
+        if isinstance(store := self.deployment.store, Cluster):
+            report.resharded, report.keys_moved = store.resharded, store.keys_moved
         for role in self.deployment.roles.values():
             report.exits.update(f"{role.kind} {status}" for status in role.exits)
             report.logged += complaints(self.deployment.log_of(role.name))

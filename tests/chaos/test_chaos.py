@@ -7,16 +7,19 @@ import os
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from dhsched import types
 from dhsched.ownership import outcomes as o
+from tests.chaos.cluster import NODES, WAYS, way_of
 from tests.chaos.deployment import ROOT, Size
 from tests.chaos.faults import KINDS, LOSSES, draw_faults, kinds_of, old_side
 from tests.chaos.ledger import Consumed, Records, TakenBack, check, one_runtime
 from tests.chaos.load import Told
 from tests.chaos.replay import Account, Generation, Numbers
+from tests.chaos.store import StoreKind
 from tests.chaos.storm import run
 from tests.chaos.trace import Taken
 
@@ -27,11 +30,23 @@ STORM_S = 9.0
 @pytest.mark.skipif(sys.platform != "linux", reason="NOT TESTED: the faults are Linux's (prlimit, PR_SET_PDEATHSIG)")
 async def test_a_short_storm_breaks_nothing() -> None:
     report = await run(seed=SEED, storm_s=STORM_S)
-    again = f"DHSCHED_SEED={SEED} makes the same faults; python -m tests.chaos --seed {SEED} --minutes {STORM_S / 60:g}"
-    assert report.violations == [], again
-    assert report.faults.keys() == KINDS.keys()
+    assert report.violations == [], again()
+    assert report.faults.keys() == kinds_of("all").keys()
     # A storm in which little happened would show little.
     assert report.moved["recover"] > 0 and report.consumed > report.lives > 20 and report.steps > 500
+
+
+@pytest.mark.release
+@pytest.mark.skipif(sys.platform != "linux", reason="NOT TESTED: the faults are Linux's (prlimit, PR_SET_PDEATHSIG)")
+async def test_a_short_storm_over_a_cluster_whose_slot_moves_breaks_nothing(kind: str) -> None:
+    report = await run(seed=SEED, storm_s=STORM_S, store="cluster", server=kind)
+    assert report.violations == [], f"{again()} --store cluster --server {kind}"
+    assert report.faults.keys() == kinds_of("all", "cluster").keys()
+    assert sum(report.resharded.values()) > 0 and report.consumed > report.lives > 20 and report.steps > 500
+
+
+def again() -> str:
+    return f"DHSCHED_SEED={SEED} makes the same faults; python -m tests.chaos --seed {SEED} --minutes {STORM_S / 60:g}"
 
 
 @pytest.mark.release
@@ -45,7 +60,18 @@ async def test_a_storm_over_a_fence_that_is_down_turns_red() -> None:
 
 def test_the_seed_alone_decides_the_faults() -> None:
     assert draw_faults(7, 60.0, Size()) == draw_faults(7, 60.0, Size()) != draw_faults(8, 60.0, Size())
-    assert Counter(fault.kind for fault in draw_faults(7, 10.0, Size())).keys() == KINDS.keys()
+    for store in get_args(StoreKind):
+        drawn = draw_faults(7, 10.0, Size(), store=store)
+        assert Counter(fault.kind for fault in drawn).keys() == kinds_of("all", store).keys()
+
+
+def test_a_storm_over_a_cluster_aims_at_each_node_and_moves_the_slot_in_each_way() -> None:
+    drawn = draw_faults(7, 600.0, Size(), store="cluster")
+    for kind in ("store-kill", "store-pause", "store-restart"):
+        assert {fault.target for fault in drawn if fault.kind == kind} == {*NODES}
+    assert {f"to-{node}" for node in NODES} < {fault.target for fault in drawn if fault.kind == "cut"}
+    assert {way_of(fault.size) for fault in drawn if fault.kind == "reshard"} == WAYS.keys()
+    assert sum(WAYS.values()) == pytest.approx(1.0)
 
 
 # -- the ledger
@@ -183,10 +209,21 @@ def test_numbers_are_given_out_once_over_all_histories() -> None:
 
 
 def test_a_storm_may_have_some_kinds_of_faults_only() -> None:
-    assert kinds_of("all") == KINDS and kinds_of("kill,forget") == {"kill": KINDS["kill"], "forget": KINDS["forget"]}
-    assert kinds_of("lossless").keys() == KINDS.keys() - {*LOSSES}
+    assert kinds_of("kill,forget") == {"kill": KINDS["kill"], "forget": KINDS["forget"]}
+    assert kinds_of("all").keys() == KINDS.keys() - {"reshard"}
+    assert kinds_of("lossless").keys() == KINDS.keys() - {*LOSSES, "reshard"}
+    assert kinds_of("all", "cluster") == kinds_of("lossless", "cluster")
+    assert kinds_of("all", "cluster").keys() == KINDS.keys() - {*LOSSES, "disk-full"}
     with pytest.raises(ValueError, match="no such fault: rain"):
         kinds_of("kill,rain")
+
+
+def test_a_kind_of_fault_that_this_store_cannot_have_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="reshard needs --store cluster: with --store replicated there are kill, "):
+        kinds_of("kill,reshard")
+    for kind in (*LOSSES, "disk-full"):
+        with pytest.raises(ValueError, match=f"{kind} needs --store replicated"):
+            kinds_of(f"{kind},reshard", "cluster")
 
 
 def test_some_controllers_of_each_kind_are_on_each_side_of_two_primaries() -> None:

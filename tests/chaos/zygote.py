@@ -31,7 +31,7 @@ from dhsched.ownership import limits
 from dhsched.store.steps import scripts
 from tests.chaos.limits import CHAOS_LIMITS
 from tests.chaos.trace import traced_scripts
-from tests.conformance.mutants import MUTANTS
+from tests.conformance.mutants import LOOK_OFF, MUTANTS
 
 CLOCK = "DHSCHED_CHAOS_CLOCK"
 """A file with the seconds that a Worker's wall clock is off by."""
@@ -48,7 +48,7 @@ def prepare(mutant: str) -> None:
     assert "dhsched.store.steps.redis" not in sys.modules, "the product has taken its own scripts and limits already"
     replacements = {}
     if mutant:
-        [wrong] = [each for each in MUTANTS if each.name == mutant]
+        [wrong] = [each for each in (*MUTANTS, LOOK_OFF) if each.name == mutant]
         replacements = wrong.replacements()
     loaded = traced_scripts(replacements)
     limits.DEFAULT_LIMITS = CHAOS_LIMITS

@@ -21,6 +21,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from dhsched.store.keys import NEVER
 from dhsched.store.steps.scripts import sources
 
 FOLDER = Path(__file__).parent / "lua_mutants"
@@ -65,3 +66,12 @@ def read(text: str) -> list[Mutant]:
 
 
 MUTANTS = [mutant for path in sorted(FOLDER.glob("*.txt")) for mutant in read(path.read_text())]
+
+LOOK_OFF = Mutant(
+    name="look-off",
+    file="lib/base",
+    by="tests/integration/test_slot_migration.py",
+    old=(f"call('EXISTS', prefix .. '{NEVER}')",),
+    new=(),
+)
+"""Scripts that also run on a slot that is being moved. No scenario catches it: there the slot never moves."""

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from math import inf
 
 from dhsched.local.ports import free_port
 from dhsched.store.keys import Keys
@@ -87,15 +88,21 @@ async def end_move(source: Primary, target: Primary) -> None:
     await source.admin.call("CLUSTER", "SETSLOT", SLOT, "NODE", target_id)
 
 
+async def move_keys(source: Primary, target: Primary, at_most: float = inf, *, between_keys_s: float = 0.0) -> int:
+    """Move keys of the slot one by one, until the source has none left or `at_most` were moved; return how many."""
+    moved = 0
+    while moved < at_most and (keys := await source.keys(1)):
+        await move_key(source, target, keys[0])
+        await asyncio.sleep(between_keys_s)
+        moved += 1
+    return moved
+
+
 async def move_slot(source: Primary, target: Primary, *, between_keys_s: float = 0.0, first_s: float = 0.0) -> int:
     """Move the slot as `--cluster reshard` does, key by key, the first one after a while; how many were moved."""
     await begin_move(source, target)
     await asyncio.sleep(first_s)
-    moved = 0
-    while keys := await source.keys(1):
-        await move_key(source, target, keys[0])
-        await asyncio.sleep(between_keys_s)
-        moved += 1
+    moved = await move_keys(source, target, between_keys_s=between_keys_s)
     await end_move(source, target)
     return moved
 
@@ -186,19 +193,24 @@ async def six_nodes(kind: str) -> AsyncIterator[Six]:
         some = [await stack.enter_async_context(node(kind, *options)) for _ in range(6)]
         six = Six({server.port: server for server in some})
         ports = [*six.servers]
-        shares = ((0, SLOT), (SLOT + 1, SLOT + 2), (SLOT + 3, SLOTS - 1))
-        for port, share in zip(ports, shares, strict=False):
-            await ask(port, "CLUSTER", "ADDSLOTSRANGE", *share)
-        for n, port in enumerate(ports):
-            await ask(port, "CLUSTER", "SET-CONFIG-EPOCH", n + 1)
-            for other in ports[:n]:  # All of them: to wait for gossip takes seconds.
-                await ask(port, "CLUSTER", "MEET", "127.0.0.1", other)
-        await until_so(lambda: known_by_all(ports), lambda met: met, "six nodes to meet")
+        await introduce(ports)
         ids = [await ask(port, "CLUSTER", "MYID") for port in ports]
         for n, port in enumerate(ports[3:]):
             await ask(port, "CLUSTER", "REPLICATE", ids[n])
         await until_so(lambda: copies(ports), lambda found: found, "replicas to have copied")
         yield six
+
+
+async def introduce(ports: list[int]) -> None:
+    """Make one cluster of empty nodes. The first three serve all slots, the first of them the cell's."""
+    shares = ((0, SLOT), (SLOT + 1, SLOT + 2), (SLOT + 3, SLOTS - 1))
+    for port, share in zip(ports, shares, strict=False):
+        await ask(port, "CLUSTER", "ADDSLOTSRANGE", *share)
+    for n, port in enumerate(ports):
+        await ask(port, "CLUSTER", "SET-CONFIG-EPOCH", n + 1)
+        for other in ports[:n]:  # All of them: to wait for gossip takes seconds.
+            await ask(port, "CLUSTER", "MEET", "127.0.0.1", other)
+    await until_so(lambda: known_by_all(ports), lambda met: met, f"{len(ports)} nodes to meet")
 
 
 async def known_by_all(ports: list[int]) -> bool:

@@ -11,7 +11,7 @@ import asyncio
 import os
 import shutil
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,8 @@ class Member:
     """One server of a group, with its files in a folder of its own, on one port for ever. Without a kind, the server
     is the one that dhsched prefers."""
 
+    options: Sequence[str] = OPTIONS
+
     def __init__(self, kind: str | None, name: str, folder: Path, appendfsync: Fsync = "everysec") -> None:
         self.name = name
         self.port = free_port()
@@ -61,7 +63,13 @@ class Member:
         self.server = self._made()
 
     def _made(self) -> Embedded:
-        return Embedded(self.folder, appendfsync=self._appendfsync, binary=self._binary, port=self.port, extra=OPTIONS)
+        return Embedded(
+            self.folder,
+            appendfsync=self._appendfsync,
+            binary=self._binary,
+            port=self.port,
+            extra=self.options,
+        )
 
     async def start(self) -> None:
         await self.upstream.start()

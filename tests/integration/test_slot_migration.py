@@ -17,13 +17,13 @@ from dhsched.errors import StoreUnavailable
 from dhsched.ownership import invariants
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.steps.place import Create
-from dhsched.store.keys import NEVER
 from dhsched.store.link.address import Address
 from dhsched.store.link.link import LinkSettings
 from dhsched.store.raw import read_keys, read_state
 from dhsched.store.records.drains import DrainRequest
 from dhsched.store.steps.redis import RedisStore
-from dhsched.store.steps.scripts import default_scripts, load, scripts_around, sources
+from dhsched.store.steps.scripts import default_scripts, load, scripts_around
+from tests.conformance.mutants import LOOK_OFF
 from tests.harness.clusters import (
     CELL,
     KEYS,
@@ -38,8 +38,6 @@ from tests.harness.fleet import Fleet, Record, until
 
 LIVE = "t/live"
 LIVES = [f"l{i}" for i in range(6)]
-LOOK = f"call('EXISTS', prefix .. '{NEVER}')\n"
-WITHOUT_LOOK = {"lib/base": sources()["lib/base"].replace(LOOK, "")}
 
 
 @asynccontextmanager
@@ -72,7 +70,7 @@ async def test_no_script_runs_on_a_slot_that_is_being_moved(kind: str) -> None:
     async with (
         two_primaries(kind) as (left, right),
         opened(left, deadline_s=0.3) as store,
-        opened(left, WITHOUT_LOOK) as careless,
+        opened(left, LOOK_OFF.replacements()) as careless,
     ):
         await claimed_live(careless)
         await begin_move(left, right)
