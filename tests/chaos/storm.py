@@ -283,6 +283,9 @@ class Storm:
         """Everything that must be true of a deployment that has come to rest."""
         for violation in [*await self._final_state(), *await self.deployment.store.stray_keys()]:
             self._violation(violation)
+        if not self.histories.lost:
+            for line in self._losses_said():
+                self._violation(f"ledger: nothing is lost, and somebody says so: {line}")
         await self._catch_up()
         records = ledger.read_records(self.deployment.records)
         if not self.replay.diverged:
@@ -295,11 +298,14 @@ class Storm:
 
     def _taken_back(self, lost: Lost) -> ledger.TakenBack:
         """A lost history for the ledger: its books, and who did not live long enough to say that it is lost."""
-        logs = [self.deployment.log_of(name) for name in self.deployment.roles if name.startswith("infer")]
-        lines = [line for log in logs for line in log.read_text(errors="replace").splitlines() if "store_lost" in line]
         silent = {pid for pid, at in self.deployment.ended_at.items() if at < lost.until + SAY_S}
-        said = any(home in line for home in lost.homes for line in lines)
+        said = any(home in line for home in lost.homes for line in self._losses_said())
         return ledger.TakenBack(lost.since, lost.until, lost.replay.accounts, said, silent)
+
+    def _losses_said(self) -> list[str]:
+        """What Infer-Controllers have written into their logs about losses."""
+        logs = [self.deployment.log_of(name) for name in self.deployment.roles if name.startswith("infer")]
+        return [line for log in logs for line in log.read_text(errors="replace").splitlines() if "store_lost" in line]
 
     async def _final_state(self) -> list[str]:
         """The raw keys against the model that followed every step, and against themselves."""

@@ -36,3 +36,45 @@ async def test_a_home_that_is_lost_whole_is_said_once() -> None:
 async def test_calls_before_a_lost_home_began_are_not_counted_as_lost() -> None:
     homes = await told_in_a_lost_home()
     assert homes.lost_calls == 10
+
+
+async def told_while_a_slot_came_back() -> Homes:
+    """The cell's slot went from node a to b and back, and the process was told more each time."""
+    homes = Homes("main")
+    await enter(homes, 0, "a 0 1")
+    homes.reader.pos = 10
+    await enter(homes, 10, "a 0 1", "b 10 2")
+    homes.reader.pos = 20
+    await enter(homes, 20, "a 0 1", "b 10 2", "a 20 3")
+    homes.reader.pos = 30
+    return homes
+
+
+async def test_a_slot_that_comes_back_to_its_first_node_has_lost_nothing() -> None:
+    homes = await told_while_a_slot_came_back()
+    await enter(homes, 30, "a 0 1", "b 10 2", "a 20 3", "b 30 4")
+    homes.reader.pos = 40
+    await enter(homes, 40, "a 0 1", "b 10 2", "a 20 3", "b 30 4", "c 40 5")
+    assert homes.losses == []
+
+
+async def test_a_connection_that_saw_nothing_of_two_moves_has_lost_nothing() -> None:
+    """The connection was frozen while the slot left and came back: it goes on in the later home of the same name."""
+    homes = Homes("main")
+    await enter(homes, 0, "a 0 1")
+    homes.reader.pos = 25
+    await enter(homes, 30, "a 0 1", "b 10 2", "a 20 3", "b 30 4")
+    assert homes.losses == []
+
+
+async def test_the_end_of_a_home_is_lost_also_if_a_later_one_has_its_name() -> None:
+    homes = await told_while_a_slot_came_back()
+    await enter(homes, 25, "a 0 1", "b 10 2", "a 20 3", "c 25 4")
+    assert [(loss.home, loss.told, loss.kept) for loss in homes.losses] == [("a", 30, 25)]
+
+
+async def test_a_home_is_lost_although_the_data_have_others_of_its_name() -> None:
+    """Node b came back without its end, as c, and the slot moved to a once more."""
+    homes = await told_while_a_slot_came_back()
+    await enter(homes, 50, "a 0 1", "b 10 2", "c 18 4", "a 22 5")
+    assert [(loss.home, loss.told, loss.kept) for loss in homes.losses] == [("b", 20, 18), ("a", 30, 20)]

@@ -71,7 +71,7 @@ class Homes:
         self.latest = Entry()
         self._keys = Keys(cell)
         self._draw = draw or random_jump
-        self._told: dict[str, int] = {}
+        self._told: dict[Home, int] = {}
 
     @property
     def lost_calls(self) -> int:
@@ -94,21 +94,22 @@ class Homes:
         found = []
         for home, told in [*self._told.items()]:
             has = kept(entered.homes, home, told, entered.pos)
-            if home == NAMELESS or has >= told:
+            if home.name == NAMELESS or has >= told:
                 continue
             if has < 0:
                 # The data never had this home: all of it is lost, from where it began.
-                has = min(told, *(row.pos for row in self.homes if row.name == home), told)
+                has = min(told, home.pos)
                 del self._told[home]
             else:
                 self._told[home] = has
             if has < told:
-                found.append(Loss(home, told, has))
+                found.append(Loss(home.name, told, has))
         return tuple(found)
 
     def _entered(self, entered: Entered) -> None:
-        if self.home:
-            self._told[self.home] = max(self._told.get(self.home, 0), self.reader.pos)
+        if self.homes:
+            home = self.homes[-1]
+            self._told[home] = max(self._told.get(home, 0), self.reader.pos)
         losses = self.lost(entered)
         self._told = {home: self._told[home] for home in [*self._told][-HOMES_MAX:]}
         before = entered.homes[-2].name if len(entered.homes) > 1 else ""

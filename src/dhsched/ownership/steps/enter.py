@@ -68,13 +68,17 @@ def is_home(cell: Cell, *, greeted: str, server: str | None = None) -> bool:
 
 def survives(homes: Sequence[Home], home: str, told: int, pos: int) -> bool:
     """Whether a history with these homes, now at `pos`, has what somebody was told in `home` at position `told`."""
-    return kept(homes, home, told, pos) == told
+    return any(kept(homes, row, told, pos) == told for row in homes if row.name == home)
 
 
-def kept(homes: Sequence[Home], home: str, told: int, pos: int) -> int:
-    """The highest position, up to `told`, that a history with these homes has of `home`; -1 if it has nothing of it."""
-    for place, row in enumerate(homes):
-        if row.name == home:
-            ends = [later.pos for later in homes[place + 1 : place + 2]] or [pos]
-            return min(told, *ends)
-    return -1
+def kept(homes: Sequence[Home], home: Home, told: int, pos: int) -> int:
+    """The highest position, up to `told`, that a history with these homes has of `home`; -1 if it has nothing of it.
+
+    A slot of a cluster that comes back to a node begins another home of the same name. A connection that did not notice
+    that the slot was away goes on in the later home, so `told` may be a position there.
+    """
+    if home not in homes:
+        return -1
+    ends = [*(row.pos for row in homes[1:]), pos]
+    times = [(row, end) for row, end in zip(homes, ends, strict=True) if row.name == home.name]
+    return max((min(told, end) for row, end in times if home.pos <= row.pos <= told), default=told)
