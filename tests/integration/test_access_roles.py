@@ -22,7 +22,8 @@ from tests.harness.keyed import Keyed, bearer, keyed
 CELLS = {
     **dict.fromkeys(("create_live", "list_lives", "end_live", "get_history"), "app"),
     "get_live": "app room",
-    "show_publishing": "room",
+    "mint_viewer_token": "app",
+    **dict.fromkeys(("show_publishing", "list_viewer_keys"), "room"),
     **dict.fromkeys(("list_dead_letters", "drop_dead_letter", "push_dead_letter_again"), "app"),
     **dict.fromkeys(("push_text", "push_stream", "push_streams"), "app room"),
     "watch_live": "app",

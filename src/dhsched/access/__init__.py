@@ -6,6 +6,7 @@
 - *ban*: a Worker name that nobody may register or use.
 - *token*: a short-lived signed JWT that a key mints (api_tokens.py, minting.py); requests carry it.
 - *boot token*: the token of one Worker process (dhsched/tokens.py).
+- *viewer token*: the token with which one person watches one live in a room, or types (viewers.py, viewer_tokens.py).
 - *secret*: text of the cell that signs tokens; *rotate* replaces it. *kid* is its number.
 - *key ring*: the secrets and keys of the cell, in the store and cached by every replica (ring.py).
 - *scope*: a permission; a *role* is a set of scopes (callers.py), a *rule* names the scopes of an endpoint (rules.py).

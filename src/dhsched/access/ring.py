@@ -1,6 +1,7 @@
 """The key ring: the cell's secrets and API keys, in one hash of the store that every replica caches.
 
     boot:<n>, access:<n>   secrets that sign the tokens of Workers (tokens.py) and of API keys; n is the `kid`
+    viewer:<n>             secret seeds of the keys that sign viewers' tokens (viewer_tokens.py)
     api:<id>               record of an API key, with the hash of its text
     machine:<name>         record of the API key of one machine: at most one for each Worker name
     join:<id>              record of a join token that nobody has used yet (machine_keys.py)
@@ -30,8 +31,8 @@ from dhsched.store.raw import hash_of
 from dhsched.store.records.server import ServerRecords
 from dhsched.store.steps.scripts import join
 
-SecretKind = Literal["boot", "access"]
-SECRET_KINDS: tuple[SecretKind, ...] = ("boot", "access")
+SecretKind = Literal["boot", "access", "viewer"]
+SECRET_KINDS: tuple[SecretKind, ...] = ("boot", "access", "viewer")
 SECRET_BYTES = 32
 KEYS_MAX = 10_000  # Past this many keys, creating another is refused.
 LOOK_S = 1.0  # Time between two reads of `rev`.

@@ -47,6 +47,8 @@ RULES: dict[str, Rule] = {
     "get_live": _scope("lives:read", "generations:read"),
     "show_publishing": _scope("generations:read"),
     "end_live": WRITE,
+    "mint_viewer_token": WRITE,
+    "list_viewer_keys": _scope("generations:read"),
     "get_history": READ,
     "list_dead_letters": READ,
     "drop_dead_letter": WRITE,

@@ -143,7 +143,7 @@ def mint(
 def rotate(
     what: Annotated[
         str,
-        typer.Option(help="Secret to replace: access (signs tokens of API keys) or boot (signs tokens of Workers)."),
+        typer.Option(help="Secret to replace: of API keys' tokens (access), Workers' (boot) or viewers' (viewer)."),
     ] = "access",
     drop_old: Annotated[
         bool, typer.Option("--drop-old", help="Refuse all tokens signed so far, at once, because the secret leaked.")
@@ -154,8 +154,8 @@ def rotate(
     cell: Cell = "main",
 ) -> None:
     """Sign new tokens with a new secret. Tokens of the previous secret stay valid until the next rotation."""
-    if what not in ("access", "boot"):
-        raise BadValue(f"--what is {what!r}; it must be access or boot")
+    if what not in ("access", "boot", "viewer"):
+        raise BadValue(f"--what is {what!r}; it must be access, boot or viewer")
     if store:
         done = at_store(store, cell, lambda keys, ring: keys.rotate_secret(ring, what, drop_old=drop_old))
     else:

@@ -7,11 +7,14 @@ import json as json_
 import secrets
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from dhsched import addresses
+from dhsched.access.viewers import TTL_MAX_S, TTL_S, Grant
 from dhsched.cli.remote import INFER_CONTROLLER, URL, Json, Server, Url, all_pages, parse_object, show
 from dhsched.cli.tables import clock, one_line, table, text, took
+from dhsched.client.models.viewers import ViewerToken
 from dhsched.errors import BadValue, DhschedError, Refused
 
 app = typer.Typer(help="Sessions (called lives): create, find, reassign, end, push input.", no_args_is_help=True)
@@ -23,6 +26,7 @@ PUSH_S = 10.0  # A push that no controller has stored by then ends with an error
 InferUrl = Annotated[
     str, typer.Option("--infer", envvar=INFER, metavar="URL,...", help="Addresses of the Infer-Controllers.")
 ]
+RoomUrl = Annotated[str, typer.Option("--room-url", envvar="DHSCHED_ROOM", metavar="URL", help="Address of the room.")]
 ROOM_DEFAULT = "http://127.0.0.1:7402"
 COLUMNS = ("live_id", "digital_id", "state", "worker", "epoch", "claimed", "pending", "cause")
 LEAST = (
@@ -56,11 +60,9 @@ def create(
     wait: Annotated[float, typer.Option(help="Seconds to wait for a free slot.")] = 0,
     explain: Annotated[bool, typer.Option(help="Also print why this Worker was chosen.")] = False,
     open_: Annotated[
-        bool, typer.Option("--open", help="Print the address of the live's page and open it in a browser.")
+        bool, typer.Option("--open", help="Print a link to the live's page, as watch-link does, and open it.")
     ] = False,
-    room_url: Annotated[
-        str, typer.Option(envvar="DHSCHED_ROOM", metavar="URL", help="Address of the room, for --open.")
-    ] = ROOM_DEFAULT,
+    room_url: RoomUrl = ROOM_DEFAULT,
     json: Json = False,
     url: Url = URL,
 ) -> None:
@@ -72,10 +74,11 @@ def create(
             body[name] = parse_object(given, f"--{name}")
     query = {"wait_s": wait or None, "explain": "1" if explain else None}
     headers = {"Idempotency-Key": key or secrets.token_hex(16)}  # A retry at another replica makes no second live.
-    made = Server(url).call("POST", "lives", body=body, query=query, headers=headers, wait_s=wait)
+    server = Server(url)
+    made = server.call("POST", "lives", body=body, query=query, headers=headers, wait_s=wait)
     show(made, json)
     if open_:
-        page = f"{room_url.rstrip('/')}/live/{made['live_id']}"
+        page = link(server, made["live_id"], room_url, ["watch", "say", "interrupt"])
         typer.echo(page, err=json)
         typer.launch(page)
 
@@ -136,6 +139,31 @@ def end(
     """End a live."""
     body = {"after_pending": after_pending}
     show(Server(url).call("POST", "lives", live_id, "end", body=body, twice=True), json)
+
+
+@app.command()
+def watch_link(
+    live_id: LiveId,
+    say: Annotated[bool, typer.Option("--say", help="Let the viewer type.")] = False,
+    interrupt: Annotated[bool, typer.Option("--interrupt", help="Let the viewer interrupt.")] = False,
+    ttl: Annotated[int, typer.Option(min=1, max=TTL_MAX_S, help="Lifetime of the link, in seconds.")] = TTL_S,
+    identity: Annotated[str, typer.Option(help="Who the viewer is; shown as who said something.")] = "",
+    room_url: RoomUrl = ROOM_DEFAULT,
+    url: Url = URL,
+) -> None:
+    """Print a link with which one person watches a live in a browser."""
+    asked: dict[Grant, bool] = {"watch": True, "say": say, "interrupt": interrupt}
+    grants = [grant for grant, wanted in asked.items() if wanted]
+    typer.echo(link(Server(url), live_id, room_url, grants, ttl_s=ttl, identity=identity))
+
+
+def link(
+    server: Server, live_id: str, room_url: str, grants: list[Grant], *, ttl_s: int = TTL_S, identity: str = ""
+) -> str:
+    """Mint a viewer token and return the address of the live's page with it."""
+    body = {"grants": grants, "ttl_s": ttl_s, "identity": identity}
+    minted = server.call("POST", "lives", live_id, "viewer-tokens", body=body, twice=True)
+    return msgspec.convert(minted, ViewerToken).link(room_url)
 
 
 @app.command()

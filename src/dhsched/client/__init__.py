@@ -20,6 +20,7 @@ WebSocket, following.py reads server-sent events, models/ has the documents.
 from dhsched.client.lives import Client, Event
 from dhsched.client.models.input import Pushed
 from dhsched.client.models.lives import Ended, Generation, History, Live, LiveSummary, Placed
+from dhsched.client.models.viewers import ViewerToken
 from dhsched.client.models.workers import Drain
 from dhsched.client.models.workers import WorkerSummary as Worker
 from dhsched.client.stream import Stream
@@ -39,5 +40,6 @@ __all__ = [
     "Refused",
     "Stream",
     "Unreachable",
+    "ViewerToken",
     "Worker",
 ]

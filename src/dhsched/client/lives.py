@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self
 import aiohttp
 import msgspec
 
+from dhsched.access.viewers import TTL_S, Grant
 from dhsched.addresses import DISPATCH, INFER, addresses
 from dhsched.client.credentials import TLS_CA, given_or_found
 from dhsched.client.following import follow
@@ -17,6 +18,7 @@ from dhsched.client.http import Replicas, bearer, open_session
 from dhsched.client.models.base import UNSET
 from dhsched.client.models.input import Pushed, PushText
 from dhsched.client.models.lives import CreateLive, End, Ended, History, Live, LiveSummary, Placed, Reassign
+from dhsched.client.models.viewers import MintViewerToken, ViewerToken
 from dhsched.client.models.workers import Drain, DrainWorker, WorkerSummary
 from dhsched.client.producers import Producers
 from dhsched.client.stream import Stream
@@ -117,6 +119,27 @@ class Client:
     async def end(self, live_id: str, *, after_pending: bool = False) -> Ended:
         body = End(after_pending)
         return await self._dispatch.read(Ended, "POST", "lives", live_id, "end", body=body)
+
+    async def viewer_token(
+        self,
+        live_id: str,
+        grants: Sequence[Grant] = ("watch",),
+        *,
+        identity: str = "",
+        ttl_s: int = TTL_S,
+        say_rate_per_s: float | None = None,
+        interrupt_rate_per_s: float | None = None,
+    ) -> ViewerToken:
+        """Mint a token with which one person watches this live in a room and, with the grants `say` and `interrupt`,
+        types. `identity` is shown as who said something. The rates are items a second; None is the room's limit."""
+        body = MintViewerToken(
+            list(grants),
+            ttl_s=ttl_s,
+            identity=identity,
+            say_rate_per_s=UNSET if say_rate_per_s is None else say_rate_per_s,
+            interrupt_rate_per_s=UNSET if interrupt_rate_per_s is None else interrupt_rate_per_s,
+        )
+        return await self._dispatch.read(ViewerToken, "POST", "lives", live_id, "viewer-tokens", body=body)
 
     async def history(self, live_id: str) -> History:
         return await self._dispatch.read(History, "GET", "lives", live_id, "history")

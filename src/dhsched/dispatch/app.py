@@ -24,6 +24,7 @@ from dhsched.dispatch.api.reassign import Reassign
 from dhsched.dispatch.api.rebalance import RebalanceView
 from dhsched.dispatch.api.recoveries import Recoveries
 from dhsched.dispatch.api.store import StoreView
+from dhsched.dispatch.api.viewers import ViewerTokens
 from dhsched.dispatch.api.why import Why
 from dhsched.dispatch.api.workers import Workers
 from dhsched.dispatch.context import DispatchContext
@@ -175,7 +176,7 @@ class Replica:
             *(Lives(context), Reassign(context), Why(context), DeadLetters(context)),
             *(Workers(context), BlockedWorkers(context), Drains(context, self.drain_notes)),
             *(Configuration(context), RebalanceView(context), Recoveries(context), EventFeed(context)),
-            *(PublishTokens(context), StoreView(context)),
+            *(PublishTokens(context), ViewerTokens(context), StoreView(context)),
         )
         served = [endpoint for part in parts for endpoint in part.endpoints()]
         return [*served, MINT, *KeyEndpoints(context).endpoints(), *Machines(context).endpoints()]

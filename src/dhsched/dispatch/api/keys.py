@@ -67,7 +67,7 @@ class KeyEndpoints(Part):
                 method="POST",
                 path="/v1/secrets/{kind}/rotate",
                 handler=self.rotate,
-                summary="Sign tokens of keys (access) or of Workers' boots (boot) with a new secret.",
+                summary="Sign tokens of keys (access), Workers' boots (boot) or viewers (viewer) with a new secret.",
                 tag="access",
                 path_type=SecretPath,
                 body=m.Rotate,

@@ -1,0 +1,40 @@
+"""Viewers: what a viewer token lets its bearer do. The tokens themselves are in viewer_tokens.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Grant = Literal["watch", "say", "interrupt"]
+GRANTS: tuple[Grant, ...] = get_args(Grant)
+TTL_S = 3600
+TTL_MAX_S = 12 * 3600  # A longer lifetime is refused: a single token cannot be revoked.
+IDENTITY_CHARS_MAX = 64
+RATE_MIN_PER_S, RATE_MAX_PER_S = 0.01, 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """The rights of one viewer token. `live` has its tenant; a rate of None is the room's own limit."""
+
+    live: str
+    grants: frozenset[Grant]
+    identity: str = ""
+    say_rate_per_s: float | None = None
+    interrupt_rate_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedViewer:
+    """A viewer whose token was verified. The token is accepted until `until` (wall-clock, leeway included), as long as
+    the key `kid` exists."""
+
+    viewer: Viewer
+    kid: str
+    number: str
+    until: float
+
+    @property
+    def name(self) -> str:
+        """Return the text that tells this viewer from the others of its live."""
+        return self.viewer.identity or f"#{self.number}"
