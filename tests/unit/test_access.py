@@ -92,7 +92,7 @@ def test_where_a_key_is_found(tmp_path: Path) -> None:
     own.write_text("mine\n")
     assert find_key("http://127.0.0.1:7400", {**noted, "DHSCHED_KEY_FILE": str(own)}) == "mine"
     assert find_key("http://127.0.0.1:7400", {**noted, "DHSCHED_KEY": "given"}) == "given"
-    with pytest.raises(BadSetting, match="cannot read .*none .*check DHSCHED_KEY_FILE"):
+    with pytest.raises(BadSetting, match=r"cannot read .*none .*check DHSCHED_KEY_FILE"):
         find_key("http://x", {"DHSCHED_KEY_FILE": str(tmp_path / "none")})
     file.put({"http://127.0.0.1:7400": "later"})
     file.drop({"http://127.0.0.1:7400": "one", "http://127.0.0.1:7401": "two"})
