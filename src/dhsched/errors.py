@@ -58,7 +58,9 @@ class Unauthorized(DhschedError):
 
 
 class Forbidden(DhschedError):
-    """The caller is known, but not allowed to make this request."""
+    """The caller is known, but not allowed to make this request. The gate says who: `caller`."""
+
+    caller: Any = None
 
 
 class TooManyRequests(DhschedError):

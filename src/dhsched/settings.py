@@ -6,11 +6,10 @@
     [dispatch]                     settings of one role; in the environment DHSCHED_DISPATCH_PORT, ...
     port = 7400
 
-The file is named by --config or DHSCHED_CONFIG. A secret may stand in a file of its own, which its variable with _FILE
-behind it names (DHSCHED_STORE_FILE), or in a systemd credential that is named like its variable. Each setting is
-checked when it is read: a process with a bad setting does not start, and its error names the setting, the source of the
-value and the allowed values. A name that does not exist is refused with the nearest name that does, because a misspelt
-setting must not be ignored silently.
+The file is named by --config or DHSCHED_CONFIG. A secret may also be a systemd credential that is named like its
+variable. Each setting is checked when it is read: a process with a bad setting does not start, and its error names the
+setting, the source of the value and the allowed values. A name that does not exist is refused with the nearest name
+that does, because a misspelt setting must not be ignored silently.
 """
 
 from __future__ import annotations
@@ -97,8 +96,8 @@ def effective(kind: type[S], given: Mapping[str, Any], environment: Mapping[str,
             value, source, strict = given[name], f"flag --{flag_of(each)}", True
         elif environment.get(key):
             value, source, strict = environment[key], f"environment {key}", False
-        elif each.metadata.get("secret") and (secret := _secret(kind, name, environment)) is not None:
-            (value, source), strict = secret, False
+        elif each.metadata.get("secret") and (credential := _credential(key, environment)) is not None:
+            value, source, strict = read_secret(credential, f"credential {key}"), f"credential {key}", False
         elif name in from_file:
             value, source = from_file[name]
             strict = True
@@ -115,15 +114,10 @@ def effective(kind: type[S], given: Mapping[str, Any], environment: Mapping[str,
     return Effective(kind(**values), sources)
 
 
-def _secret(kind: type, name: str, environment: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return the secret `name` from a file of its own, with its source; None if there is none."""
-    key = environment_key(kind, name)
-    # Where the role has a setting for the file (`key_file`), the variable is that setting's.
-    if (file := environment.get(f"{key}_FILE")) and not hasattr(kind, f"{name}_file"):
-        return read_secret(Path(file), f"{key}_FILE"), f"environment {key}_FILE"
-    if (folder := environment.get(CREDENTIALS)) and (path := Path(folder) / key).exists():
-        return read_secret(path, f"credential {key}"), f"credential {key}"
-    return None
+def _credential(key: str, environment: Mapping[str, str]) -> Path | None:
+    """Return the file of the systemd credential that is named `key`; None if there is none."""
+    folder = environment.get(CREDENTIALS)
+    return path if folder and (path := Path(folder) / key).exists() else None
 
 
 def settings_of(kind: type) -> list[Field[Any]]:
@@ -249,6 +243,12 @@ def _check_listener(settings: Any) -> None:
             "key with `dhsched key create --role admin` and set access to keys (--access keys), listen on 127.0.0.1, "
             "or give --insecure if the network itself keeps strangers out"
         )
+    if not settings.tls_cert and not settings.insecure and not is_loopback(settings.host):
+        raise BadSetting(
+            f"{settings.ROLE} would listen on {settings.host or 'every address'} without TLS, and whoever is on the "
+            "way could read and use every token: give --tls-cert and --tls-key, listen on 127.0.0.1 behind a proxy "
+            "that does TLS, or give --insecure if the network itself keeps strangers out"
+        )
 
 
 def listed(given: str) -> tuple[str, ...]:
@@ -342,7 +342,7 @@ class ReplicaSettings(ListenerSettings):
         "keys", ("open", "keys"), "Whether callers need a token (keys) or not (open; on loopback only)."
     )
     insecure: bool = free(
-        False, "Whether to listen beyond loopback although access is open: anybody who connects can do anything."
+        False, "Whether to listen beyond loopback without TLS, or although access is open: only where no stranger is."
     )
     key_rate_per_s: float = bounded(
         2_000, 0.1, 1e6, "Requests per second of one API key at one replica, then 429; a key may have its own limit."

@@ -167,7 +167,10 @@ def test_listening_elsewhere_needs_keys_or_a_word() -> None:
         DispatchSettings(host="0.0.0.0", access="open")
     with pytest.raises(BadSetting, match="every address"):
         DispatchSettings(host="", access="open")
-    assert DispatchSettings(host="0.0.0.0").access == "keys" and DispatchSettings(host="::1", access="open")
+    with pytest.raises(BadSetting, match="without TLS"):
+        DispatchSettings(host="0.0.0.0")
+    assert DispatchSettings(host="0.0.0.0", tls_cert="x.pem", tls_key="x.key").access == "keys"
+    assert DispatchSettings(host="::1", access="open") and DispatchSettings(host="10.0.0.5", insecure=True)
     open_to_all = DispatchSettings(host="0.0.0.0", access="open", insecure=True)
     with pytest.raises(BadSetting, match="tls_key is not"):
         replace(open_to_all, tls_cert="x.pem")

@@ -54,7 +54,7 @@ async def test_a_worker_that_is_blocked_for_five_seconds_is_not_lost(tmp_path: P
         assert await kinds_of(f, at["worker"], "worker_lost", "live_recovered", "poison_dropped") == []
         blocked = [event for event in await f.events("worker_blocked") if event["worker"] == at["worker"]]
         # Once; a replica whose answer was late makes the watchdog tell another one too.
-        assert blocked and len({event["by"] for event in blocked}) == len(blocked), blocked
+        assert blocked and len({event["replica"] for event in blocked}) == len(blocked), blocked
         numbers = blocked[0]["numbers"]
         assert numbers["blocked_ms"] >= 1_000 and numbers["frame"].startswith("troubled.py:"), numbers
         assert numbers["frame"].split()[1] == "think,"

@@ -29,7 +29,7 @@ async def test_events_are_listed_from_a_cursor_and_followed() -> None:
         say("worker_lost", worker="gpu-a#1", beat=7, lives=3)
         say("live_recovered", live="default/L", worker="gpu-b#2", need="lost")
         first = await listed(api)
-        assert [(e["kind"], e["worker"], e["tenant"], e["live_id"], e["by"]) for e in first["events"]] == [
+        assert [(e["kind"], e["worker"], e["tenant"], e["live_id"], e["replica"]) for e in first["events"]] == [
             ("worker_lost", "gpu-a#1", "", "", "d1"),
             ("live_recovered", "gpu-b#2", "default", "L", "d1"),
         ]

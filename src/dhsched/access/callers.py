@@ -7,6 +7,7 @@ includes all others.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
@@ -20,15 +21,19 @@ Scope = Literal[
     "workers:register",
     "generations:read",
     "metrics:read",
+    "fleet:read",
+    "fleet:write",
     "admin",
 ]
-Role = Literal["app", "worker", "room", "metrics", "admin"]
+Role = Literal["app", "worker", "room", "metrics", "reader", "operator", "admin"]
 
 ROLES: dict[Role, frozenset[Scope]] = {
     "app": frozenset({"lives:read", "lives:write", "lives:push"}),
     "worker": frozenset({"workers:register"}),
     "room": frozenset({"generations:read", "lives:push"}),
     "metrics": frozenset({"metrics:read"}),
+    "reader": frozenset({"fleet:read", "metrics:read"}),
+    "operator": frozenset({"fleet:read", "fleet:write", "metrics:read"}),
     "admin": frozenset({"admin"}),
 }
 """The scopes of each role."""
@@ -96,6 +101,20 @@ class Caller:
     def admin(self) -> bool:
         return "admin" in self.scopes
 
+    @property
+    def every_tenant(self) -> bool:
+        """Whether the caller may name any tenant: whoever sees the fleet sees everybody's lives on it."""
+        return self.admin or "fleet:read" in self.scopes
 
+    @property
+    def who(self) -> str:
+        """The id of the caller's key, or its WorkerID; empty where access is open."""
+        return self.key or self.worker
+
+
+BY: ContextVar[str] = ContextVar("by", default="")
+"""Who has asked for what runs now (`Caller.who`); empty for what a replica does by itself."""
 OPEN = Caller(key="", role="admin", tenant=TENANT, scopes=ROLES["admin"])
 """The caller of every request where access is open."""
+NOBODY = Caller(key="", role="nobody", tenant=TENANT, scopes=frozenset())
+"""The caller of an endpoint that needs no token."""

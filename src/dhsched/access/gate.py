@@ -16,7 +16,7 @@ from math import ceil
 
 from dhsched.access import api_keys, api_tokens
 from dhsched.access.bucket import Bucket
-from dhsched.access.callers import OPEN, ROLES, Caller, Role, Scope
+from dhsched.access.callers import NOBODY, ROLES, Caller, Role, Scope
 from dhsched.access.ring import KeyRing
 from dhsched.access.rules import Rule, rule_of
 from dhsched.errors import DhschedError, Forbidden, StoreError, TooManyRequests, Unauthorized
@@ -66,7 +66,7 @@ class Gate:
         """Return the caller of endpoint `name`, or raise Unauthorized, Forbidden or TooManyRequests."""
         rule = rule_of(name)
         if rule.public:
-            return OPEN
+            return NOBODY
         shown = bearer(headers.get("Authorization", ""))
         # Only tokens are cached. An endpoint that needs a key must refuse a token, or it could renew itself for ever.
         known = self._known.get(shown) if "token" in rule.shown else None
@@ -80,10 +80,12 @@ class Gate:
                 retry_after_s=max(1, ceil(wait_s)),
             )
         if not rule.allows(known.caller):
-            raise Forbidden(
+            refused = Forbidden(
                 f"a token of role {known.caller.role} with scopes {', '.join(sorted(known.caller.scopes)) or 'none'} "
                 f"does not allow {name}; the endpoint needs {' or '.join(sorted(rule.scopes | {'admin'}))}"
             )
+            refused.caller = known.caller
+            raise refused
         given = headers.get(TENANT_HEADER)
         return known.caller if given is None else for_tenant(known.caller, given)
 
@@ -197,6 +199,8 @@ def for_tenant(caller: Caller, tenant: str) -> Caller:
     """Return the caller with this tenant, or raise Forbidden. No other code chooses a tenant."""
     if tenant == caller.tenant:
         return caller
-    if not caller.admin:
-        raise Forbidden(f"this token is for tenant {caller.tenant}; only a token of an admin key may name another")
+    if not caller.every_tenant:
+        raise Forbidden(
+            f"this token is for tenant {caller.tenant}; only a key of role admin, operator or reader may name another"
+        )
     return replace(caller, tenant=check_id(tenant, TENANT_HEADER))

@@ -36,7 +36,9 @@ def _scope(*scopes: Scope) -> Rule:
 
 
 ADMIN = Rule()
-READ, WRITE, PUSH = _scope("lives:read"), _scope("lives:write"), _scope("lives:push")
+READ, WRITE, PUSH = _scope("lives:read", "fleet:read"), _scope("lives:write"), _scope("lives:push")
+CHANGE = _scope("lives:write", "fleet:write")
+SEE, OPERATE = _scope("fleet:read"), _scope("fleet:write")
 EVERYONE = Rule(everyone=True)
 PUBLIC = Rule(public=True)
 
@@ -44,39 +46,40 @@ RULES: dict[str, Rule] = {
     # Lives, of the caller's own tenant.
     "create_live": WRITE,
     "list_lives": READ,
-    "get_live": _scope("lives:read", "generations:read"),
+    "get_live": _scope("lives:read", "generations:read", "fleet:read"),
     "show_publishing": _scope("generations:read"),
-    "end_live": WRITE,
+    "end_live": CHANGE,
     "mint_viewer_token": WRITE,
     "list_viewer_keys": _scope("generations:read"),
     "get_history": READ,
     "list_dead_letters": READ,
-    "drop_dead_letter": WRITE,
-    "push_dead_letter_again": WRITE,
+    "drop_dead_letter": CHANGE,
+    "push_dead_letter_again": CHANGE,
     # These show or change the fleet.
-    "reassign_live": ADMIN,
-    "get_why": ADMIN,
-    "list_workers": ADMIN,
-    "get_worker": ADMIN,
-    "drain_worker": ADMIN,
-    "get_drain": ADMIN,
-    "undrain_worker": ADMIN,
-    "get_rebalance": ADMIN,
-    "list_recoveries": ADMIN,
-    "list_events": ADMIN,
-    "get_store": ADMIN,
+    "reassign_live": OPERATE,
+    "get_why": SEE,
+    "list_workers": SEE,
+    "get_worker": SEE,
+    "drain_worker": OPERATE,
+    "get_drain": SEE,
+    "undrain_worker": OPERATE,
+    "get_rebalance": SEE,
+    "list_recoveries": SEE,
+    "list_events": SEE,
+    "get_store": SEE,
     "begin_term": ADMIN,
-    "cordon_worker": ADMIN,
-    "uncordon_worker": ADMIN,
-    "list_pools": ADMIN,
-    "get_pool": ADMIN,
+    "cordon_worker": OPERATE,
+    "uncordon_worker": OPERATE,
+    "list_pools": SEE,
+    "get_pool": SEE,
     "put_pool": ADMIN,
     "delete_pool": ADMIN,
-    "list_digital_ids": ADMIN,
-    "get_digital_id": ADMIN,
+    "list_digital_ids": SEE,
+    "get_digital_id": SEE,
     "put_digital_id": ADMIN,
     "delete_digital_id": ADMIN,
     # Access itself.
+    "list_audit": ADMIN,
     "mint_token": Rule(shown=frozenset({"key"}), everyone=True),
     "list_keys": ADMIN,
     "create_key": ADMIN,

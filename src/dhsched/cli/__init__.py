@@ -20,6 +20,7 @@ import typer
 
 import dhsched
 from dhsched.cli import (
+    audit,
     bench,
     config,
     demo,
@@ -64,6 +65,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "top": top.top,
     "simulate": simulate.simulate_policies,
     "events": events.events,
+    "audit": audit.audit,
     "recoveries": recoveries.recoveries,
     "dead-letters": live.dead_letters,
 }

@@ -35,7 +35,9 @@ Access = Annotated[
 ]
 Insecure = Annotated[
     bool | None,
-    typer.Option("--insecure", help="Listen beyond loopback although access is open. \\[env: DHSCHED_INSECURE]"),
+    typer.Option(
+        "--insecure", help="Listen beyond loopback without TLS, or although access is open. \\[env: DHSCHED_INSECURE]"
+    ),
 ]
 AllowedOrigins = Annotated[
     str | None,

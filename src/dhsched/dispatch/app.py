@@ -11,6 +11,7 @@ from aiohttp import web
 
 from dhsched.access.development import development_key, noted
 from dhsched.access.ring import KeyRing, open_ring
+from dhsched.dispatch.api.audit import AuditTrail
 from dhsched.dispatch.api.blocked import BlockedWorkers
 from dhsched.dispatch.api.configuration import Configuration
 from dhsched.dispatch.api.dead_letters import DeadLetters
@@ -38,6 +39,7 @@ from dhsched.dispatch.recovery.reconcile import Reconciliation
 from dhsched.dispatch.recovery.recover import Recovery
 from dhsched.dispatch.recovery.silences import Silences
 from dhsched.dispatch.recovery.terms import Terms
+from dhsched.dispatch.telemetry.audit import Audit
 from dhsched.dispatch.telemetry.events import Events
 from dhsched.dispatch.telemetry.fleet_metrics import FleetMetrics
 from dhsched.dispatch.telemetry.handoffs import Handoffs
@@ -93,6 +95,7 @@ async def open_context(
         context = make_context(store, records, ring, fleet, settings)
         context.service.gate = await stack.enter_async_context(open_gate(settings, ring))
         stack.push_async_callback(context.events.written)
+        stack.push_async_callback(context.audit.written)
         yield context
 
 
@@ -108,10 +111,12 @@ def make_context(
     service = make_service(settings, role="dispatch", instance=name, ready=ready)
     create_queue = CreateQueue(settings.waiting_max)
     fleet.on_refresh.append(lambda: create_queue.wake(fleet.free_slots()))
-    events = Events(records.events, by=name, registry=service.registry)
+    events = Events(records.events, replica=name, registry=service.registry)
     store.link.two_primaries.report_to(
         lambda found: events.say("two_primaries", used=found.used, refused=[*found.refused])
     )
+    audit = Audit(records.audit, replica=name, registry=service.registry)
+    service.audit = audit.note
     context = DispatchContext(
         replica=name,
         store=store,
@@ -124,6 +129,7 @@ def make_context(
         create_queue=create_queue,
         handoffs=Handoffs(records, service.registry),
         events=events,
+        audit=audit,
         terms=Terms(store, fleet, events),
     )
     service.registry.register(FleetMetrics(fleet))
@@ -176,7 +182,7 @@ class Replica:
             *(Lives(context), Reassign(context), Why(context), DeadLetters(context)),
             *(Workers(context), BlockedWorkers(context), Drains(context, self.drain_notes)),
             *(Configuration(context), RebalanceView(context), Recoveries(context), EventFeed(context)),
-            *(PublishTokens(context), ViewerTokens(context), StoreView(context)),
+            *(PublishTokens(context), ViewerTokens(context), StoreView(context), AuditTrail(context)),
         )
         served = [endpoint for part in parts for endpoint in part.endpoints()]
         return [*served, MINT, *KeyEndpoints(context).endpoints(), *Machines(context).endpoints()]

@@ -14,6 +14,7 @@ from typing import TypeVar
 from dhsched import failpoints
 from dhsched.access.ring import KeyRing
 from dhsched.dispatch.recovery.terms import Terms
+from dhsched.dispatch.telemetry.audit import Audit
 from dhsched.dispatch.telemetry.events import Events
 from dhsched.dispatch.telemetry.handoffs import Handoffs
 from dhsched.dispatch.telemetry.metrics import Metrics
@@ -59,6 +60,7 @@ class DispatchContext:
     create_queue: CreateQueue
     handoffs: Handoffs
     events: Events
+    audit: Audit
     terms: Terms
     rng: Random = field(default_factory=Random)
     _remembered: OrderedDict[str, Remembered] = field(default_factory=OrderedDict)

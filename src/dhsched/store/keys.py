@@ -21,6 +21,7 @@ SINGLE = (
     "keys",
     "controllers",
     "events",
+    "audit",
     "brake",
     "drains",
 )

@@ -93,6 +93,8 @@ class Endpoint:
     headers: Sequence[HeaderParameter] = ()
     problems: Sequence[str] = ()
     tag: str = ""
+    audited: bool = True
+    """Whether each request is a line of the audit trail. Requests with GET never are."""
 
     def __post_init__(self) -> None:
         unknown = [code for code in self.problems if code not in PROBLEMS]

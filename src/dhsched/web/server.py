@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import structlog
@@ -26,10 +26,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 import dhsched
-from dhsched.access.callers import OPEN, Caller
+from dhsched.access.callers import BY, NOBODY, OPEN, Caller
 from dhsched.access.gate import TENANT_HEADER, Gate, for_tenant
 from dhsched.durations import SECONDS_BUCKETS
-from dhsched.errors import BadId, DhschedError
+from dhsched.errors import BadId, DhschedError, Forbidden
 from dhsched.types import check_id
 from dhsched.web.deadlines import HeadDeadline
 from dhsched.web.endpoints import BODY_BYTES_MAX, JSON, Decode, Endpoint, Reply
@@ -42,7 +42,16 @@ log = structlog.get_logger(__name__)
 disable_created_metrics()  # type: ignore[no-untyped-call]  # They would double the lines, and are not used.
 
 WORTH_LOGGING = frozenset({"INTERNAL", "STORE_UNAVAILABLE", "STORE_FULL"})
+HSTS = "max-age=31536000"  # A browser that has seen TLS here asks for nothing less for a year.
 LINGER_S = 2.0  # The rest of a refused body is received for this long, so that its sender can read the refusal.
+
+
+class Note(Protocol):
+    """Notes one request in the audit trail. `code` is the problem that it was refused with; empty if it was not."""
+
+    def __call__(
+        self, endpoint: str, path: str, caller: Caller, *, address: str, request_id: str, status: int, code: str
+    ) -> None: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,6 +66,8 @@ class Service:
     gate: Gate | None = None
     """None where access is open."""
     door: Door = field(default_factory=Door)
+    audit: Note | None = None
+    """Is told of each request that changes something; None for a role that changes nothing."""
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     in_flight: int = 0
     stopping: bool = False
@@ -142,6 +153,13 @@ def make_app(
         service.stopping = True
 
     async def marked(request: web.Request, response: web.StreamResponse) -> None:
+        headers = response.headers
+        headers.popall("Server", None)  # Which library answers, and of which version, helps nobody but an attacker.
+        headers.setdefault("X-Content-Type-Options", "nosniff")
+        if response.content_type.endswith("json"):
+            headers.setdefault("Cache-Control", "no-store")
+        if request.secure:
+            headers.setdefault("Strict-Transport-Security", HSTS)
         if (origin := request.headers.get("Origin")) is not None:
             mark_allowed(service.door, origin, response)
 
@@ -169,7 +187,8 @@ def _guard(service: Service, name: str, handler: Answer) -> Answer:
             return at_the_door
         request_id = service.request_id(request)
         try:
-            request[CALLER] = await service.admit(request, name)
+            request[CALLER] = caller = await service.admit(request, name)
+            BY.set(caller.who)
         except Exception as error:
             return refuse(error, request_id, name)
         return await handler(request)
@@ -186,6 +205,7 @@ def _wrap(
     endpoint: Endpoint, service: Service, measures: Measures
 ) -> Callable[[web.Request], Coroutine[Any, Any, web.StreamResponse]]:
     decode, handler = Decode(endpoint), endpoint.handler
+    audit = service.audit if endpoint.audited and endpoint.method != "GET" else None
     seconds = measures.seconds.labels(endpoint.name)
     statuses: dict[int, Counter] = {}
 
@@ -194,10 +214,12 @@ def _wrap(
         if (at_the_door := service.door.answer(request, open_to_all=service.gate is None)) is not None:
             return at_the_door
         request_id = service.request_id(request)
+        caller: Caller | None = None
         try:
             # Before the request counts as in flight: one without a token, or whose body is not complete, must not take
             # the place of others.
             caller = await service.admit(request, endpoint.name)
+            BY.set(caller.who)
             if service.in_flight >= service.in_flight_max:
                 raise busy(service)
             asked = await decode(request, request_id, service, caller)
@@ -213,6 +235,19 @@ def _wrap(
                 service.in_flight -= 1
         except Exception as error:
             response = refuse(error, request_id, endpoint.name)
+            if isinstance(error, Forbidden) and caller is None:
+                caller = error.caller
+        # What nobody has proven who asked for is noted only if it was done: such requests may come in any number.
+        if audit is not None and caller is not None and (caller is not NOBODY or response.status < 400):
+            audit(
+                endpoint.name,
+                request.path,
+                caller,
+                address=request.remote or "",
+                request_id=request_id,
+                status=response.status,
+                code=response.get("code", ""),
+            )
         counter = statuses.get(response.status)
         if counter is None:
             counter = statuses[response.status] = measures.requests.labels(endpoint.name, str(response.status))
@@ -247,7 +282,9 @@ def refuse(error: Exception, request_id: str, endpoint: str) -> web.Response:
     # Refusals under load come by the thousand, and are counted: only those that need an operator are warnings.
     say = log.warning if problem.code in WORTH_LOGGING else log.debug
     say("refused", endpoint=endpoint, code=problem.code, request_id=request_id, detail=problem.detail)
-    return problem.response(request_id)
+    response = problem.response(request_id)
+    response["code"] = problem.code
+    return response
 
 
 def busy(service: Service) -> Problem:

@@ -49,11 +49,15 @@ class RecoveryList(msgspec.Struct, frozen=True):
 
 
 class EventOut(msgspec.Struct, frozen=True):
-    """One event: its Worker, its live, the replica that recorded it, and the numbers that belong to its kind."""
+    """One event: its Worker, its live, the replica that recorded it, who asked for it, and the numbers of its kind.
+
+    `by` is the id of an API key, or a WorkerID; empty if nobody asked.
+    """
 
     id: str
     at_ms: int
     kind: str
+    replica: str
     by: str
     worker: str
     tenant: str

@@ -37,6 +37,7 @@ class BlockedWorkers(Part):
         return [
             Endpoint(
                 name="say_blocked",
+                audited=False,  # It changes nothing but what is said of the Worker, which is an event.
                 method="POST",
                 path="/v1/workers/{worker}/blocked",
                 handler=self.say,

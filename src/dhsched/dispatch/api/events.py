@@ -114,7 +114,17 @@ class EventFeed(Part):
 def event_out(logged: Logged) -> m.EventOut:
     event = logged.event
     tenant, _, live_id = event.live.partition("/")
-    return m.EventOut(logged.id, logged.at_ms, event.kind, event.by, event.worker, tenant, live_id, event.numbers)
+    return m.EventOut(
+        id=logged.id,
+        at_ms=logged.at_ms,
+        kind=event.kind,
+        replica=event.replica,
+        by=event.by,
+        worker=event.worker,
+        tenant=tenant,
+        live_id=live_id,
+        numbers=event.numbers,
+    )
 
 
 def encoded(logged: Logged) -> bytes:

@@ -29,6 +29,7 @@ class PublishTokens(Part):
                 body=m.ShowPublishing,
                 replies={200: m.PublishingOut},
                 problems=["UNAUTHORIZED", "NOT_FOUND"],
+                audited=False,  # It only reads.
             )
         ]
 

@@ -8,12 +8,13 @@ between a step and its event, the event is never written; the step's result is i
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter
 
+from dhsched.access.callers import BY
+from dhsched.dispatch.telemetry.writer import WRITE_S, Writer
 from dhsched.store.records.events import Event, EventRecords, Value
 
 log = structlog.get_logger(__name__)
@@ -52,18 +53,16 @@ Kind = Literal[
 """docs/guides/operating.md has the meaning and the numbers of each kind; a test keeps the two lists equal."""
 KINDS: tuple[str, ...] = get_args(Kind)
 
-UNWRITTEN_MAX = 1_000  # Events on their way to the store; past this, new events are dropped.
-WRITE_S = 2.0  # An event that the store does not take within this time is dropped.
 TEXT_MAX = 500  # Characters of one text in an event; a longer text is cut off.
 
 
 class Events:
     """The writer of fleet events of one replica."""
 
-    def __init__(self, records: EventRecords, *, by: str, registry: CollectorRegistry) -> None:
+    def __init__(self, records: EventRecords, *, replica: str, registry: CollectorRegistry) -> None:
         self._records = records
-        self._by = by
-        self._unwritten: set[asyncio.Future[Any]] = set()
+        self._replica = replica
+        self._writer = Writer("event", self._drop)
         self.said = Counter(
             "dhsched_events_total", "Fleet events of this replica, by kind.", ["kind"], registry=registry
         )
@@ -74,27 +73,14 @@ class Events:
     def say(self, kind: Kind, *, worker: str = "", live: str = "", **numbers: Value) -> None:
         """Write one event, without waiting for the store."""
         short = {name: value[:TEXT_MAX] if isinstance(value, str) else value for name, value in numbers.items()}
-        event = Event(kind, self._by, worker, live, short)
+        event = Event(kind, self._replica, worker, live, short, BY.get())
         self.said.labels(kind).inc()
         log.info("fleet event", kind=kind, worker=worker, live=live, numbers=short)
-        if len(self._unwritten) >= UNWRITTEN_MAX:
-            self._drop(event, f"{UNWRITTEN_MAX} events are on their way already")
-            return
-        writing = self._records.write(event, deadline_s=WRITE_S)
-        self._unwritten.add(writing)
-        writing.add_done_callback(lambda done: self._written(event, done))
+        self._writer.write(event, self._records.write)
 
     async def written(self, wait_s: float = WRITE_S) -> None:
         """Wait up to `wait_s` until all events are written or dropped: for a replica that stops, and for tests."""
-        if self._unwritten:
-            await asyncio.wait([*self._unwritten], timeout=wait_s)
-
-    def _written(self, event: Event, done: asyncio.Future[Any]) -> None:
-        self._unwritten.discard(done)
-        if done.cancelled():
-            self._drop(event, "this replica stopped")
-        elif (error := done.exception()) is not None:
-            self._drop(event, str(error))
+        await self._writer.written(wait_s)
 
     def _drop(self, event: Event, reason: str) -> None:
         self.dropped.inc()

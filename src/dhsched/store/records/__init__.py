@@ -16,6 +16,7 @@ see a step fall between them; its docstring says what follows from that.
 | drains | requests to drain, and which of their events were written |
 | controllers | URLs of the Infer-Controllers |
 | events | the log of fleet events |
+| audit | who has asked for which change |
 | config | Pools and DigitalIDs |
 | server | the server itself: time, memory, whether it answers |
 """
@@ -27,6 +28,7 @@ from typing import Self
 from dhsched.store.keys import Keys
 from dhsched.store.link.address import Address
 from dhsched.store.link.link import Link, LinkSettings
+from dhsched.store.records.audit import AuditRecords
 from dhsched.store.records.config import ConfigRecords
 from dhsched.store.records.controllers import ControllerRecords
 from dhsched.store.records.drains import DrainRecords
@@ -54,6 +56,7 @@ class Records:
         self.drains = DrainRecords(link, self.keys)
         self.controllers = ControllerRecords(link, self.keys)
         self.events = EventRecords(link, self.keys)
+        self.audit = AuditRecords(link, self.keys)
         self.config = ConfigRecords(link, self.keys)
         self.server = ServerRecords(link)
 

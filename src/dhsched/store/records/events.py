@@ -21,13 +21,15 @@ Value = str | int | float | bool | list[str]
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An event as stored in the stream. `live` is the full name, with its tenant."""
+    """An event as stored in the stream. `live` is the full name, with its tenant. `by` is the id of the key that asked
+    for it, or the Worker's; empty if a replica did it by itself."""
 
     kind: str
-    by: str
+    replica: str
     worker: str = ""
     live: str = ""
     numbers: Mapping[str, Value] = {}
+    by: str = ""
 
 
 class Logged(msgspec.Struct, frozen=True):

@@ -1,0 +1,65 @@
+"""The audit trail of one replica: each request that changes something, or was refused to, with who asked for it.
+
+Input is not in it: an item is in its live's own record, and there are thousands a second. Nor are requests without a
+valid token, which anybody may send in any number: those are counted (`dhsched_requests_total`), and belong to nobody.
+"""
+
+from __future__ import annotations
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter
+
+from dhsched.access.callers import Caller
+from dhsched.dispatch.telemetry.writer import WRITE_S, Writer
+from dhsched.store.records.audit import Asked, AuditRecords
+
+log = structlog.get_logger(__name__)
+
+TEXT_MAX = 256  # Characters of the path in an entry; a longer path is cut off.
+
+
+class Audit:
+    """The writer of the audit trail."""
+
+    def __init__(self, records: AuditRecords, *, replica: str, registry: CollectorRegistry) -> None:
+        self._records = records
+        self._replica = replica
+        self._writer = Writer("entry of the audit trail", self._drop)
+        self.dropped = Counter(
+            "dhsched_audit_dropped_total", "Entries of the audit trail that could not be written.", registry=registry
+        )
+
+    def note(
+        self, endpoint: str, path: str, caller: Caller, *, address: str, request_id: str, status: int, code: str
+    ) -> None:
+        """Write one entry, without waiting for the store."""
+        asked = Asked(
+            endpoint=endpoint,
+            path=path[:TEXT_MAX],
+            status=status,
+            code=code,
+            request_id=request_id,
+            replica=self._replica,
+            key=caller.key,
+            role=caller.role,
+            tenant=caller.tenant,
+            worker=caller.worker,
+            address=address,
+        )
+        self._writer.write(asked, self._records.write)
+
+    async def written(self, wait_s: float = WRITE_S) -> None:
+        """Wait up to `wait_s` until all entries are written or dropped: for a replica that stops, and for tests."""
+        await self._writer.written(wait_s)
+
+    def _drop(self, asked: Asked, reason: str) -> None:
+        self.dropped.inc()
+        log.warning(
+            "an entry of the audit trail could not be written",
+            endpoint=asked.endpoint,
+            path=asked.path,
+            key=asked.key,
+            status=asked.status,
+            request_id=asked.request_id,
+            reason=reason,
+        )
