@@ -16,6 +16,7 @@ from dhsched.access.gate import Gate
 from dhsched.access.ring import KeyRing
 from dhsched.dispatch.app import Replica, open_context
 from dhsched.infer.app import open_infer
+from dhsched.infer.context import InferContext
 from dhsched.infer.settings import InferSettings
 from dhsched.links import messages
 from dhsched.settings import DispatchSettings
@@ -29,9 +30,12 @@ from tests.harness.serving import Api
 class Keyed:
     """`dispatch` and `infer` are clients; `key` makes API keys, `token` has one mint."""
 
-    def __init__(self, api: Api, infer: TestClient[Any, Any], apps: dict[str, web.Application]) -> None:
+    def __init__(
+        self, api: Api, infer: TestClient[Any, Any], infer_context: InferContext, apps: dict[str, web.Application]
+    ) -> None:
         self.api = api
         self.infer = infer
+        self.infer_context = infer_context
         self.apps = apps
         self.clients: dict[str, TestClient[Any, Any]] = {"dispatch": api.client, "infer": infer}
 
@@ -77,11 +81,7 @@ class Keyed:
         store = self.api.context.store
         now = int((await store.link.call("TIME"))[0]) * 1000 + 600_000
         url = str(self.infer.make_url("/")).rstrip("/")
-        await store.link.call("ZADD", store.keys.of("controllers"), now, f"{self.infer_name} {url}")
-
-    @property
-    def infer_name(self) -> str:
-        return self.api.context.replica.replace("d", "i")
+        await store.link.call("ZADD", store.keys.of("controllers"), now, f"{self.infer_context.service.instance} {url}")
 
     @asynccontextmanager
     async def worker(self, folder: Path, record: Record, **given: Any) -> AsyncIterator[asyncio.Task[None]]:
@@ -139,7 +139,7 @@ async def keyed(address: Address, n: int = 1, **settings: Any) -> AsyncIterator[
         replica = Replica(context)
         apps = {"dispatch": replica.app(), "infer": infer.app}
         async with TestClient(TestServer(apps["dispatch"])) as client, TestClient(TestServer(apps["infer"])) as other:
-            made = Keyed(Api(client, replica), other, apps)
+            made = Keyed(Api(client, replica), other, infer.context, apps)
             for ring in (made.ring, infer.ring):
                 ring.reread_min_s = 0.005  # Tests are refused a lot.
             yield made

@@ -237,8 +237,8 @@ class DispatchLink:
         elif status == 401:
             self._refused(
                 f"{url} requires an API key, and this Worker has none: set DHSCHED_WORKER_KEY or --key-file to one of "
-                "role worker (`dhsched worker join` gets it for a join token). The key of a `dhsched up` or `dhsched "
-                f"run` that the same user started on this machine would be in {KeyFile().path}"
+                "role worker (`dhsched worker join` gets one for a token). The key of a `dhsched up` or `dhsched run` "
+                f"that the same user started on this machine would be in {KeyFile().path}"
             )
         else:
             self._refused(f"{url} answered 403: add the name in this URL to its allowed_origins, if it is missing")
