@@ -15,13 +15,13 @@ from typer.testing import CliRunner
 from dhsched import cli
 from dhsched.errors import DhschedError
 from dhsched.web import listener_tls
-from tests.harness.fleet import until
+from tests.harness.fleet import until, until_so
 from tests.harness.processes import start
 from tests.harness.servers import empty_server
 
 
 @pytest.mark.release
-async def test_keys_and_tls_from_the_command_line(certificate: Path, tmp_path: Path, monkeypatch: Any) -> None:
+async def test_machine_keys_and_tls_from_the_command_line(certificate: Path, tmp_path: Path, monkeypatch: Any) -> None:
     """The first key at the store, the others through a replica; then create, push and revoke, all over TLS."""
     ca, key = str(certificate / "cert.pem"), str(certificate / "key.pem")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
@@ -76,6 +76,20 @@ async def test_keys_and_tls_from_the_command_line(certificate: Path, tmp_path: P
             await dhsched("key", "revoke", made["record"]["key_id"])
             with pytest.raises(DhschedError, match="check that the key is whole and has not been revoked"):
                 await dhsched("live", "ls", **as_app)
+            # The machine gpu-2 joins with a token and runs with its own key, until its name is banned.
+            token = await dhsched("worker", "invite", "gpu-2", "--pool", "gpu", "--capacity", "2")
+            file = str(tmp_path / "machine-key")
+            await dhsched("worker", "join", token.strip(), "--key-file", file, DHSCHED_KEY="")
+            own = (*given[:5], "gpu-2", *given[6:], "--key-file", file)
+            roles.append(await start("run", "worker", "--runtime", "echo", "--locks", str(tmp_path), *own))
+
+            async def names() -> list[str]:
+                return [row["worker"].partition("#")[0] for row in json.loads(await dhsched("worker", "ls", "--json"))]
+
+            await until_so(names, lambda found: sorted(found) == ["gpu-1", "gpu-2"], "both Workers")
+            await dhsched("worker", "ban", "gpu-2")
+            assert await roles[-1].ended() == 1, "it is refused and exits"
+            assert await names() == ["gpu-1"]
         finally:
             for each in roles:
                 await each.stop()

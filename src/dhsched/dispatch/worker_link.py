@@ -153,7 +153,7 @@ class WorkerLinks:
     def _end_refused(self) -> None:
         """End the Workers whose key has been revoked or whose name is banned."""
         for link in [*self._links.values()]:
-            if link.boot is not None and (reason := self.refusal_of(link.boot)):
+            if link.boot is not None and not link.over and (reason := self.refusal_of(link.boot)):
                 task = asyncio.create_task(link.force_out(link.boot, reason))
                 self._ending.add(task)
                 task.add_done_callback(self._ending.discard)
