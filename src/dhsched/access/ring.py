@@ -165,8 +165,11 @@ class KeyRing:
         whether the key existed."""
         await self.read()
         known = self.api_keys.get(key_id)
-        field = f"machine:{known.names}" if known is not None and known.machine else f"api:{key_id}"
-        return bool(await self.change(deleted=[field]))
+        if known is None:
+            return False
+        field = f"machine:{known.names}" if known.machine else f"api:{key_id}"
+        # The name may have another machine key by now: that one stays.
+        return bool(await self.change(deleted=[field], needed=field, expected=self._fields[field]))
 
     async def rotate(self, kind: SecretKind, *, drop_old: bool = False) -> tuple[str, list[str]]:
         """Make a new secret of this kind, which signs from now on; return its `kid` and those of the dropped secrets.
@@ -190,13 +193,15 @@ class KeyRing:
         *,
         deleted: Iterable[str] = (),
         needed: str = "",
+        expected: bytes = b"",
         absent: str = "",
     ) -> int:
         """Delete fields and write one, in one script, so that a replica that sees the new `rev` sees all of it.
 
-        Return the number of changed fields: 0 if the field `needed` does not exist or the field `absent` does.
+        Return the number of changed fields: 0 if the field `needed` does not exist, or its value is not `expected`
+        where this is given, or if the field `absent` exists.
         """
-        arguments = [field, value, join(deleted), needed, absent]
+        arguments = [field, value, join(deleted), needed, expected, absent]
         (changed,) = await self._link.run("change_keys", [self._cell], arguments, read=self._link.read_counted)
         await self.read()
         return int(changed)

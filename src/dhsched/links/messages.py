@@ -59,7 +59,11 @@ class Message(msgspec.Struct, array_like=True, gc=False, tag=str.lower):
 
 
 class Register(Message):
-    """Request a WorkerID for a boot. `boot` is the boot's secret and makes the request idempotent."""
+    """Request a WorkerID for a boot. `boot` is the boot's secret and makes the request idempotent.
+
+    `replaces` is an earlier boot of the same name. With a machine key, an empty name, Pool or labels and a capacity of
+    0 are taken from the key.
+    """
 
     name: Name
     boot: Name

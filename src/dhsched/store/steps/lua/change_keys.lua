@@ -2,12 +2,17 @@
 -- nothing, so this is no step of the protocol.
 --
 -- KEYS     cell
--- ARGV     field, value, deleted, needed, absent
--- RETURNS  one number: how many fields changed; 0 where `needed` is not there, or `absent` is, and then nothing changes
-local field, value, deleted, needed, absent = unpack(ARGV)
+-- ARGV     field, value, deleted, needed, expected, absent
+-- RETURNS  one number: how many fields changed; 0 where `needed` is not there, or not as `expected` (empty: anything), or
+--          `absent` is there, and then nothing changes
+local field, value, deleted, needed, expected, absent = unpack(ARGV)
 
 local key = prefix .. 'keys'
-if needed ~= '' and call('HEXISTS', key, needed) == 0 or absent ~= '' and call('HEXISTS', key, absent) == 1 then
+local found = needed ~= '' and call('HGET', key, needed)
+if needed ~= '' and (not found or expected ~= '' and found ~= expected) then
+  return { 0 }
+end
+if absent ~= '' and call('HEXISTS', key, absent) == 1 then
   return { 0 }
 end
 local changed = 0
