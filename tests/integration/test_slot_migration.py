@@ -91,6 +91,19 @@ async def test_no_script_runs_on_a_slot_that_is_being_moved(kind: str) -> None:
         assert invariants.of_state(state) != [] and len(state.lives[LIVE].pending) == 0
 
 
+async def test_no_beat_is_read_on_a_slot_that_is_being_moved(kind: str) -> None:
+    """Reports are refused there, so every beat stands still. A replica that read them would call Workers lost, and its
+    call would wait in the link and run on the new node, perhaps before the Workers' reports."""
+    async with two_primaries(kind) as (left, right), opened(left, deadline_s=0.3) as store:
+        worker = await claimed_live(store)
+        assert (await store.records.workers.beats()).keys() == {worker}
+        await begin_move(left, right)
+        assert await left.keys(), "no key has left"
+        with pytest.raises(StoreUnavailable, match="being moved") as caught:
+            await store.records.workers.beats()
+        assert not caught.value.unknown
+
+
 async def test_what_was_asked_while_a_slot_moved_is_done_in_order_on_its_new_node(kind: str) -> None:
     async with two_primaries(kind) as (left, right), opened(left) as store:
         await claimed_live(store)

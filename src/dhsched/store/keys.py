@@ -33,7 +33,7 @@ OTHER = ("agenda", "blame", "trouble")
 """The agenda by class; blame and trouble by Worker name."""
 NEVER = "never"
 """A key that never exists. Every script looks for it first, so that a slot that is being moved refuses the script
-there, before its first write (lua/lib/base.lua)."""
+there, before its first write (lua/lib/base.lua). So does the reading of beats (records/workers.py)."""
 CHANNELS = ("infer", "dispatch")
 """Channels of hints: to the controller that holds a pull, to the replica that holds a Worker's link."""
 

@@ -3,8 +3,8 @@
 Every report of a Worker moves its beat. A replica that has read the same beat for `worker_ttl_s` of its own monotonic
 clock, without a gap between reads, calls `expire_worker`, which the store refuses if the beat has moved since. No clock
 of the store or of another machine is compared, so no Worker is lost because the store was paused, a clock was set or a
-replica stood still: after a gap, every wait starts anew. Waits also start anew while the store refuses writes (a full
-disk, a slot that is being migrated): it then answers reads but accepts no reports.
+replica stood still: after a gap, every wait starts anew. Waits also start anew when the store refuses a report (a full
+disk). Beats cannot be read while the cell's slot is being moved, when reports wait or are refused.
 
 When many Workers fall silent together, a fault between them and the replica is more likely. Then the brake is on: the
 replica waits one more `worker_ttl_s`, and after that expires a few Workers at a time.

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any, NamedTuple
 
 from dhsched.ownership.state import Worker
+from dhsched.store.keys import NEVER
 from dhsched.store.raw import decode_worker, hash_of
 from dhsched.store.records.part import Part
 from dhsched.store.steps.replies import text
@@ -59,7 +60,9 @@ class WorkerRecords(Part):
         return text(await self._call("HGET", "worker", worker, "mode") or b"")
 
     async def beats(self) -> dict[str, Beat]:
-        """Return the beat of every Worker that is not gone."""
+        """Return the beat of every Worker that is not gone. While the cell's slot is being moved, this call waits, and
+        fails like a script: the keys can still be read there, but no report can move a beat."""
+        await self._call("EXISTS", NEVER)
         workers = await self.names()
         fields = ("beat", "lost", "gone", "mode")
         replies = await asyncio.gather(*(self._call("HMGET", "worker", worker, *fields) for worker in workers))
