@@ -229,19 +229,12 @@ def _check_listener(settings: Any) -> None:
     if bool(settings.tls_cert) != bool(settings.tls_key):
         given, lacking = ("tls_cert", "tls_key") if settings.tls_cert else ("tls_key", "tls_cert")
         raise BadSetting(f"setting {given} is given but {lacking} is not; TLS needs both")
-    for origin in listed(settings.allowed_origins):
-        parts = urlsplit(origin)
-        if parts.scheme not in ("http", "https") or not parts.netloc or origin != f"{parts.scheme}://{parts.netloc}":
-            raise BadSetting(
-                f"setting allowed_origins names {origin!r}; each entry must be an origin, like https://app.example "
-                "or http://localhost:3000, without a path"
-            )
-    # A room has no `access`: its viewers have no keys.
-    if getattr(settings, "access", "keys") == "open" and not settings.insecure and not is_loopback(settings.host):
+    check_origins("allowed_origins", settings.allowed_origins)
+    if settings.access == "open" and not settings.insecure and not is_loopback(settings.host):
         raise BadSetting(
-            f"{settings.ROLE} would listen on {settings.host or 'every address'} and let anybody do anything: make a "
-            "key with `dhsched key create --role admin` and set access to keys (--access keys), listen on 127.0.0.1, "
-            "or give --insecure if the network itself keeps strangers out"
+            f"{settings.ROLE} would listen on {settings.host or 'every address'} and let anybody do anything: set "
+            "access to keys (--access keys; `dhsched key create --role admin` makes the first key), listen on "
+            "127.0.0.1, or give --insecure if the network itself keeps strangers out"
         )
     if not settings.tls_cert and not settings.insecure and not is_loopback(settings.host):
         raise BadSetting(
@@ -249,6 +242,18 @@ def _check_listener(settings: Any) -> None:
             "way could read and use every token: give --tls-cert and --tls-key, listen on 127.0.0.1 behind a proxy "
             "that does TLS, or give --insecure if the network itself keeps strangers out"
         )
+
+
+def check_origins(setting: str, given: str) -> None:
+    """Raise BadSetting unless each entry of the list `given` is an origin."""
+    for origin in listed(given):
+        parts = urlsplit(origin)
+        whole = parts.netloc and origin == f"{parts.scheme}://{parts.netloc}"
+        if parts.scheme not in ("http", "https") or not whole or any(mark in origin for mark in " ;'\"\t"):
+            raise BadSetting(
+                f"setting {setting} names {origin!r}; each entry must be an origin, like https://app.example "
+                "or http://localhost:3000, without a path"
+            )
 
 
 def listed(given: str) -> tuple[str, ...]:
@@ -323,6 +328,12 @@ class ListenerSettings:
     )
     in_flight_max: int = required("Requests handled at once; past this 503 BUSY.", low=1, high=100_000)
     stop_s: float = required("Time for requests in flight when the role stops.", low=0, high=600)
+    access: str = one_of(
+        "keys", ("open", "keys"), "Whether callers need a token (keys) or not (open; on loopback only)."
+    )
+    insecure: bool = free(
+        False, "Whether to listen beyond loopback although access is open: anybody who connects can do anything."
+    )
     log_level: str = one_of("info", ("debug", "info", "warning", "error"), "Lowest level that is logged.")
     log_json: bool = free(False, "Whether logs are JSON lines.")
 
@@ -337,12 +348,6 @@ class ReplicaSettings(ListenerSettings):
     cell: str = free("main", "Name of the cell; one deployment is one cell.")
     allow_eviction: bool = free(
         False, "Whether to start on a store whose maxmemory-policy is allkeys-*, although it may delete lives."
-    )
-    access: str = one_of(
-        "keys", ("open", "keys"), "Whether callers need a token (keys) or not (open; on loopback only)."
-    )
-    insecure: bool = free(
-        False, "Whether to listen beyond loopback without TLS, or although access is open: only where no stranger is."
     )
     key_rate_per_s: float = bounded(
         2_000, 0.1, 1e6, "Requests per second of one API key at one replica, then 429; a key may have its own limit."

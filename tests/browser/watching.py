@@ -9,8 +9,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from playwright.async_api import Browser, Page
 
+from dhsched.client.models.viewers import ViewerToken
 from dhsched.local.ports import free_port
 from dhsched.local.process import Process as RoomProcess
 from tests.harness.fleet import Fleet, fleet
@@ -143,9 +145,12 @@ class Stage:
         self.room: RoomProcess
         self._browser = browser
         self._port = port
+        self._metrics_port = free_port()
 
-    async def start_room(self) -> None:
-        self.room = await self.processes.room("room", port=self._port)
+    async def start_room(self, *options: str) -> None:
+        patient = {"DHSCHED_ROOM_STUN_S": "60", "DHSCHED_ROOM_CONNECT_S": "60"}
+        ports = {"port": self._port, "metrics_port": self._metrics_port}
+        self.room = await self.processes.room("room", "--access", "keys", *options, **ports, environment=patient)
         await self.room.until_ready()
 
     async def start_worker(self, name: str, runtime: str = TESTCARD) -> None:
@@ -166,13 +171,19 @@ class Stage:
             await asyncio.sleep(0.1)
         raise AssertionError(f"no epoch {epoch} after {WAIT_S:g} s: {found}")
 
+    async def link(self, live: str = "demo", **body: Any) -> str:
+        """A link to the live's page, by default with every grant."""
+        body = {"grants": ["watch", "say", "interrupt"], **body}
+        _, minted = await self.fleet.post(f"{self.fleet.dispatch[0]}/v1/lives/{live}/viewer-tokens", body)
+        return msgspec.convert(minted, ViewerToken).link(self.room.url)
+
     async def watch(self, live: str = "demo", **options: Any) -> Watching:
         page = await self._browser.new_page(**options)
-        await page.goto(f"{self.room.url}/live/{live}")
+        await page.goto(await self.link(live))
         return Watching(page)
 
     async def metrics(self) -> dict[str, float]:
-        async with self.fleet.http.get(f"{self.room.url}/metrics") as response:
+        async with self.fleet.http.get(f"http://127.0.0.1:{self._metrics_port}/metrics") as response:
             lines = (await response.text()).splitlines()
         return {line.split()[0]: float(line.split()[1]) for line in lines if line.startswith("dhsched_room")}
 

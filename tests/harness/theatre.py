@@ -18,6 +18,7 @@ from dhsched.tokens import Publishing
 from dhsched.types import Generation
 from dhsched.worker import Publish
 from tests.harness.fleet import Fleet, ended, fleet
+from tests.harness.keyed import bearer
 
 SDP = {"Content-Type": "application/sdp"}
 
@@ -33,8 +34,15 @@ class Theatre:
         tokens = self.fleet.controllers[0].pull_text.tokens
         return Publish(self.url, tokens.issue_publish(Publishing("default/demo", Generation(worker, epoch))))
 
-    async def state(self) -> Any:
-        async with self.fleet.http.get(self.path("state")) as response:
+    async def viewer_token(self, live: str = "demo", **body: Any) -> str:
+        """A viewer token that Dispatch mints; by default with every grant."""
+        body = {"grants": ["watch", "say", "interrupt"], **body}
+        status, minted = await self.fleet.post(f"{self.fleet.dispatch[0]}/v1/lives/{live}/viewer-tokens", body)
+        assert status == 200, minted
+        return str(minted["token"])
+
+    async def state(self, token: str = "") -> Any:
+        async with self.fleet.http.get(self.path("state"), headers=bearer(token) if token else {}) as response:
             assert response.status == 200
             return await response.json()
 
@@ -53,7 +61,9 @@ async def theatre(
 @asynccontextmanager
 async def stage(made: Fleet, port: int, **settings: Any) -> AsyncIterator[Theatre]:
     """A room for a deployment whose Infer-Controllers name its port."""
-    asked = RoomSettings(port=port, dispatch=f"http://127.0.0.1:1,{made.dispatch[0]}", infer=made.infer[0], **settings)
+    urls_of = {"dispatch": f"http://127.0.0.1:1,{made.dispatch[0]}", "infer": made.infer[0]}
+    # A busy machine is late with everything: viewers' first packets too.
+    asked = RoomSettings(**{"port": port, "access": "open", "stun_s": 60, "connect_s": 60, **urls_of, **settings})
     async with open_room(asked) as room:
         urls: list[str] = []
         await made.serve(room.app, urls, port=port)
@@ -76,12 +86,18 @@ class Watcher:
         await self.pc.setLocalDescription(await self.pc.createOffer())
         return str(self.pc.localDescription.sdp)
 
-    async def connect(self, at: Theatre, kinds: tuple[str, ...] = ("audio", "video")) -> None:
-        offer = await self.offer(kinds)
-        async with at.fleet.http.post(at.path("whep"), data=offer, headers=SDP) as response:
-            assert response.status == 201, await response.text()
+    async def connect(self, at: Theatre, kinds: tuple[str, ...] = ("audio", "video"), token: str = "") -> None:
+        status = await self.try_connect(at, await self.offer(kinds), **(bearer(token) if token else {}))
+        assert status == 201, status
+
+    async def try_connect(self, at: Theatre, offer: str, **headers: str) -> int:
+        """Post the offer and use the answer, if there is one; the status."""
+        async with at.fleet.http.post(at.path("whep"), data=offer, headers={**SDP, **headers}) as response:
+            if response.status != 201:
+                return response.status
             self.location = response.headers["Location"]
             await self.pc.setRemoteDescription(RTCSessionDescription(await response.text(), "answer"))
+            return response.status
 
     async def _watch(self, track: MediaStreamTrack) -> None:
         while True:

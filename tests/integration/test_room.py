@@ -149,7 +149,7 @@ async def test_who_was_silent_is_asked_about_before_its_next_packet(tmp_path: Pa
 
 async def test_without_dispatch_nobody_new_publishes(tmp_path: Path) -> None:
     async with theatre(tmp_path) as at:
-        settings = RoomSettings(port=0, dispatch="http://127.0.0.1:1", deadline_s=0.5)
+        settings = RoomSettings(port=0, dispatch="http://127.0.0.1:1", deadline_s=0.5, access="open")
         async with open_room(settings) as alone:
             urls: list[str] = []
             await at.fleet.serve(alone.app, urls)

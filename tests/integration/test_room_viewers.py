@@ -77,9 +77,10 @@ async def test_a_room_that_strangers_would_reach_does_not_start_unless_it_is_tol
     """Nothing listens: that is refused before."""
     for host in ("0.0.0.0", "room.example"):
         with pytest.raises(BadSetting, match="--insecure"):
-            RoomSettings(host=host)
+            RoomSettings(host=host, access="open")
+    command = ("run", "room", "--host", "::", "--port", "0", "--access", "open")
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", "from dhsched.cli import main; main()", "run", "room", "--host", "::", "--port", "0"),
+        *(sys.executable, "-c", "from dhsched.cli import main; main()", *command),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
+from dhsched.access.viewers import VerifiedViewer, Viewer
 from dhsched.errors import BadSetting, TooManyRequests
 from dhsched.room import rates
 from dhsched.room.rates import Rates, site_of
@@ -51,7 +54,30 @@ def test_one_viewer_has_all_addresses_of_its_site() -> None:
 def test_a_room_that_others_can_reach_must_say_so_and_takes_no_text() -> None:
     for host in ("0.0.0.0", "10.0.0.7", "room.example", ""):
         with pytest.raises(BadSetting, match="--insecure"):
-            RoomSettings(host=host)
-        assert not RoomSettings(host=host, insecure=True).viewers_may_type
-        assert RoomSettings(host=host, insecure=True, text=True).viewers_may_type
+            RoomSettings(host=host, access="open")
+        assert not RoomSettings(host=host, access="open", insecure=True).viewers_may_type
+        assert RoomSettings(host=host, access="open", insecure=True, text=True).viewers_may_type
+        assert RoomSettings(host=host).viewers_may_type, "whose token says so"
+        with pytest.raises(BadSetting, match="metrics_host"):
+            RoomSettings(metrics_host=host)
     assert RoomSettings().viewers_may_type and not RoomSettings(text=False).viewers_may_type
+    assert RoomSettings(access="open").viewers_may_type
+
+
+def test_a_viewer_token_has_rates_of_its_own() -> None:
+    now = 0.0
+    made = Rates(RoomSettings(viewer_rate_per_s=2, live_rate_per_s=100), clock=lambda: now)
+
+    def takes(identity: str, kind: str = "text", **rates_: float) -> int:
+        viewer = VerifiedViewer(Viewer("t/L", frozenset(), identity, **rates_), "1", "n", 1e12)
+        taken = 0
+        with contextlib.suppress(TooManyRequests):
+            for _ in range(10):
+                made.take(address="10.0.0.1", live="L", kind=kind, viewer=viewer)
+                taken += 1
+        return taken
+
+    # One address, and each viewer has its own rate.
+    assert [takes("a"), takes("a"), takes("b")] == [2, 0, 2]
+    assert takes("c", say_rate_per_s=5) == 5 and takes("c", "interrupt", interrupt_rate_per_s=3) == 3
+    assert takes("d", "interrupt") == 1, "a bucket holds one at least"

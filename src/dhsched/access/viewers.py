@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Literal, get_args
 
 Grant = Literal["watch", "say", "interrupt"]
@@ -24,6 +25,10 @@ class Viewer:
     interrupt_rate_per_s: float | None = None
 
 
+ANYTHING = Viewer("", frozenset(GRANTS))
+"""The rights of everybody where viewers need no token."""
+
+
 @dataclass(frozen=True, slots=True)
 class VerifiedViewer:
     """A viewer whose token was verified. The token is accepted until `until` (wall-clock, leeway included), as long as
@@ -38,3 +43,7 @@ class VerifiedViewer:
     def name(self) -> str:
         """Return the text that tells this viewer from the others of its live."""
         return self.viewer.identity or f"#{self.number}"
+
+
+ANYBODY = VerifiedViewer(ANYTHING, kid="", number="", until=inf)
+"""The viewer of every request where viewers need no token."""

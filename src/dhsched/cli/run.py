@@ -260,15 +260,30 @@ def room(
         bool | None,
         typer.Option(
             "--text/--no-text",
-            help="Let viewers send text. \\[env: DHSCHED_ROOM_TEXT] \\[default: yes on loopback, else no]",
+            help="Let viewers send text, whose tokens may. \\[env: DHSCHED_ROOM_TEXT] \\[default: yes; with open "
+            "access only on loopback]",
         ),
     ] = None,
-    insecure: Annotated[
-        bool | None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(help="Port for /metrics; 0 is none. \\[env: DHSCHED_ROOM_METRICS_PORT] \\[default: 7403]"),
+    ] = None,
+    trusted_proxies: Annotated[
+        str | None,
         typer.Option(
-            "--insecure", help="Listen beyond loopback although viewers have no keys. \\[env: DHSCHED_INSECURE]"
+            metavar="NETWORK,...",
+            help="Proxies whose X-Forwarded-For names the viewer's address. \\[env: DHSCHED_ROOM_TRUSTED_PROXIES]",
         ),
     ] = None,
+    frame_ancestors: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ORIGIN,...",
+            help="Origins whose pages may embed the room's page. \\[env: DHSCHED_ROOM_FRAME_ANCESTORS]",
+        ),
+    ] = None,
+    access: Access = None,
+    insecure: Insecure = None,
     allowed_origins: AllowedOrigins = None,
     key_file: Annotated[
         str | None,

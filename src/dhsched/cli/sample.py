@@ -10,6 +10,7 @@ from pathlib import Path
 
 import typer
 
+from dhsched.access.viewers import GRANTS, TTL_MAX_S
 from dhsched.client import Refused
 from dhsched.errors import DhschedError
 from dhsched.local.deployment import Deployment
@@ -27,6 +28,7 @@ DIGITAL_IDS = {
 """DigitalIDs of the sample and their Pools, the preferred Pool first."""
 LIVE = "demo"
 ROOM_PORT = 7402
+METRICS_PORT = 7403
 PRINTS = "echo"
 UNSEEN = (PRINTS, "null")
 """Runtimes that publish nothing and need no room."""
@@ -41,6 +43,7 @@ class UpSettings:
     dispatch_ports: tuple[int, int] = (7400, 7410)  # The default addresses of the verbs (addresses.py).
     infer_port: int = 7401
     room_port: int = ROOM_PORT
+    metrics_port: int = METRICS_PORT  # Of the room; 0 serves no metrics.
     runtime: str = PRINTS
     access: str = "keys"
     data: Path | None = None
@@ -103,7 +106,7 @@ async def start(made: Deployment, settings: UpSettings, say: Callable[[str], Non
     await asyncio.gather(*(each.until_ready() for each in made.processes))
     if room:
         say("starting a room")
-        await (await made.room("room-1", port=room_port)).until_ready()
+        await (await made.room("room-1", port=room_port, metrics_port=settings.metrics_port)).until_ready()
     await made.configure(DIGITAL_IDS)
     say(f"starting {settings.workers} Workers that run {settings.runtime}")
     for number in range(1, settings.workers + 1):
@@ -113,15 +116,17 @@ async def start(made: Deployment, settings: UpSettings, say: Callable[[str], Non
     if not room:
         return ""
     say(f"placing live {LIVE}")
-    await create(made)
-    return f"{room}/live/{LIVE}"
+    return await create(made, room)
 
 
-async def create(made: Deployment) -> None:
-    """Create the live of the page. With kept data it may exist already, or have ended: then the page says so."""
+async def create(made: Deployment, room: str) -> str:
+    """Create the live of the page, and return a link to the page with a viewer token. With kept data the live may have
+    ended: then nobody can watch it, and the link has no token."""
     async with made.client() as client:
         try:
             await client.create(LIVE, live_id=LIVE, wait_s=READY_S / 2)
+            return (await client.viewer_token(LIVE, GRANTS, ttl_s=TTL_MAX_S)).link(room)
         except Refused as refused:
             if refused.code != "ENDED":
                 raise
+            return f"{room}/live/{LIVE}"

@@ -6,7 +6,8 @@ stops all of them. No process stays behind, not even after kill -9 of this one: 
 process (local/child.py), and so does the store's guardian.
 
 Access is by keys, as in production. An admin key is made for this user's other commands and written into the user's
-key file (access/key_file.py); the Workers of each Pool and the room get keys of their own.
+key file (access/key_file.py); the Workers of each Pool and the room get keys of their own. The printed link to the
+live's page has a viewer token, which lasts as long as one may.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from typing import Annotated
 
 import typer
 
-from dhsched.cli.sample import PRINTS, ROOM_PORT, Sample, UpSettings, sample
+from dhsched.cli.sample import METRICS_PORT, PRINTS, ROOM_PORT, Sample, UpSettings, sample
 from dhsched.errors import BadSetting
 from dhsched.local.ports import is_free
 
 FACE = "avatar"
 FACE_NEEDS = ("aiortc", "av", "cv2", "dhsched.avatar", "espeakng_loader", "numpy")
-PORTS = (7400, 7410, 7401, ROOM_PORT)
+PORTS = (7400, 7410, 7401, ROOM_PORT, METRICS_PORT)
 
 
 def up(
@@ -36,7 +37,7 @@ def up(
     ] = 3,
     capacity: Annotated[int, typer.Option(min=1, max=10_000, help="Most lives per Worker.")] = 4,
     any_port: Annotated[
-        bool, typer.Option("--any-port", help="Use free ports instead of 7400 to 7402 and 7410.")
+        bool, typer.Option("--any-port", help="Use free ports instead of 7400 to 7403 and 7410.")
     ] = False,
     runtime: Annotated[
         str | None,
@@ -73,6 +74,7 @@ def up(
         dispatch_ports=(0, 0) if free_ones else (PORTS[0], PORTS[1]),
         infer_port=0 if free_ones else PORTS[2],
         room_port=0 if free_ones else PORTS[3],
+        metrics_port=0 if free_ones else PORTS[4],
         runtime=runtime or (FACE if has_face() else PRINTS),
         data=data_dir,
         store=store,

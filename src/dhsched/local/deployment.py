@@ -94,10 +94,11 @@ class Deployment:
         self.controllers.append(await self._run("infer", name, *options, **how))
         return self.controllers[-1]
 
-    async def room(self, name: str, *options: str, port: int = 0, **how: Any) -> Process:
+    async def room(self, name: str, *options: str, port: int = 0, metrics_port: int = 0, **how: Any) -> Process:
         """Wait until Dispatch and Infer listen, then start a room."""
         where = ("--dispatch", ",".join(await self.dispatch_urls()), "--infer", ",".join(await self.infer_urls()))
-        return await self._run("room", name, "--port", str(port), *where, *options, **how)
+        ports = ("--port", str(port), "--metrics-port", str(metrics_port))
+        return await self._run("room", name, *ports, "--access", self._access, *where, *options, **how)
 
     async def worker(
         self, name: str, *options: str, runtime: str = "echo", pool: str = "gpu", capacity: int = 4, **how: Any

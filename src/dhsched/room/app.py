@@ -6,9 +6,10 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
+import structlog
 from aiohttp import web
 
 from dhsched.client.http import open_session
@@ -18,8 +19,10 @@ from dhsched.room.settings import RoomSettings
 from dhsched.room.tracks import use_addresses
 from dhsched.room.upstream import Upstream
 from dhsched.types import check_id
-from dhsched.web import Service, make_app, make_service, serve_role
+from dhsched.web import Service, listening, make_app, make_metrics_app, make_service, serve_role
 from dhsched.web.figures import Figure, Figures
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -28,6 +31,8 @@ class Room:
 
     rooms: Rooms
     app: web.Application
+    metrics: web.Application
+    """Serves /metrics, on a listener of its own."""
 
 
 @asynccontextmanager
@@ -41,15 +46,22 @@ async def open_room(settings: RoomSettings) -> AsyncIterator[Room]:
 
         name = check_id(settings.name or f"r-{secrets.token_hex(4)}", "name")
         service = make_service(settings, role="room", instance=name, ready=rooms.upstream.reachable)
+        service.own_tokens, service.public_metrics = rooms.gate.needs_tokens, False
+        if not rooms.gate.needs_tokens:
+            log.warning("access is open: anybody who reaches this room may watch and type", host=settings.host)
         watch(service, rooms)
-        raw = [*publish.routes(rooms), *whep.routes(rooms), *viewing.page_routes()]
+        raw = [*publish.routes(rooms), *whep.routes(rooms), *viewing.page_routes(settings)]
         app = make_app(service, viewing.endpoints(rooms), raw)
-        confirming = asyncio.create_task(rooms.confirm(), name="confirm lives")
+        loops = [
+            asyncio.create_task(rooms.confirm(), name="confirm lives"),
+            asyncio.create_task(rooms.follow_keys(), name="viewer keys"),
+        ]
         try:
-            yield Room(rooms, app)
+            yield Room(rooms, app, make_metrics_app(service))
         finally:
-            confirming.cancel()
-            await asyncio.gather(confirming, return_exceptions=True)
+            for loop in loops:
+                loop.cancel()
+            await asyncio.gather(*loops, return_exceptions=True)
             await rooms.close()
 
 
@@ -59,6 +71,9 @@ def watch(service: Service, rooms: Rooms) -> None:
         ("dhsched_room_lives", "Lives that this room knows.", lambda: len(rooms)),
         ("dhsched_room_on_air", "Lives that show something.", lambda: rooms.on_air),
         ("dhsched_room_viewers", "Viewers.", lambda: rooms.viewers),
+        ("dhsched_room_offers", "Offers whose connection is not up yet.", lambda: rooms.places.offers),
+        ("dhsched_room_offers_given_up_total", "Offers that never connected.", lambda: rooms.places.given_up),
+        ("dhsched_room_viewers_refused_total", "Offers refused at a limit.", lambda: rooms.places.refused),
         ("dhsched_room_publishers", "Publishers that are connected.", lambda: rooms.publishers),
         *rooms.counts.all(),
     ]
@@ -67,5 +82,9 @@ def watch(service: Service, rooms: Rooms) -> None:
 
 async def run_room(settings: RoomSettings, stop: asyncio.Event, *, say: Callable[[str], None] | None = None) -> None:
     """Serve until `stop` is set."""
-    async with open_room(settings) as room:
+    async with open_room(settings) as room, AsyncExitStack() as stack:
+        if settings.metrics_port:
+            host, port = settings.metrics_host, settings.metrics_port
+            url = await stack.enter_async_context(listening(room.metrics, host=host, port=port, stop_s=0))
+            log.info("metrics are served", url=f"{url}/metrics")
         await serve_role(settings, room.app, stop=stop, say=say)

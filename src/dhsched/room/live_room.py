@@ -15,6 +15,7 @@ from typing import Protocol
 import msgspec
 import structlog
 
+from dhsched.access.viewers import VerifiedViewer
 from dhsched.client.models.lives import PublishingOut
 from dhsched.room import fence
 from dhsched.room.fence import Admitted, Fence, NeverIssued, Superseded, Verdict
@@ -26,6 +27,7 @@ from dhsched.types import Generation
 log = structlog.get_logger(__name__)
 
 SHOWN_MAX = 64  # Older generations are dropped from the timeline.
+SAID_MAX = 32  # Older items of viewers are dropped from the state.
 KEYFRAME_MIN_S = 0.5  # A request that follows sooner waits: a keyframe is many times as large as another frame.
 
 
@@ -61,6 +63,9 @@ class Viewer(Protocol):
     async def close(self) -> None:
         """Disconnect."""
 
+    def renew(self, viewer: VerifiedViewer) -> None:
+        """Let the connection last until this viewer's token expires."""
+
 
 class Shown(msgspec.Struct):
     """One row of the timeline: this generation was on air from `began_ms` to `last_ms`. Wall-clock time."""
@@ -74,6 +79,15 @@ class Shown(msgspec.Struct):
     """Time without a picture, between the last one of the row before and the first one of this row."""
 
 
+class Said(msgspec.Struct):
+    """An item that a viewer sent: item `seq` of the live's input, at a wall-clock time."""
+
+    identity: str
+    kind: str
+    seq: int | None
+    at_ms: int
+
+
 class LiveRoom:
     """One live; see the module. `live` is its full name, with the tenant."""
 
@@ -81,6 +95,7 @@ class LiveRoom:
         self.live = live
         self.viewers: dict[str, Viewer] = {}
         self.shown: deque[Shown] = deque(maxlen=SHOWN_MAX)
+        self.said: deque[Said] = deque(maxlen=SAID_MAX)
         self.idle_since = time.monotonic()
         self.clock = MediaClock()
         self._counts = counts

@@ -1,8 +1,8 @@
-"""Limits how often viewers may type: per address, and per live for all its viewers together.
+"""Limits how often viewers may type: each viewer, and all viewers of a live together.
 
-Viewers have no keys, so only the address tells viewers apart. The rate of a live bounds what many addresses do
-together. An interrupt drops every pending item, also the app's, so interrupts have buckets of their own with a quarter
-of the rate.
+A token tells viewers apart and may have rates of its own; where access is open, only the address does. The rate of a
+live bounds what many viewers do together. An interrupt drops every pending item, also the app's, so interrupts have
+buckets of their own, with a quarter of the rate unless the token has another.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from ipaddress import IPv6Address, ip_address
 
 from dhsched.access.bucket import Bucket
+from dhsched.access.viewers import ANYBODY, VerifiedViewer
 from dhsched.errors import TooManyRequests
 from dhsched.room.settings import RoomSettings
 
@@ -30,17 +31,23 @@ class Rates:
         self._clock = clock
         self._buckets: OrderedDict[tuple[str, str, str], Bucket] = OrderedDict()
 
-    def take(self, *, address: str, live: str, kind: str) -> None:
+    def take(self, *, address: str, live: str, kind: str, viewer: VerifiedViewer = ANYBODY) -> None:
         """Count one item; raise TooManyRequests past either rate."""
-        share = INTERRUPT_SHARE if kind == "interrupt" else 1.0
-        for whose, name, rate_per_s, who in (
-            ("address", site_of(address), self._settings.viewer_rate_per_s, "your address"),
-            ("live", live, self._settings.live_rate_per_s, "the viewers of this live"),
-        ):
-            wait_s = self._bucket((kind, whose, name), rate_per_s * share).take(self._clock())
+        interrupts, own = kind == "interrupt", viewer.viewer
+        share = INTERRUPT_SHARE if interrupts else 1.0
+        given = own.interrupt_rate_per_s if interrupts else own.say_rate_per_s
+        each_per_s = self._settings.viewer_rate_per_s * share if given is None else given
+        rows = [("live", live, self._settings.live_rate_per_s * share, "the viewers of this live")]
+        if viewer.kid:
+            # With its rate: a renewed token may have another one.
+            rows.insert(0, ("viewer", f"{live}/{each_per_s:g}/{viewer.name}", each_per_s, "you"))
+        else:
+            rows.insert(0, ("address", address, each_per_s, "your address"))
+        for whose, name, rate_per_s, who in rows:
+            wait_s = self._bucket((kind, whose, name), rate_per_s).take(self._clock())
             if wait_s > 0:
                 raise TooManyRequests(
-                    f"{who} may send {rate_per_s * share:g} items of kind {kind} a second; wait {wait_s:.1f} s",
+                    f"{who} may send {rate_per_s:g} items of kind {kind} a second; wait {wait_s:.1f} s",
                     retry_after_s=max(1, math.ceil(wait_s)),
                 )
 

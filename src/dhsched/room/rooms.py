@@ -8,14 +8,18 @@ import math
 import time
 
 import structlog
+from aiohttp import web
 
 from dhsched.client.models.lives import PublishingOut
 from dhsched.room.live_room import Counts, LiveRoom
-from dhsched.room.rates import Rates
+from dhsched.room.places import Places
+from dhsched.room.rates import Rates, site_of
 from dhsched.room.settings import RoomSettings
 from dhsched.room.upstream import Upstream
+from dhsched.room.viewer_gate import KEYS_S, ViewerGate
 from dhsched.types import live_key
 from dhsched.web import Problem
+from dhsched.web.proxies import client_address, proxies
 
 log = structlog.get_logger(__name__)
 
@@ -33,8 +37,10 @@ class Rooms:
         self.upstream = upstream
         self.counts = Counts()
         self.rates = Rates(settings)
+        self.gate = ViewerGate(settings, upstream)
+        self.places = Places(settings)
         self.publishers = 0
-        self.connecting = 0  # Viewers whose offer is being answered.
+        self._proxies = proxies(settings.trusted_proxies)
         self._lives: dict[str, LiveRoom] = {}
         self._home = ""  # As Dispatch said last.
         self._settled_at = 0.0
@@ -69,14 +75,18 @@ class Rooms:
             found = self._lives[live] = LiveRoom(live, self.counts)
         return found
 
-    def check_viewers(self) -> None:
-        """Raise Problem BUSY unless one more viewer fits; viewers that are connecting count."""
-        if self.viewers + self.connecting >= self.settings.viewers_max:
-            raise Problem(
-                "BUSY",
-                f"this room has {self.viewers} viewers, at most {self.settings.viewers_max} are taken; try again later",
-                viewers_max=self.settings.viewers_max,
-            )
+    def address_of(self, request: web.Request) -> str:
+        """Return the address that counts as one viewer's, for limits."""
+        return site_of(client_address(request, self._proxies))
+
+    async def follow_keys(self) -> None:
+        """Read the keys of viewer tokens every KEYS_S, and end connections whose key was dropped, until cancelled."""
+        while self.gate.needs_tokens:
+            await self.gate.read()
+            for place in self.places.all:
+                if not self.gate.knows(place.viewer.kid) and place.leave is not None:
+                    place.leave()
+            await asyncio.sleep(KEYS_S)
 
     async def publishing(self, token: str) -> PublishingOut:
         """Return Dispatch's answer about a publish token, and note the home that it was read in."""
@@ -144,5 +154,6 @@ class Rooms:
                 del self._lives[live]
 
     async def close(self) -> None:
+        await self.gate.close()
         viewers = [viewer for room in self._lives.values() for viewer in room.viewers.values()]
         await asyncio.gather(*(viewer.close() for viewer in viewers), return_exceptions=True)

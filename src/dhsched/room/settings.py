@@ -8,8 +8,9 @@ from typing import ClassVar
 
 from dhsched.addresses import DISPATCH, INFER, addresses
 from dhsched.errors import BadSetting
-from dhsched.settings import TLS_CA, ListenerSettings, bounded, check, free, is_loopback, listed
+from dhsched.settings import TLS_CA, ListenerSettings, bounded, check, check_origins, free, is_loopback, listed
 from dhsched.types import check_id
+from dhsched.web.proxies import proxies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,18 +27,42 @@ class RoomSettings(ListenerSettings):
     name: str = free("", "Id of the room; made up when empty.")
     addresses: str = free("", "Addresses for media, separated by commas; when empty, the host's, or all of them.")
     tenant: str = free("default", "Tenant whose lives are shown: /live/L1 is this tenant's L1.")
-    text: bool | None = free(None, "Permission for viewers to type and interrupt; by default only on loopback.")
+    text: bool | None = free(
+        None, "Permission for viewers to type and interrupt; by default yes, but not beyond loopback with open access."
+    )
+    frame_ancestors: str = free(
+        "", "Origins like https://app.example, separated by commas, whose pages may embed the room's page."
+    )
+    trusted_proxies: str = free(
+        "", "Addresses or networks of proxies, separated by commas, whose X-Forwarded-For names the viewer's address."
+    )
+    metrics_host: str = free("127.0.0.1", "Address on which /metrics is served; strangers must not reach it.")
+    metrics_port: int = bounded(7403, 0, 65535, "Port on which /metrics is served; 0 serves no metrics.")
     viewer_rate_per_s: float = bounded(
-        2, 0.1, 1_000, "Items a second from one viewer's address; a quarter of it for interrupts."
+        2,
+        0.1,
+        1_000,
+        "Items a second from one viewer whose token has no rate, or with open access from one address; a quarter of it "
+        "for interrupts.",
     )
     live_rate_per_s: float = bounded(
         4, 0.1, 1_000, "Items a second from all viewers of one live; a quarter of it for interrupts."
     )
-    insecure: bool = free(False, "Permission to listen elsewhere than on loopback, although viewers have no keys.")
     lives_max: int = bounded(1_000, 1, 100_000, "Lives with a publisher or a viewer at once; past it BUSY.")
     viewers_max: int = bounded(200, 1, 10_000, "Viewers at once; past it BUSY.")
+    viewers_per_address_max: int = bounded(
+        0, 0, 10_000, "Viewers at once from one address; past it BUSY. 0 is a quarter of viewers_max."
+    )
+    connections_per_viewer_max: int = bounded(4, 1, 1_000, "Connections at once of one viewer; past it BUSY.")
+    offers_max: int = bounded(
+        64, 1, 10_000, "Offers at once whose connection is not up yet; past it one without packets makes way, or BUSY."
+    )
+    offers_per_address_max: int = bounded(
+        0, 0, 10_000, "The same for offers from one address. 0 is a quarter of offers_max."
+    )
     in_flight_max: int = bounded(256, 1, 100_000, "Requests worked on at once; past it 503 BUSY.")
     packet_bytes_max: int = bounded(262_144, 1_024, 4_194_304, "Bytes of one packet; a larger one ends its publisher.")
+    stun_s: float = bounded(3, 0.1, 120, "Time for a viewer's first packets (STUN) to arrive; then it is given up.")
     connect_s: float = bounded(15, 1, 120, "Time for a viewer's connection to come up; then it is given up.")
     confirm_s: float = bounded(2, 0.1, 60, "Time between two questions to Dispatch whether a shown live goes on.")
     deadline_s: float = bounded(3, 0.1, 60, "Time for a Dispatch replica or an Infer-Controller to answer.")
@@ -52,16 +77,18 @@ class RoomSettings(ListenerSettings):
         if not (self.dispatch.strip(" ,") and self.infer.strip(" ,")):
             raise BadSetting("a room must reach Dispatch and an Infer-Controller: give --dispatch URL and --infer URL")
         addresses("Dispatch", self.dispatch), addresses("Infer-Controller", self.infer)
-        if not self.insecure and not is_loopback(self.host):
+        check_origins("frame_ancestors", self.frame_ancestors)
+        proxies(self.trusted_proxies)
+        if self.metrics_port and not self.insecure and not is_loopback(self.metrics_host):
             raise BadSetting(
-                f"a room would listen on {self.host or 'every address'}, and whoever reaches it can watch all lives of "
-                f"tenant {self.tenant}, because viewers have no keys: listen on 127.0.0.1 behind a proxy that knows "
-                "your viewers, or add --insecure if the network itself keeps strangers out"
+                f"setting metrics_host is {self.metrics_host or 'every address'}, where anybody could read the "
+                "metrics: set it to 127.0.0.1, or give --insecure if the network itself keeps strangers out"
             )
 
     @property
     def viewers_may_type(self) -> bool:
-        return is_loopback(self.host) if self.text is None else self.text
+        """Return whether any viewer may type; where viewers have tokens, these say who."""
+        return self.access == "keys" or is_loopback(self.host) if self.text is None else self.text
 
     @property
     def dispatch_urls(self) -> tuple[str, ...]:

@@ -12,12 +12,15 @@ from collections.abc import Sequence
 
 import aiohttp
 import structlog
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from dhsched.access.viewer_tokens import public_keys
 from dhsched.client.credentials import own_key
 from dhsched.client.http import Replicas
 from dhsched.client.models.base import UNSET
 from dhsched.client.models.input import PushText
 from dhsched.client.models.lives import Live, PublishingOut, ShowPublishing
+from dhsched.client.models.viewers import ViewerKeys
 from dhsched.errors import DhschedError, Refused, Unreachable
 from dhsched.room.settings import RoomSettings
 from dhsched.settings import key_of
@@ -50,6 +53,18 @@ class Upstream:
         try:
             return await self._dispatch.read(PublishingOut, "POST", "publishing", body=ShowPublishing(token))
         except DhschedError as error:
+            raise as_problem(error, self._dispatch) from error
+
+    async def viewer_keys(self, kid: str) -> dict[str, Ed25519PublicKey]:
+        """Return the keys that verify viewer tokens now; `kid` names one that is needed. Raise NOT_READY and others."""
+        try:
+            query = {"kid": kid or None}
+            found = await self._dispatch.read(ViewerKeys, "GET", "viewer-keys", query=query)
+            return public_keys((key.kid, key.x) for key in found.keys)
+        except ValueError as error:
+            raise Problem("NOT_READY", f"Dispatch sent keys that cannot be read: {error}") from error
+        except DhschedError as error:
+            self._note_missing_key(error)
             raise as_problem(error, self._dispatch) from error
 
     async def owner(self, live_id: str) -> Live:
@@ -90,13 +105,14 @@ class Upstream:
         try:
             return await self._dispatch.read(Live, "GET", "lives", live_id)
         except DhschedError as error:
-            if isinstance(error, Refused) and error.status == 401 and not self._dispatch.key(self._dispatch.url):
-                self._lacks_key(self._dispatch.url)
+            self._note_missing_key(error)
             return error
 
-    def _lacks_key(self, url: str) -> None:
-        """Log a missing key once per server: viewers ask many times a second."""
-        if url not in self._lacking:
+    def _note_missing_key(self, error: DhschedError) -> None:
+        """Log once per server that it refused this room for want of a key: viewers ask many times a second."""
+        url = self._dispatch.url
+        lacks = isinstance(error, Refused) and error.status == 401 and not self._dispatch.key(url)
+        if lacks and url not in self._lacking:
             self._lacking.add(url)
             remedy = "set DHSCHED_ROOM_KEY or --key-file to an API key of role room"
             log.error("this room has no API key, and can show no live", asked=url, remedy=remedy)

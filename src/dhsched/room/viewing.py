@@ -1,31 +1,44 @@
 """The viewers' HTTP API: the state of a live with its timeline, text input, and the page itself.
 
-The page and the API come from one origin, so the page needs no CORS and no address but its own. Input goes to an
-Infer-Controller as a viewer's; only text and interrupts, at a limited rate (rates.py).
+The page and the API come from one origin, so the page needs no CORS and no address but its own. The files of the page
+are the same for everybody: the viewer's token is in the fragment of the link, which a browser sends to no server, and
+the page shows it with each call. Input goes to an Infer-Controller as a viewer's; only text and interrupts, at a
+limited rate (rates.py).
 """
 
 from __future__ import annotations
 
 from importlib import resources
+from math import inf
 from typing import Annotated, Literal
 
 import msgspec
+import structlog
 from aiohttp import web
 
+from dhsched.access.viewers import Grant
 from dhsched.client.models.base import LivePath
-from dhsched.client.models.input import PushText
+from dhsched.client.models.input import Pushed, PushText
 from dhsched.errors import DhschedError, Refused
-from dhsched.room.live_room import Shown, wall_ms
+from dhsched.room.live_room import Said, Shown, wall_ms
 from dhsched.room.rooms import Rooms
+from dhsched.room.settings import RoomSettings
+from dhsched.settings import listed
 from dhsched.types import Id, check_id
 from dhsched.web import Endpoint, Problem, Reply, Request
 from dhsched.web.problems import MEDIA_TYPE
 from dhsched.web.server import refuse
 
+log = structlog.get_logger(__name__)
+
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "media-src 'self' blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+)
+"""What the page may load and do. `frame_ancestors` adds origins that may embed the page."""
 PAGE_HEADERS = {
     "Cache-Control": "no-cache",
-    "Content-Security-Policy": "default-src 'self'; media-src 'self' blob:; frame-ancestors 'self'; base-uri 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
@@ -54,7 +67,11 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 class StateOut(msgspec.Struct, frozen=True):
-    """A live as its viewers see it. `owner` is None while Dispatch does not answer; times are wall-clock."""
+    """A live as its viewers see it. `owner` is None while Dispatch does not answer; times are wall-clock.
+
+    `may_say`, `may_interrupt`, `identity` and `expires_at_ms` are of the viewer who asks; `said` are the last items of
+    all viewers of this room, without their text.
+    """
 
     live_id: str
     now_ms: int
@@ -62,12 +79,17 @@ class StateOut(msgspec.Struct, frozen=True):
     on_air: int
     viewers: int
     may_say: bool
+    may_interrupt: bool
+    identity: str
+    expires_at_ms: int | None
+    said: list[Said]
     timeline: list[Shown]
 
 
 def endpoints(rooms: Rooms) -> list[Endpoint]:
     async def state(asked: Request) -> StateOut:
         live_id = check_id(asked.path.live_id, "live_id")
+        viewer = await rooms.gate.admit(asked.request.headers, live_id, "watch")
         room = rooms.find(rooms.live(live_id))
         owner: Owner | None = None
         try:
@@ -81,21 +103,33 @@ def endpoints(rooms: Rooms) -> list[Endpoint]:
             owner=owner,
             on_air=room.on_air if room is not None else 0,
             viewers=len(room.viewers) if room is not None else 0,
-            may_say=rooms.settings.viewers_may_type,
+            may_say=rooms.settings.viewers_may_type and "say" in viewer.viewer.grants,
+            may_interrupt=rooms.settings.viewers_may_type and "interrupt" in viewer.viewer.grants,
+            identity=viewer.viewer.identity,
+            expires_at_ms=None if viewer.until == inf else round(viewer.until * 1000),
+            said=[*room.said] if room is not None else [],
             timeline=[*room.shown] if room is not None else [],
         )
 
     async def say(asked: Request) -> Reply:
+        live_id, body = check_id(asked.path.live_id, "live_id"), asked.body
+        viewer = await rooms.gate.admit(asked.request.headers, live_id, *needed(body))
         if not rooms.settings.viewers_may_type:
             raise Problem("FORBIDDEN", "this room takes no text from viewers; start it with --text")
-        live_id = check_id(asked.path.live_id, "live_id")
-        rooms.rates.take(address=asked.request.remote or "", live=live_id, kind=asked.body.kind)
-        body: Say = asked.body
+        rooms.rates.take(address=rooms.address_of(asked.request), live=live_id, kind=body.kind, viewer=viewer)
         item = PushText(body.text, body.kind, body.boundary, request_id=body.request_id, viewer=True)
         try:
-            return Reply(msgspec.Raw(await rooms.upstream.push(live_id, item)))
+            pushed = await rooms.upstream.push(live_id, item)
+            note(live_id, viewer.viewer.identity, body.kind, msgspec.json.decode(pushed, type=Pushed).seq)
+            return Reply(msgspec.Raw(pushed))
         except Refused as refused:
             return Reply(refused.problem, status=refused.status, headers={"Content-Type": MEDIA_TYPE})
+
+    def note(live_id: str, identity: str, kind: str, seq: int | None) -> None:
+        """Note who said it, for the state and the log."""
+        log.info("a viewer's item", live=live_id, identity=identity, kind=kind, seq=seq)
+        if (room := rooms.find(rooms.live(live_id))) is not None:
+            room.said.append(Said(identity, kind, seq, wall_ms()))
 
     return [
         Endpoint(
@@ -106,7 +140,7 @@ def endpoints(rooms: Rooms) -> list[Endpoint]:
             summary="A live as its viewers see it: its owner, and the timeline of its generations.",
             path_type=LivePath,
             replies={200: StateOut},
-            problems=["NOT_FOUND"],
+            problems=["NOT_FOUND", "NOT_READY"],
             tag="viewers",
         ),
         Endpoint(
@@ -127,14 +161,22 @@ def endpoints(rooms: Rooms) -> list[Endpoint]:
     ]
 
 
-def page_routes() -> list[web.RouteDef]:
+def needed(body: Say) -> list[Grant]:
+    """Return the grants that an item needs. An interrupt may carry text to go on with: then it says something too."""
+    if body.kind == "text":
+        return ["say"]
+    return ["interrupt", "say"] if body.text else ["interrupt"]
+
+
+def page_routes(settings: RoomSettings) -> list[web.RouteDef]:
     """Return the routes of the page and its files, which are read once."""
+    headers = {**PAGE_HEADERS, "Content-Security-Policy": " ".join((POLICY, *listed(settings.frame_ancestors)))}
     folder = resources.files("dhsched.room") / "page"
     files = {each.name: each.read_bytes() for each in folder.iterdir() if each.name.rpartition(".")[2] in TYPES}
 
     def respond(name: str) -> web.Response:
         kind = TYPES[name.rpartition(".")[2]]
-        return web.Response(body=files[name], content_type=kind, charset="utf-8", headers=PAGE_HEADERS)
+        return web.Response(body=files[name], content_type=kind, charset="utf-8", headers=headers)
 
     async def page(request: web.Request) -> web.Response:
         try:

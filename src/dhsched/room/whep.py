@@ -1,6 +1,9 @@
 """Viewers, by WHEP: `POST /v1/lives/{live_id}/whep` with an SDP offer is answered 201 with an SDP answer and the URL of
 the viewer's session, which DELETE ends.
 
+Each request carries a viewer token (viewer_gate.py). A connection ends when the token expires, unless `POST
+{session}/token` has shown another one by then.
+
 A viewer's connection knows nothing of generations: it stays as it is when they change. A page of another origin may
 call if the room allows that origin; web/origins.py also answers the browser's CORS preflight.
 """
@@ -9,17 +12,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import secrets
+import time
 from collections.abc import Awaitable, Callable
 
 import structlog
 from aiohttp import web
 from aiortc import RTCConfiguration, RTCPeerConnection, RTCRtpSender, RTCSessionDescription
 
+from dhsched.access.viewers import VerifiedViewer
 from dhsched.errors import DhschedError
-from dhsched.room.live_room import LiveRoom
+from dhsched.room.live_room import LiveRoom, Viewer
 from dhsched.room.offers import check_offer, without_addresses
 from dhsched.room.packets import AUDIO, VIDEO
+from dhsched.room.places import Place
 from dhsched.room.rooms import Rooms
 from dhsched.room.tracks import KIND, Forward, answer_keyframe_requests
 from dhsched.types import check_id
@@ -39,30 +46,44 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 def routes(rooms: Rooms) -> list[web.RouteDef]:
     async def post(request: web.Request) -> web.Response:
         live_id = check_id(request.match_info["live_id"], "live_id")
+        viewer = await rooms.gate.admit(request.headers, live_id, "watch")
         offer = await body_in_time(read_offer(request), rooms.settings.body_s)
-        rooms.check_viewers()
-        rooms.connecting += 1
+        place = rooms.places.take(address=rooms.address_of(request), viewer=viewer, live=live_id)
         try:
             room = await room_of(rooms, live_id)
             key = secrets.token_urlsafe(12)
-            viewer = ViewerConnection(room, key)
-            answer = await viewer.answer(offer, rooms.settings.connect_s)
-        finally:
-            rooms.connecting -= 1
+            answer = await ViewerConnection(rooms, room, key, place).answer(offer)
+        except BaseException:
+            rooms.places.free(place)
+            raise
         return web.Response(
             status=201, text=answer, content_type=SDP, headers={"Location": f"/v1/lives/{live_id}/whep/{key}"}
         )
 
-    async def delete(request: web.Request) -> web.Response:
+    async def session(request: web.Request) -> tuple[Viewer, VerifiedViewer]:
         live_id, key = check_id(request.match_info["live_id"], "live_id"), request.match_info["key"]
+        viewer = await rooms.gate.admit(request.headers, live_id, "watch")
         room = rooms.find(rooms.live(live_id))
-        viewer = room.viewers.get(key) if room is not None else None
-        if viewer is None:
+        connection = room.viewers.get(key) if room is not None else None
+        if connection is None:
             raise Problem("NOT_FOUND", f"live {live_id} has no such viewer; it may have left already")
-        await viewer.close()
+        return connection, viewer
+
+    async def delete(request: web.Request) -> web.Response:
+        connection, _ = await session(request)
+        await connection.close()
         return web.Response(status=200)
 
-    return [web.post(PATH, refusing(post)), web.delete(PATH + "/{key}", refusing(delete))]
+    async def renew(request: web.Request) -> web.Response:
+        connection, viewer = await session(request)
+        connection.renew(viewer)
+        return web.Response(status=204)
+
+    return [
+        web.post(PATH, refusing(post)),
+        web.delete(PATH + "/{key}", refusing(delete)),
+        web.post(PATH + "/{key}/token", refusing(renew)),
+    ]
 
 
 def refusing(handler: Handler) -> Handler:
@@ -102,17 +123,20 @@ async def room_of(rooms: Rooms, live_id: str) -> LiveRoom:
 class ViewerConnection:
     """One viewer: a peer connection with a send-only track for each kind of media that the viewer offered."""
 
-    def __init__(self, room: LiveRoom, key: str) -> None:
+    def __init__(self, rooms: Rooms, room: LiveRoom, key: str, place: Place) -> None:
         self.video = Forward(VIDEO, room.want_keyframe)
         self.audio = Forward(AUDIO, room.want_keyframe)
+        self._rooms = rooms
         self._room = room
         self._key = key
+        self._place = place
         # No STUN: our candidates are this machine's addresses, and the viewer's come with its packets.
         self._pc = RTCPeerConnection(RTCConfiguration(iceServers=[]))
         self._giving_up: asyncio.TimerHandle | None = None
+        self._expiring: asyncio.TimerHandle | None = None
         self._closing: asyncio.Task[None] | None = None
 
-    async def answer(self, offer: str, connect_s: float) -> str:
+    async def answer(self, offer: str) -> str:
         """Return the answer to an offer; from then on the viewer counts as connected."""
         pc = self._pc
         try:
@@ -127,6 +151,7 @@ class ViewerConnection:
                 if kind == VIDEO:
                     answer_keyframe_requests(transceiver.sender, self._room.want_keyframe)
             pc.on("connectionstatechange", self._state_changed)
+            pc.on("iceconnectionstatechange", self._ice_changed)
             async with asyncio.timeout(ANSWER_S):
                 await pc.setRemoteDescription(RTCSessionDescription(without_addresses(offer), "offer"))
                 await pc.setLocalDescription(await pc.createAnswer())
@@ -141,29 +166,64 @@ class ViewerConnection:
                 "BAD_REQUEST", f"the offer cannot be answered: {reason}; it needs VP8 or Opus to receive"
             ) from None
         self._room.watch(self._key, self)
-        self._giving_up = asyncio.get_running_loop().call_later(connect_s, self._give_up)
+        self._place.leave = self._leave
+        if not self._place.connected:
+            settings = self._rooms.settings
+            self._give_up_after(settings.connect_s if self._place.heard else settings.stun_s)
+        self.renew(self._place.viewer)
         return pc.localDescription.sdp
+
+    def renew(self, viewer: VerifiedViewer) -> None:
+        """Let the connection last until this viewer's token expires."""
+        self._place.viewer = viewer
+        if self._expiring is not None:
+            self._expiring.cancel()
+            self._expiring = None
+        if viewer.until != math.inf:
+            left_s = max(0.0, viewer.until - time.time())
+            self._expiring = asyncio.get_running_loop().call_later(left_s, self._leave)
+
+    def _give_up_after(self, seconds: float) -> None:
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+        self._giving_up = asyncio.get_running_loop().call_later(seconds, self._give_up)
+
+    def _ice_changed(self) -> None:
+        """Note that the viewer's packets arrive. They may before the answer is sent: a viewer can know our address."""
+        if self._pc.iceConnectionState == "completed" and not self._place.heard:
+            self._place.heard = True
+            if self._giving_up is not None and not self._place.connected:
+                self._give_up_after(self._rooms.settings.connect_s)
 
     def _state_changed(self) -> None:
         state = self._pc.connectionState
-        if state == "connected" and self._giving_up is not None:
-            self._giving_up.cancel()
+        if state == "connected":
+            self._place.connected = True
+            if self._giving_up is not None:
+                self._giving_up.cancel()
         elif state in ("failed", "closed"):
             self._leave()
 
     def _give_up(self) -> None:
-        if self._pc.connectionState != "connected":
-            log.info("viewer did not connect", live=self._room.live, state=self._pc.connectionState)
+        if not self._place.connected:
+            log.info("viewer did not connect", live=self._room.live, state=self._pc.iceConnectionState)
+            self._rooms.places.given_up += 1
             self._leave()
 
     def _leave(self) -> None:
-        if self._room.unwatch(self._key) is not None:
+        if self._forget():
             self._closing = asyncio.create_task(self._pc.close())
+
+    def _forget(self) -> bool:
+        """Free the viewer's place; return whether it had one."""
+        for timer in (self._giving_up, self._expiring):
+            if timer is not None:
+                timer.cancel()
+        self._rooms.places.free(self._place)
+        return self._room.unwatch(self._key) is not None
 
     async def close(self) -> None:
         """Disconnect the viewer, because it leaves or the room stops."""
-        if self._giving_up is not None:
-            self._giving_up.cancel()
-        self._room.unwatch(self._key)
+        self._forget()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._pc.close(), ANSWER_S)

@@ -13,7 +13,7 @@ import contextlib
 import signal
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import count
@@ -64,7 +64,11 @@ class Service:
     in_flight_max: int = 512
     body_s: float = 10.0
     gate: Gate | None = None
-    """None where access is open."""
+    """None where access is open, and in a room."""
+    own_tokens: bool = False
+    """Whether the handlers check tokens of another kind by themselves: a room's, of viewers."""
+    public_metrics: bool = True
+    """Whether /metrics is on the same listener as everything else; if not, `make_metrics_app` serves it."""
     door: Door = field(default_factory=Door)
     audit: Note | None = None
     """Is told of each request that changes something; None for a role that changes nothing."""
@@ -72,6 +76,11 @@ class Service:
     in_flight: int = 0
     stopping: bool = False
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
+
+    @property
+    def open_to_all(self) -> bool:
+        """Return whether requests need no token of any kind."""
+        return self.gate is None and not self.own_tokens
 
     def request_id(self, request: web.Request) -> str:
         """Return the caller's X-Request-Id if it is a valid id, else a new one."""
@@ -168,6 +177,17 @@ def make_app(
     return app
 
 
+def make_metrics_app(service: Service) -> web.Application:
+    """Return the application of a listener of its own for /metrics, which strangers do not reach."""
+    app = web.Application()
+
+    async def answer(request: web.Request) -> web.Response:
+        return service.door.answer(request, open_to_all=True) or metrics_page(service)
+
+    app.router.add_get("/metrics", answer)
+    return app
+
+
 Answer = Callable[[web.Request], Coroutine[Any, Any, web.StreamResponse]]
 CALLER = web.RequestKey("caller", Caller)
 
@@ -183,7 +203,7 @@ def guarded(service: Service, route: web.AbstractRouteDef) -> web.RouteDef:
 
 def _guard(service: Service, name: str, handler: Answer) -> Answer:
     async def answer(request: web.Request) -> web.StreamResponse:
-        if (at_the_door := service.door.answer(request, open_to_all=service.gate is None)) is not None:
+        if (at_the_door := service.door.answer(request, open_to_all=service.open_to_all)) is not None:
             return at_the_door
         request_id = service.request_id(request)
         try:
@@ -211,7 +231,7 @@ def _wrap(
 
     async def answer(request: web.Request) -> web.StreamResponse:
         began = time.perf_counter()
-        if (at_the_door := service.door.answer(request, open_to_all=service.gate is None)) is not None:
+        if (at_the_door := service.door.answer(request, open_to_all=service.open_to_all)) is not None:
             return at_the_door
         request_id = service.request_id(request)
         caller: Caller | None = None
@@ -305,31 +325,37 @@ def _own_routes(service: Service, endpoints: Sequence[Endpoint]) -> dict[str, di
 
     # Probes have no key, so where there are keys they learn only whether the replica is healthy or ready.
     async def healthz(_request: web.Request) -> web.Response:
-        if service.gate is not None:
+        if not service.open_to_all:
             return _json({})
         return _json({"role": service.role, "instance": service.instance, "version": dhsched.__version__})
 
     async def readyz(request: web.Request) -> web.Response:
         missing = ["it is stopping"] if service.stopping else await service.ready()
         if missing:
-            if service.gate is not None:
+            if not service.open_to_all:
                 log.warning("not ready", reason=missing)
                 return Problem("NOT_READY", "this replica is not ready; its log says why").response()
             problem = Problem("NOT_READY", f"replica {service.instance} is not ready: {'; '.join(missing)}")
             return problem.response(service.request_id(request))
-        if service.gate is not None:
+        if not service.open_to_all:
             return _json({})
         return _json({"role": service.role, "instance": service.instance, "ready": True})
 
     async def metrics(_request: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(service.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return metrics_page(service)
 
     async def openapi(_request: web.Request) -> web.Response:
         return web.Response(body=described, headers={"Content-Type": JSON})
 
-    served = {"healthz": healthz, "readyz": readyz, "metrics": metrics, "openapi": openapi}
+    served = {"healthz": healthz, "readyz": readyz, "openapi": openapi}
+    if service.public_metrics:
+        served["metrics"] = metrics
     paths = {name: f"/{name}" for name in served} | {"openapi": "/openapi.json"}
     return {paths[name]: {"GET": _guard(service, name, handler)} for name, handler in served.items()}
+
+
+def metrics_page(service: Service) -> web.Response:
+    return web.Response(body=generate_latest(service.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 def _json(value: Any) -> web.Response:
@@ -351,22 +377,19 @@ async def _not_found(request: web.Request) -> web.Response:
 # -- running
 
 
-async def serve(
+@contextlib.asynccontextmanager
+async def listening(
     app: web.Application,
     *,
     host: str,
     port: int,
     stop_s: float = 10.0,
-    say: Callable[[str], None] | None = None,
-    stop: asyncio.Event | None = None,
     tls: ssl.SSLContext | None = None,
     head_s: float = 10.0,
     idle_s: float = 75.0,
-) -> None:
-    """Serve until `stop` is set; then refuse new connections and give requests in flight `stop_s` to finish.
-
-    For `head_s` and `idle_s` see deadlines.py.
-    """
+) -> AsyncIterator[str]:
+    """Listen during the block and yield the URL; at its end refuse new connections and give requests in flight `stop_s`
+    to finish. For `head_s` and `idle_s` see deadlines.py."""
     kept_open: dict[str, Any] = {"keepalive_timeout": idle_s, "lingering_time": LINGER_S}
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=stop_s, handle_signals=False, **kept_open)
     await runner.setup()
@@ -388,14 +411,26 @@ async def serve(
             raise DhschedError(
                 f"cannot listen on {host}:{port} ({why}): choose another port, or stop the process that has it"
             ) from error
-        if say is not None:
-            shown = f"[{host}]" if ":" in host else host
-            say(f"{'https' if tls else 'http'}://{shown}:{listener.sockets[0].getsockname()[1]}")
-        await (stop or asyncio.Event()).wait()
+        shown = f"[{host}]" if ":" in host else host
+        yield f"{'https' if tls else 'http'}://{shown}:{listener.sockets[0].getsockname()[1]}"
     finally:
         if listener is not None:
             listener.close()
         await runner.cleanup()
+
+
+async def serve(
+    app: web.Application,
+    *,
+    say: Callable[[str], None] | None = None,
+    stop: asyncio.Event | None = None,
+    **listener: Any,
+) -> None:
+    """Serve until `stop` is set, and call `say` with the URL. `listener` are keyword arguments of `listening`."""
+    async with listening(app, **listener) as url:
+        if say is not None:
+            say(url)
+        await (stop or asyncio.Event()).wait()
 
 
 def run_service(main: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:

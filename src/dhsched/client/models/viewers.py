@@ -44,6 +44,12 @@ class ViewerToken(msgspec.Struct, frozen=True):
         return f"{room_url.rstrip('/')}/live/{self.live_id}#token={self.token}"
 
 
+class ViewerKeysQuery(Strict):
+    """`kid` names the key that is needed: a replica that does not know it yet reads the keys again first."""
+
+    kid: Annotated[str, whole(r"[0-9]{1,16}")] | Optional = UNSET
+
+
 class ViewerKey(msgspec.Struct, frozen=True):
     """A public key as a JSON Web Key (RFC 8037): `x` is the key, base64url."""
 

@@ -1,6 +1,7 @@
 // The viewer's page: picture and sound, what the live is told, who runs it. Everything comes from one origin, the room.
 
 import { drawTimeline, span_ } from "/page/timeline.js";
+import { shown, takeToken } from "/page/token.js";
 import { Whep } from "/page/whep.js";
 
 const POLL_MS = 1000;
@@ -14,6 +15,10 @@ const video = $("video");
 
 // What a test, or a curious person at the console, may look at.
 const viewer = (window.viewer = { frames: [], states: [], state: null, pc: () => whep.pc, connects: () => whep.connects });
+
+takeToken(live);
+// A page around this one renews the token by changing what is behind the # of our address.
+addEventListener("hashchange", () => takeToken(live) && whep.renew());
 
 $("title").textContent = live;
 document.title = `${live} - live`;
@@ -82,8 +87,11 @@ setInterval(() => {
 
 async function poll() {
   try {
-    const response = await fetch(`${api}/state`, { signal: AbortSignal.timeout(5000) });
+    const response = await fetch(`${api}/state`, { headers: shown(), signal: AbortSignal.timeout(5000) });
     if (response.ok) show(await response.json());
+    else if ([401, 403].includes(response.status) && $("connection").dataset.state !== "ended") {
+      whep.over((await response.json()).detail);
+    }
   } catch {
     // The room is away; the connection says so.
   }
@@ -101,7 +109,10 @@ function show(state) {
   $("state").textContent = owner ? (owner.state !== "open" ? owner.state : owner.claimed ? "running" : "starting") : "-";
   $("pending").textContent = owner ? owner.pending : "-";
   $("viewers").textContent = state.viewers;
-  for (const id of ["text", "send", "interrupt"]) $(id).disabled = !state.may_say;
+  const last = state.said[state.said.length - 1];
+  $("said").textContent = last ? last.identity || "somebody" : "-";
+  for (const id of ["text", "send"]) $(id).disabled = !state.may_say;
+  $("interrupt").disabled = !state.may_interrupt;
   drawTimeline(state, { bar: $("bar"), scaleFrom: $("scale-from"), rows: $("generations") });
 }
 
@@ -130,7 +141,7 @@ async function say(item) {
     try {
       const response = await fetch(`${api}/text`, {
         method: "POST",
-        headers: { "Content-Type": "application/json" },
+        headers: shown({ "Content-Type": "application/json" }),
         body,
         signal: AbortSignal.timeout(8000),
       });

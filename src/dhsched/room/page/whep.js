@@ -1,9 +1,12 @@
 // The connection to the room: one offer, one answer, and again after a while when it was lost.
 // A change of Worker is not seen here at all: the connection belongs to the room.
 
+import { shown } from "/page/token.js";
+
 const BACKOFF_FIRST_MS = 500;
 const BACKOFF_MAX_MS = 5000;
 const DISCONNECTED_MS = 4000;
+const FINAL = ["NOT_FOUND", "ENDED", "UNAUTHORIZED", "FORBIDDEN"]; // To try again does not help.
 
 export class Whep {
   constructor(url, { onStream, onState }) {
@@ -34,7 +37,7 @@ export class Whep {
       // At once: the room finds us by our packets, and needs no address of ours.
       const response = await fetch(this.url, {
         method: "POST",
-        headers: { "Content-Type": "application/sdp" },
+        headers: shown({ "Content-Type": "application/sdp" }),
         body: pc.localDescription.sdp,
         signal: AbortSignal.timeout(10000),
       });
@@ -62,15 +65,21 @@ export class Whep {
   }
 
   lost(error) {
-    const final = error.code === "NOT_FOUND" || error.code === "ENDED";
-    if (final) return this.over(error.message);
+    if (FINAL.includes(error.code)) return this.over(error.message);
     this.onState("failed", error.message);
     this.close();
     this.retry = setTimeout(() => this.start(), this.backoff);
     this.backoff = Math.min(this.backoff * 2, BACKOFF_MAX_MS);
   }
 
-  // The live has ended: nothing more comes, and trying again is of no use.
+  // The page has a new token: the connection lasts as long as that one. Without a connection, begin one.
+  async renew() {
+    const renewed = this.session && fetch(`${this.session}/token`, { method: "POST", headers: shown() });
+    const response = await Promise.resolve(renewed).catch(() => null);
+    if (!response || !response.ok) this.start();
+  }
+
+  // The live has ended, or the token has: nothing more comes, and trying again is of no use.
   over(why) {
     this.onState("ended", why);
     this.close();
@@ -79,7 +88,7 @@ export class Whep {
   close() {
     clearTimeout(this.retry);
     clearTimeout(this.waiting);
-    if (this.session) fetch(this.session, { method: "DELETE", keepalive: true }).catch(() => {});
+    if (this.session) fetch(this.session, { method: "DELETE", headers: shown(), keepalive: true }).catch(() => {});
     this.session = null;
     if (this.pc) this.pc.close();
     this.pc = null;
