@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import jwt
 import pytest
 import structlog
 from typer.testing import CliRunner
@@ -50,7 +51,13 @@ async def test_every_verb() -> None:
         assert made["worker"] in (a, b) and made["explanation"]["policy"] == "emptiest"
         assert (await document("live", "get", "L"))["metadata"] == {"a": 1}
         opened = await dhsched("live", "create", "anna", "--id", "shown", "--open", "--room-url", "http://r:1/")
-        assert "http://r:1/live/shown" in opened
+        assert "http://r:1/live/shown#token=" in opened
+        assert granted(opened) == ({"watch", "say", "interrupt"}, "")
+        linked = await dhsched("live", "watch-link", "shown", "--say", "--identity", "Zoë", "--ttl", "60")
+        assert linked.startswith("http://127.0.0.1:7402/live/shown#token=") and granted(linked) == (
+            {"watch", "say"},
+            "Zoë",
+        )
         shown = (await document("live", "get", "shown"))["worker"]
         await dhsched("live", "end", "shown")
         await api.context.store.depart(worker=shown, live="default/shown", number=1)  # There is no agent to say so.
@@ -96,6 +103,12 @@ async def test_every_verb() -> None:
         await dhsched("pool", "rm", "gpu", "--force")
         with pytest.raises(DhschedError, match=r"DigitalID anna does not exist.*\(NOT_FOUND\)"):
             await dhsched("live", "create", "anna")
+
+
+def granted(link: str) -> tuple[set[str], str]:
+    """The grants and the identity of the viewer token in a link."""
+    claims = jwt.decode(link.strip().rpartition("#token=")[2], options={"verify_signature": False})
+    return {*claims["grants"].split()}, claims["sub"]
 
 
 def test_a_server_that_is_not_there_is_one_sentence() -> None:

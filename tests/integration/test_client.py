@@ -65,6 +65,8 @@ async def test_a_live_from_create_to_end(tmp_path: Path) -> None:
         assert [row.epoch for row in (await client.history(made.live_id)).generations] == [moved.epoch, made.epoch]
         assert [row.live_id async for row in client.lives(state="open")] == [made.live_id]
         assert {row.status async for row in client.workers(pool="gpu")} == {"ready"}
+        minted = await client.viewer_token(made.live_id, ["watch", "say"], identity="Zoë", say_rate_per_s=1)
+        assert minted.link("https://room/") == f"https://room/live/{made.live_id}#token={minted.token}"
         assert (await client.end(made.live_id)).state == "ended"
         await asyncio.wait_for(following, 60)
         assert events[0] == "committed" and events[-1] == "ended" and "claimed" in events

@@ -11,10 +11,11 @@ import pytest
 
 from dhsched.access.viewers import ANYBODY, VerifiedViewer, Viewer
 from dhsched.errors import BadSetting
+from dhsched.room.app import run_room
 from dhsched.room.places import KEPT_S, Place, Places
 from dhsched.room.settings import RoomSettings
 from dhsched.web import Problem
-from tests.harness.fleet import until
+from tests.harness.fleet import until, until_so
 from tests.harness.keyed import bearer
 from tests.harness.theatre import SDP, Theatre, Watcher, idle, theatre
 
@@ -123,6 +124,35 @@ async def test_only_a_trusted_proxy_names_an_address(tmp_path: Path, remote_chai
             async with at.fleet.http.post(at.path("text"), json={"text": "x"}, headers=headers) as response:
                 assert response.status == 404
             assert seen == [wanted]
+
+
+async def test_a_hostile_address_has_so_many_tcp_connections(tmp_path: Path) -> None:
+    """Further ones are closed; when one of the others ends, the next is accepted."""
+    for trusted, limited in (("", True), ("127.0.0.1", False)):
+        settings = RoomSettings(
+            port=0, metrics_port=0, access="open", connections_per_address_max=3, trusted_proxies=trusted, stop_s=0
+        )
+        stop, url = asyncio.Event(), asyncio.get_running_loop().create_future()
+        running = asyncio.create_task(run_room(settings, stop, say=url.set_result))
+        port = int((await asyncio.wait_for(url, 60)).rpartition(":")[2])
+        ask = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+        async def answer(port: int = port, ask: bytes = ask) -> tuple[bytes, asyncio.StreamWriter]:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(ask)
+            try:
+                return await reader.readline(), writer
+            except ConnectionError:
+                return b"", writer
+
+        opened = [await answer() for _ in range(5)]
+        assert [bool(line) for line, _ in opened] == [True, True, True, not limited, not limited]
+        opened[0][1].close()
+        await until_so(answer, lambda found: found[0], "a place of the connection that ended")
+        for _, writer in opened:
+            writer.close()
+        stop.set()
+        await running
 
 
 def test_trusted_proxies_are_addresses() -> None:

@@ -9,8 +9,9 @@ import pytest
 from dhsched.access.viewers import VerifiedViewer, Viewer
 from dhsched.errors import BadSetting, TooManyRequests
 from dhsched.room import rates
-from dhsched.room.rates import Rates, site_of
+from dhsched.room.rates import Rates
 from dhsched.room.settings import RoomSettings
+from dhsched.web.proxies import site_of
 
 
 def test_an_address_a_live_and_interrupts_have_rates_of_their_own() -> None:

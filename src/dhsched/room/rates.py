@@ -11,7 +11,6 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from ipaddress import IPv6Address, ip_address
 
 from dhsched.access.bucket import Bucket
 from dhsched.access.viewers import ANYBODY, VerifiedViewer
@@ -20,7 +19,6 @@ from dhsched.room.settings import RoomSettings
 
 BUCKETS_MAX = 10_000  # Past this the bucket that was used longest ago is forgotten.
 INTERRUPT_SHARE = 0.25
-SITE_BITS = 64  # Lower bits of an IPv6 address that are ignored: one viewer can have all addresses of a site.
 
 
 class Rates:
@@ -59,14 +57,3 @@ class Rates:
             found = self._buckets[key] = Bucket(rate_per_s, self._clock())
         self._buckets.move_to_end(key)
         return found
-
-
-def site_of(address: str) -> str:
-    """Return the address that counts as one viewer: an IPv4 address, or the site of an IPv6 address."""
-    try:
-        parsed = ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is None:
-        return str(IPv6Address(int(parsed) >> SITE_BITS << SITE_BITS))
-    return str(getattr(parsed, "ipv4_mapped", None) or parsed)

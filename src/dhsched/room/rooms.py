@@ -13,13 +13,13 @@ from aiohttp import web
 from dhsched.client.models.lives import PublishingOut
 from dhsched.room.live_room import Counts, LiveRoom
 from dhsched.room.places import Places
-from dhsched.room.rates import Rates, site_of
+from dhsched.room.rates import Rates
 from dhsched.room.settings import RoomSettings
 from dhsched.room.upstream import Upstream
 from dhsched.room.viewer_gate import KEYS_S, ViewerGate
 from dhsched.types import live_key
 from dhsched.web import Problem
-from dhsched.web.proxies import client_address, proxies
+from dhsched.web.proxies import client_address, proxies, site_of
 
 log = structlog.get_logger(__name__)
 
@@ -82,7 +82,10 @@ class Rooms:
     async def follow_keys(self) -> None:
         """Read the keys of viewer tokens every KEYS_S, and end connections whose key was dropped, until cancelled."""
         while self.gate.needs_tokens:
-            await self.gate.read()
+            try:
+                await self.gate.read()
+            except Exception as error:
+                log.error("cannot read the keys of viewer tokens", reason=repr(error))
             for place in self.places.all:
                 if not self.gate.knows(place.viewer.kid) and place.leave is not None:
                     place.leave()

@@ -53,7 +53,10 @@ class RoomSettings(ListenerSettings):
     viewers_per_address_max: int = bounded(
         0, 0, 10_000, "Viewers at once from one address; past it BUSY. 0 is a quarter of viewers_max."
     )
-    connections_per_viewer_max: int = bounded(4, 1, 1_000, "Connections at once of one viewer; past it BUSY.")
+    connections_per_address_max: int = bounded(
+        1_000, 1, 100_000, "TCP connections at once from one address, a Worker's included; further ones are closed."
+    )
+    connections_per_viewer_max: int = bounded(4, 1, 1_000, "WHEP connections at once of one viewer; past it BUSY.")
     offers_max: int = bounded(
         64, 1, 10_000, "Offers at once whose connection is not up yet; past it one without packets makes way, or BUSY."
     )

@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 KEYS_S = 5.0  # Time between two reads of the keys: a key that was dropped verifies for so long.
 REREAD_MIN_S = 1.0  # A read for an unknown key waits until the last read is this old.
-WAITING_MAX = 256  # Past this many requests that wait for a read, a request with an unknown key is refused at once.
+WAITING_MAX = 256  # Past this many requests that wait for a read, a request with an unknown key is answered BUSY.
 UNAUTHORIZED = (
     "this needs a valid viewer token: an app mints one at POST /v1/lives/{live_id}/viewer-tokens of Dispatch "
     "(`dhsched live watch-link`); send it as Authorization: Bearer TOKEN, or open a link with it"
@@ -53,7 +53,7 @@ class ViewerGate:
             return ANYBODY
         token = bearer(headers.get("Authorization", ""))
         kid = kid_of(token)
-        if kid not in self._keys and kid.isdecimal() and len(kid) <= 16:
+        if kid not in self._keys and kid.isascii() and kid.isdecimal() and len(kid) <= 16:
             await self._read_for(kid)
         found = verify(token, self._keys)
         if found is None:
@@ -82,7 +82,7 @@ class ViewerGate:
     async def _read_for(self, kid: str) -> None:
         """Wait for a read that begins after this call, and raise NOT_READY if it fails. Requests share a read."""
         if self._waiting >= WAITING_MAX:
-            return
+            raise Problem("BUSY", f"{self._waiting} requests wait for the keys of viewer tokens; try again later")
         if self._next is None:
             self._next = asyncio.create_task(self._read_later(kid))
         self._waiting += 1

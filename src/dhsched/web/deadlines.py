@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from typing import cast
 
 from dhsched.links.outbox import SEND_MAX_S
@@ -21,16 +22,28 @@ END_OF_HEAD = b"\r\n\r\n"
 TAKE_MAX_S = SEND_MAX_S
 
 
+def peer_of(transport: asyncio.BaseTransport | None) -> str:
+    """Return the address of a connection's peer; empty if there is none any more."""
+    peer = transport.get_extra_info("peername") if transport is not None else None
+    return str(peer[0]) if peer else ""
+
+
 class HeadDeadline(asyncio.Protocol):
     """The protocol of a new connection until its first head is complete; then `served` replaces it."""
 
-    def __init__(self, served: asyncio.Protocol, head_s: float) -> None:
+    def __init__(self, served: asyncio.Protocol, head_s: float, admits: Callable[[str], bool] | None = None) -> None:
+        """`admits` is called with the peer's address; a connection that it does not admit is closed at once."""
         self._served = served
         self._head_s = head_s
+        self._admits = admits
         self._seen = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        if self._admits is not None and not self._admits(peer_of(transport)):
+            self._transport.set_protocol(asyncio.Protocol())
+            self._transport.abort()
+            return
         self._timer = asyncio.get_running_loop().call_later(self._head_s, self._transport.abort)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             taking = (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(TAKE_MAX_S * 1000))

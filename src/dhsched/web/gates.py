@@ -18,6 +18,7 @@ from dhsched.errors import BadSetting
 from dhsched.settings import ListenerSettings, ReplicaSettings
 from dhsched.tokens import Tokens
 from dhsched.web.origins import make_door
+from dhsched.web.proxies import AddressLimit
 from dhsched.web.server import Service, serve
 
 log = structlog.get_logger(__name__)
@@ -38,7 +39,12 @@ def make_service(
 
 
 async def serve_role(
-    settings: ListenerSettings, app: web.Application, *, stop: asyncio.Event, say: Callable[[str], None] | None
+    settings: ListenerSettings,
+    app: web.Application,
+    *,
+    stop: asyncio.Event,
+    say: Callable[[str], None] | None,
+    limit: AddressLimit | None = None,
 ) -> None:
     """Serve until `stop` is set; call `say` with the URL once the role listens."""
     await serve(
@@ -51,6 +57,7 @@ async def serve_role(
         tls=listener_tls(settings),
         head_s=settings.head_s,
         idle_s=settings.idle_s,
+        limit=limit,
     )
 
 

@@ -1,4 +1,4 @@
-"""The address of a client, also behind proxies.
+"""The address of a client, also behind proxies, and the limit on its connections.
 
 A proxy appends the address that called it to the header X-Forwarded-For. Anybody can send this header, so an entry
 counts only if a trusted proxy appended it: the list is read from its end, for as long as the address before is that of
@@ -7,7 +7,8 @@ a trusted proxy.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 from aiohttp import web
@@ -17,6 +18,7 @@ from dhsched.settings import listed
 
 HEADER = "X-Forwarded-For"
 HOPS_MAX = 16  # Entries before these are ignored.
+SITE_BITS = 64  # Lower bits of an IPv6 address that are ignored: one client can have all addresses of a site.
 Network = IPv4Network | IPv6Network
 
 
@@ -38,10 +40,38 @@ def client_address(request: web.Request, trusted: Sequence[Network]) -> str:
     hops = ",".join(request.headers.getall(HEADER, [])).split(",")[-HOPS_MAX:]
     for hop in reversed(hops):
         named = parsed(hop)
-        if named is None or not any(parsed(found) in network for network in trusted):
+        if named is None or not is_proxy(found, trusted):
             break
         found = str(named)
     return found
+
+
+def is_proxy(address: str, trusted: Sequence[Network]) -> bool:
+    named = parsed(address)
+    return named is not None and any(named in network for network in trusted)
+
+
+def site_of(address: str) -> str:
+    """Return the address that counts as one client: an IPv4 address, or the site of an IPv6 address."""
+    named = parsed(address)
+    if isinstance(named, IPv6Address):
+        return str(IPv6Address(int(named) >> SITE_BITS << SITE_BITS))
+    return address if named is None else str(named)
+
+
+@dataclass(frozen=True, slots=True)
+class AddressLimit:
+    """The most connections that one address may have at a listener at once; trusted proxies may have any number."""
+
+    most: int
+    trusted: tuple[Network, ...] = ()
+
+    def admits(self, address: str, others: Iterable[str]) -> bool:
+        """Return whether a new connection of `address` is accepted beside the connections of `others`."""
+        if is_proxy(address, self.trusted):
+            return True
+        site = site_of(address)
+        return sum(site_of(other) == site for other in others) < self.most
 
 
 def parsed(text: str) -> IPv4Address | IPv6Address | None:

@@ -31,11 +31,12 @@ from dhsched.access.gate import TENANT_HEADER, Gate, for_tenant
 from dhsched.durations import SECONDS_BUCKETS
 from dhsched.errors import BadId, DhschedError, Forbidden
 from dhsched.types import check_id
-from dhsched.web.deadlines import HeadDeadline
+from dhsched.web.deadlines import HeadDeadline, peer_of
 from dhsched.web.endpoints import BODY_BYTES_MAX, JSON, Decode, Endpoint, Reply
 from dhsched.web.openapi import document
 from dhsched.web.origins import Door, mark_allowed
 from dhsched.web.problems import Problem, problem_from
+from dhsched.web.proxies import AddressLimit
 
 log = structlog.get_logger(__name__)
 
@@ -387,9 +388,10 @@ async def listening(
     tls: ssl.SSLContext | None = None,
     head_s: float = 10.0,
     idle_s: float = 75.0,
+    limit: AddressLimit | None = None,
 ) -> AsyncIterator[str]:
     """Listen during the block and yield the URL; at its end refuse new connections and give requests in flight `stop_s`
-    to finish. For `head_s` and `idle_s` see deadlines.py."""
+    to finish. For `head_s` and `idle_s` see deadlines.py; `limit` is on the connections of one address."""
     kept_open: dict[str, Any] = {"keepalive_timeout": idle_s, "lingering_time": LINGER_S}
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=stop_s, handle_signals=False, **kept_open)
     await runner.setup()
@@ -397,9 +399,13 @@ async def listening(
     try:
         make = runner.server
         assert make is not None
+
+        def admits(address: str) -> bool:
+            return limit is None or limit.admits(address, (peer_of(each.transport) for each in make.connections))
+
         try:
             listener = await asyncio.get_running_loop().create_server(
-                lambda: HeadDeadline(make(), head_s),
+                lambda: HeadDeadline(make(), head_s, admits if limit else None),
                 host,
                 port,
                 backlog=1024,
