@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from aiohttp.test_utils import TestClient, TestServer
 
 from dhsched.access.viewer_tokens import public_keys, verify
 from dhsched.access.viewers import TTL_MAX_S, VerifiedViewer
+from dhsched.room.app import open_room
+from dhsched.room.settings import RoomSettings
 from dhsched.store.link.address import Address
 from tests.harness.keyed import Keyed, bearer, keyed
 
@@ -92,3 +95,20 @@ async def test_rotated_viewer_tokens(server: Address) -> None:
         assert await verified(k, first) and await verified(k, second), "the one before still verifies"
         assert (await k.ask("POST", "/v1/secrets/viewer/rotate", admin, {"drop_old": True}))[1]["dropped"] == ["1", "2"]
         assert await verified(k, first) is None and await verified(k, second) is None
+
+
+async def test_a_room_with_its_key_knows_viewer_tokens_of_its_own_tenant(server: Address) -> None:
+    async with keyed(server) as k:
+        acme, other = await k.role("app", tenant="acme"), await k.role("app", tenant="other")
+        await with_live(k, acme)
+        assert (await k.ask("POST", "/v1/lives", other, {"digital_id": "anna", "live_id": "L1"}))[0] == 201
+        minted = {name: (await k.ask("POST", TOKENS, app, {}))[1]["token"] for name, app in (("a", acme), ("o", other))}
+        urls: dict[str, Any] = {role: str(client.make_url("/")) for role, client in k.clients.items()}
+        for key, own, strange in ((await k.key("room", tenant="acme"), 200, 403), ("dhk_0_no", 503, 503)):
+            settings = RoomSettings(port=0, tenant="acme", key=key, **urls)
+            async with open_room(settings) as room, TestClient(TestServer(room.app)) as viewer:
+                for token, status in ((minted["a"], own), (minted["o"], strange)):
+                    async with viewer.get("/v1/lives/L1/state", headers=bearer(token)) as response:
+                        assert response.status == status, await response.text()
+                async with viewer.get("/v1/lives/L1/state", headers=bearer("x")) as response:
+                    assert response.status == 401

@@ -17,6 +17,7 @@ from dhsched.access.api_tokens import ISSUER, LEEWAY_S
 from dhsched.access.ring import new_secret
 from dhsched.access.viewer_tokens import AUDIENCE, kid_of, private_key, public_keys, public_text, sign, verify
 from dhsched.access.viewers import TTL_MAX_S, Viewer
+from dhsched.ownership.limits import DEFAULT_LIMITS
 
 NOW = 1_800_000_000.0
 SECRET = new_secret()
@@ -113,3 +114,8 @@ def test_a_forged_viewer_token_is_refused() -> None:
 def test_a_grant_that_is_not_known_grants_nothing() -> None:
     shown = verify(signed(grants="watch admin say2"), KEYS, now=NOW)
     assert shown is not None and shown.viewer.grants == {"watch"}
+
+
+def test_a_viewer_token_does_not_outlive_the_name_of_its_live() -> None:
+    """An ended live is remembered, and its id not given away, for longer than a token made before lasts."""
+    assert DEFAULT_LIMITS.ended_ttl_ms / 1000 > TTL_MAX_S + 2 * LEEWAY_S

@@ -5,6 +5,7 @@ import { shown } from "/page/token.js";
 
 const BACKOFF_FIRST_MS = 500;
 const BACKOFF_MAX_MS = 5000;
+const CONNECT_MS = 10000; // The room gives up an offer without packets after a few seconds, and cannot say so.
 const DISCONNECTED_MS = 4000;
 const FINAL = ["NOT_FOUND", "ENDED", "UNAUTHORIZED", "FORBIDDEN"]; // To try again does not help.
 
@@ -44,6 +45,8 @@ export class Whep {
       if (!response.ok) throw await refusal(response);
       this.session = new URL(response.headers.get("Location"), location.href).href;
       await pc.setRemoteDescription({ type: "answer", sdp: await response.text() });
+      if (pc !== this.pc) return;
+      this.connecting = setTimeout(() => this.lost(new Error("no packets reach the room")), CONNECT_MS);
     } catch (error) {
       if (pc === this.pc) this.lost(error);
     }
@@ -53,6 +56,7 @@ export class Whep {
     if (pc !== this.pc) return;
     const state = pc.connectionState;
     if (state === "connected") {
+      clearTimeout(this.connecting);
       this.connects += 1;
       this.backoff = BACKOFF_FIRST_MS;
     }
@@ -86,8 +90,7 @@ export class Whep {
   }
 
   close() {
-    clearTimeout(this.retry);
-    clearTimeout(this.waiting);
+    for (const timer of [this.retry, this.waiting, this.connecting]) clearTimeout(timer);
     if (this.session) fetch(this.session, { method: "DELETE", headers: shown(), keepalive: true }).catch(() => {});
     this.session = null;
     if (this.pc) this.pc.close();
