@@ -15,7 +15,7 @@ import signal
 from pathlib import Path
 
 from dhsched.web.logs import configure_logging
-from dhsched.web.server import product_loop
+from dhsched.web.running import product_loop
 from dhsched.worker.main import run_worker
 from dhsched.worker.runtimes import null
 from dhsched.worker.settings import WorkerSettings

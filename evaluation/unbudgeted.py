@@ -13,7 +13,7 @@ from functools import partial
 from dhsched.dispatch import app
 from dhsched.ownership.limits import Limits
 from dhsched.settings import DispatchSettings, settings_from
-from dhsched.web.server import product_loop
+from dhsched.web.running import product_loop
 
 STARTS_MAX = 100_000
 

@@ -332,7 +332,7 @@ class ListenerSettings:
         "keys", ("open", "keys"), "Whether callers need a token (keys) or not (open; on loopback only)."
     )
     insecure: bool = free(
-        False, "Whether to listen beyond loopback although access is open: anybody who connects can do anything."
+        False, "Whether to listen beyond loopback without TLS, or although access is open: only where no stranger is."
     )
     log_level: str = one_of("info", ("debug", "info", "warning", "error"), "Lowest level that is logged.")
     log_json: bool = free(False, "Whether logs are JSON lines.")

@@ -58,7 +58,9 @@ def test_a_room_that_others_can_reach_must_say_so_and_takes_no_text() -> None:
             RoomSettings(host=host, access="open")
         assert not RoomSettings(host=host, access="open", insecure=True).viewers_may_type
         assert RoomSettings(host=host, access="open", insecure=True, text=True).viewers_may_type
-        assert RoomSettings(host=host).viewers_may_type, "whose token says so"
+        assert RoomSettings(host=host, insecure=True).viewers_may_type, "whose token says so"
+        with pytest.raises(BadSetting, match="without TLS"):
+            RoomSettings(host=host)
         with pytest.raises(BadSetting, match="metrics_host"):
             RoomSettings(metrics_host=host)
     assert RoomSettings().viewers_may_type and not RoomSettings(text=False).viewers_may_type

@@ -35,7 +35,7 @@ from dhsched.local.process import Process
 from dhsched.local.waiting import until
 from dhsched.store.server.embedded import Embedded
 from dhsched.web import serve
-from dhsched.web.server import product_loop
+from dhsched.web.running import product_loop
 
 STREAM, GROUP, SUBJECT = "input", "worker", "input.worker"
 BATCH = 100  # Most items of one fetch.

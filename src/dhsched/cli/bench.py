@@ -138,7 +138,7 @@ def run_bench(bench: Bench, json: bool) -> None:
 
 def measured(bench: Bench, json: bool) -> dict[str, Any]:
     """Run a benchmark on the event loop that the product uses, and return its result."""
-    from dhsched.web.server import product_loop
+    from dhsched.web.running import product_loop
 
     with asyncio.Runner(loop_factory=product_loop()) as runner:
         return runner.run(bench(_silent if json else typer.echo))

@@ -25,7 +25,8 @@ from dhsched.web.gates import listener_tls, make_service, open_gate, serve_role
 from dhsched.web.minting import MINT
 from dhsched.web.openapi import document
 from dhsched.web.problems import PROBLEMS, Problem, problem_from
-from dhsched.web.server import Service, caller_of, listening, make_app, make_metrics_app, run_service, serve
+from dhsched.web.running import listening, run_service, serve
+from dhsched.web.server import Service, caller_of, make_app, make_metrics_app
 from dhsched.web.sockets import upgrade
 
 __all__ = [

@@ -19,7 +19,8 @@ from dhsched.settings import ListenerSettings, ReplicaSettings
 from dhsched.tokens import Tokens
 from dhsched.web.origins import make_door
 from dhsched.web.proxies import AddressLimit
-from dhsched.web.server import Service, serve
+from dhsched.web.running import serve
+from dhsched.web.server import Service
 
 log = structlog.get_logger(__name__)
 

@@ -1,4 +1,4 @@
-"""The server around a role's endpoints: routes, bounds, metrics, request ids, health, and a clean stop.
+"""The server around a role's endpoints: routes, bounds, metrics, request ids and health.
 
 One wrapper around each handler counts and bounds the requests in flight, decodes, turns whatever is raised into a
 problem, and measures. Before that a request passes the door (origins.py) and, where access is by keys, the gate
@@ -8,12 +8,9 @@ request id, and its traceback is in the log.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import signal
-import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import count
@@ -29,14 +26,12 @@ import dhsched
 from dhsched.access.callers import BY, NOBODY, OPEN, Caller
 from dhsched.access.gate import TENANT_HEADER, Gate, for_tenant
 from dhsched.durations import SECONDS_BUCKETS
-from dhsched.errors import BadId, DhschedError, Forbidden
+from dhsched.errors import BadId, Forbidden
 from dhsched.types import check_id
-from dhsched.web.deadlines import HeadDeadline, peer_of
 from dhsched.web.endpoints import BODY_BYTES_MAX, JSON, Decode, Endpoint, Reply
 from dhsched.web.openapi import document
 from dhsched.web.origins import Door, mark_allowed
 from dhsched.web.problems import Problem, problem_from
-from dhsched.web.proxies import AddressLimit
 
 log = structlog.get_logger(__name__)
 
@@ -44,7 +39,6 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # They would double 
 
 WORTH_LOGGING = frozenset({"INTERNAL", "STORE_UNAVAILABLE", "STORE_FULL"})
 HSTS = "max-age=31536000"  # A browser that has seen TLS here asks for nothing less for a year.
-LINGER_S = 2.0  # The rest of a refused body is received for this long, so that its sender can read the refusal.
 
 
 class Note(Protocol):
@@ -373,98 +367,3 @@ def _method_refused(allowed: list[str]) -> Callable[[web.Request], Coroutine[Any
 
 async def _not_found(request: web.Request) -> web.Response:
     return Problem("NOT_FOUND", f"nothing is served at {request.path}; /openapi.json lists the paths").response()
-
-
-# -- running
-
-
-@contextlib.asynccontextmanager
-async def listening(
-    app: web.Application,
-    *,
-    host: str,
-    port: int,
-    stop_s: float = 10.0,
-    tls: ssl.SSLContext | None = None,
-    head_s: float = 10.0,
-    idle_s: float = 75.0,
-    limit: AddressLimit | None = None,
-) -> AsyncIterator[str]:
-    """Listen during the block and yield the URL; at its end refuse new connections and give requests in flight `stop_s`
-    to finish. For `head_s` and `idle_s` see deadlines.py; `limit` is on the connections of one address."""
-    kept_open: dict[str, Any] = {"keepalive_timeout": idle_s, "lingering_time": LINGER_S}
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=stop_s, handle_signals=False, **kept_open)
-    await runner.setup()
-    listener: asyncio.Server | None = None
-    try:
-        make = runner.server
-        assert make is not None
-
-        def admits(address: str) -> bool:
-            return limit is None or limit.admits(address, (peer_of(each.transport) for each in make.connections))
-
-        try:
-            listener = await asyncio.get_running_loop().create_server(
-                lambda: HeadDeadline(make(), head_s, admits if limit else None),
-                host,
-                port,
-                backlog=1024,
-                ssl=tls,
-                ssl_handshake_timeout=head_s if tls else None,
-            )
-        except OSError as error:
-            why = error.strerror or error
-            raise DhschedError(
-                f"cannot listen on {host}:{port} ({why}): choose another port, or stop the process that has it"
-            ) from error
-        shown = f"[{host}]" if ":" in host else host
-        yield f"{'https' if tls else 'http'}://{shown}:{listener.sockets[0].getsockname()[1]}"
-    finally:
-        if listener is not None:
-            listener.close()
-        await runner.cleanup()
-
-
-async def serve(
-    app: web.Application,
-    *,
-    say: Callable[[str], None] | None = None,
-    stop: asyncio.Event | None = None,
-    **listener: Any,
-) -> None:
-    """Serve until `stop` is set, and call `say` with the URL. `listener` are keyword arguments of `listening`."""
-    async with listening(app, **listener) as url:
-        if say is not None:
-            say(url)
-        await (stop or asyncio.Event()).wait()
-
-
-def run_service(main: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
-    """Run `main` on the product's event loop. SIGTERM or SIGINT sets its event; a second signal cancels `main`."""
-
-    async def until_signalled() -> None:
-        stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        task = asyncio.ensure_future(main(stop))
-
-        def asked_to_stop() -> None:
-            if stop.is_set():
-                task.cancel()
-            stop.set()
-
-        for each in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(each, asked_to_stop)
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-    with asyncio.Runner(loop_factory=product_loop()) as runner:
-        runner.run(until_signalled())
-
-
-def product_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return the factory of uvloop's event loop, or None where uvloop is not installed."""
-    try:
-        import uvloop
-    except ImportError:  # Not on Windows.
-        return None
-    return uvloop.new_event_loop

@@ -27,7 +27,7 @@ from dhsched.links.messages import Register
 from dhsched.settings import key_of, nearest, settings_from
 from dhsched.types import name_of
 from dhsched.web.logs import configure_logging
-from dhsched.web.server import product_loop
+from dhsched.web.running import product_loop
 from dhsched.worker.agent import SessionAgent
 from dhsched.worker.dispatch_link import Boot, DispatchLink
 from dhsched.worker.exec import Exec, exec_runtime

@@ -1,0 +1,110 @@
+"""Listening: from an application to its URL, until it is asked to stop; and the event loop that it runs on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import ssl
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+from aiohttp import web
+
+from dhsched.errors import DhschedError
+from dhsched.web.deadlines import HeadDeadline, peer_of
+from dhsched.web.proxies import AddressLimit
+
+LINGER_S = 2.0  # The rest of a refused body is received for this long, so that its sender can read the refusal.
+
+
+@contextlib.asynccontextmanager
+async def listening(
+    app: web.Application,
+    *,
+    host: str,
+    port: int,
+    stop_s: float = 10.0,
+    tls: ssl.SSLContext | None = None,
+    head_s: float = 10.0,
+    idle_s: float = 75.0,
+    limit: AddressLimit | None = None,
+) -> AsyncIterator[str]:
+    """Listen during the block and yield the URL; at its end refuse new connections and give requests in flight `stop_s`
+    to finish. For `head_s` and `idle_s` see deadlines.py; `limit` is on the connections of one address."""
+    kept_open: dict[str, Any] = {"keepalive_timeout": idle_s, "lingering_time": LINGER_S}
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=stop_s, handle_signals=False, **kept_open)
+    await runner.setup()
+    listener: asyncio.Server | None = None
+    try:
+        make = runner.server
+        assert make is not None
+
+        def admits(address: str) -> bool:
+            return limit is None or limit.admits(address, (peer_of(each.transport) for each in make.connections))
+
+        try:
+            listener = await asyncio.get_running_loop().create_server(
+                lambda: HeadDeadline(make(), head_s, admits if limit else None),
+                host,
+                port,
+                backlog=1024,
+                ssl=tls,
+                ssl_handshake_timeout=head_s if tls else None,
+            )
+        except OSError as error:
+            why = error.strerror or error
+            raise DhschedError(
+                f"cannot listen on {host}:{port} ({why}): choose another port, or stop the process that has it"
+            ) from error
+        shown = f"[{host}]" if ":" in host else host
+        yield f"{'https' if tls else 'http'}://{shown}:{listener.sockets[0].getsockname()[1]}"
+    finally:
+        if listener is not None:
+            listener.close()
+        await runner.cleanup()
+
+
+async def serve(
+    app: web.Application,
+    *,
+    say: Callable[[str], None] | None = None,
+    stop: asyncio.Event | None = None,
+    **listener: Any,
+) -> None:
+    """Serve until `stop` is set, and call `say` with the URL. `listener` are keyword arguments of `listening`."""
+    async with listening(app, **listener) as url:
+        if say is not None:
+            say(url)
+        await (stop or asyncio.Event()).wait()
+
+
+def run_service(main: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
+    """Run `main` on the product's event loop. SIGTERM or SIGINT sets its event; a second signal cancels `main`."""
+
+    async def until_signalled() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        task = asyncio.ensure_future(main(stop))
+
+        def asked_to_stop() -> None:
+            if stop.is_set():
+                task.cancel()
+            stop.set()
+
+        for each in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(each, asked_to_stop)
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    with asyncio.Runner(loop_factory=product_loop()) as runner:
+        runner.run(until_signalled())
+
+
+def product_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return the factory of uvloop's event loop, or None where uvloop is not installed."""
+    try:
+        import uvloop
+    except ImportError:  # Not on Windows.
+        return None
+    return uvloop.new_event_loop
