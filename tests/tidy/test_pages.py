@@ -50,3 +50,11 @@ def test_the_glossary_gives_each_word_one_meaning() -> None:
     assert len(words) > 40
     assert [word for word, _ in words] == sorted({word for word, _ in words}, key=str.lower)
     assert [word for word, meaning in words if "also:" in meaning or "," in word] == []
+
+
+def test_every_test_that_the_threat_model_names_is_there() -> None:
+    named = {*re.findall(r"`(test_\w+)`", document("docs/internals/threats.md"))}
+    there = {
+        name for path in (ROOT / "tests").rglob("*.py") for name in re.findall(r"def (test_\w+)", path.read_text())
+    }
+    assert len(named) > 25 and named - there == set()
