@@ -40,11 +40,13 @@ CELLS = {
     "say_blocked": "boot",
     "metrics": "metrics reader operator",
     **dict.fromkeys(("openapi", "elsewhere"), "app worker room metrics reader operator"),
-    **dict.fromkeys(("healthz", "readyz", "join"), "nobody app worker room metrics reader operator boot"),
-    "mint_token": "nobody's token: only a key",
+    **dict.fromkeys(
+        ("healthz", "readyz", "join", "end_session"), "nobody app worker room metrics reader operator boot"
+    ),
+    **dict.fromkeys(("mint_token", "begin_session"), "nobody's token: only a key"),
 }
 """Who, beside an admin, may use what. A new endpoint needs a row here and one in access/rules.py."""
-NO_TOKEN = ("mint_token", "pull_link", "say_blocked")
+NO_TOKEN = ("mint_token", "begin_session", "pull_link", "say_blocked")
 """Where a key's token is worth nothing, not even an admin's."""
 FILLED = {
     "live_id": "nope",

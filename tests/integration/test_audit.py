@@ -134,4 +134,4 @@ async def test_every_endpoint_that_changes_something_is_audited(server: Address)
     async with serving(server) as api:
         endpoints = Replica(api.context).endpoints()
     silent = {each.name for each in endpoints if each.method != "GET" and not each.audited}
-    assert silent == {"mint_token", "show_publishing", "say_blocked"}
+    assert silent == {"mint_token", "show_publishing", "say_blocked", "end_session"}

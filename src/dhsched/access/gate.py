@@ -19,6 +19,7 @@ from dhsched.access.bucket import Bucket
 from dhsched.access.callers import NOBODY, ROLES, Caller, Role, Scope
 from dhsched.access.ring import KeyRing
 from dhsched.access.rules import Rule, rule_of
+from dhsched.access.sessions import session_of
 from dhsched.errors import DhschedError, Forbidden, StoreError, TooManyRequests, Unauthorized
 from dhsched.types import check_id
 
@@ -67,7 +68,8 @@ class Gate:
         rule = rule_of(name)
         if rule.public:
             return NOBODY
-        shown = bearer(headers.get("Authorization", ""))
+        given = headers.get("Authorization", "")
+        shown = bearer(given) if given else session_of(headers)
         # Only tokens are cached. An endpoint that needs a key must refuse a token, or it could renew itself for ever.
         known = self._known.get(shown) if "token" in rule.shown else None
         if known is None or known.until < self._clock():
@@ -86,8 +88,8 @@ class Gate:
             )
             refused.caller = known.caller
             raise refused
-        given = headers.get(TENANT_HEADER)
-        return known.caller if given is None else for_tenant(known.caller, given)
+        tenant = headers.get(TENANT_HEADER)
+        return known.caller if tenant is None else for_tenant(known.caller, tenant)
 
     def slow(self, caller: Caller, count: int) -> float:
         """Return for how many seconds not to read from a caller that has sent `count` items over a socket."""

@@ -81,6 +81,8 @@ RULES: dict[str, Rule] = {
     # Access itself.
     "list_audit": ADMIN,
     "mint_token": Rule(shown=frozenset({"key"}), everyone=True),
+    "begin_session": Rule(shown=frozenset({"key"}), everyone=True),
+    "end_session": PUBLIC,
     "list_keys": ADMIN,
     "create_key": ADMIN,
     "revoke_key": ADMIN,

@@ -57,7 +57,7 @@ from dhsched.store.records import Records
 from dhsched.store.server.embedded import given_or_embedded
 from dhsched.store.steps.redis import RedisStore
 from dhsched.types import check_id
-from dhsched.web import MINT, Endpoint, make_app, make_service, open_gate, serve_role
+from dhsched.web import MINT, SESSIONS, Endpoint, make_app, make_service, open_gate, serve_role
 
 HANDOFFS_S = 1.0  # Time between two readings of how far new generations have come.
 PING_S = 1.0  # A store that does not answer within this time makes /readyz fail.
@@ -185,7 +185,7 @@ class Replica:
             *(PublishTokens(context), ViewerTokens(context), StoreView(context), AuditTrail(context)),
         )
         served = [endpoint for part in parts for endpoint in part.endpoints()]
-        return [*served, MINT, *KeyEndpoints(context).endpoints(), *Machines(context).endpoints()]
+        return [*served, MINT, *SESSIONS, *KeyEndpoints(context).endpoints(), *Machines(context).endpoints()]
 
 
 async def missing(context: DispatchContext) -> list[str]:

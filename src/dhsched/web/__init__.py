@@ -27,11 +27,13 @@ from dhsched.web.openapi import document
 from dhsched.web.problems import PROBLEMS, Problem, problem_from
 from dhsched.web.running import listening, run_service, serve
 from dhsched.web.server import Service, caller_of, make_app, make_metrics_app
+from dhsched.web.sessions import SESSIONS
 from dhsched.web.sockets import upgrade
 
 __all__ = [
     "MINT",
     "PROBLEMS",
+    "SESSIONS",
     "YES",
     "Endpoint",
     "Flag",
