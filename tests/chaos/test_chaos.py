@@ -22,6 +22,7 @@ from tests.chaos.replay import Account, Generation, Numbers
 from tests.chaos.store import StoreKind
 from tests.chaos.storm import run
 from tests.chaos.trace import Taken
+from tests.harness.servers import SERVERS
 
 SEED = int(os.environ.get("DHSCHED_SEED", "1"))
 STORM_S = 9.0
@@ -38,9 +39,10 @@ async def test_a_short_storm_breaks_nothing() -> None:
 
 @pytest.mark.release
 @pytest.mark.skipif(sys.platform != "linux", reason="NOT TESTED: the faults are Linux's (prlimit, PR_SET_PDEATHSIG)")
-async def test_a_short_storm_over_a_cluster_whose_slot_moves_breaks_nothing(kind: str) -> None:
-    report = await run(seed=SEED, storm_s=STORM_S, store="cluster", server=kind)
-    assert report.violations == [], f"{again()} --store cluster --server {kind}"
+@pytest.mark.parametrize("server", SERVERS)
+async def test_a_short_storm_over_a_cluster_whose_slot_moves_breaks_nothing(server: str) -> None:
+    report = await run(seed=SEED, storm_s=STORM_S, store="cluster", server=server)
+    assert report.violations == [], f"{again()} --store cluster --server {server}"
     assert report.faults.keys() == kinds_of("all", "cluster").keys()
     assert sum(report.resharded.values()) > 0 and report.consumed > report.lives > 20 and report.steps > 500
 
