@@ -22,6 +22,7 @@ from dhsched.access.api_tokens import LEEWAY_S
 from dhsched.access.ring import new_secret
 from dhsched.access.viewer_tokens import public_text, sign
 from dhsched.access.viewers import GRANTS, Viewer
+from dhsched.client import Client
 from dhsched.room import rooms, viewer_gate
 from tests.harness.fleet import until, until_so
 from tests.harness.keyed import bearer
@@ -159,6 +160,17 @@ async def test_a_viewer_token_says_who_said_it_and_how_often(tmp_path: Path) -> 
         state = await at.state(zoe)
         said = [(each["identity"], each["kind"], each["seq"]) for each in state["said"]]
         assert said == [("Zoë", "text", 1), ("Ben", "text", 2), ("Ben", "text", 3), ("Zoë", "interrupt", 4)]
+        # The app is told the same in the live's events, without the text.
+        told: list[tuple[str, str, int]] = []
+        async with Client(at.fleet.dispatch, at.fleet.infer) as client:
+            async for event in client.events("demo"):
+                if event.name == "said":
+                    told.append((event.data["identity"], event.data["kind"], event.data["seq"]))
+                    if len(told) == 4:
+                        assert await say(ben, text="five") == 200
+                    if len(told) == 5:
+                        break
+        assert told == [*said, ("Ben", "text", 5)], "each once"
         assert state["identity"] == "Zoë" and state["expires_at_ms"] > time.time() * 1000
         await watcher.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dhsched.infer.events import Observed, changes
 from dhsched.ownership.state import Row
+from dhsched.store.records.lives import ViewerItem
 
 
 def names(before: Observed, now: Observed) -> list[str]:
@@ -34,6 +35,13 @@ def test_dropped_has_its_cause_and_its_count() -> None:
     now = Observed(epoch=1, claimed=True, acked=6, released=6, dropped_interrupt=4, dropped_poison=1)
     found = [data for event, data in changes(before, now) if event == "dropped"]
     assert [(data["cause"], data["items"]) for data in found] == [("interrupt", 4), ("poison", 1)]
+
+
+def test_who_said_an_item_is_told_before_it_is_released() -> None:
+    before = Observed(epoch=1, claimed=True, released=1)
+    now = Observed(epoch=1, claimed=True, released=2, said=(ViewerItem("Zoë", "text", 2),))
+    assert names(before, now) == ["said", "released"]
+    assert next(changes(before, now))[1] == {"identity": "Zoë", "kind": "text", "seq": 2}
 
 
 def test_stalled_and_ended() -> None:

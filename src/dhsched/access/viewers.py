@@ -11,6 +11,8 @@ GRANTS: tuple[Grant, ...] = get_args(Grant)
 TTL_S = 3600
 TTL_MAX_S = 12 * 3600  # A longer lifetime is refused: a single token cannot be revoked.
 IDENTITY_CHARS_MAX = 64
+IDENTITY_PATTERN = rf"[^\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]{{0,{IDENTITY_CHARS_MAX}}}"
+"""Text without control characters, and without those that change the direction of the text around them."""
 RATE_MIN_PER_S, RATE_MAX_PER_S = 0.01, 100.0
 
 

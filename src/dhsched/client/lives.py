@@ -25,7 +25,7 @@ from dhsched.client.stream import Stream
 
 
 class Event(NamedTuple):
-    """An event of a live: committed, claimed, released, acked, dropped, stalled or ended."""
+    """An event of a live: committed, claimed, said, released, acked, dropped, stalled or ended."""
 
     name: str
     data: dict[str, Any]

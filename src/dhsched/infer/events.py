@@ -3,10 +3,10 @@
     event: acked
     data: {"live_id": "demo-1", "epoch": 1, "acked": 7}
 
-The events are committed, claimed, released, acked, dropped (with its cause), stalled and ended. A watcher's record is
-read a few times a second, and each change is sent as an event: two items acked between two readings are one event with
-the later cursor. A watcher first receives the live's present state, so one that reconnects misses only intermediate
-cursors.
+The events are committed, claimed, released, acked, dropped (with its cause), stalled, ended, and said: a viewer with an
+identity sent an item. A watcher's record is read a few times a second, and each change is sent as an event: two items
+acked between two readings are one event with the later cursor. A watcher first receives the live's present state and
+the last items of viewers, so one that reconnects misses only intermediate cursors.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from aiohttp import web
 from dhsched.errors import DhschedError, StoreError
 from dhsched.infer.context import InferContext
 from dhsched.ownership.state import Row
+from dhsched.store.records.lives import ViewerItem
 from dhsched.types import live_key
 from dhsched.web import Problem, caller_of
 from dhsched.web.event_stream import send_events
@@ -30,7 +31,8 @@ from dhsched.web.problems import problem_of
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """One reading of a live's record. `past` has the generations between the reading before and this one."""
+    """One reading of a live's record. `past` has the generations between the reading before and this one, `said` the
+    items of viewers that were noted in between, up to the cursor `said_until`."""
 
     epoch: int = 0
     worker: str = ""
@@ -44,6 +46,8 @@ class Observed:
     dropped_poison: int = 0
     stalled: bool = False
     past: tuple[Row, ...] = ()
+    said: tuple[ViewerItem, ...] = ()
+    said_until: str = "0-0"
 
 
 def changes(before: Observed, now: Observed) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -60,6 +64,8 @@ def changes(before: Observed, now: Observed) -> Iterator[tuple[str, dict[str, An
         claimed_before = False
     if now.claimed and not claimed_before:
         yield "claimed", {"epoch": now.epoch, "worker": now.worker}
+    for item in now.said:
+        yield "said", {"identity": item.identity, "kind": item.kind, "seq": item.seq}
     for cause in ("interrupt", "poison", "end"):
         dropped = getattr(now, f"dropped_{cause}") - getattr(before, f"dropped_{cause}")
         if dropped > 0:
@@ -108,21 +114,23 @@ async def readings(context: InferContext, live_id: str, live: str, now: Observed
 async def next_look(context: InferContext, live: str, before: Observed) -> Observed:
     """Return the next reading, or `before` while the store cannot be read. A live without a record has ended."""
     try:
-        return await look(context, live, before) or replace(before, state="ended")
+        return await look(context, live, before) or replace(before, state="ended", said=())
     except StoreError:
-        return before
+        return replace(before, said=())
 
 
 async def look(context: InferContext, live: str, before: Observed) -> Observed | None:
-    progress = await context.records.lives.progress(live)
+    lives = context.records.lives
+    progress, said = await asyncio.gather(lives.progress(live), lives.said_after(live, before.said_until))
     if progress is None:
         return None
     past: tuple[Row, ...] = ()
     if before.epoch and progress.epoch != before.epoch:
-        record = await context.records.lives.get(live)
+        record = await lives.get(live)
         history = record.history if record is not None else ()
         past = tuple(row for row in history if before.epoch < row.epoch < progress.epoch)
-    return Observed(**progress._asdict(), past=past)
+    until = said[-1][0] if said else before.said_until
+    return Observed(**progress._asdict(), past=past, said=tuple(item for _, item in said), said_until=until)
 
 
 def encoded(event: str, data: dict[str, Any]) -> bytes:

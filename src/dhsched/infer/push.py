@@ -4,9 +4,9 @@ A request has an id, from its `request_id` or its Idempotency-Key: the same id a
 client repeats it. For a request without an id the controller makes one: its own retries are safe then, the client's
 are not.
 
-Items that a room passes on from its anonymous viewers are kept apart: their ids have a namespace of their own, and they
-are accepted only while the live's queue is filled to less than one part in VIEWERS_SHARE, so that the app always finds
-space.
+Items that a room passes on from its viewers are kept apart: their ids have a namespace of their own, and they are
+accepted only while the live's queue is filled to less than one part in VIEWERS_SHARE, so that the app always finds
+space. Who sent such an item is noted for the live's events (events.py).
 """
 
 from __future__ import annotations
@@ -15,16 +15,21 @@ import asyncio
 import time
 from collections.abc import Sequence
 
+import structlog
+
 from dhsched.client.models import input as m
 from dhsched.client.models.base import LivePath
-from dhsched.errors import StoreUnavailable
+from dhsched.errors import StoreError, StoreUnavailable
 from dhsched.infer.append_rules import RETRY_S, Attempts, new_request, payload_of, refusal, store_full
 from dhsched.infer.context import InferContext
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import unmarked
+from dhsched.store.records.lives import ViewerItem
 from dhsched.store.steps.redis import Append
 from dhsched.types import Id, live_key
 from dhsched.web import Endpoint, HeaderParameter, Problem, Request
+
+log = structlog.get_logger(__name__)
 
 VIEWERS_SHARE = 4  # Of `pending_max`, one part in so many is open to viewers.
 VIEWER = "viewer:"  # Before a viewer's request id. No id has a colon, so no app's id is among them.
@@ -51,6 +56,8 @@ def endpoints(context: InferContext) -> Sequence[Endpoint]:
         outcome = await append(context, row, pending_max)
         context.metrics.pushed(outcome, time.perf_counter() - began)
         if isinstance(outcome, o.Appended):
+            if pending_max is not None and body.identity:
+                await note_said(context, live, ViewerItem(body.identity, body.kind, outcome.seq))
             return m.Pushed(live_id, request, seq=outcome.seq)
         if pending_max is not None and isinstance(outcome, o.TooManyPending):
             raise Problem(
@@ -81,6 +88,14 @@ def endpoints(context: InferContext) -> Sequence[Endpoint]:
             tag="input",
         )
     ]
+
+
+async def note_said(context: InferContext, live: str, item: ViewerItem) -> None:
+    """Note who said it, for the live's events. The item is stored: if this fails, its pusher must not try again."""
+    try:
+        await context.records.lives.note_said(live, item)
+    except StoreError as error:
+        log.warning("cannot note who sent an item", live=live, seq=item.seq, reason=str(error))
 
 
 async def append(context: InferContext, row: Append, pending_max: int | None = None) -> o.AppendOutcome:

@@ -117,10 +117,11 @@ def endpoints(rooms: Rooms) -> list[Endpoint]:
         if not rooms.settings.viewers_may_type:
             raise Problem("FORBIDDEN", "this room takes no text from viewers; start it with --text")
         rooms.rates.take(address=rooms.address_of(asked.request), live=live_id, kind=body.kind, viewer=viewer)
-        item = PushText(body.text, body.kind, body.boundary, request_id=body.request_id, viewer=True)
+        who = viewer.viewer.identity
+        item = PushText(body.text, body.kind, body.boundary, request_id=body.request_id, viewer=True, identity=who)
         try:
             pushed = await rooms.upstream.push(live_id, item)
-            note(live_id, viewer.viewer.identity, body.kind, msgspec.json.decode(pushed, type=Pushed).seq)
+            note(live_id, who, body.kind, msgspec.json.decode(pushed, type=Pushed).seq)
             return Reply(msgspec.Raw(pushed))
         except Refused as refused:
             return Reply(refused.problem, status=refused.status, headers={"Content-Type": MEDIA_TYPE})

@@ -26,7 +26,7 @@ SINGLE = (
     "drains",
 )
 """Keys that a cell has once."""
-PER_LIVE = ("live", "data", "input", "recent", "dead", "history")
+PER_LIVE = ("live", "data", "input", "recent", "dead", "history", "said")
 PER_WORKER = ("worker", "slots")
 PER_POOL = ("free", "waiting", "rebalanced")
 OTHER = ("agenda", "blame", "trouble")

@@ -6,9 +6,13 @@ from typing import Annotated, Any
 
 import msgspec
 
-from dhsched.types import Id
+from dhsched.access.viewers import IDENTITY_PATTERN
+from dhsched.types import Id, whole
 
 Json = Annotated[dict[str, Any], msgspec.Meta(description="Any JSON object; stored as it is, for the runtime.")]
+Identity = Annotated[
+    str, whole(IDENTITY_PATTERN, description="Who a viewer is, as the app says: text without control characters.")
+]
 Optional = msgspec.UnsetType
 UNSET = msgspec.UNSET
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from dhsched.client.models.base import UNSET, Optional, Strict
+from dhsched.client.models.base import UNSET, Identity, Optional, Strict
 from dhsched.types import NUMBER_MAX, Id, Kind
 
 
@@ -26,6 +26,8 @@ class PushText(Item):
     viewer: Annotated[
         bool, msgspec.Meta(description="Typed by a viewer. Everything that comes with a key of role room is.")
     ] = False
+    identity: Identity = ""
+    """Who typed it; of a viewer's item only."""
 
 
 class Pushed(msgspec.Struct, frozen=True, omit_defaults=True):

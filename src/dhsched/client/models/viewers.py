@@ -6,17 +6,10 @@ from typing import Annotated
 
 import msgspec
 
-from dhsched.access.viewers import IDENTITY_CHARS_MAX, RATE_MAX_PER_S, RATE_MIN_PER_S, TTL_MAX_S, TTL_S, Grant
-from dhsched.client.models.base import UNSET, Optional, Strict
+from dhsched.access.viewers import RATE_MAX_PER_S, RATE_MIN_PER_S, TTL_MAX_S, TTL_S, Grant
+from dhsched.client.models.base import UNSET, Identity, Optional, Strict
 from dhsched.types import whole
 
-Identity = Annotated[
-    str,
-    whole(
-        rf"[^\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]{{0,{IDENTITY_CHARS_MAX}}}",
-        description="Who the viewer is, as the app calls them: text without control characters.",
-    ),
-]
 Rate = Annotated[float, msgspec.Meta(ge=RATE_MIN_PER_S, le=RATE_MAX_PER_S)]
 
 

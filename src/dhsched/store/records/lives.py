@@ -7,12 +7,28 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from dhsched.ownership.draft import WAITING_CLASS
 from dhsched.ownership.state import Live
 from dhsched.store.raw import decode_live, hash_of, is_stalled
 from dhsched.store.records.part import Part
 from dhsched.store.steps.replies import text
 from dhsched.types import OWNED, PRIORITIES, WITH_RUNTIME, split_tag
+
+SAID_MAX = 64  # Older items of viewers are forgotten.
+SAID_TTL_MS = 3_600_000  # After this long without another item, all of a live's are forgotten.
+
+
+class ViewerItem(msgspec.Struct, frozen=True):
+    """An item of a viewer: who sent it, its kind, and its number in the live's input."""
+
+    identity: str
+    kind: str
+    seq: int
+
+
+_viewer_item = msgspec.json.Decoder(ViewerItem)
 
 
 class LiveRow(NamedTuple):
@@ -224,6 +240,18 @@ class LiveRecords(Part):
         metadata, config, saved = (value or b"" for value in data)
         digital_id, room = record[0].decode(), (record[1] or b"").decode()
         return Ingredients(slot.decode(), digital_id, room, metadata, config, saved)
+
+    async def note_said(self, live: str, item: ViewerItem) -> None:
+        """Note who sent a viewer's item; keep the last SAID_MAX."""
+        await asyncio.gather(
+            self._call("XADD", "said", live, "MAXLEN", SAID_MAX, "*", "item", msgspec.json.encode(item)),
+            self._call("PEXPIRE", "said", live, SAID_TTL_MS),
+        )
+
+    async def said_after(self, live: str, cursor: str) -> list[tuple[str, ViewerItem]]:
+        """Return the items that were noted after the cursor, the oldest first, each with its own cursor."""
+        entries = await self._call("XRANGE", "said", live, f"({cursor}", "+")
+        return [(at.decode(), _viewer_item.decode(fields[1])) for at, fields in entries]
 
     async def progress(self, live: str) -> Progress | None:
         """Return a live's progress; None if there is no such live."""
