@@ -155,7 +155,10 @@ async def test_a_viewer_token_says_who_said_it_and_how_often(tmp_path: Path) -> 
                 return response.status
 
         assert [await say(zoe, text="one"), await say(zoe, text="two")] == [200, 429]
-        assert [await say(ben, text="three"), await say(ben, text="four")] == [200, 200], "another viewer's rate"
+        assert [await say(ben, text="three"), await say(ben, text="four", request_id="r")] == [200, 200], (
+            "another's rate"
+        )
+        assert await say(ben, text="four", request_id="r") == 200, "the same item again"
         assert [await say(zoe, kind="interrupt"), await say(zoe, kind="interrupt")] == [200, 429]
         state = await at.state(zoe)
         said = [(each["identity"], each["kind"], each["seq"]) for each in state["said"]]

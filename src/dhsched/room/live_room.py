@@ -84,7 +84,7 @@ class Said(msgspec.Struct):
 
     identity: str
     kind: str
-    seq: int | None
+    seq: int
     at_ms: int
 
 

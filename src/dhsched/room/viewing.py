@@ -127,7 +127,9 @@ def endpoints(rooms: Rooms) -> list[Endpoint]:
             return Reply(refused.problem, status=refused.status, headers={"Content-Type": MEDIA_TYPE})
 
     def note(live_id: str, identity: str, kind: str, seq: int | None) -> None:
-        """Note who said it, for the state and the log."""
+        """Note who said it, for the state and the log; nothing for an item that was stored before."""
+        if seq is None:
+            return
         log.info("a viewer's item", live=live_id, identity=identity, kind=kind, seq=seq)
         if (room := rooms.find(rooms.live(live_id))) is not None:
             room.said.append(Said(identity, kind, seq, wall_ms()))
