@@ -37,7 +37,7 @@ def at(home: str = "h1", highest: int = 0, admitted: tuple[int, ...] = (), on_ai
 def test_only_the_current_generation_is_admitted() -> None:
     assert admit(at(), B2, B2, home="h1") == (at(admitted=(2,)), Admitted())
     assert admit(at(), A1, B2, home="h1") == (at(), Superseded(2))
-    for never in (C3, Generation("x#9", 2)):
+    for never in (C3, Generation(B2.worker, 3), Generation("x#9", 2)):
         fence, verdict = admit(at(), never, B2, home="h1")
         assert fence == at() and isinstance(verdict, NeverIssued), "a number or a Worker that was never issued"
 
