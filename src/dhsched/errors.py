@@ -4,6 +4,8 @@ DhschedError
   BadId                an id is empty, too long, or has characters that ids may not have
   BadSetting           a setting has a value that is not allowed
   BadValue             an argument has the wrong type or is out of range
+    Banned             the Worker's name is banned
+    Unbounded          a key would be for more than its maker has said
   BadAddress           the URL of the store or of a server cannot be parsed or used
   Unauthorized         the request has no valid token
   Forbidden            the caller is known, but not allowed to make this request
@@ -47,6 +49,14 @@ class BadSetting(DhschedError, ValueError):
 
 class BadValue(DhschedError, ValueError):
     """An argument has the wrong type or is out of range."""
+
+
+class Banned(BadValue):
+    """The Worker's name is banned."""
+
+
+class Unbounded(BadValue):
+    """A key would be for more than its maker has said."""
 
 
 class BadAddress(DhschedError):

@@ -89,7 +89,11 @@ async def test_a_room_asks_the_next_when_one_is_cut_off_from_the_store(tmp_path:
         cut_offs: list[str] = []
         await f.serve(Replica(context).app(), cut_offs)
         settings = RoomSettings(
-            port=0, dispatch=f"{cut_offs[0]},{f.dispatch[0]}", infer=f"{f.infer[1]},{f.infer[0]}", deadline_s=30
+            port=0,
+            dispatch=f"{cut_offs[0]},{f.dispatch[0]}",
+            infer=f"{f.infer[1]},{f.infer[0]}",
+            deadline_s=30,
+            access="open",
         )
         room, urls = await stack.enter_async_context(open_room(settings)), list[str]()
         await f.serve(room.app, urls)

@@ -99,10 +99,15 @@ async def test_what_is_run_here_asks_for_a_key_and_everybody_here_finds_it(at_ho
             await verb("live", "create", "anna", "--id", "L", "--wait", "30", "--url", first)
             async with Client([second], [infer]) as client:
                 await client.push("L", "hello")
+                viewer = await client.viewer_token("L", ["watch", "say"])
             await until(lambda: any("hello" in line for line in started[-1].printed), "the item at the Worker")
             async with (
                 aiohttp.ClientSession() as http,
-                http.post(f"{room}/v1/lives/L/text", json={"text": "typed"}) as response,
+                http.post(
+                    f"{room}/v1/lives/L/text",
+                    json={"text": "typed"},
+                    headers={"Authorization": f"Bearer {viewer.token}"},
+                ) as response,
             ):
                 assert response.status == 200, await response.text()
             await until(lambda: any("typed" in line for line in started[-1].printed), "what a viewer typed")

@@ -189,7 +189,7 @@ async def test_a_fleet_key_says_names_and_labels_and_replaces_only_its_own_name(
     async with keyed(server) as k:
         admin = await k.role("admin")
         status, problem = await k.ask("POST", "/v1/keys", admin, {"role": "worker"})
-        assert status == 400 and "needs names" in problem["detail"], "no key of role worker is for any name by default"
+        assert status == 422 and "needs names" in problem["detail"], "no key of role worker is for any name by default"
         body = {"role": "worker", "names": "gpu-*", "labels": ["zone=*"]}
         bounded = bearer(await k.token((await k.ask("POST", "/v1/keys", admin, body))[1]["key"]))
         none = bearer(await k.token((await k.ask("POST", "/v1/keys", admin, {**body, "labels": []}))[1]["key"]))
@@ -323,7 +323,7 @@ async def test_a_banned_name_stays_out_with_any_key_until_the_ban_is_lifted(serv
         assert (await k.ask("GET", "/v1/workers/link", shown))[0] == 401
         assert (await join(k, waiting))[0] == 401, "so are its join tokens"
         status, problem = await k.ask("POST", "/v1/join-tokens", admin, GPU_1)
-        assert status == 400 and "is banned" in problem["detail"]
+        assert status == 409 and "is banned" in problem["detail"]
         assert (await k.ask("PUT", "/v1/bans/gpu-2", admin, {}))[1]["workers"] == [registered.worker]
         assert "is banned" in await k.refusal(fleet, Register("gpu-1", "b1", "gpu", 1))
         assert "is banned" in await k.refusal(admin, Register("gpu-1", "b1", "gpu", 1))

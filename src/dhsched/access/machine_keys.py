@@ -20,7 +20,7 @@ from dhsched.access.api_keys import ApiKey, id_of, matches, new_key
 from dhsched.access.bucket import Bucket
 from dhsched.access.machine_records import JOIN_PREFIX, JOIN_TTL_S, NOT_JOINED, Ban, JoinToken
 from dhsched.access.ring import KEYS_MAX, KeyRing
-from dhsched.errors import BadValue, TooManyRequests, Unauthorized
+from dhsched.errors import BadValue, Banned, TooManyRequests, Unauthorized
 
 JOIN_TOKENS_MAX = 1_000  # Past this many unused join tokens, making another is refused.
 BANS_MAX = 10_000  # Past this many banned names, banning another is refused.
@@ -61,7 +61,7 @@ class MachineKeys:
         deleted = [f"join:{token.id}" for token in over]
         field = f"join:{record.id}"
         if not await self._ring.change(field, msgspec.json.encode(record), deleted=deleted, absent=f"ban:{name}"):
-            raise BadValue(f"the Worker name {name} is banned; lift the ban first: dhsched worker unban {name}")
+            raise Banned(f"the Worker name {name} is banned; lift the ban first: dhsched worker unban {name}")
         return made.text, record
 
     async def join(self, text: str) -> tuple[str, ApiKey]:

@@ -15,6 +15,7 @@ from dhsched.errors import (
     BadId,
     BadSetting,
     BadValue,
+    Banned,
     DhschedError,
     Forbidden,
     StoreIncompatible,
@@ -23,6 +24,7 @@ from dhsched.errors import (
     StoreUnavailable,
     TooManyRequests,
     Unauthorized,
+    Unbounded,
 )
 
 MEDIA_TYPE = "application/problem+json"
@@ -45,6 +47,7 @@ PROBLEMS: dict[str, Kind] = {
     "NOT_FOUND": Kind(404, "The resource does not exist"),
     "METHOD": Kind(405, "The method is not allowed here"),
     "TIMEOUT": Kind(408, "The body did not arrive in time"),
+    "BANNED": Kind(409, "The Worker name is banned"),
     "CLOSING": Kind(409, "The live takes no more input"),
     "CONFLICT": Kind(409, "The id is taken with other parameters"),
     "DRAINING": Kind(409, "The Worker is draining"),
@@ -57,6 +60,7 @@ PROBLEMS: dict[str, Kind] = {
     "MEDIA_TYPE": Kind(415, "The body is of another media type"),
     "NO_ELIGIBLE_POOL": Kind(422, "No Pool may take this live"),
     "NO_SUCH_POOL": Kind(422, "The Pool does not exist"),
+    "UNBOUNDED": Kind(422, "The key would have no bounds"),
     "TOO_MANY_PENDING": Kind(429, "The live's queue is full", 1),
     "TOO_MANY_PRODUCERS": Kind(429, "The live has too many producers", 60),
     "RATE_LIMITED": Kind(429, "The key is used too often", 1),
@@ -120,6 +124,10 @@ def problem_from(error: Exception) -> Problem | None:
             return Problem("FORBIDDEN", str(error))
         case TooManyRequests():
             return Problem("RATE_LIMITED", str(error), retry_after_s=error.retry_after_s)
+        case Banned():
+            return Problem("BANNED", str(error))
+        case Unbounded():
+            return Problem("UNBOUNDED", str(error))
         case BadId() | BadValue() | BadSetting():
             return Problem("BAD_REQUEST", str(error))
         case StoreOverloaded():

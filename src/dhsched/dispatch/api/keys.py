@@ -12,7 +12,7 @@ from dhsched.access.ring import KeyRing, SecretKind
 from dhsched.client.models import keys as m
 from dhsched.client.models.base import UNSET, Strict
 from dhsched.dispatch.api.part import Part
-from dhsched.errors import BadValue
+from dhsched.errors import Unbounded
 from dhsched.types import check_id, labels_of, whole
 from dhsched.web import Endpoint, Problem, Reply, Request
 
@@ -50,6 +50,7 @@ class KeyEndpoints(Part):
                 tag="access",
                 body=m.CreateKey,
                 replies={201: m.KeyMade},
+                problems=["UNBOUNDED"],
             ),
             Endpoint(
                 name="revoke_key",
@@ -109,7 +110,7 @@ async def list_keys(ring: KeyRing) -> m.KeyList:
 async def create_key(ring: KeyRing, body: m.CreateKey) -> m.KeyMade:
     check_id(body.tenant, "tenant")
     if body.role == "worker" and body.names is UNSET:
-        raise BadValue(
+        raise Unbounded(
             "a key of role worker needs names, the Worker name or pattern that it may register: --names 'gpu-*', or "
             "--names '*' for any name. A key for one machine is made by `dhsched worker invite`"
         )

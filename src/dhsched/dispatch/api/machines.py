@@ -39,6 +39,7 @@ class Machines(Part):
                 tag="access",
                 body=m.Invite,
                 replies={201: m.Invited},
+                problems=["BANNED"],
             ),
             Endpoint(
                 name="join",
