@@ -185,6 +185,8 @@ def make_metrics_app(service: Service) -> web.Application:
 
 Answer = Callable[[web.Request], Coroutine[Any, Any, web.StreamResponse]]
 CALLER = web.RequestKey("caller", Caller)
+CODE = web.ResponseKey("code", str)
+"""The problem that a request was refused with."""
 
 
 def guarded(service: Service, route: web.AbstractRouteDef) -> web.RouteDef:
@@ -261,7 +263,7 @@ def _wrap(
                 address=request.remote or "",
                 request_id=request_id,
                 status=response.status,
-                code=response.get("code", ""),
+                code=response.get(CODE, ""),
             )
         counter = statuses.get(response.status)
         if counter is None:
@@ -298,7 +300,7 @@ def refuse(error: Exception, request_id: str, endpoint: str) -> web.Response:
     say = log.warning if problem.code in WORTH_LOGGING else log.debug
     say("refused", endpoint=endpoint, code=problem.code, request_id=request_id, detail=problem.detail)
     response = problem.response(request_id)
-    response["code"] = problem.code
+    response[CODE] = problem.code
     return response
 
 
