@@ -14,7 +14,7 @@ SHOW := awk '/^ *(Downloading|Using cached|Processing) / { sub(/ \(from .*/, "")
 # Modules that are compiled once are read by every process that a test starts; without that each would compile them all.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup lock lint types up test test-long failover chaos spec spec-long test-release clean evaluate walks statements
+.PHONY: help setup lock lint types up test test-long failover failover-gap chaos spec spec-long test-release clean evaluate walks statements
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -65,6 +65,10 @@ test-long: setup  ## what takes minutes: longer runs, more seeds
 
 failover: setup  ## real stores that fail over, forget and are moved; a table says what was lost, repaired, restarted
 	$(BIN)/pytest -n 2 --dist worksteal -m failover --timeout 240 tests/failover
+
+RUNS ?= 5
+failover-gap: setup  ## how long input stands still when a cluster's primary is killed: the median of RUNS runs, alone
+	$(BIN)/pytest -m failover --timeout 240 --runs $(RUNS) -k "replaced_by_force and kill" tests/failover
 
 MINUTES ?= 10
 SEED ?=

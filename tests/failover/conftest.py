@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -26,6 +29,16 @@ log_plainly()
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
     return loop_factories()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--runs", type=int, default=1, help="How often each test of a failover runs.")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if (runs := metafunc.config.getoption("--runs")) > 1:
+        metafunc.fixturenames.append("run")
+        metafunc.parametrize("run", [f"run{n}" for n in range(runs)])
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -79,3 +92,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("what each failover showed")
         for line in table:
             terminalreporter.write_line("  ".join(each.ljust(width) for each, width in zip(line, widths, strict=True)))
+        for test, gaps in sorted(runs_of(found).items()):
+            if len(gaps) > 1:
+                terminalreporter.write_line(f"{test}: median gap {median(gaps):.2f} s of {len(gaps)} runs")
+
+
+def runs_of(found: list[list[str]]) -> dict[str, list[float]]:
+    """The gaps of each test that ran several times: `--runs` puts the number of the run into its name."""
+    gaps: dict[str, list[float]] = defaultdict(list)
+    for name, _, gap, *_ in found:
+        if gap != "-":
+            gaps[re.sub(r"-run\d+", "", name)].append(float(gap))
+    return gaps
