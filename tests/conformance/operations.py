@@ -159,7 +159,7 @@ def place(r: Random, s: State) -> dict[str, Any]:
             metadata=r.choice([b"", b"m"]),
             config=r.choice([b"", b"c"]),
         )
-        return {**arguments, "cause": "create", "create": create}
+        return {**arguments, "cause": "create", "create": create, "lives_max": r.choice([0, 0, 0, 2, 4])}
     return {
         **arguments,
         "cause": r.choice(["reassign", "recover", "recover", "recover", "drain", "rebalance"]),

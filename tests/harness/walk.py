@@ -319,7 +319,8 @@ class Walk:
             record, common["live"] = None, live
         if (record is None and self.rng.random() < 0.97) or self.rng.random() < 0.05:
             create = Create("anna", self.often("f", lambda: "g"), config=b"c", priority=LIVES.index(live))
-            return {**common, "cause": "create", "create": create, "candidates": self.workers(3)}
+            limit = {"lives_max": self.often(0, lambda: 1)}
+            return {**common, **limit, "cause": "create", "create": create, "candidates": self.workers(3)}
         cause = self.rng.choice(("recover", "recover", "recover", "reassign", "drain", "rebalance"))
         target = [record.move.target] if record and record.move and self.rng.random() < 0.5 else []
         return {

@@ -45,7 +45,8 @@ GRAMMAR = {
     "expire": "WORKER [beat=NUMBER]",
     "depart": "WORKER TAG [reason=STRING]",
     "place": "LIVE [from NUMBER] [on WORKERS...] [in WORD...] [cause WORD] [at_boundary] [op=WORD]"
-    " [digital_id=WORD] [fingerprint=WORD] [room=WORD] [metadata=STRING] [config=STRING] [priority=NUMBER] [immovable]",
+    " [digital_id=WORD] [fingerprint=WORD] [room=WORD] [metadata=STRING] [config=STRING] [priority=NUMBER] [immovable]"
+    " [lives_max=NUMBER]",
     "reserve": "LIVE from NUMBER on WORKERS...",
     "hold": "LIVE NUMBER",
     "cancel": "LIVE NUMBER",

@@ -78,6 +78,10 @@ RULES: dict[str, Rule] = {
     "get_digital_id": SEE,
     "put_digital_id": ADMIN,
     "delete_digital_id": ADMIN,
+    "list_tenants": SEE,
+    "get_tenant": SEE,
+    "put_tenant": ADMIN,
+    "delete_tenant": ADMIN,
     # Access itself.
     "list_audit": ADMIN,
     "mint_token": Rule(shown=frozenset({"key"}), everyone=True),

@@ -34,6 +34,7 @@ from dhsched.cli import (
     run,
     simulate,
     store,
+    tenant,
     top,
     up,
     worker,
@@ -53,6 +54,7 @@ FAMILIES = {
     "worker": worker.app,
     "pool": pool.app,
     "digital-id": digital_id.app,
+    "tenant": tenant.app,
     "key": key.app,
     "store": store.app,
 }

@@ -25,6 +25,7 @@ from dhsched.dispatch.api.reassign import Reassign
 from dhsched.dispatch.api.rebalance import RebalanceView
 from dhsched.dispatch.api.recoveries import Recoveries
 from dhsched.dispatch.api.store import StoreView
+from dhsched.dispatch.api.tenants import Tenants
 from dhsched.dispatch.api.viewers import ViewerTokens
 from dhsched.dispatch.api.why import Why
 from dhsched.dispatch.api.workers import Workers
@@ -181,7 +182,13 @@ class Replica:
         parts = (
             *(Lives(context), Reassign(context), Why(context), DeadLetters(context)),
             *(Workers(context), BlockedWorkers(context), Drains(context, self.drain_notes)),
-            *(Configuration(context), RebalanceView(context), Recoveries(context), EventFeed(context)),
+            *(
+                Configuration(context),
+                Tenants(context),
+                RebalanceView(context),
+                Recoveries(context),
+                EventFeed(context),
+            ),
             *(PublishTokens(context), ViewerTokens(context), StoreView(context), AuditTrail(context)),
         )
         served = [endpoint for part in parts for endpoint in part.endpoints()]

@@ -34,7 +34,8 @@ class Intent:
 
     `choice` names the candidates; with None, no Worker may take the live, and the store removes the live from every
     waiting line. `leave` is the Worker that the live is to leave. `holder` is a Worker that holds a slot for the live
-    already: it can take the live even when it is full, and the live uses no second slot there.
+    already: it can take the live even when it is full, and the live uses no second slot there. `lives_max` limits the
+    lives of the tenant, for a create; 0 is no limit.
     """
 
     live: str
@@ -44,6 +45,7 @@ class Intent:
     choice: Choice | None
     expected: int = 0
     create: Create | None = None
+    lives_max: int = 0
     leave: str = ""
     holder: str = ""
     at_boundary: bool = False
@@ -105,6 +107,7 @@ async def commit(context: DispatchContext, intent: Intent) -> Attempt:
             candidates=candidates,
             pools=pools,
             at_boundary=intent.at_boundary,
+            lives_max=intent.lives_max,
         ),
         until=context.until(),
     )

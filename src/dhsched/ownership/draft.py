@@ -37,6 +37,7 @@ class Draft:
         self.boots = dict(state.boots)
         self.blame = dict(state.blame)
         self.listed = state.listed
+        self.ended = state.ended
 
     def done(self) -> State:
         return State(
@@ -51,6 +52,7 @@ class Draft:
             boots=frozen(self.boots),
             blame=frozen(self.blame),
             listed=self.listed,
+            ended=self.ended,
         )
 
     # -- records

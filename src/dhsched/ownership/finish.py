@@ -29,4 +29,5 @@ def finish(s: Draft, live: str) -> None:
         producers=frozen({}),
         recent=frozen({}),
     )
+    s.ended |= {live}
     s.look_at(live, s.now + s.limits.ended_ttl_ms)

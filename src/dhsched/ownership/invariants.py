@@ -87,6 +87,8 @@ def nothing_forgotten(state: State) -> Iterator[str]:
             yield f"I7: {live} {due} and is on no agenda"
     for live in sorted(state.listed ^ state.lives.keys()):
         yield f"I7: {live} {'is not listed' if live in state.lives else 'is listed and does not exist'}"
+    for live in sorted(state.ended ^ {live for live, record in state.lives.items() if record.state == "ended"}):
+        yield f"I7: {live} {'is listed as ended and has not' if live in state.ended else 'ended and is not listed so'}"
     for number, entries in state.agenda.items():
         for live in entries:
             if live not in state.lives or state.lives[live].priority != number:

@@ -143,6 +143,14 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
+class Quota:
+    """The tenant has as many lives that have not ended as it may."""
+
+    lives: int
+    lives_max: int
+
+
+@dataclass(frozen=True, slots=True)
 class Full:
     """No Worker of the named Pools has a free slot."""
 
@@ -328,7 +336,7 @@ ReportOutcome = Reported | Gone
 SetOutcome = WorkerSet | NotFound | Moot
 ExpireOutcome = Expired | Alive | Nothing
 DepartOutcome = Departed | Nothing
-PlaceOutcome = Committed | Stale | Moot | NotYet | Full | Starting | Waiting | Conflict | Ended | NotFound
+PlaceOutcome = Committed | Stale | Moot | NotYet | Quota | Full | Starting | Waiting | Conflict | Ended | NotFound
 ReserveOutcome = Reserved | Stale | Busy | Full | Ended | NotFound
 HoldOutcome = Held | NoMove
 CancelOutcome = Cancelled | NoMove

@@ -209,7 +209,7 @@ class Cell:
 @dataclass(frozen=True, slots=True)
 class State:
     """One cell. `slots[W][L@number]`; `agenda[class][L]` is when to look; `free[pool][W]` is `Worker.free_score`;
-    `listed` is every live, which lists show and a new term walks."""
+    `listed` is every live, which lists show and a new term walks; `ended` those of them that have ended."""
 
     cell: Cell = Cell()
     lives: Mapping[str, Live] = field(default_factory=lambda: frozen({}))
@@ -222,6 +222,7 @@ class State:
     boots: Mapping[str, str] = field(default_factory=lambda: frozen({}))
     blame: Mapping[str, tuple[int, int]] = field(default_factory=lambda: frozen({}))
     listed: frozenset[str] = frozenset()
+    ended: frozenset[str] = frozenset()
 
 
 EMPTY = State()

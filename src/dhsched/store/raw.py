@@ -72,6 +72,7 @@ def decode(raw: Mapping[str, Any]) -> State:
         boots=frozen({boot: worker.decode() for boot, worker in hash_of(get("boots").get("", {})).items()}),
         blame=frozen({n: (int(f["since"]), int(f["boots"])) for n, v in get("blame").items() if (f := hash_of(v))}),
         listed=frozenset(scores(get("lives").get("", []))),
+        ended=frozenset(scores(get("ended").get("", []))),
     )
 
 

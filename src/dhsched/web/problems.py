@@ -63,6 +63,7 @@ PROBLEMS: dict[str, Kind] = {
     "UNBOUNDED": Kind(422, "The key would have no bounds"),
     "TOO_MANY_PENDING": Kind(429, "The live's queue is full", 1),
     "TOO_MANY_PRODUCERS": Kind(429, "The live has too many producers", 60),
+    "QUOTA": Kind(429, "The tenant has reached one of its limits", 5),
     "RATE_LIMITED": Kind(429, "The key is used too often", 1),
     "INTERNAL": Kind(500, "A bug in dhsched"),
     "BUSY": Kind(503, "This replica is at its limit", 1),

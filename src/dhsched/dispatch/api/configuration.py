@@ -18,7 +18,7 @@ from dhsched.client.models.pools import (
 from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.api.part import Part
 from dhsched.dispatch.config import DIGITAL_IDS, POOLS
-from dhsched.dispatch.context import retry_unknown
+from dhsched.dispatch.context import DispatchContext, retry_unknown
 from dhsched.placement.index import WorkerView
 from dhsched.types import check_id
 from dhsched.web import YES, Endpoint, Problem, Reply, Request
@@ -102,7 +102,7 @@ class Configuration(Part):
 
     async def put_pool(self, asked: Request) -> Reply:
         name = check_id(asked.path.pool, "pool")
-        known = await self._configure(POOLS, name, asked.body)
+        known = await configure(self.context, POOLS, name, asked.body)
         return Reply(self._pool(name), status=200 if known else 201)
 
     async def delete_pool(self, asked: Request) -> Reply:
@@ -122,7 +122,7 @@ class Configuration(Part):
                     workers=workers,
                     digital_ids=listed,
                 )
-        await self._configure(POOLS, name, None)
+        await configure(self.context, POOLS, name, None)
         return Reply(status=204)
 
     def _pool(self, name: str) -> NamedPool:
@@ -179,7 +179,7 @@ class Configuration(Part):
                     pool=pool,
                     field=f"$.pools[{at}].pool",
                 )
-        known = await self._configure(DIGITAL_IDS, name, body)
+        known = await configure(self.context, DIGITAL_IDS, name, body)
         return Reply(NamedDigitalId(name, self.context.fleet.digital_ids.get(name, body)), status=200 if known else 201)
 
     async def delete_digital_id(self, asked: Request) -> Reply:
@@ -194,7 +194,7 @@ class Configuration(Part):
                     digital_id=name,
                     live_id=live,
                 )
-        await self._configure(DIGITAL_IDS, name, None)
+        await configure(self.context, DIGITAL_IDS, name, None)
         return Reply(status=204)
 
     async def _live_of(self, digital_id: str) -> str | None:
@@ -207,12 +207,14 @@ class Configuration(Part):
             after = names[-1]
         return None
 
-    async def _configure(self, kind: str, name: str, value: Any) -> bool:
-        known = await retry_unknown(
-            "configure", lambda: self.context.store.records.config.put(kind, name, value), until=self.context.until()
-        )
-        await self.context.fleet.read_config()
-        return known
+
+async def configure(context: DispatchContext, kind: str, name: str, value: Any) -> bool:
+    """Put (or, without a value, delete) a record of the configuration. Return whether it was there before."""
+    known = await retry_unknown(
+        "configure", lambda: context.store.records.config.put(kind, name, value), until=context.until()
+    )
+    await context.fleet.read_config()
+    return known
 
 
 def lists(config: DigitalIdConfig, pool: str) -> bool:

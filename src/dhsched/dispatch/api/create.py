@@ -42,11 +42,16 @@ async def place_new(
     refuse_when_store_is_full(context)
 
     async def attempt() -> Attempt:
-        choice = choose_candidates(context, request)
-        return await commit(
-            context,
-            Intent(live=live, cause="create", point="create", operation=operation, choice=choice, create=create),
+        intent = Intent(
+            live=live,
+            cause="create",
+            point="create",
+            operation=operation,
+            choice=choose_candidates(context, request),
+            create=create,
+            lives_max=context.fleet.limits_of(asked.caller.tenant).lives_max,
         )
+        return await commit(context, intent)
 
     made = await attempt()
     if not isinstance(made.outcome, NoFreeSlot) or wait_s <= 0 or context.create_queue.full:

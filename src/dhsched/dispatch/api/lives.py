@@ -16,7 +16,7 @@ from dhsched.client.models.base import UNSET, LivePath
 from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.api.create import place_new_for
 from dhsched.dispatch.api.part import Part
-from dhsched.dispatch.api.refusals import explanation_of, no_free_slot
+from dhsched.dispatch.api.refusals import explanation_of, no_free_slot, too_many_lives
 from dhsched.dispatch.commit import NoFreeSlot
 from dhsched.dispatch.context import DispatchContext, retry_unknown
 from dhsched.dispatch.telemetry.history import history_of
@@ -54,7 +54,7 @@ class Lives(Part):
                 headers=[IDEMPOTENCY_KEY],
                 replies={201: m.Placed, 200: m.Placed},
                 problems=[
-                    *("CONFLICT", "ENDED", "FULL", "STARTING", "WAITING"),
+                    *("CONFLICT", "ENDED", "QUOTA", "FULL", "STARTING", "WAITING"),
                     *("NOT_FOUND", "NO_ELIGIBLE_POOL", "STORE_FULL"),
                 ],
             ),
@@ -138,6 +138,8 @@ class Lives(Part):
                 )
             case o.Ended():
                 raise ended(live_id)
+            case o.Quota() as reached:
+                raise too_many_lives(asked.caller.tenant, reached)
             case outcome if isinstance(outcome, NoFreeSlot):
                 raise no_free_slot(self.context, live_id, attempt, admin=asked.caller.admin, explained=explained)
             case outcome:

@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 
 from dhsched.client.models.base import UNSET, Optional, Strict
+from dhsched.client.models.tenants import TenantName
 from dhsched.types import Id, LiveState, WorkerId, WorkerStatus, whole
 from dhsched.web import Flag
 
@@ -68,6 +69,10 @@ class WorkersQuery(Strict):
 
 class PoolPath(Strict):
     pool: Id
+
+
+class TenantPath(Strict):
+    tenant: TenantName
 
 
 class DigitalIdPath(Strict):

@@ -33,6 +33,19 @@ def explain_choice(
     return explain(choice, view=context.fleet.view, refusals=told, won=won)
 
 
+def too_many_lives(tenant: str, reached: o.Quota) -> Problem:
+    """The problem for a create past the tenant's `lives_max`."""
+    return Problem(
+        "QUOTA",
+        f"tenant {tenant} has {reached.lives} lives that have not ended, and may have {reached.lives_max}; end lives, "
+        "or ask an admin for a higher lives_max",
+        tenant=tenant,
+        quota="lives_max",
+        used=reached.lives,
+        limit=reached.lives_max,
+    )
+
+
 def no_free_slot(context: DispatchContext, live_id: str, attempt: Attempt, *, admin: bool, explained: bool) -> Problem:
     """The problem for a create or a reassign that found no free slot: for an admin with the numbers and what to do; for
     others without, because Pools are shared, and how full they are is what other tenants do."""

@@ -51,6 +51,7 @@ def look_ended(s: Draft, live: str) -> tuple[State, LookOutcome]:
     s.look_never(live)
     del s.lives[live]
     s.listed -= {live}
+    s.ended -= {live}
     return s.done(), Swept()
 
 

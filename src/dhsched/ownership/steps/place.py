@@ -13,7 +13,7 @@ from dhsched.ownership.draft import Draft
 from dhsched.ownership.finish import finish
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.needs import needs
-from dhsched.ownership.outcomes import Committed, Conflict, Ended, Moot, NotFound, NotYet, PlaceOutcome, Stale
+from dhsched.ownership.outcomes import Committed, Conflict, Ended, Moot, NotFound, NotYet, PlaceOutcome, Quota, Stale
 from dhsched.ownership.poison import blame_head, blames, closes_with, died_of, drop_poison, fall_back, poisoned
 from dhsched.ownership.state import Live, Row, State
 from dhsched.types import Candidates, Cause, Generation
@@ -45,13 +45,19 @@ def place(
     candidates: Candidates = (),
     pools: Sequence[str] = (),
     at_boundary: bool = False,
+    lives_max: int = 0,
 ) -> tuple[State, PlaceOutcome]:
-    """Commit the live's next generation on the first candidate, or the emptiest of equals, else in the named Pools."""
+    """Commit the live's next generation on the first candidate, or the emptiest of equals, else in the named Pools.
+
+    `lives_max` limits the lives of the tenant that have not ended, for a create; 0 is no limit.
+    """
     s = Draft(state, now, limits)
     record = s.lives.get(live)
     if create is not None:
         if record is not None:
             return state, recreate(record, create)
+        if lives_max and (lives := lives_beside(s, live)) >= lives_max:
+            return state, Quota(lives, lives_max)
     else:
         if record is None:
             return state, NotFound()
@@ -87,6 +93,12 @@ def recreate(record: Live, create: Create) -> PlaceOutcome:
     if record.fingerprint != create.fingerprint:
         return Conflict()
     return Committed(record.generation, rev=0, load=0, again=True)
+
+
+def lives_beside(s: Draft, live: str) -> int:
+    """Return how many lives of this live's tenant have not ended."""
+    tenant = live.partition("/")[0] + "/"
+    return sum(each.startswith(tenant) for each in s.listed - s.ended)
 
 
 def check(s: Draft, live: str, operation: str, cause: Cause, expected: int, at_boundary: bool) -> PlaceOutcome | None:

@@ -17,7 +17,7 @@ see a step fall between them; its docstring says what follows from that.
 | controllers | URLs of the Infer-Controllers |
 | events | the log of fleet events |
 | audit | who has asked for which change |
-| config | Pools and DigitalIDs |
+| config | Pools, DigitalIDs and limits of tenants |
 | server | the server itself: time, memory, whether it answers |
 """
 

@@ -1,4 +1,4 @@
-"""Pools and DigitalIDs, as JSON in one hash each. `config_rev` grows with every change."""
+"""Pools, DigitalIDs and limits of tenants, as JSON in one hash each. `config_rev` grows with every change."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class ConfigRecords(Part):
         return int(await self._call("HGET", "cell", "", "config_rev") or 0)
 
     async def all(self, kind: str, what: type[T]) -> dict[str, T]:
-        """Return all Pools, or all DigitalIDs, by name."""
+        """Return all records of a kind (Pools, DigitalIDs, tenants), by name."""
         found = hash_of(await self._call("HGETALL", kind))
         return {name: msgspec.json.decode(value, type=what) for name, value in sorted(found.items())}
 
     async def put(self, kind: str, name: str, value: msgspec.Struct | None) -> bool:
-        """Put (or, without a value, delete) a Pool or a DigitalID. Return whether it was there before."""
+        """Put (or, without a value, delete) a record of a kind. Return whether it was there before."""
         encoded = b"" if value is None else msgspec.json.encode(value)
         known, _rev = await self._run("configure", kind, name, encoded, counted=True)
         return bool(known)

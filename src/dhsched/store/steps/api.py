@@ -130,9 +130,11 @@ class Store(ABC):
         candidates: Candidates = (),
         pools: Sequence[str] = (),
         at_boundary: bool = False,
+        lives_max: int = 0,
     ) -> Awaitable[o.PlaceOutcome]:
         self._check_candidates(candidates, pools)
         check_live(live), check_id(operation, "operation"), check_number(expected, "expected epoch")
+        check_number(lives_max, "lives_max")
         check_word(cause, "cause", ("create", "reassign", "recover", "drain", "rebalance"))
         if (create is not None) != (cause == "create"):
             raise BadValue(f"place of {live} with cause {cause!r}: `create` is given with cause create, and only then")
@@ -153,6 +155,7 @@ class Store(ABC):
             candidates=candidates,
             pools=pools,
             at_boundary=at_boundary,
+            lives_max=lives_max,
         )
 
     def reserve(self, *, live: str, expected: int, candidates: Candidates) -> Awaitable[o.ReserveOutcome]:

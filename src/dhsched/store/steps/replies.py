@@ -77,6 +77,7 @@ OUTCOMES: dict[bytes, Callable[[Fields], Any]] = {
     b"COMMITTED": committed,
     b"NOT_YET": lambda f: o.NotYet(),
     b"CONFLICT": lambda f: o.Conflict(),
+    b"QUOTA": lambda f: o.Quota(f[0], f[1]),
     b"FULL": lambda f: o.Full(refusals(f)),
     b"STARTING": lambda f: o.Starting(refusals(f)),
     b"WAITING": lambda f: o.Waiting(refusals(f)),

@@ -1,5 +1,5 @@
--- configure: put or delete a Pool or a DigitalID, and let every replica notice. An empty value deletes. Configuration owns
--- nothing, so this is no step of the protocol.
+-- configure: put or delete a Pool, a DigitalID or the limits of a tenant, and let every replica notice. An empty value
+-- deletes. Configuration owns nothing, so this is no step of the protocol.
 --
 -- KEYS     cell
 -- ARGV     kind, name, value

@@ -38,6 +38,7 @@ if r.state == 'ended' then
   call('HSET', KEYS[1], 'epoch_base', math.max(base, number(r.issued)))
   look_never(class, live)
   call('ZREM', prefix .. 'lives', live)
+  call('ZREM', prefix .. 'ended', live)
   call('DEL', key, prefix .. 'data:' .. live, prefix .. 'input:' .. live, prefix .. 'recent:' .. live, prefix .. 'dead:' .. live, prefix .. 'history:' .. live)
   return { 'SWEPT', now }
 end

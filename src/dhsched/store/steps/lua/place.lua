@@ -6,14 +6,15 @@
 -- KEYS     cell
 -- ARGV     live, operation, cause, expected, digital_id, fingerprint, room, metadata, config, priority, immovable,
 --          candidates, pools, at_boundary, claim_wait_ms, starts_create_max, starts_recover_max, history_max, poison_max,
---          dead_max, ended_ttl_ms, term_step
+--          dead_max, ended_ttl_ms, term_step, lives_max
 -- RETURNS  COMMITTED worker epoch rev load again later_worker later_epoch, then worker reason load capacity of each refusal
 --          STALE worker epoch pull_no
 --          MOOT, NOT_YET, CONFLICT, ENDED, NOT_FOUND
+--          QUOTA lives lives_max
 --          FULL, STARTING, WAITING: worker reason load capacity of each refusal
 local live, operation, cause, expected, digital_id, fingerprint, room, metadata, config, priority, immovable,
   candidates, pools, at_boundary, claim_wait_ms, starts_create_max, starts_recover_max, history_max, poison_max,
-  dead_max, ended_ttl_ms, term_step = unpack(ARGV)
+  dead_max, ended_ttl_ms, term_step, lives_max = unpack(ARGV)
 
 local key = prefix .. 'live:' .. live
 local r = read_live(live)
@@ -26,6 +27,16 @@ if cause == 'create' and r then
     return { 'CONFLICT', now }
   end
   return { 'COMMITTED', now, r.selected, number(r.epoch), 0, 0, 1, '', 0 }
+end
+
+-- The lives of the tenant. Those that have ended are listed until they are swept, and do not count.
+if cause == 'create' and lives_max ~= '0' then
+  local tenant = string.match(live, '^[^/]*')
+  local from, to = '[' .. tenant .. '/', '(' .. tenant .. '0' -- The byte after the slash is 0.
+  local lives = call('ZLEXCOUNT', prefix .. 'lives', from, to) - call('ZLEXCOUNT', prefix .. 'ended', from, to)
+  if lives >= number(lives_max) then
+    return { 'QUOTA', now, lives, number(lives_max) }
+  end
 end
 
 -- The item at the head, when one more generation dead over it makes it poison.

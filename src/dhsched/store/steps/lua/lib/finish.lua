@@ -19,5 +19,6 @@ local function finish(live, r, ended_ttl_ms)
     end
   end
   call('DEL', prefix .. 'input:' .. live, prefix .. 'recent:' .. live)
+  call('ZADD', prefix .. 'ended', 0, live)
   look_at(r.priority, live, now + ended_ttl_ms)
 end

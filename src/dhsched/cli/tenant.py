@@ -1,0 +1,50 @@
+"""`dhsched tenant ...`: list, show, set and remove the limits of tenants."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from dhsched.cli.remote import URL, Json, Server, Url, show
+
+app = typer.Typer(help="Limits of tenants: list, show, set, remove.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="Name of the tenant; '*' is every tenant without a record.")]
+COLUMNS = ("name", "lives_max")
+
+
+@app.command()
+def ls(json: Json = False, url: Url = URL) -> None:
+    """List all tenants that have limits of their own."""
+    document = Server(url).call("GET", "tenants")
+    show(document, json, COLUMNS, [flat(each) for each in document["tenants"]])
+
+
+@app.command()
+def get(name: Name, json: Json = False, url: Url = URL) -> None:
+    """Show the limits of one tenant."""
+    document = Server(url).call("GET", "tenants", name)
+    show(document if json else flat(document), json)
+
+
+@app.command("set")
+def set_(
+    name: Name,
+    lives: Annotated[int, typer.Option(min=0, help="Lives that have not ended; 0 is no limit.")] = 0,
+    json: Json = False,
+    url: Url = URL,
+) -> None:
+    """Set all limits of a tenant; a limit that is left out is none."""
+    document = Server(url).call("PUT", "tenants", name, body={"lives_max": lives})
+    show(document if json else flat(document), json)
+
+
+@app.command()
+def rm(name: Name, url: Url = URL) -> None:
+    """Remove the limits of a tenant: those of '*' apply to it."""
+    Server(url).call("DELETE", "tenants", name)
+
+
+def flat(document: dict[str, Any]) -> dict[str, Any]:
+    return {"name": document["name"], **document["config"]}

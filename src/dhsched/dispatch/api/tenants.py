@@ -1,0 +1,89 @@
+"""Limits of tenants over HTTP: put, get, list and delete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dhsched.client.models.tenants import EVERY_OTHER, NamedTenant, PutTenant, TenantList
+from dhsched.dispatch.api import parameters as p
+from dhsched.dispatch.api.configuration import configure
+from dhsched.dispatch.api.part import Part
+from dhsched.dispatch.config import TENANTS
+from dhsched.types import check_id
+from dhsched.web import Endpoint, Problem, Reply, Request
+
+
+class Tenants(Part):
+    """The endpoints of tenants, of one replica."""
+
+    def endpoints(self) -> list[Endpoint]:
+        one: dict[str, Any] = {"tag": "tenants", "path": "/v1/tenants/{tenant}", "path_type": p.TenantPath}
+        return [
+            Endpoint(
+                name="list_tenants",
+                method="GET",
+                path="/v1/tenants",
+                handler=self.list,
+                summary="Every tenant that has a record of limits.",
+                tag="tenants",
+                replies={200: TenantList},
+            ),
+            Endpoint(
+                name="get_tenant",
+                method="GET",
+                handler=self.get,
+                summary="The limits of one tenant, or of `*`: every tenant without a record.",
+                replies={200: NamedTenant},
+                problems=["NOT_FOUND"],
+                **one,
+            ),
+            Endpoint(
+                name="put_tenant",
+                method="PUT",
+                handler=self.put,
+                summary="Make or replace the limits of a tenant.",
+                body=PutTenant,
+                replies={200: NamedTenant, 201: NamedTenant},
+                **one,
+            ),
+            Endpoint(
+                name="delete_tenant",
+                method="DELETE",
+                handler=self.delete,
+                summary="Delete the limits of a tenant: those of `*` apply to it.",
+                replies={204: None},
+                problems=["NOT_FOUND"],
+                **one,
+            ),
+        ]
+
+    async def list(self, asked: Request) -> TenantList:
+        await self.context.fleet.read_config()
+        return TenantList([NamedTenant(*each) for each in sorted(self.context.fleet.tenants.items())])
+
+    async def get(self, asked: Request) -> NamedTenant:
+        name = checked(asked.path.tenant)
+        await self.context.fleet.read_config()
+        config = self.context.fleet.tenants.get(name)
+        if config is None:
+            raise no_tenant(name)
+        return NamedTenant(name, config)
+
+    async def put(self, asked: Request) -> Reply:
+        name = checked(asked.path.tenant)
+        known = await configure(self.context, TENANTS, name, asked.body)
+        return Reply(NamedTenant(name, self.context.fleet.tenants.get(name, asked.body)), status=200 if known else 201)
+
+    async def delete(self, asked: Request) -> Reply:
+        name = checked(asked.path.tenant)
+        if not await configure(self.context, TENANTS, name, None):
+            raise no_tenant(name)
+        return Reply(status=204)
+
+
+def checked(tenant: str) -> str:
+    return tenant if tenant == EVERY_OTHER else check_id(tenant, "tenant")
+
+
+def no_tenant(name: str) -> Problem:
+    return Problem("NOT_FOUND", f"tenant {name} has no record of limits; list the tenants", tenant=name)
