@@ -10,6 +10,7 @@ DhschedError
   Unauthorized         the request has no valid token
   Forbidden            the caller is known, but not allowed to make this request
   TooManyRequests      the caller makes too many requests
+  OverQuota            the caller's tenant has reached one of its limits
   NotMinted            a server minted no token for this process's key
     KeyRefused         the server does not know the key, or the key's role does not allow what the process does
   Refused              a server refused the request; `code` says why
@@ -78,6 +79,15 @@ class TooManyRequests(DhschedError):
 
     def __init__(self, message: str, *, retry_after_s: int) -> None:
         super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class OverQuota(DhschedError):
+    """The tenant has reached its limit `quota`: `used` of `limit`; a later try after `retry_after_s` may succeed."""
+
+    def __init__(self, message: str, *, tenant: str, quota: str, used: float, limit: float, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.numbers = {"tenant": tenant, "quota": quota, "used": used, "limit": limit}
         self.retry_after_s = retry_after_s
 
 

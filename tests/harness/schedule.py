@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple, cast
 
+from dhsched.access.quota_reports import QuotaReports
 from dhsched.access.ring import open_ring
 from dhsched.infer.context import InferContext, Metrics
 from dhsched.infer.pull import PullText
@@ -238,13 +239,15 @@ class Cell:
             return ()
 
         service = Service(role="infer", instance=name, ready=ready)
+        records = Records(self.store.link, self.store.keys.cell_name)
         context = InferContext(
             store=self.store,
-            records=Records(self.store.link, self.store.keys.cell_name),
+            records=records,
             settings=InferSettings(store="unused"),
             service=service,
             metrics=Metrics(service.registry),
             pulls=pulls,
+            quota_reports=QuotaReports(records, name, service.quotas),
         )
         await self.store.link.subscribe(self.store.keys.of("infer", name), pulls.on_hint)
         self.network.controllers[name] = PullText(context, self.tokens)

@@ -29,10 +29,11 @@ CELLS = {
     **dict.fromkeys(("push_text", "push_stream", "push_streams"), "app room"),
     **dict.fromkeys(("get_why", "list_workers", "get_worker", "get_drain", "list_recoveries"), "reader operator"),
     **dict.fromkeys(("list_events", "get_rebalance", "get_store", "list_pools", "get_pool"), "reader operator"),
-    **dict.fromkeys(("list_digital_ids", "get_digital_id"), "reader operator"),
+    **dict.fromkeys(("list_digital_ids", "get_digital_id", "list_tenants", "get_tenant"), "reader operator"),
     **dict.fromkeys(("reassign_live", "cordon_worker", "uncordon_worker"), "operator"),
     **dict.fromkeys(("drain_worker", "undrain_worker"), "operator"),
     **dict.fromkeys(("put_pool", "delete_pool", "put_digital_id", "delete_digital_id", "begin_term"), ""),
+    **dict.fromkeys(("put_tenant", "delete_tenant"), ""),
     **dict.fromkeys(("list_audit", "list_keys", "create_key", "revoke_key", "rotate_secret"), ""),
     **dict.fromkeys(("create_join_token", "list_bans", "ban_worker", "unban_worker"), ""),
     "worker_link": "worker boot",
@@ -57,6 +58,7 @@ FILLED = {
     "name": "nope",
     "pool": "nope",
     "digital_id": "nope",
+    "tenant": "nope",
 }
 OWN = {"/healthz": "healthz", "/readyz": "readyz", "/metrics": "metrics", "/openapi.json": "openapi"}
 

@@ -124,6 +124,19 @@ async def test_what_must_not_be_done_twice_goes_on_where_nothing_was_done() -> N
     assert broken.asked == 1
 
 
+async def test_a_quota_that_passes_by_itself_is_tried_elsewhere_and_any_other_is_said() -> None:
+    rate = Replica(429, code="QUOTA", detail="too many requests", quota="rate_per_s")
+    lives = Replica(429, code="QUOTA", detail="too many lives", quota="lives_max")
+    async with serving(rate, Replica()) as (http, urls):
+        replicas = Replicas("Dispatch", urls, http, Credentials(), deadline_s=60)
+        assert await replicas.call("POST", "lives", twice=False) == b"{}"
+        assert rate.asked == 1
+    async with serving(lives, Replica()) as (http, urls):
+        replicas = Replicas("Dispatch", urls, http, Credentials(), deadline_s=60)
+        with pytest.raises(Refused, match="too many lives"):
+            await replicas.call("POST", "lives")
+
+
 async def test_a_reply_without_end_is_no_answer_and_the_next_replica_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_module, "REPLY_BYTES_MAX", 1_000)
     endless, right = Replica(filler="x" * 100_000), Replica(lives=[])

@@ -11,7 +11,7 @@ from dhsched.cli.remote import URL, Json, Server, Url, show
 app = typer.Typer(help="Limits of tenants: list, show, set, remove.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="Name of the tenant; '*' is every tenant without a record.")]
-COLUMNS = ("name", "lives_max")
+COLUMNS = ("name", "lives_max", "streams_max", "waiting_max", "rate_per_s")
 
 
 @app.command()
@@ -32,11 +32,15 @@ def get(name: Name, json: Json = False, url: Url = URL) -> None:
 def set_(
     name: Name,
     lives: Annotated[int, typer.Option(min=0, help="Lives that have not ended; 0 is no limit.")] = 0,
+    streams: Annotated[int, typer.Option(min=0, help="Open streams and watchers; 0 is no limit.")] = 0,
+    waiting: Annotated[int, typer.Option(min=0, help="Creates that wait for a free slot; 0 is no limit.")] = 0,
+    rate: Annotated[float, typer.Option(min=0, help="Requests a second, of all its keys; 0 is no limit.")] = 0,
     json: Json = False,
     url: Url = URL,
 ) -> None:
     """Set all limits of a tenant; a limit that is left out is none."""
-    document = Server(url).call("PUT", "tenants", name, body={"lives_max": lives})
+    body = {"lives_max": lives, "streams_max": streams, "waiting_max": waiting, "rate_per_s": rate}
+    document = Server(url).call("PUT", "tenants", name, body=body)
     show(document if json else flat(document), json)
 
 

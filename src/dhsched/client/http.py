@@ -171,7 +171,8 @@ class Replicas:
                 # A call that is not repeated gets all the time that is left: after a timeout its outcome is unknown.
                 raw = await self._try(url, method, target, body, headers or {}, min(left, try_s) if twice else left)
             except (Refused, NotMinted) as refused:
-                if refused.code not in (AGAIN if twice or isinstance(refused, NotMinted) else UNTOUCHED):
+                again = AGAIN if twice or isinstance(refused, NotMinted) else UNTOUCHED
+                if refused.code not in again and not is_over_rate(refused):
                     raise
                 if isinstance(refused, Refused):
                     refusal = refused
@@ -226,6 +227,11 @@ class Replicas:
             if not (response.status == 401 and self.forget(url) and not renewed):
                 break
         raise refusal_of(response, raw)
+
+
+def is_over_rate(refused: Refused | NotMinted) -> bool:
+    """Return whether the tenant made too many requests: unlike its other limits, this one passes by itself."""
+    return isinstance(refused, Refused) and refused.problem.get("quota") == "rate_per_s"
 
 
 class Minter:

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from aiohttp import web
 
 from dhsched.access.development import development_key, noted
+from dhsched.access.quota_reports import REPORT_S, QuotaReports
 from dhsched.access.ring import KeyRing, open_ring
 from dhsched.dispatch.api.audit import AuditTrail
 from dhsched.dispatch.api.blocked import BlockedWorkers
@@ -94,6 +95,7 @@ async def open_context(
         stack.push_async_callback(fleet.stop)
         ring = await open_ring(store.link, store.keys)
         context = make_context(store, records, ring, fleet, settings)
+        await context.quota_reports.read_limits()
         context.service.gate = await stack.enter_async_context(open_gate(settings, ring))
         stack.push_async_callback(context.events.written)
         stack.push_async_callback(context.audit.written)
@@ -132,6 +134,7 @@ def make_context(
         events=events,
         audit=audit,
         terms=Terms(store, fleet, events),
+        quota_reports=QuotaReports(store.records, f"dispatch/{name}", service.quotas),
     )
     service.registry.register(FleetMetrics(fleet))
 
@@ -173,6 +176,7 @@ class Replica:
             "recovery": (recovery.round, settings.recover_s),
             "handoffs": (context.handoffs.round, HANDOFFS_S),
             "reconciliation": (reconciliation.round, settings.reconcile_s),
+            "quotas": (context.quota_reports.round, REPORT_S),
             "terms": (reconciliation.follow, 0.0),
         }
 

@@ -1,4 +1,4 @@
-"""Names of the Pool, DigitalID and tenant records in the store, and their conversion to placement's types.
+"""Names of the Pool and DigitalID records in the store, and their conversion to placement's types.
 
 A record is decoded strictly when it is put, and leniently when it is read back, so that a replica of an older version
 still reads the records of a newer one.
@@ -11,7 +11,6 @@ from dhsched.placement import DigitalID, PlacementRequest, Pool, PoolEntry, requ
 
 POOLS = "pools"
 DIGITAL_IDS = "digital_ids"
-TENANTS = "tenants"
 
 
 def as_pool(name: str, config: PoolConfig) -> Pool:

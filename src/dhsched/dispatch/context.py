@@ -12,6 +12,7 @@ from random import Random
 from typing import TypeVar
 
 from dhsched import failpoints
+from dhsched.access.quota_reports import QuotaReports
 from dhsched.access.ring import KeyRing
 from dhsched.dispatch.recovery.terms import Terms
 from dhsched.dispatch.telemetry.audit import Audit
@@ -62,6 +63,7 @@ class DispatchContext:
     events: Events
     audit: Audit
     terms: Terms
+    quota_reports: QuotaReports
     rng: Random = field(default_factory=Random)
     _remembered: OrderedDict[str, Remembered] = field(default_factory=OrderedDict)
     _operations: count[int] = field(default_factory=lambda: count(1))

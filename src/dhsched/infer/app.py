@@ -18,6 +18,7 @@ import structlog
 from aiohttp import web
 
 from dhsched.access.development import development_key, noted
+from dhsched.access.quota_reports import QuotaReports
 from dhsched.access.ring import KeyRing, open_ring
 from dhsched.errors import BadSetting, StoreError
 from dhsched.infer import events, push, stream
@@ -54,12 +55,14 @@ class Infer:
     ring: KeyRing
 
     async def announce_until(self, url: str, stop: asyncio.Event) -> None:
-        """Announce this controller's URL every ANNOUNCE_S; after `stop`, withdraw the URL and send the Workers away."""
+        """Announce this controller's URL and report what it counts of tenants every ANNOUNCE_S; after `stop`, withdraw
+        the URL and send the Workers away."""
         store = self.context.store
         controller = Controller(self.context.service.instance, url)
         while not stop.is_set():
             try:
                 await store.records.controllers.announce(controller)
+                await self.context.quota_reports.round()
                 self.context.memory_share = await self.context.records.server.memory_share()
             except StoreError as error:
                 log.warning("cannot announce this controller", reason=str(error))
@@ -104,8 +107,15 @@ async def open_infer(
         metrics = Metrics(service.registry)
         metrics.watch(pulls, store.homes)
         context = InferContext(
-            store=store, records=records, settings=settings, service=service, metrics=metrics, pulls=pulls
+            store=store,
+            records=records,
+            settings=settings,
+            service=service,
+            metrics=metrics,
+            pulls=pulls,
+            quota_reports=QuotaReports(store.records, f"infer/{name}", service.quotas),
         )
+        await context.quota_reports.read_limits()
         pull_text = PullText(context, Tokens(ring))
         ring.changed.append(pull_text.end_refused)
         raw = [*pull_text.routes(), *stream.routes(context), *events.routes(context)]

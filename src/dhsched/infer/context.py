@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from dhsched.access.quota_reports import QuotaReports
 from dhsched.durations import Durations
 from dhsched.infer.pulls import Pulls
 from dhsched.infer.settings import InferSettings
@@ -21,7 +22,7 @@ from dhsched.ownership import outcomes as o
 from dhsched.store.homes import Homes
 from dhsched.store.records import Records
 from dhsched.store.steps.redis import RedisStore
-from dhsched.web import Service
+from dhsched.web import Problem, Service
 from dhsched.web.figures import Figure, Figures, histogram
 
 
@@ -75,9 +76,22 @@ class InferContext:
     service: Service
     metrics: Metrics
     pulls: Pulls
+    quota_reports: QuotaReports
     memory_share: float = 0.0
     streams: int = 0
     sockets: dict[web.WebSocketResponse, asyncio.Transport | None] = field(default_factory=dict)
+
+    @contextmanager
+    def open_stream(self, tenant: str) -> Iterator[None]:
+        """Count one stream or watcher of a tenant while the block runs; raise BUSY or OverQuota past a limit."""
+        if self.streams >= self.settings.streams_max:
+            raise Problem("BUSY", f"{self.streams} streams and watchers are open; ask another controller")
+        with self.service.quotas.hold("streams", tenant):
+            self.streams += 1
+            try:
+                yield
+            finally:
+                self.streams -= 1
 
     @contextmanager
     def open_socket(self, socket: web.WebSocketResponse, transport: asyncio.Transport | None) -> Iterator[None]:

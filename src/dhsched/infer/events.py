@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -80,22 +81,19 @@ def changes(before: Observed, now: Observed) -> Iterator[tuple[str, dict[str, An
 
 def routes(context: InferContext) -> list[web.RouteDef]:
     async def serve(request: web.Request) -> web.StreamResponse:
-        try:
-            live_id = request.match_info["live_id"]
-            live = live_key(caller_of(request).tenant, live_id)
-            if context.streams >= context.settings.streams_max:
-                raise Problem("BUSY", f"{context.streams} streams and watchers are open; ask another controller")
-            first = await look(context, live, Observed())
-            if first is None:
-                raise Problem("NOT_FOUND", f"live {live_id} does not exist; create it first")
-        except DhschedError as error:
-            return problem_of(error).response()
-        context.streams += 1
-        try:
-            with context.service.open_while(caller_of(request), request):
+        caller = caller_of(request)
+        with ExitStack() as counted:
+            try:
+                live_id = request.match_info["live_id"]
+                live = live_key(caller.tenant, live_id)
+                counted.enter_context(context.open_stream(caller.tenant))
+                first = await look(context, live, Observed())
+                if first is None:
+                    raise Problem("NOT_FOUND", f"live {live_id} does not exist; create it first")
+            except DhschedError as error:
+                return problem_of(error).response()
+            with context.service.open_while(caller, request):
                 return await send_events(request, readings(context, live_id, live, first))
-        finally:
-            context.streams -= 1
 
     return [web.get("/v1/lives/{live_id}/events", serve, name="watch_live")]
 

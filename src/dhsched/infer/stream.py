@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import ExitStack
 from functools import partial
 from time import perf_counter
 
@@ -64,22 +65,19 @@ def read_pushes(frame: str | bytes) -> list[Push]:
 
 def routes(context: InferContext) -> list[web.RouteDef]:
     async def serve(request: web.Request) -> web.StreamResponse:
-        try:
-            live_id = request.match_info.get("live_id", "")
-            if live_id:
-                live_key(caller_of(request).tenant, live_id)
-            producer = request.query.get("producer", "")
-            if producer:
-                check_id(producer, "producer")
-            if context.streams >= context.settings.streams_max:
-                raise Problem("BUSY", f"{context.streams} streams and watchers are open; ask another controller")
-        except DhschedError as error:
-            return problem_of(error).response()
-        context.streams += 1
-        try:
-            return await StreamPeer(context, caller_of(request), live_id, producer).serve(request)
-        finally:
-            context.streams -= 1
+        caller = caller_of(request)
+        with ExitStack() as counted:
+            try:
+                live_id = request.match_info.get("live_id", "")
+                if live_id:
+                    live_key(caller.tenant, live_id)
+                producer = request.query.get("producer", "")
+                if producer:
+                    check_id(producer, "producer")
+                counted.enter_context(context.open_stream(caller.tenant))
+            except DhschedError as error:
+                return problem_of(error).response()
+            return await StreamPeer(context, caller, live_id, producer).serve(request)
 
     return [
         web.get("/v1/lives/{live_id}/stream", serve, name="push_stream"),
@@ -178,9 +176,8 @@ class StreamPeer:
             self._may_go_on.set()
 
     async def _wait_for_rate(self, items: int) -> None:
-        """Wait while the client's key is over its rate. Items that were read are accepted already, so none is lost."""
-        gate = self._context.service.gate
-        wait_s = 0.0 if gate is None else gate.slow(self._caller, items)
+        """Wait while the client's key or tenant is over its rate. Items that were read are accepted: none is lost."""
+        wait_s = self._context.service.slow(self._caller, items)
         if wait_s > 0:
             await asyncio.sleep(wait_s)
 

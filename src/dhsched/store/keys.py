@@ -20,6 +20,7 @@ SINGLE = (
     "pools",
     "digital_ids",
     "tenants",
+    "counts",
     "keys",
     "controllers",
     "events",

@@ -111,7 +111,7 @@ class Endpoint:
     def all_problems(self) -> list[str]:
         """Return the codes of the endpoint's own problems and of those that every endpoint can answer."""
         common = {"BAD_REQUEST", "BUSY", "STORE_UNAVAILABLE", "INTERNAL"}
-        access = {"UNAUTHORIZED", "FORBIDDEN", "RATE_LIMITED", "ORIGIN", "HOST"}
+        access = {"UNAUTHORIZED", "FORBIDDEN", "RATE_LIMITED", "QUOTA", "ORIGIN", "HOST"}
         body = {"TIMEOUT", "TOO_LARGE"} if self.body is not None else set()
         return sorted({*self.problems, *common, *access, *body, *(["MEDIA_TYPE"] if self.method != "GET" else [])})
 

@@ -18,6 +18,7 @@ from dhsched.errors import (
     Banned,
     DhschedError,
     Forbidden,
+    OverQuota,
     StoreIncompatible,
     StoreOverloaded,
     StoreRefused,
@@ -129,6 +130,8 @@ def problem_from(error: Exception) -> Problem | None:
             return Problem("BANNED", str(error))
         case Unbounded():
             return Problem("UNBOUNDED", str(error))
+        case OverQuota():
+            return Problem("QUOTA", str(error), retry_after_s=error.retry_after_s, **error.numbers)
         case BadId() | BadValue() | BadSetting():
             return Problem("BAD_REQUEST", str(error))
         case StoreOverloaded():

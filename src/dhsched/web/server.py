@@ -25,6 +25,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 import dhsched
 from dhsched.access.callers import BY, NOBODY, OPEN, Caller
 from dhsched.access.gate import TENANT_HEADER, Gate, for_tenant
+from dhsched.access.quotas import Quotas
 from dhsched.durations import SECONDS_BUCKETS
 from dhsched.errors import BadId, Forbidden
 from dhsched.types import check_id
@@ -60,6 +61,8 @@ class Service:
     body_s: float = 10.0
     gate: Gate | None = None
     """None where access is open, and in a room."""
+    quotas: Quotas = field(default_factory=Quotas)
+    """The limits of tenants; without any in a role that does not report."""
     own_tokens: bool = False
     """Whether the handlers check tokens of another kind by themselves: a room's, of viewers."""
     public_metrics: bool = True
@@ -88,9 +91,18 @@ class Service:
     async def admit(self, request: web.Request, name: str) -> Caller:
         """Return the caller of the endpoint with this name; raise if the caller may not use it."""
         if self.gate is not None:
-            return await self.gate.admit(request.headers, name)
+            caller = await self.gate.admit(request.headers, name)
+            if name != "mint_token":  # Clients mint by themselves; the key's own rate limits that.
+                self.quotas.take(caller)
+            return caller
         tenant = request.headers.get(TENANT_HEADER)
         return OPEN if tenant is None else for_tenant(OPEN, tenant)
+
+    def slow(self, caller: Caller, items: int) -> float:
+        """Return for how many seconds not to read from a caller that has sent so many items over a socket."""
+        if self.gate is None:
+            return 0.0
+        return max(self.gate.slow(caller, items), self.quotas.slow(caller, items))
 
     def open_while(self, caller: Caller, request: web.Request) -> AbstractContextManager[None]:
         """Return a context for a long connection: while it is open, revoking the caller's key aborts the connection."""

@@ -6,7 +6,8 @@ ignore what they do not know: a newer server may add a field, or a value where t
 A field that is added to an answer has a default, for an answer of an older server.
 
 A document that is put and comes back has both roles. Its lenient Struct has the fields, and servers decode a strict
-subclass: `PoolConfig` and `PutPool`, `DigitalIdConfig` and `PutDigitalId`, `PoolTier` and `PutPoolTier`.
+subclass: `PoolConfig` and `PutPool`, `DigitalIdConfig` and `PutDigitalId`, `PoolTier` and `PutPoolTier`, `TenantLimits`
+(access/tenants.py) and `PutTenant`.
 
 Paths and queries belong to the servers alone (dispatch/api/parameters.py).
 """

@@ -38,7 +38,10 @@ async def place_new(
     request: PlacementRequest,
     wait_s: float,
 ) -> Attempt:
-    """Request the first generation of a new live, and wait up to `wait_s` for a free slot; return the last attempt."""
+    """Request the first generation of a new live, and wait up to `wait_s` for a free slot; return the last attempt.
+
+    Raise OverQuota when the tenant has as many creates that wait as it may.
+    """
     refuse_when_store_is_full(context)
 
     async def attempt() -> Attempt:
@@ -49,7 +52,7 @@ async def place_new(
             operation=operation,
             choice=choose_candidates(context, request),
             create=create,
-            lives_max=context.fleet.limits_of(asked.caller.tenant).lives_max,
+            lives_max=context.service.quotas.limits_of(asked.caller.tenant).lives_max,
         )
         return await commit(context, intent)
 
@@ -58,7 +61,8 @@ async def place_new(
         return made
     loop = asyncio.get_running_loop()
     give_up = loop.time() + min(wait_s, context.settings.wait_max_s)
-    with context.service.parked(), context.create_queue.place() as turn:
+    waiting = context.service.quotas.hold("waiting", asked.caller.tenant)
+    with waiting, context.service.parked(), context.create_queue.place() as turn:
         while isinstance(made.outcome, NoFreeSlot):
             left_s = give_up - loop.time()
             # A caller that disconnected would never learn of the live: create none for it.

@@ -54,7 +54,7 @@ class Lives(Part):
                 headers=[IDEMPOTENCY_KEY],
                 replies={201: m.Placed, 200: m.Placed},
                 problems=[
-                    *("CONFLICT", "ENDED", "QUOTA", "FULL", "STARTING", "WAITING"),
+                    *("CONFLICT", "ENDED", "FULL", "STARTING", "WAITING"),
                     *("NOT_FOUND", "NO_ELIGIBLE_POOL", "STORE_FULL"),
                 ],
             ),

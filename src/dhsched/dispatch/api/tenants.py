@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from dhsched.client.models.tenants import EVERY_OTHER, NamedTenant, PutTenant, TenantList
+from dhsched.access.tenants import EVERY_OTHER, TENANTS, TenantLimits
+from dhsched.client.models.tenants import NamedTenant, PutTenant, TenantList
 from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.api.configuration import configure
 from dhsched.dispatch.api.part import Part
-from dhsched.dispatch.config import TENANTS
 from dhsched.types import check_id
 from dhsched.web import Endpoint, Problem, Reply, Request
 
@@ -58,27 +58,33 @@ class Tenants(Part):
         ]
 
     async def list(self, asked: Request) -> TenantList:
-        await self.context.fleet.read_config()
-        return TenantList([NamedTenant(*each) for each in sorted(self.context.fleet.tenants.items())])
+        return TenantList([NamedTenant(*each) for each in (await self._all()).items()])
 
     async def get(self, asked: Request) -> NamedTenant:
         name = checked(asked.path.tenant)
-        await self.context.fleet.read_config()
-        config = self.context.fleet.tenants.get(name)
+        config = (await self._all()).get(name)
         if config is None:
             raise no_tenant(name)
         return NamedTenant(name, config)
 
     async def put(self, asked: Request) -> Reply:
         name = checked(asked.path.tenant)
-        known = await configure(self.context, TENANTS, name, asked.body)
-        return Reply(NamedTenant(name, self.context.fleet.tenants.get(name, asked.body)), status=200 if known else 201)
+        known = await self._configure(name, asked.body)
+        return Reply(NamedTenant(name, asked.body), status=200 if known else 201)
 
     async def delete(self, asked: Request) -> Reply:
         name = checked(asked.path.tenant)
-        if not await configure(self.context, TENANTS, name, None):
+        if not await self._configure(name, None):
             raise no_tenant(name)
         return Reply(status=204)
+
+    async def _all(self) -> dict[str, TenantLimits]:
+        return await self.context.records.config.all(TENANTS, TenantLimits)
+
+    async def _configure(self, name: str, limits: TenantLimits | None) -> bool:
+        known = await configure(self.context, TENANTS, name, limits)
+        await self.context.quota_reports.read_limits()
+        return known
 
 
 def checked(tenant: str) -> str:

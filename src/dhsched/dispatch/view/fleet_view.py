@@ -18,8 +18,7 @@ from random import Random
 import structlog
 
 from dhsched.client.models.pools import DigitalIdConfig, PoolConfig
-from dhsched.client.models.tenants import TenantConfig, limits_of
-from dhsched.dispatch.config import DIGITAL_IDS, POOLS, TENANTS, as_pool, as_request
+from dhsched.dispatch.config import DIGITAL_IDS, POOLS, as_pool, as_request
 from dhsched.dispatch.loops import repeat
 from dhsched.errors import BadSetting, StoreUnavailable
 from dhsched.ownership import outcomes as o
@@ -54,7 +53,7 @@ BARRED_BY: dict[str, str] = {
 
 
 class Fleet:
-    """The view and the configuration of Pools, DigitalIDs and tenants, with the task that keeps both fresh.
+    """The view and the configuration of Pools and DigitalIDs, with the task that keeps both fresh.
 
     `store` is where this replica takes its steps: the view is of the same home, or of none.
     """
@@ -73,7 +72,6 @@ class Fleet:
         self.view: FleetView = view_for(self.policy)
         self.pools: dict[str, PoolConfig] = {}
         self.digital_ids: dict[str, DigitalIdConfig] = {}
-        self.tenants: dict[str, TenantConfig] = {}
         self.memory_share = 0.0
         self.refreshes = 0
         self.on_refresh: list[Callable[[], None]] = []
@@ -119,10 +117,6 @@ class Fleet:
         if digital_id not in self._requests and await self._records.config.rev() != self._config_rev:
             await self.read_config()
         return self._requests.get(digital_id)  # Not before the await: another request may have read it meanwhile.
-
-    def limits_of(self, tenant: str) -> TenantConfig:
-        """Return the limits of a tenant, as of the last refresh that saw the configuration change."""
-        return limits_of(self.tenants, tenant)
 
     async def unplaceable(self, digital_id: str) -> str:
         """Return why the configuration lets no Worker take a live of this DigitalID; empty when some Worker may."""
@@ -199,11 +193,10 @@ class Fleet:
         return rows
 
     async def read_config(self) -> None:
-        """Read Pools, DigitalIDs and tenants. The revision is read first, so that a change meanwhile is read again."""
+        """Read Pools and DigitalIDs. The revision is read first, so that a change meanwhile is read again later."""
         rev = await self._records.config.rev()
         pools = await self._records.config.all(POOLS, PoolConfig)
         self.digital_ids = await self._records.config.all(DIGITAL_IDS, DigitalIdConfig)
-        self.tenants = await self._records.config.all(TENANTS, TenantConfig)
         self.pools = pools
         self.view.configure(as_pool(name, config) for name, config in pools.items())
         self._requests = {name: as_request(name, config) for name, config in self.digital_ids.items()}

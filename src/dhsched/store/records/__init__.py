@@ -18,6 +18,7 @@ see a step fall between them; its docstring says what follows from that.
 | events | the log of fleet events |
 | audit | who has asked for which change |
 | config | Pools, DigitalIDs and limits of tenants |
+| tenants | what the replicas count of each tenant |
 | server | the server itself: time, memory, whether it answers |
 """
 
@@ -37,6 +38,7 @@ from dhsched.store.records.fleet import FleetRecords
 from dhsched.store.records.lives import LiveRecords
 from dhsched.store.records.recovering import RecoveringRecords
 from dhsched.store.records.server import ServerRecords
+from dhsched.store.records.tenants import TenantRecords
 from dhsched.store.records.workers import WorkerRecords
 from dhsched.store.steps.scripts import READ_ONLY, scripts_around
 
@@ -58,6 +60,7 @@ class Records:
         self.events = EventRecords(link, self.keys)
         self.audit = AuditRecords(link, self.keys)
         self.config = ConfigRecords(link, self.keys)
+        self.tenants = TenantRecords(link, self.keys)
         self.server = ServerRecords(link)
 
     @classmethod

@@ -1,0 +1,165 @@
+"""Limits of tenants: streams, waiting creates and requests a second, over all replicas. Pure: time is an argument.
+
+Every replica counts for itself, and about once a second tells the others through the store (`quota_reports.py`). It
+admits by its own counts and by what the others said last, so no request costs a call:
+
+- *Streams and waiting creates*: one more is admitted while the own ones and the others' are below the limit.
+- *Requests*: a bucket per tenant, whose rate is the replica's fair share of the limit: what the others asked for is
+  subtracted in full where that is less than an equal part; the rest is divided equally.
+
+Between two reports a replica does not know what the others admit. So in a burst from nothing each replica may admit as
+much as was free for all of them, for one report's time; after that the sum keeps the limit.
+
+`lives_max` is not counted here: the step `place` compares it, exactly.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from math import ceil
+from typing import Literal
+
+from dhsched.access.bucket import Bucket
+from dhsched.access.callers import Caller
+from dhsched.access.tenants import TenantLimits, limits_of
+from dhsched.errors import OverQuota
+from dhsched.store.records.tenants import TenantCounts
+
+COUNTED_ROLES = ("app", "room")
+"""Roles whose keys belong to a tenant. What admins, operators and readers ask for counts against no tenant's rate."""
+REPORT_MAX = 10_000  # Tenants in one report; further ones are limited at each replica by itself.
+
+Kind = Literal["streams", "waiting"]
+WORDS: dict[Kind, str] = {"streams": "open streams and watchers", "waiting": "creates that wait for a free slot"}
+
+
+class Quotas:
+    """The limits of all tenants, and what one replica knows of their use."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._limits: Mapping[str, TenantLimits] = {}
+        self._held: dict[Kind, Counter[str]] = {"streams": Counter(), "waiting": Counter()}
+        self._requests: Counter[str] = Counter()  # Since the last report.
+        self._reported_at = monotonic()
+        self._others: list[Mapping[str, TenantCounts]] = []
+        self._buckets: dict[str, Bucket] = {}
+
+    def limits_of(self, tenant: str) -> TenantLimits:
+        """Return the limits that apply to a tenant."""
+        return limits_of(self._limits, tenant)
+
+    def set_limits(self, limits: Mapping[str, TenantLimits]) -> None:
+        """Replace all limits, by tenant."""
+        self._limits = limits
+        self._buckets = {tenant: each for tenant, each in self._buckets.items() if self.limits_of(tenant).rate_per_s}
+        self._share()
+
+    # -- streams and waiting creates
+
+    @contextmanager
+    def hold(self, kind: Kind, tenant: str) -> Iterator[None]:
+        """Count one more of `kind` while the block runs, or raise OverQuota."""
+        limits, held = self.limits_of(tenant), self._held[kind]
+        limit = limits.streams_max if kind == "streams" else limits.waiting_max
+        used = held[tenant] + sum(getattr(each[tenant], kind) for each in self._others if tenant in each)
+        if limit and used >= limit:
+            raise OverQuota(
+                f"tenant {tenant} has {used} {WORDS[kind]}, and may have {limit}; close some, or ask an admin for a "
+                f"higher {kind}_max",
+                tenant=tenant,
+                quota=f"{kind}_max",
+                used=used,
+                limit=limit,
+                retry_after_s=5,
+            )
+        held[tenant] += 1
+        try:
+            yield
+        finally:
+            held[tenant] -= 1
+            if not held[tenant]:
+                del held[tenant]
+
+    # -- requests
+
+    def take(self, caller: Caller) -> None:
+        """Count a request of this caller, or raise OverQuota."""
+        bucket = self._bucket(caller)
+        if bucket is None:
+            return
+        tenant = caller.tenant
+        self._requests[tenant] += 1
+        wait_s = bucket.take(self._monotonic())
+        if wait_s > 0:
+            limit = self.limits_of(tenant).rate_per_s
+            raise OverQuota(
+                f"tenant {tenant} may make {limit:g} requests a second with all its keys, {bucket.rate_per_s:.3g} of "
+                f"them at this replica now; try again in {wait_s:.1f} s, or ask an admin for a higher rate_per_s",
+                tenant=tenant,
+                quota="rate_per_s",
+                used=self._requests[tenant] + sum(each[tenant].requests for each in self._others if tenant in each),
+                limit=limit,
+                retry_after_s=max(1, ceil(wait_s)),
+            )
+
+    def slow(self, caller: Caller, count: int) -> float:
+        """Return for how many seconds not to read from a caller that has sent `count` items over a socket."""
+        bucket = self._bucket(caller)
+        if bucket is None:
+            return 0.0
+        self._requests[caller.tenant] += count
+        return bucket.owe(count, self._monotonic())
+
+    def _bucket(self, caller: Caller) -> Bucket | None:
+        """Return the bucket of the caller's tenant, or None if nothing limits the caller."""
+        bucket = self._buckets.get(caller.tenant)
+        if caller.role not in COUNTED_ROLES:
+            return None
+        if bucket is None and self.limits_of(caller.tenant).rate_per_s:
+            bucket = self._buckets[caller.tenant] = Bucket(self._rate(caller.tenant), self._monotonic())
+        return bucket
+
+    def _rate(self, tenant: str) -> float:
+        others = [each[tenant].requests for each in self._others if tenant in each]
+        return fair_share(self.limits_of(tenant).rate_per_s, others)
+
+    def _share(self) -> None:
+        for tenant, bucket in self._buckets.items():
+            bucket.rate_per_s = self._rate(tenant)
+
+    # -- what the replicas tell each other
+
+    def report(self) -> dict[str, TenantCounts]:
+        """Return what this replica counts of each tenant that has limits; requests are those since the last report,
+        refused ones included, per second."""
+        now = self._monotonic()
+        period_s = max(now - self._reported_at, 0.001)
+        found: dict[str, TenantCounts] = {}
+        for tenant in [*{**self._held["streams"], **self._held["waiting"], **self._requests}][:REPORT_MAX]:
+            limits = self.limits_of(tenant)
+            if limits.streams_max or limits.waiting_max or limits.rate_per_s:
+                requests = ceil(self._requests[tenant] / period_s)
+                found[tenant] = TenantCounts(self._held["streams"][tenant], self._held["waiting"][tenant], requests)
+        self._reported_at = now
+        self._requests.clear()
+        return found
+
+    def learn(self, others: Iterable[Mapping[str, TenantCounts]]) -> None:
+        """Take in what the other replicas reported last, one mapping for each replica."""
+        self._others = [*others]
+        self._share()
+
+
+def fair_share(limit: float, others: Iterable[float]) -> float:
+    """Return the part of `limit` that is left for one replica that may want all of it, when the others want so much."""
+    asked = sorted(others)
+    left, sharing = limit, len(asked) + 1
+    for each in asked:
+        if each >= left / sharing:
+            break
+        left, sharing = left - each, sharing - 1
+    return left / sharing
