@@ -327,6 +327,14 @@ class ListenerSettings:
         75, 1, 3600, "Time from a response to the end of the next request's head; then the connection is closed."
     )
     in_flight_max: int = required("Requests handled at once; past this 503 BUSY.", low=1, high=100_000)
+    connections_per_address_max: int = bounded(
+        10_000, 1, 1_000_000, "TCP connections at once from one address; further ones are closed."
+    )
+    trusted_proxies: str = free(
+        "",
+        "Addresses or networks of proxies, separated by commas: they may have any number of connections, and at a room "
+        "their X-Forwarded-For names the viewer's address.",
+    )
     stop_s: float = required("Time for requests in flight when the role stops.", low=0, high=600)
     access: str = one_of(
         "keys", ("open", "keys"), "Whether callers need a token (keys) or not (open; on loopback only)."
@@ -351,6 +359,9 @@ class ReplicaSettings(ListenerSettings):
     )
     key_rate_per_s: float = bounded(
         2_000, 0.1, 1e6, "Requests per second of one API key at one replica, then 429; a key may have its own limit."
+    )
+    connections_per_key_max: int = bounded(
+        10_000, 1, 1_000_000, "WebSockets and watchers at once of one API key at one replica; past this 503 BUSY."
     )
 
 

@@ -21,7 +21,6 @@ from dhsched.room.upstream import Upstream
 from dhsched.types import check_id
 from dhsched.web import Service, listening, make_app, make_metrics_app, make_service, serve_role
 from dhsched.web.figures import Figure, Figures
-from dhsched.web.proxies import AddressLimit, proxies
 
 log = structlog.get_logger(__name__)
 
@@ -88,5 +87,4 @@ async def run_room(settings: RoomSettings, stop: asyncio.Event, *, say: Callable
             host, port = settings.metrics_host, settings.metrics_port
             url = await stack.enter_async_context(listening(room.metrics, host=host, port=port, stop_s=0))
             log.info("metrics are served", url=f"{url}/metrics")
-        limit = AddressLimit(settings.connections_per_address_max, proxies(settings.trusted_proxies))
-        await serve_role(settings, room.app, stop=stop, say=say, limit=limit)
+        await serve_role(settings, room.app, stop=stop, say=say)

@@ -33,9 +33,6 @@ class RoomSettings(ListenerSettings):
     frame_ancestors: str = free(
         "", "Origins like https://app.example, separated by commas, whose pages may embed the room's page."
     )
-    trusted_proxies: str = free(
-        "", "Addresses or networks of proxies, separated by commas, whose X-Forwarded-For names the viewer's address."
-    )
     metrics_host: str = free("127.0.0.1", "Address on which /metrics is served; strangers must not reach it.")
     metrics_port: int = bounded(7403, 0, 65535, "Port on which /metrics is served; 0 serves no metrics.")
     viewer_rate_per_s: float = bounded(

@@ -31,8 +31,10 @@ def peer_of(transport: asyncio.BaseTransport | None) -> str:
 class HeadDeadline(asyncio.Protocol):
     """The protocol of a new connection until its first head is complete; then `served` replaces it."""
 
-    def __init__(self, served: asyncio.Protocol, head_s: float, admits: Callable[[str], bool] | None = None) -> None:
-        """`admits` is called with the peer's address; a connection that it does not admit is closed at once."""
+    def __init__(
+        self, served: asyncio.Protocol, head_s: float, admits: Callable[[asyncio.Protocol, str], bool]
+    ) -> None:
+        """`admits` gets `served` and the peer's address; a connection that it does not admit is closed at once."""
         self._served = served
         self._head_s = head_s
         self._admits = admits
@@ -40,7 +42,7 @@ class HeadDeadline(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        if self._admits is not None and not self._admits(peer_of(transport)):
+        if not self._admits(self._served, peer_of(transport)):
             self._transport.set_protocol(asyncio.Protocol())
             self._transport.abort()
             return

@@ -18,9 +18,10 @@ from dhsched.errors import BadSetting
 from dhsched.settings import ListenerSettings, ReplicaSettings
 from dhsched.tokens import Tokens
 from dhsched.web.origins import make_door
-from dhsched.web.proxies import AddressLimit
+from dhsched.web.proxies import AddressLimit, proxies
 from dhsched.web.running import serve
 from dhsched.web.server import Service
+from dhsched.web.shares import Connections, InFlight
 
 log = structlog.get_logger(__name__)
 
@@ -29,14 +30,17 @@ def make_service(
     settings: ListenerSettings, *, role: str, instance: str, ready: Callable[[], Awaitable[Sequence[str]]]
 ) -> Service:
     """Return the service of a role, without its gate."""
-    return Service(
+    service = Service(
         role=role,
         instance=instance,
         ready=ready,
-        in_flight_max=settings.in_flight_max,
+        load=InFlight(settings.in_flight_max),
         body_s=settings.body_s,
         door=make_door(settings),
     )
+    if isinstance(settings, ReplicaSettings):
+        service.connections = Connections(settings.connections_per_key_max)
+    return service
 
 
 async def serve_role(
@@ -45,7 +49,6 @@ async def serve_role(
     *,
     stop: asyncio.Event,
     say: Callable[[str], None] | None,
-    limit: AddressLimit | None = None,
 ) -> None:
     """Serve until `stop` is set; call `say` with the URL once the role listens."""
     await serve(
@@ -58,7 +61,7 @@ async def serve_role(
         tls=listener_tls(settings),
         head_s=settings.head_s,
         idle_s=settings.idle_s,
-        limit=limit,
+        limit=AddressLimit(settings.connections_per_address_max, proxies(settings.trusted_proxies)),
     )
 
 

@@ -7,8 +7,7 @@ a trusted proxy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 from aiohttp import web
@@ -59,19 +58,27 @@ def site_of(address: str) -> str:
     return address if named is None else str(named)
 
 
-@dataclass(frozen=True, slots=True)
 class AddressLimit:
-    """The most connections that one address may have at a listener at once; trusted proxies may have any number."""
+    """The connections of each address at one listener: at most `most`; trusted proxies may have any number."""
 
-    most: int
-    trusted: tuple[Network, ...] = ()
+    def __init__(self, most: int, trusted: tuple[Network, ...] = ()) -> None:
+        self._most = most
+        self._trusted = trusted
+        self._open: dict[str, int] = {}
 
-    def admits(self, address: str, others: Iterable[str]) -> bool:
-        """Return whether a new connection of `address` is accepted beside the connections of `others`."""
-        if is_proxy(address, self.trusted):
-            return True
-        site = site_of(address)
-        return sum(site_of(other) == site for other in others) < self.most
+    def open(self, address: str) -> str | None:
+        """Count a new connection and return its site, for `close`; None if the address has too many already."""
+        site = "" if is_proxy(address, self._trusted) else site_of(address)
+        before = self._open.get(site, 0)
+        if site and before >= self._most:
+            return None
+        self._open[site] = before + 1
+        return site
+
+    def close(self, site: str) -> None:
+        self._open[site] -= 1
+        if not self._open[site]:
+            del self._open[site]
 
 
 def parsed(text: str) -> IPv4Address | IPv6Address | None:

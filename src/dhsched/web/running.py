@@ -12,7 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from dhsched.errors import DhschedError
-from dhsched.web.deadlines import HeadDeadline, peer_of
+from dhsched.web.deadlines import HeadDeadline
 from dhsched.web.proxies import AddressLimit
 
 LINGER_S = 2.0  # The rest of a refused body is received for this long, so that its sender can read the refusal.
@@ -40,12 +40,29 @@ async def listening(
         make = runner.server
         assert make is not None
 
-        def admits(address: str) -> bool:
-            return limit is None or limit.admits(address, (peer_of(each.transport) for each in make.connections))
+        sites: dict[asyncio.BaseProtocol, str] = {}
+        lost = make.connection_lost
+
+        def admits(served: asyncio.BaseProtocol, address: str) -> bool:
+            if limit is None:
+                return True
+            site = limit.open(address)
+            if site is None:
+                return False
+            sites[served] = site
+            return True
+
+        def connection_lost(served: Any, error: BaseException | None = None) -> None:
+            if limit is not None and (site := sites.pop(served, None)) is not None:
+                limit.close(site)
+            lost(served, error)
+
+        # The server hears of the end of each connection, also after HeadDeadline has left it.
+        make.connection_lost = connection_lost  # type: ignore[method-assign, assignment]
 
         try:
             listener = await asyncio.get_running_loop().create_server(
-                lambda: HeadDeadline(make(), head_s, admits if limit else None),
+                lambda: HeadDeadline(make(), head_s, admits),
                 host,
                 port,
                 backlog=1024,

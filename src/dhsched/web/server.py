@@ -30,9 +30,11 @@ from dhsched.durations import SECONDS_BUCKETS
 from dhsched.errors import BadId, Forbidden
 from dhsched.types import check_id
 from dhsched.web.endpoints import BODY_BYTES_MAX, JSON, Decode, Endpoint, Reply
+from dhsched.web.figures import Figures
 from dhsched.web.openapi import document
 from dhsched.web.origins import Door, mark_allowed
 from dhsched.web.problems import Problem, problem_from
+from dhsched.web.shares import Connections, InFlight
 
 log = structlog.get_logger(__name__)
 
@@ -57,7 +59,8 @@ class Service:
     role: str
     instance: str
     ready: Callable[[], Awaitable[Sequence[str]]]
-    in_flight_max: int = 512
+    load: InFlight = field(default_factory=lambda: InFlight(512))
+    connections: Connections = field(default_factory=lambda: Connections(10_000))
     body_s: float = 10.0
     gate: Gate | None = None
     """None where access is open, and in a room."""
@@ -71,14 +74,51 @@ class Service:
     audit: Note | None = None
     """Is told of each request that changes something; None for a role that changes nothing."""
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
-    in_flight: int = 0
     stopping: bool = False
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
+
+    @property
+    def in_flight(self) -> int:
+        return self.load.total
 
     @property
     def open_to_all(self) -> bool:
         """Return whether requests need no token of any kind."""
         return self.gate is None and not self.own_tokens
+
+    def refuse_when_busy(self, caller: Caller) -> None:
+        """Raise BUSY when the limit of requests in flight is reached, or the caller has its share of it (shares.py)."""
+        load = self.load
+        if 2 * load.total < load.most:
+            return  # Nobody can have more than a share yet.
+        if load.total >= load.most:
+            raise self._busy(f"replica {self.instance} has {load.total} requests in flight", "its limit is")
+        if self.gate is not None and load.share_left(caller.tenant, caller.key) <= 0:
+            load.over_share += 1
+            raise self._busy(
+                f"the key or its tenant has its share of the {load.total} requests in flight", "of at most"
+            )
+
+    def _busy(self, detail: str, limit: str) -> Problem:
+        load = self.load
+        return Problem(
+            "BUSY",
+            f"{detail}, and {limit} {load.most}; try again later, or another replica",
+            in_flight=load.total,
+            in_flight_max=load.most,
+        )
+
+    def refuse_connection(self, caller: Caller) -> None:
+        """Raise BUSY if the caller's key has as many long connections at this replica as it may have."""
+        open_now, most = self.connections.of(caller.key), self.connections.most_per_key
+        if self.gate is not None and open_now >= most:
+            raise Problem(
+                "BUSY",
+                f"key {caller.key} has {open_now} connections at replica {self.instance}, and its limit is {most}; use "
+                "another replica, or another key",
+                connections=open_now,
+                connections_max=most,
+            )
 
     def request_id(self, request: web.Request) -> str:
         """Return the caller's X-Request-Id if it is a valid id, else a new one."""
@@ -114,13 +154,13 @@ class Service:
         return contextlib.nullcontext() if self.gate is None else self.gate.open_while(caller, cut)
 
     @contextlib.contextmanager
-    def parked(self) -> Iterator[None]:
+    def parked(self, caller: Caller) -> Iterator[None]:
         """Do not count a request as in flight while it only waits. The caller must bound how many requests wait."""
-        self.in_flight -= 1
+        self.load.end(caller.tenant, caller.key)
         try:
             yield
         finally:
-            self.in_flight += 1
+            self.load.begin(caller.tenant, caller.key)
 
 
 class Measures:
@@ -142,7 +182,9 @@ class Measures:
             registry=registry,
         )
         in_flight = Gauge("dhsched_requests_in_flight", "Requests being worked on.", registry=registry)
-        in_flight.set_function(lambda: service.in_flight)
+        in_flight.set_function(lambda: service.load.total)
+        over_share = "Requests refused because their key or tenant had its share of the requests in flight."
+        registry.register(Figures([("dhsched_requests_over_share_total", over_share, lambda: service.load.over_share)]))
 
 
 def make_app(
@@ -206,11 +248,11 @@ def guarded(service: Service, route: web.AbstractRouteDef) -> web.RouteDef:
     if not isinstance(route, web.RouteDef):
         raise TypeError(f"{route} is no raw route; make it with web.get or the like, with a name")
     handler: Any = route.handler
-    named = _guard(service, str(route.kwargs.get("name", route.path)), handler)
+    named = _guard(service, str(route.kwargs.get("name", route.path)), handler, long=True)
     return web.RouteDef(route.method, route.path, named, route.kwargs)
 
 
-def _guard(service: Service, name: str, handler: Answer) -> Answer:
+def _guard(service: Service, name: str, handler: Answer, *, long: bool = False) -> Answer:
     async def answer(request: web.Request) -> web.StreamResponse:
         if (at_the_door := service.door.answer(request, open_to_all=service.open_to_all)) is not None:
             return at_the_door
@@ -218,9 +260,14 @@ def _guard(service: Service, name: str, handler: Answer) -> Answer:
         try:
             request[CALLER] = caller = await service.admit(request, name)
             BY.set(caller.who)
+            if long:
+                service.refuse_connection(caller)
         except Exception as error:
             return refuse(error, request_id, name)
-        return await handler(request)
+        if not long:
+            return await handler(request)
+        with service.connections.counted(caller.key):
+            return await handler(request)
 
     return answer
 
@@ -249,19 +296,17 @@ def _wrap(
             # the place of others.
             caller = await service.admit(request, endpoint.name)
             BY.set(caller.who)
-            if service.in_flight >= service.in_flight_max:
-                raise busy(service)
+            service.refuse_when_busy(caller)
             asked = await decode(request, request_id, service, caller)
-            if service.in_flight >= service.in_flight_max:
-                raise busy(service)
-            service.in_flight += 1
+            service.refuse_when_busy(caller)
+            service.load.begin(caller.tenant, caller.key)
             try:
                 answered = await handler(asked)
                 if isinstance(answered, web.StreamResponse):
                     return answered  # A stream lasts as long as its reader stays: its duration is not measured.
                 response = respond(answered, request_id)
             finally:
-                service.in_flight -= 1
+                service.load.end(caller.tenant, caller.key)
         except Exception as error:
             response = refuse(error, request_id, endpoint.name)
             if isinstance(error, Forbidden) and caller is None:
@@ -314,16 +359,6 @@ def refuse(error: Exception, request_id: str, endpoint: str) -> web.Response:
     response = problem.response(request_id)
     response[CODE] = problem.code
     return response
-
-
-def busy(service: Service) -> Problem:
-    return Problem(
-        "BUSY",
-        f"replica {service.instance} has {service.in_flight} requests in flight, and its limit is "
-        f"{service.in_flight_max}; try again later, or another replica",
-        in_flight=service.in_flight,
-        in_flight_max=service.in_flight_max,
-    )
 
 
 # -- the routes of every role

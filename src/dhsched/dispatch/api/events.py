@@ -89,7 +89,7 @@ class EventFeed(Part):
         try:
             found = await self._read(after, limit)  # Before the first byte, so that a failing store answers a problem.
             service = self.context.service
-            with service.parked(), service.open_while(asked.caller, asked.request):
+            with service.parked(asked.caller), service.open_while(asked.caller, asked.request):
                 return await send_events(asked.request, self._rounds(found, after or "0-0"))
         finally:
             self.followers -= 1

@@ -1,0 +1,85 @@
+"""One key, or one address, takes no more than its share while others want theirs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import pytest
+
+from dhsched.dispatch.app import run_dispatch
+from dhsched.settings import DispatchSettings
+from dhsched.store.server.embedded import Embedded
+from tests.harness.fleet import until, until_so
+from tests.harness.keyed import keyed
+from tests.harness.servers import empty_server
+
+
+async def test_a_busy_key_leaves_places_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with empty_server("valkey") as server, keyed(server.address, in_flight_max=8) as at:
+        busy, quiet = await at.role("app", tenant="one"), await at.role("app", tenant="two")
+        load, records = at.api.context.service.load, at.api.context.records
+        go_on, real = asyncio.Event(), records.lives.get
+
+        async def slow(*given: Any, **named: Any) -> Any:
+            await go_on.wait()
+            return await real(*given, **named)
+
+        monkeypatch.setattr(records.lives, "get", slow)
+        asked = [asyncio.create_task(at.ask("GET", f"/v1/lives/l{n}", busy)) for n in range(6)]
+        await until(lambda: load.total == 4 and sum(each.done() for each in asked) == 2, "refusals past half")
+        refused = [each.result() for each in asked if each.done()]
+        assert {(status, body["code"], body["in_flight_max"]) for status, body in refused} == {(503, "BUSY", 8)}
+        other = asyncio.create_task(at.ask("GET", "/v1/lives/l", quiet))
+        await until(lambda: load.total == 5, "the other key's request")
+        go_on.set()
+        assert [(await each)[0] for each in (*asked, other)].count(404) == 5
+        assert load.total == 0
+        async with at.api.client.get("/metrics", headers=await at.role("metrics")) as response:
+            assert "dhsched_requests_over_share_total 2.0" in await response.text()
+
+
+async def test_a_key_has_so_many_long_connections() -> None:
+    async with empty_server("valkey") as server, keyed(server.address, connections_per_key_max=2) as at:
+        one, two = await at.role("app", tenant="one"), await at.role("app", tenant="two")
+        async with contextlib.AsyncExitStack() as stack:
+            for shown in (one, one, two):
+                await stack.enter_async_context(at.infer.ws_connect("/v1/stream", headers=shown))
+            status, problem = await at.ask("GET", "/v1/stream", one, at="infer")
+            assert (status, problem["code"], problem["connections_max"]) == (503, "BUSY", 2)
+        connections = at.infer_context.service.connections
+        await until(lambda: not connections._by_key, "the end of the connections")
+        async with at.infer.ws_connect("/v1/stream", headers=one):
+            assert [*connections._by_key.values()] == [1]
+
+
+async def test_an_address_has_so_many_connections_at_dispatch() -> None:
+    async with empty_server("valkey") as server:
+        await one_address(server)
+
+
+async def one_address(server: Embedded) -> None:
+    settings = DispatchSettings(
+        store=server.address.url(), port=0, access="open", connections_per_address_max=2, stop_s=0
+    )
+    stop, url = asyncio.Event(), asyncio.get_running_loop().create_future()
+    running = asyncio.create_task(run_dispatch(settings, stop, url.set_result))
+    try:
+        port = int((await asyncio.wait_for(url, 60)).rpartition(":")[2])
+
+        async def answer() -> tuple[bytes, asyncio.StreamWriter]:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            try:
+                return await reader.readline(), writer
+            except ConnectionError:
+                return b"", writer
+
+        opened = [await answer() for _ in range(4)]
+        assert [bool(line) for line, _ in opened] == [True, True, False, False]
+        opened[0][1].close()
+        await until_so(answer, lambda found: found[0], "a place of the connection that ended")
+    finally:
+        stop.set()
+        await running
