@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from dhsched.client.models import audit as m
 from dhsched.client.models.base import UNSET, Optional, Strict
 from dhsched.dispatch.api import parameters as p
@@ -66,19 +68,4 @@ def filter_of(query: AuditQuery) -> Callable[[Asked], bool]:
 
 
 def audited_out(found: Audited) -> m.AuditOut:
-    asked = found.asked
-    return m.AuditOut(
-        id=found.id,
-        at_ms=found.at_ms,
-        endpoint=asked.endpoint,
-        path=asked.path,
-        status=asked.status,
-        code=asked.code,
-        key=asked.key,
-        role=asked.role,
-        tenant=asked.tenant,
-        worker=asked.worker,
-        address=asked.address,
-        request_id=asked.request_id,
-        replica=asked.replica,
-    )
+    return m.AuditOut(id=found.id, at_ms=found.at_ms, **msgspec.structs.asdict(found.asked))
