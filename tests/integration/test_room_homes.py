@@ -55,6 +55,15 @@ class Stage:
         said = await until_so(lambda: self.f.reassign("demo"), lambda said: said[0] == 200, "the next owner")
         return dict(said[1])
 
+    async def until_departed(self, placed: dict[str, Any]) -> None:
+        """Wait for the end of a generation's slot: a word of it that came after the loss would end the one that the
+        store remembers, and the live would be placed anew."""
+
+        def gone(found: dict[str, Any]) -> bool:
+            return all(row["load"] == 0 for row in found["workers"] if row["worker"] == placed["worker"])
+
+        await until_so(lambda: self.f.get("/v1/workers"), gone, "the slot to depart")
+
     async def close(self) -> None:
         for task in self._publishing:
             await ended(task)
@@ -90,6 +99,7 @@ async def test_the_rightful_publisher_is_on_air_again_and_the_one_of_the_lost_ti
         s.publish(lost)
         await s.until_on_air(lost)
         await until(old.stale.is_set, "the first to be told that it is superseded")
+        await s.until_departed(first)
 
         await s.f.cut_power(kept)
         again = s.publish(first)  # As its Worker does: the table has that generation once more.
@@ -114,6 +124,7 @@ async def test_workers_bring_the_rightful_generation_back_by_themselves(tmp_path
         await s.until_on_air(first)
         kept = s.f.append_only_file().stat().st_size
         await s.until_on_air(await s.reassign())
+        await s.until_departed(first)
         await s.f.cut_power(kept)
         await s.until_on_air(first)
         await until(lambda: [each.epoch for each in s.room.publishers] == [first["epoch"]], "the other one to be gone")
