@@ -21,7 +21,9 @@ from tests.harness.keyed import Keyed, bearer, keyed
 
 CELLS = {
     "create_live": "app",
-    **dict.fromkeys(("list_lives", "get_history", "list_dead_letters", "watch_live"), "app reader operator"),
+    **dict.fromkeys(
+        ("list_lives", "get_history", "list_dead_letters", "watch_live", "get_usage"), "app reader operator"
+    ),
     **dict.fromkeys(("end_live", "drop_dead_letter", "push_dead_letter_again"), "app operator"),
     "get_live": "app room reader operator",
     "mint_viewer_token": "app",
@@ -58,7 +60,7 @@ FILLED = {
     "name": "nope",
     "pool": "nope",
     "digital_id": "nope",
-    "tenant": "nope",
+    "tenant": "default",
 }
 OWN = {"/healthz": "healthz", "/readyz": "readyz", "/metrics": "metrics", "/openapi.json": "openapi"}
 

@@ -103,6 +103,7 @@ async def test_every_verb() -> None:
         limits = {"lives_max": 3, "streams_max": 4, "waiting_max": 5, "rate_per_s": 6.5}
         assert (await document("tenant", "get", "acme"))["config"] == limits
         assert (await document("tenant", "ls"))["tenants"] == [{"name": "acme", "config": limits}]
+        assert (await document("tenant", "usage", "acme"))["limits"] == limits
         await dhsched("tenant", "rm", "acme")
         await dhsched("digital-id", "rm", "anna")
         await dhsched("pool", "rm", "gpu", "--force")

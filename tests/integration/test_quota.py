@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from dhsched.store.link.address import Address
-from dhsched.store.records.tenants import FRESH_MS, TenantCounts
-from tests.harness.fleet import until
+from dhsched.store.records import tenants as tenant_records
+from dhsched.store.records.tenants import FORGET_MS, FRESH_MS, METER_GAP_MAX_MS, TenantCounts
+from tests.harness.fleet import PATIENCE_S, until
 from tests.harness.keyed import keyed
 from tests.harness.servers import empty_server
 from tests.harness.serving import Api, serving
@@ -146,7 +147,96 @@ async def test_quota_report_of_a_replica_that_stopped_is_forgotten(server: Addre
         assert (await tenants.report("b", {}))[1] == [counts]
         assert (await tenants.report("a", {}))[1] == [{}]
         link, key = api.context.store.link, api.context.store.keys.of("counts")
-        assert 0 < await link.call("PTTL", key) <= FRESH_MS
-        await link.call("HSET", key, "a", "1 acme 1 2 3")  # Of long ago.
+        assert 0 < await link.call("PTTL", key) <= FORGET_MS
+        now = await api.context.store.records.server.now_ms()
+        await link.call("HSET", key, "a", f"{now - FRESH_MS - 1} 0 acme 1 2 3")
+        assert (await tenants.report("b", {}))[1] == []
+        assert await link.call("HLEN", key) == 2  # Not told any more, but its batches are still known.
+        await link.call("HSET", key, "a", f"{now - FORGET_MS - 1} 0 acme 1 2 3")
         assert (await tenants.report("b", {}))[1] == []
         assert await link.call("HKEYS", key) == [b"b"]
+
+
+async def test_quota_usage_adds_a_batch_of_items_once(server: Address) -> None:
+    async with serving(server) as api:
+        tenants = api.context.store.records.tenants
+        for _ in range(3):
+            await tenants.report("a", {}, batch=1, items={"acme": 5, "other": 1})
+        await tenants.report("b", {}, batch=1, items={"acme": 10})
+        await tenants.report("a", {}, batch=2, items={"acme": 100})
+        await tenants.report("a", {}, batch=2)
+        assert [(await tenants.usage(each)).items for each in ("acme", "other", "nobody")] == [115, 1, 0]
+
+
+async def test_quota_usage_meters_lives_by_tenant_in_turns_and_pages(
+    server: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tenant_records, "METER_TENANTS", 2)
+    async with serving(server) as api:
+        await api.configure()
+        await api.workers(2, capacity=50)
+        for tenant, lives in {"a": 1, "a-b": 2, "a.b": 1, "a0": 3, "b": 1}.items():
+            for n in range(lives):
+                assert (await create(api, f"L{n}", {"X-Tenant": tenant}))[0] == 201
+        assert (await create(api, "M", {"X-Tenant": "a"}))[0] == 201
+        await api("POST", "/v1/lives/L0/end", {}, headers={"X-Tenant": "a"})
+        await api("POST", "/v1/lives/L0/end", {}, headers={"X-Tenant": "b"})
+        link, key = api.context.store.link, api.context.store.keys.of("usage")
+        metering = api.context.metering
+
+        async def metered(ago_ms: int) -> dict[str, int]:
+            """What is added to each tenant when the last metering was so long ago."""
+            now = await api.context.store.records.server.now_ms()
+            await link.call("DEL", key)
+            await link.call("HSET", key, "metered_at", now - ago_ms)
+            await metering.round()
+            found = {
+                each: (await api.context.records.tenants.usage(each)).live_ms for each in ("a", "a-b", "a.b", "a0", "b")
+            }
+            return {each: live_ms for each, live_ms in found.items() if live_ms}
+
+        with monkeypatch.context() as patched:
+            patched.setattr(tenant_records, "METER_TURN_MS", 10**9)
+            assert await metered(10**6) == {}  # Another replica has had its turn.
+        assert await metered(-(10**6)) == {}  # The clock of another server.
+        found = await metered(10 * METER_GAP_MAX_MS)
+        assert found == {
+            each: METER_GAP_MAX_MS * lives for each, lives in {"a": 1, "a-b": 2, "a.b": 1, "a0": 3}.items()
+        }
+        found = await metered(20_000)
+        assert found["a"] >= 20_000 and found["a0"] == 3 * found["a"]
+        assert 'dhsched_tenant_live_seconds_total{tenant="a0"}' in await (await api.client.get("/metrics")).text()
+        await link.call("DEL", key)
+        await metering.round()
+        assert (await api.context.records.tenants.usage("a0")).live_ms == 0  # The first metering has nothing before it.
+
+
+async def test_quota_usage_is_shown_to_the_tenant_and_counts_items_of_posts_and_streams(server: Address) -> None:
+    async with keyed(server) as k:
+        admin, app = await k.role("admin"), await k.role("app", tenant="acme")
+        await k.configure(admin)
+        await k.api.workers(1, capacity=5)
+        await k.ask("PUT", "/v1/tenants/acme", admin, {"lives_max": 7})
+        assert (await k.ask("POST", "/v1/lives", app, {"live_id": "L", "digital_id": "anna"}))[0] == 201
+        for text in ("a", "b", "b"):
+            body = {"text": text, "request_id": f"r-{text}"}  # The last one is a repetition: no item.
+            assert (await k.ask("POST", "/v1/lives/L/text", app, body, at="infer"))[0] == 200
+        async with k.infer.ws_connect("/v1/lives/L/stream?producer=p", headers=app) as socket:
+            await socket.send_json([{"n": n, "text": "c"} for n in (1, 2, 3)])
+            answers: list[Any] = []
+            while len(answers) < 3:
+                answers += await socket.receive_json(timeout=PATIENCE_S)
+        for _ in range(2):
+            await k.infer_context.quota_reports.round()
+        status, usage = await k.ask("GET", "/v1/tenants/acme/usage", app)
+        assert status == 200 and usage == {
+            "tenant": "acme",
+            "lives": 1,
+            "live_seconds": 0,
+            "items": 5,
+            "limits": {"lives_max": 7, "streams_max": 0, "waiting_max": 0, "rate_per_s": 0},
+        }
+        assert (await k.ask("GET", "/v1/tenants/other/usage", app))[0] == 403
+        assert (await k.ask("GET", "/v1/tenants/other/usage", admin))[1]["items"] == 0
+        async with k.infer.get("/metrics", headers=await k.role("metrics")) as metrics:
+            assert 'dhsched_tenant_items_total{tenant="acme"} 5.0' in await metrics.text()

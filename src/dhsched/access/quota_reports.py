@@ -1,9 +1,12 @@
-"""Tells the other replicas what this one counts of each tenant, and reads limits that have changed."""
+"""Tells the store what this replica counts of each tenant, hears what the others do, and reads limits that changed."""
 
 from __future__ import annotations
 
+import secrets
+
 from dhsched.access.quotas import Quotas
 from dhsched.access.tenants import TENANTS, TenantLimits
+from dhsched.access.usage import Usage
 from dhsched.store.records import Records
 
 REPORT_S = 1.0  # Time between two reports, on average.
@@ -12,10 +15,12 @@ REPORT_S = 1.0  # Time between two reports, on average.
 class QuotaReports:
     """The reports of one replica. `records` must be those of the link that takes steps: a report writes."""
 
-    def __init__(self, records: Records, replica: str, quotas: Quotas) -> None:
+    def __init__(self, records: Records, replica: str, quotas: Quotas, usage: Usage | None = None) -> None:
         self._records = records
-        self._replica = replica
+        # A replica that comes back under its name numbers its batches anew.
+        self._replica = f"{replica}/{secrets.token_hex(4)}"
         self._quotas = quotas
+        self._usage = usage or Usage()
         self._config_rev = -1
 
     async def read_limits(self) -> None:
@@ -25,8 +30,12 @@ class QuotaReports:
         self._config_rev = rev
 
     async def round(self) -> None:
-        """Report once: one call, and one more pair after a change of the configuration."""
-        rev, others = await self._records.tenants.report(self._replica, self._quotas.report())
+        """Report once: one call, and two more after a change of the configuration."""
+        batch = self._usage.next_batch()
+        rev, others = await self._records.tenants.report(
+            self._replica, self._quotas.report(), batch=batch.number, items=batch.items
+        )
+        self._usage.written(batch)
         self._quotas.learn(others)
         if rev != self._config_rev:
             await self.read_limits()

@@ -55,6 +55,7 @@ RULES: dict[str, Rule] = {
     "list_dead_letters": READ,
     "drop_dead_letter": CHANGE,
     "push_dead_letter_again": CHANGE,
+    "get_usage": READ,
     # These show or change the fleet.
     "reassign_live": OPERATE,
     "get_why": SEE,

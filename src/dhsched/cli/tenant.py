@@ -1,4 +1,4 @@
-"""`dhsched tenant ...`: list, show, set and remove the limits of tenants."""
+"""`dhsched tenant ...`: list, show, set and remove the limits of tenants; show what a tenant uses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from dhsched.cli.remote import URL, Json, Server, Url, show
 
-app = typer.Typer(help="Limits of tenants: list, show, set, remove.", no_args_is_help=True)
+app = typer.Typer(help="Limits of tenants: list, show, set, remove; what a tenant uses.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="Name of the tenant; '*' is every tenant without a record.")]
 COLUMNS = ("name", "lives_max", "streams_max", "waiting_max", "rate_per_s")
@@ -48,6 +48,14 @@ def set_(
 def rm(name: Name, url: Url = URL) -> None:
     """Remove the limits of a tenant: those of '*' apply to it."""
     Server(url).call("DELETE", "tenants", name)
+
+
+@app.command()
+def usage(name: Annotated[str, typer.Argument(help="Name of the tenant.")], json: Json = False, url: Url = URL) -> None:
+    """Show what a tenant uses: lives now, live-seconds and items in total, and its limits."""
+    document = Server(url).call("GET", "tenants", name, "usage")
+    limits = {} if json else document.pop("limits")
+    show({**document, **limits}, json)
 
 
 def flat(document: dict[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from dhsched.dispatch.recovery.terms import Terms
 from dhsched.dispatch.telemetry.audit import Audit
 from dhsched.dispatch.telemetry.events import Events
 from dhsched.dispatch.telemetry.handoffs import Handoffs
+from dhsched.dispatch.telemetry.metering import Metering
 from dhsched.dispatch.telemetry.metrics import Metrics
 from dhsched.dispatch.view.create_queue import CreateQueue
 from dhsched.dispatch.view.fleet_view import Fleet
@@ -63,6 +64,7 @@ class DispatchContext:
     events: Events
     audit: Audit
     terms: Terms
+    metering: Metering
     quota_reports: QuotaReports
     rng: Random = field(default_factory=Random)
     _remembered: OrderedDict[str, Remembered] = field(default_factory=OrderedDict)

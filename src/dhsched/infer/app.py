@@ -73,6 +73,9 @@ class Infer:
             await store.records.controllers.withdraw(controller)
         self.pull_text.goodbye()
         await asyncio.sleep(GOODBYE_S)
+        if self.context.metrics.usage.unwritten:
+            with contextlib.suppress(StoreError):
+                await self.context.quota_reports.round()
 
 
 @asynccontextmanager
@@ -113,7 +116,7 @@ async def open_infer(
             service=service,
             metrics=metrics,
             pulls=pulls,
-            quota_reports=QuotaReports(store.records, f"infer/{name}", service.quotas),
+            quota_reports=QuotaReports(store.records, f"infer/{name}", service.quotas, metrics.usage),
         )
         await context.quota_reports.read_limits()
         pull_text = PullText(context, Tokens(ring))

@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from dhsched.access.quota_reports import QuotaReports
+from dhsched.access.usage import Usage
 from dhsched.durations import Durations
 from dhsched.infer.pulls import Pulls
 from dhsched.infer.settings import InferSettings
@@ -23,7 +24,7 @@ from dhsched.store.homes import Homes
 from dhsched.store.records import Records
 from dhsched.store.steps.redis import RedisStore
 from dhsched.web import Problem, Service
-from dhsched.web.figures import Figure, Figures, histogram
+from dhsched.web.figures import Figure, Figures, TenantTotals, histogram
 
 
 class Metrics(Collector):
@@ -33,12 +34,18 @@ class Metrics(Collector):
     def __init__(self, registry: CollectorRegistry) -> None:
         self._outcomes: defaultdict[type, int] = defaultdict(int)
         self._seconds = Durations()
+        self._items = TenantTotals("dhsched_tenant_items_total", "Items stored.")
+        self.usage = Usage()
         self._registry = registry
         registry.register(self)
 
-    def pushed(self, outcome: o.AppendOutcome, seconds: float) -> None:
-        """Count one pushed item and the seconds that it took."""
-        self._outcomes[type(outcome)] += 1
+    def pushed(self, outcome: o.AppendOutcome, seconds: float, tenant: str) -> None:
+        """Count one item that was pushed for a tenant, and the seconds that it took."""
+        kind = type(outcome)
+        self._outcomes[kind] += 1
+        if kind is o.Appended:
+            self.usage.items[tenant] += 1
+            self._items.add(tenant, 1)
         self._seconds.add(seconds)
 
     def collect(self) -> Iterator[Metric]:
@@ -46,6 +53,7 @@ class Metrics(Collector):
         for kind, count in self._outcomes.items():
             pushes.add_metric([kind.__name__], count)
         yield pushes
+        yield from self._items.collect()
         yield histogram("dhsched_push_seconds", "Items, from decoded to stored.", self._seconds)
 
     def watch(self, pulls: Pulls, homes: Homes) -> None:

@@ -54,7 +54,7 @@ def endpoints(context: InferContext) -> Sequence[Endpoint]:
             row = row._replace(request=VIEWER + request)
             pending_max = max(1, context.store.limits.pending_max // VIEWERS_SHARE)
         outcome = await append(context, row, pending_max)
-        context.metrics.pushed(outcome, time.perf_counter() - began)
+        context.metrics.pushed(outcome, time.perf_counter() - began, asked.caller.tenant)
         if isinstance(outcome, o.Appended):
             if pending_max is not None and body.identity:
                 await note_said(context, live, ViewerItem(body.identity, body.kind, outcome.seq))

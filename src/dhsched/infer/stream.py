@@ -205,7 +205,7 @@ class StreamPeer:
     def _appended(self, item: Item, outcome: o.AppendOutcome | DhschedError) -> None:
         now = perf_counter()
         if isinstance(outcome, o.Appended) or not isinstance(outcome, DhschedError):
-            self._count(outcome, now - item.began)
+            self._count(outcome, now - item.began, self._caller.tenant)
         self._act(self._stream.append_answered(item, outcome, now))
         if self._waits:
             self._may_go_on.set()

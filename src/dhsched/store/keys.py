@@ -21,6 +21,7 @@ SINGLE = (
     "digital_ids",
     "tenants",
     "counts",
+    "usage",
     "keys",
     "controllers",
     "events",

@@ -8,9 +8,11 @@ from itertools import accumulate
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from dhsched.access.tenants import EVERY_OTHER
 from dhsched.durations import SECONDS_BUCKETS, Durations
 from dhsched.store.link.settling import Settling
 
+TENANTS_MAX = 100  # Tenants with a time series of their own; further ones share one.
 EDGES = [*(f"{edge:g}" for edge in SECONDS_BUCKETS), "+Inf"]
 Figure = tuple[str, str, Callable[[], float]]
 """Name, help text, and the function that returns the value. A name in `_total` is a counter, any other a gauge."""
@@ -32,6 +34,27 @@ def histogram(name: str, help_text: str, durations: Durations) -> Metric:
     """Return a metric of durations that were counted in plain numbers."""
     buckets = [*zip(EDGES, accumulate(durations.counts), strict=True)]
     return HistogramMetricFamily(name, help_text, buckets=buckets, sum_value=durations.sum_s)
+
+
+class TenantTotals(Collector):
+    """A counter per tenant, to be registered. Past TENANTS_MAX tenants the further ones are counted together, as `*`:
+    every label is a time series for ever."""
+
+    def __init__(self, name: str, help_text: str) -> None:
+        self._name = name
+        self._help_text = help_text
+        self._totals: dict[str, float] = {}
+
+    def add(self, tenant: str, amount: float) -> None:
+        if tenant not in self._totals and len(self._totals) >= TENANTS_MAX:
+            tenant = EVERY_OTHER
+        self._totals[tenant] = self._totals.get(tenant, 0) + amount
+
+    def collect(self) -> Iterator[Metric]:
+        family = CounterMetricFamily(self._name, self._help_text, labels=["tenant"])
+        for tenant, total in self._totals.items():
+            family.add_metric([tenant], total)
+        yield family
 
 
 class SettlingFigures(Collector):

@@ -25,6 +25,17 @@ class NamedTenant(msgspec.Struct, frozen=True):
     config: TenantLimits
 
 
+class UsageOut(msgspec.Struct, frozen=True):
+    """What a tenant uses, and its limits. `lives` have not ended; `live_seconds` and `items` are totals since the store
+    was empty, so take the difference of two readings."""
+
+    tenant: str
+    lives: int
+    live_seconds: float
+    items: int
+    limits: TenantLimits
+
+
 class TenantList(msgspec.Struct, frozen=True):
     """Every tenant that has a record, by name."""
 

@@ -75,6 +75,10 @@ class TenantPath(Strict):
     tenant: TenantName
 
 
+class UsagePath(Strict):
+    tenant: Id
+
+
 class DigitalIdPath(Strict):
     digital_id: Id
 

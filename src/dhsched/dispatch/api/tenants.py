@@ -1,11 +1,12 @@
-"""Limits of tenants over HTTP: put, get, list and delete."""
+"""Limits of tenants over HTTP: put, get, list and delete; and what a tenant uses."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from dhsched.access.tenants import EVERY_OTHER, TENANTS, TenantLimits
-from dhsched.client.models.tenants import NamedTenant, PutTenant, TenantList
+from dhsched.access.gate import for_tenant
+from dhsched.access.tenants import EVERY_OTHER, TENANTS, TenantLimits, limits_of
+from dhsched.client.models.tenants import NamedTenant, PutTenant, TenantList, UsageOut
 from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.api.configuration import configure
 from dhsched.dispatch.api.part import Part
@@ -55,6 +56,16 @@ class Tenants(Part):
                 problems=["NOT_FOUND"],
                 **one,
             ),
+            Endpoint(
+                name="get_usage",
+                method="GET",
+                path="/v1/tenants/{tenant}/usage",
+                handler=self.usage,
+                summary="What a tenant uses, and its limits; an app sees its own tenant's.",
+                tag="tenants",
+                path_type=p.UsagePath,
+                replies={200: UsageOut},
+            ),
         ]
 
     async def list(self, asked: Request) -> TenantList:
@@ -77,6 +88,12 @@ class Tenants(Part):
         if not await self._configure(name, None):
             raise no_tenant(name)
         return Reply(status=204)
+
+    async def usage(self, asked: Request) -> UsageOut:
+        tenant = for_tenant(asked.caller, check_id(asked.path.tenant, "tenant")).tenant
+        found = await self.context.records.tenants.usage(tenant)
+        limits = limits_of(await self._all(), tenant)
+        return UsageOut(tenant, found.lives, found.live_ms / 1000, found.items, limits)
 
     async def _all(self) -> dict[str, TenantLimits]:
         return await self.context.records.config.all(TENANTS, TenantLimits)

@@ -18,7 +18,7 @@ see a step fall between them; its docstring says what follows from that.
 | events | the log of fleet events |
 | audit | who has asked for which change |
 | config | Pools, DigitalIDs and limits of tenants |
-| tenants | what the replicas count of each tenant |
+| tenants | what the replicas count of each tenant, and its usage |
 | server | the server itself: time, memory, whether it answers |
 """
 
