@@ -2,10 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from random import Random
 from typing import Any
 
 import pytest
 
+from dhsched.dispatch.loops import running
+from dhsched.infer.app import open_infer
+from dhsched.infer.settings import InferSettings
 from dhsched.store.link.address import Address
 from dhsched.store.records import tenants as tenant_records
 from dhsched.store.records.tenants import FORGET_MS, FRESH_MS, METER_GAP_MAX_MS, TenantCounts
@@ -240,3 +244,19 @@ async def test_quota_usage_is_shown_to_the_tenant_and_counts_items_of_posts_and_
         assert (await k.ask("GET", "/v1/tenants/other/usage", admin))[1]["items"] == 0
         async with k.infer.get("/metrics", headers=await k.role("metrics")) as metrics:
             assert 'dhsched_tenant_items_total{tenant="acme"} 5.0' in await metrics.text()
+
+
+async def test_quota_limits_and_usage_go_by_the_loops_of_each_role(server: Address) -> None:
+    async with serving(server) as one, serving(server, name="d2") as two:
+        quotas = two.context.service.quotas
+        loops = two.replica.loops()
+        async with running({name: loops[name] for name in ("quotas", "metering")}, rng=Random(1)):
+            assert (await one("PUT", "/v1/tenants/acme", {"lives_max": 7}))[0] == 201
+            await until(lambda: quotas.limits_of("acme").lives_max == 7, "the limit at the other replica")
+    async with open_infer(InferSettings(name="i1", access="open", store=server.url())) as infer:
+        assert infer.context.service.quotas.limits_of("acme").lives_max == 7
+        stop = asyncio.Event()
+        stop.set()
+        infer.context.metrics.usage.items["acme"] += 3
+        await infer.announce_until("http://127.0.0.1:1", stop)
+        assert (await infer.context.records.tenants.usage("acme")).items == 3, "what was left when it stopped"

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
-BATCH_MAX = 10_000  # Tenants in one batch; further ones are in the next.
+BATCH_MAX = 500  # Tenants in one batch, about two milliseconds of the store's time; further ones are in the next.
 
 
 @dataclass(frozen=True, slots=True)

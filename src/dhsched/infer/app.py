@@ -42,6 +42,7 @@ from dhsched.web.figures import SettlingFigures
 log = structlog.get_logger(__name__)
 
 EVENT_S = 2.0  # An event that the store does not take within this time is only in the log.
+LAST_REPORTS_MAX = 10  # Batches of items that a controller still writes when it stops; further ones are lost.
 GOODBYE_S = 0.2  # Time between `goodbye` to the Workers and the end of serving.
 
 
@@ -73,9 +74,10 @@ class Infer:
             await store.records.controllers.withdraw(controller)
         self.pull_text.goodbye()
         await asyncio.sleep(GOODBYE_S)
-        if self.context.metrics.usage.unwritten:
-            with contextlib.suppress(StoreError):
-                await self.context.quota_reports.round()
+        with contextlib.suppress(StoreError):
+            for _ in range(LAST_REPORTS_MAX):
+                if self.context.metrics.usage.unwritten:
+                    await self.context.quota_reports.round()
 
 
 @asynccontextmanager

@@ -12,7 +12,9 @@ from prometheus_client import CollectorRegistry
 from dhsched.store.records import Records
 from dhsched.web.figures import TenantTotals
 
-METER_S = 10.0  # Time between two rounds of one replica; the store lets only one of all replicas have its turn.
+METER_S = (
+    10.0  # Time between two rounds of one replica, on average; the store lets one replica at a time have its turn.
+)
 
 
 class Metering:

@@ -17,9 +17,9 @@ from dhsched.store.records.part import Part
 REPORT_DEADLINE_S = 1.0  # A report that the store does not answer within this time is made again with the next one.
 FRESH_MS = 5_000
 FORGET_MS = 60_000  # A batch of items that comes again later than this is added again.
-METER_TURN_MS = 8_000  # A metering sooner than this after the last one, of any replica, does nothing.
+METER_TURN_MS = 5_000  # A metering sooner than this after the last one, of any replica, does nothing.
 METER_GAP_MAX_MS = 60_000  # After a longer time without any metering only so much is added.
-METER_TENANTS = 500  # Tenants of one script, a few milliseconds of the store's time.
+METER_TENANTS = 100  # Tenants of one script, about a millisecond of the store's time; more take more scripts.
 
 
 class TenantCounts(NamedTuple):
