@@ -16,6 +16,7 @@ from dhsched.dispatch.worker_link import PATH as LINK
 from dhsched.infer.pull import PATH as PULL
 from dhsched.infer.stream import read_pushes
 from dhsched.links import messages
+from dhsched.links.json_bounds import CONTAINERS_MAX
 from dhsched.web import Problem
 from tests.harness.fleet import Fleet, Record, fleet, until
 from tests.harness.theatre import idle, theatre
@@ -88,7 +89,7 @@ def test_braces_in_a_text_are_not_items() -> None:
 @pytest.mark.parametrize("end", ["", "\\"])
 async def test_a_frame_whose_text_never_ends_is_refused_like_any_other(tmp_path: Path, end: str) -> None:
     """Each escaped quote could begin a text. To look from each of them to the frame's end would take an hour."""
-    frame = "{" * (messages.PUSHES_MAX + 1) + '"' + '\\"' * 500_000 + end
+    frame = "{" * (CONTAINERS_MAX + 1) + '"' + '\\"' * 500_000 + end
     async with fleet(tmp_path) as f, f.http.ws_connect(f"{f.infer[0]}/v1/stream") as socket:
         await socket.send_str(frame)
         heard = await said_on(socket)
@@ -151,11 +152,18 @@ async def test_others_have_their_turn_while_a_frame_of_opens_is_served(tmp_path:
 
         async def flood(socket: aiohttp.ClientWebSocketResponse) -> None:
             nonlocal answered
-            await socket.send_bytes(messages.encode([messages.Open(f"default/l{n}", 1) for n in range(count)]))
+            asked = [messages.Open(f"default/l{n}", 1) for n in range(count)]
+            frames = range(0, count, messages.MESSAGES_MAX)
+            sending = asyncio.create_task(send([asked[n : n + messages.MESSAGES_MAX] for n in frames], socket))
             while answered < count:
                 heard = messages.read_infer_says((await socket.receive(60)).data)
                 # On a machine that is very busy the store may be late for some: that is an answer, too.
                 answered += sum(isinstance(one, messages.Stale | messages.Problem) for one in heard)
+            await sending
+
+        async def send(frames: list[list[messages.Open]], socket: aiohttp.ClientWebSocketResponse) -> None:
+            for each in frames:
+                await socket.send_bytes(messages.encode(each))
 
         async with (
             f.http.ws_connect(f.infer[0] + PULL) as first,

@@ -29,6 +29,7 @@ from dhsched.client.models.base import UNSET
 from dhsched.client.models.input import Answer, Push, Pushed, PushText
 from dhsched.client.producers import Producers, new_producer
 from dhsched.errors import BadValue, DhschedError, NotMinted, Refused, Unreachable
+from dhsched.links.json_bounds import CONTAINERS_MAX, containers
 from dhsched.links.messages import PUSH_FRAME_BYTES_MAX, PUSHES_MAX
 from dhsched.types import Kind
 
@@ -334,13 +335,14 @@ class Stream:
 def frames_of(items: Iterable[bytes]) -> Iterator[str]:
     """Yield encoded items as JSON arrays within a controller's limits of bytes and of objects per frame."""
     frame: list[bytes] = []
-    size_bytes = objects = 0
+    size_bytes = inside = 0
     for item in items:
-        braces = item.count(b"{")
-        if frame and (size_bytes + len(item) + 2 > PUSH_FRAME_BYTES_MAX or objects + braces > PUSHES_MAX):
+        begun = containers(item)
+        too_long = size_bytes + len(item) + 2 > PUSH_FRAME_BYTES_MAX or len(frame) == PUSHES_MAX
+        if frame and (too_long or inside + begun >= CONTAINERS_MAX):
             yield f"[{b','.join(frame).decode()}]"
-            frame, size_bytes, objects = [], 0, 0
+            frame, size_bytes, inside = [], 0, 0
         frame.append(item)
-        size_bytes, objects = size_bytes + len(item) + 1, objects + braces
+        size_bytes, inside = size_bytes + len(item) + 1, inside + begun
     if frame:
         yield f"[{b','.join(frame).decode()}]"

@@ -26,7 +26,7 @@ from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.moves.drain import ask_for_drain
 from dhsched.dispatch.recovery.blame import HOW_TO_UNDO, blame_of_name
 from dhsched.dispatch.recovery.silences import Silences
-from dhsched.dispatch.worker_rules import bounded, check_slots, force_out
+from dhsched.dispatch.worker_rules import bounded, check_slots, force_out, refuse_repeats
 from dhsched.errors import BadToken, DhschedError, Forbidden, StoreError, StoreRefused, StoreUnavailable
 from dhsched.links.messages import (
     FRAME_BYTES_MAX,
@@ -244,7 +244,9 @@ class WorkerLink:
     async def hear_frame(self, frame: bytes) -> None:
         """Handle all messages of one frame. An unreadable or forbidden message ends the link with a problem."""
         try:
-            for n, turn in enumerate(in_turns(read_from_worker(frame))):
+            said_all = read_from_worker(frame)
+            refuse_repeats(said_all)
+            for n, turn in enumerate(in_turns(said_all)):
                 if n:
                     await asyncio.sleep(0)
                 for said in turn:

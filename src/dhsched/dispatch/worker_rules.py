@@ -6,13 +6,16 @@ about the boot of its token.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 from msgspec import structs
 
 from dhsched.access.callers import Caller
 from dhsched.access.ring import KeyRing
 from dhsched.dispatch.context import DispatchContext, retry_unknown
 from dhsched.errors import BadValue, Forbidden
-from dhsched.links.messages import Register, Report
+from dhsched.links.messages import REPEATS_MAX, Depart, FromWorker, Register, Report
 from dhsched.ownership import outcomes as o
 from dhsched.tokens import Boot
 
@@ -75,3 +78,11 @@ async def force_out(context: DispatchContext, worker: str, reason: str) -> bool:
         return False
     context.events.say("worker_gone", worker=worker, reason=reason)
     return True
+
+
+def refuse_repeats(said_all: Sequence[FromWorker]) -> None:
+    """Raise BadValue if a frame has one kind of message too often. Departs are many: each is of another slot."""
+    for kind, count in Counter(map(type, said_all)).items():
+        if count > REPEATS_MAX and kind is not Depart:
+            name = kind.__name__.lower()
+            raise BadValue(f"a frame has {count} messages {name}; send at most {REPEATS_MAX} in one frame")

@@ -50,7 +50,7 @@ from dhsched.web.problems import problem_of
 log = structlog.get_logger(__name__)
 
 PATH = "/v1/pull"
-ASKED_MAX = 256  # Opens and pulls of one Worker under way; past this its connection is not read.
+ASKED_MAX = 64  # Opens and pulls of one Worker under way; past this its connection is not read.
 HELLO_S = 5.0  # A connection without `hello` within this time is closed.
 GOODBYE_S = 1.0  # A connection that does not take its last messages within this time is closed without them.
 OPENABLE = frozenset({"reserved", *WITH_RUNTIME})

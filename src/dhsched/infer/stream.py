@@ -19,7 +19,6 @@ those in flight were stored when its connection broke.
 from __future__ import annotations
 
 import asyncio
-import re
 from contextlib import ExitStack
 from functools import partial
 from time import perf_counter
@@ -33,6 +32,7 @@ from dhsched.errors import DhschedError
 from dhsched.infer.append_rules import new_request, store_full
 from dhsched.infer.context import InferContext
 from dhsched.infer.push_stream import Actions, ArmTimer, Item, Line, PushStream
+from dhsched.links.json_bounds import excess
 from dhsched.links.messages import PUSH_FRAME_BYTES_MAX, PUSHES_MAX, in_turns
 from dhsched.links.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
@@ -45,22 +45,28 @@ GOODBYE_S = 1.0  # A closing stream that does not take its last answers within t
 STREAM_HEARTBEAT_S = 20.0  # A client that answers no ping is disconnected; long, because some clients read seldom.
 
 _frames = msgspec.json.Decoder(list[Push] | Push)
-_TEXTS = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
-"""A JSON string, or one that never ends: otherwise each quote in an endless string would be tried as a beginning."""
 
 
 def read_pushes(frame: str | bytes) -> list[Push]:
-    """Return the pushes in a frame. Objects are counted before the frame is decoded, which would build them all."""
+    """Return the pushes in a frame. Raise TOO_LARGE for too many of them, and for what json_bounds.py refuses."""
     try:
-        text = frame if isinstance(frame, str) else frame.decode()
-        # A brace is an object, unless it is in a text.
-        if text.count("{") > PUSHES_MAX and (items := _TEXTS.sub("", text).count("{")) > PUSHES_MAX:
-            detail = f"the frame has {items} items and objects in them; send at most {PUSHES_MAX} in one frame"
-            raise Problem("TOO_LARGE", detail, items_max=PUSHES_MAX)
-        pushes = _frames.decode(text)
+        raw = frame.encode() if isinstance(frame, str) else frame
+        if found := excess(raw):
+            raise too_much(found)
+        pushes = _frames.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Problem("BAD_REQUEST", f"the frame cannot be read: {error}") from None
-    return pushes if isinstance(pushes, list) else [pushes]
+    if not isinstance(pushes, list):
+        return [pushes]
+    if len(pushes) > PUSHES_MAX:
+        raise too_much(f"{len(pushes)} items")
+    return pushes
+
+
+def too_much(found: str) -> Problem:
+    return Problem(
+        "TOO_LARGE", f"the frame has {found}; send at most {PUSHES_MAX} items in one frame", items_max=PUSHES_MAX
+    )
 
 
 def routes(context: InferContext) -> list[web.RouteDef]:

@@ -27,13 +27,16 @@ from dhsched.types import BUSY_MAX, MARK_BYTES, NUMBER_MAX, Mode, SlotState
 FRAME_BYTES_MAX = 4 * 1024 * 1024
 """A longer frame ends its connection at the receiver; a sender starts a new frame at a quarter of this."""
 FRAME_BYTES_FULL = FRAME_BYTES_MAX // 4
-MESSAGES_MAX = 16_384  # A frame with more messages ends its connection.
+MESSAGES_MAX = 1_024  # A frame with more messages ends its connection.
 MESSAGES_FULL = MESSAGES_MAX // 4  # A sender starts a new frame at this many messages.
-TURN_MESSAGES = 256  # After this many messages of one frame, other connections are served before the next ones.
+TURN_MESSAGES = 64  # After this many messages of one frame, other connections are served before the next ones.
 PUSH_FRAME_BYTES_MAX = 1024 * 1024  # A longer frame of a push stream, which is JSON, ends its connection.
-PUSHES_MAX = 4_096  # Items in such a frame, with each object of a configuration; more end the connection.
+PUSHES_MAX = 1_024  # Items in such a frame; more end the connection.
 HEARTBEAT_S = 2.0  # A silent peer is pinged this often, to find half-open connections.
 SILENCE_MAX_S = 1.0  # A Worker whose report is not answered for this long tries another replica.
+REPEATS_MAX = 4
+"""Messages of one kind in a Worker's frame, except Depart: a Worker repeats none while the last is not answered. More
+end the link, because each is a step of the store."""
 REPORT_S = 1.0  # A Worker reports at least this often.
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]

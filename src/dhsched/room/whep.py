@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 PATH = "/v1/lives/{live_id}/whep"
 SDP = "application/sdp"
-SDP_BYTES_MAX = 64 * 1024  # A larger offer is refused with TOO_LARGE.
+SDP_BYTES_MAX = 32 * 1024  # A larger offer is refused with TOO_LARGE.
 ANSWER_S = 5.0  # An offer that takes longer to answer is refused; a connection that takes longer to close is left.
 CODECS = {VIDEO: ("video/vp8", "video/rtx"), AUDIO: ("audio/opus",)}
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

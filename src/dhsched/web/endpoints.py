@@ -17,6 +17,7 @@ import msgspec
 from aiohttp import web
 
 from dhsched.access.callers import OPEN, Caller
+from dhsched.links.json_bounds import excess
 from dhsched.web.problems import PROBLEMS, Problem
 
 if TYPE_CHECKING:
@@ -128,8 +129,12 @@ class Decode:
         self._no_query = None if required_fields(endpoint.query) else endpoint.query()
 
     async def __call__(self, request: web.Request, request_id: str, service: Service, caller: Caller = OPEN) -> Request:
-        if request.body_exists and request.content_type != JSON:
-            raise not_json(request.content_type)
+        if request.body_exists:
+            if request.content_type != JSON:
+                raise not_json(request.content_type)
+            if "Content-Encoding" in request.headers:
+                # A few bytes can inflate to a thousand times as many, so nothing is inflated (running.py).
+                raise Problem("MEDIA_TYPE", "the body has a Content-Encoding; send it as it is")
         path = None if self._path is None else parameters(self._path, request.match_info, "the path")
         query = self._no_query
         if query is None or request.query_string:
@@ -150,6 +155,8 @@ class Decode:
             raise too_large(BODY_BYTES_MAX + 1) from error
         if not raw and self._empty_body is not None:
             return self._empty_body()
+        if found := excess(raw):
+            raise Problem("BAD_REQUEST", f"the body has {found}", field="$")
         try:
             try:
                 return decoder.decode(raw)

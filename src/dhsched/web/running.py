@@ -32,7 +32,8 @@ async def listening(
 ) -> AsyncIterator[str]:
     """Listen during the block and yield the URL; at its end refuse new connections and give requests in flight `stop_s`
     to finish. For `head_s` and `idle_s` see deadlines.py; `limit` is on the connections of one address."""
-    kept_open: dict[str, Any] = {"keepalive_timeout": idle_s, "lingering_time": LINGER_S}
+    # No body is inflated: 50 kB could become 50 MB, in one tick of the loop.
+    kept_open: dict[str, Any] = {"keepalive_timeout": idle_s, "lingering_time": LINGER_S, "auto_decompress": False}
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=stop_s, handle_signals=False, **kept_open)
     await runner.setup()
     listener: asyncio.Server | None = None

@@ -29,6 +29,9 @@ class AuditQuery(Strict):
     endpoint: Id | Optional = UNSET
 
 
+FILTERS = ("key", "tenant", "endpoint")
+
+
 class AuditTrail(Part):
     """The endpoint of the audit trail, of one replica."""
 
@@ -51,10 +54,13 @@ class AuditTrail(Part):
         fits = filter_of(query)
         cursor = query.before if isinstance(query.before, str) else ""
         found: list[Audited] = []
-        for _ in range(0, READ_MAX, PAGE):
-            page = await self.context.records.audit.before(cursor, PAGE)
+        # Without a filter every entry is shown: read no more than these, and one to know whether there are others.
+        filtered = any(isinstance(getattr(query, name), str) for name in FILTERS)
+        size = PAGE if filtered else min(PAGE, query.limit + 1)
+        for _ in range(0, READ_MAX, size):
+            page = await self.context.records.audit.before(cursor, size)
             found += [each for each in page if fits(each.asked)]
-            if len(page) < PAGE or len(found) >= query.limit:
+            if len(page) < size or len(found) >= query.limit:
                 break
             cursor = page[-1].id
         shown = found[: query.limit]
@@ -62,8 +68,7 @@ class AuditTrail(Part):
 
 
 def filter_of(query: AuditQuery) -> Callable[[Asked], bool]:
-    names = ("key", "tenant", "endpoint")
-    wanted = {name: value for name in names if isinstance(value := getattr(query, name), str)}
+    wanted = {name: value for name in FILTERS if isinstance(value := getattr(query, name), str)}
     return lambda asked: all(getattr(asked, name) == value for name, value in wanted.items())
 
 
