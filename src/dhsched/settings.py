@@ -414,6 +414,7 @@ class DispatchSettings(ReplicaSettings):
     boundary_wait_s: float = bounded(
         60, 0, 100, "Time that a drained live waits for a boundary; then it is cut over without one."
     )
+    meter_s: float = bounded(10, 0.1, 3600, "Time between two meterings of the live time of tenants.")
     rebalance_s: float = bounded(
         10, 0.1, 3600, "Time between two checks of a Pool's spread, and between two rounds of moves."
     )

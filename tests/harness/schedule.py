@@ -247,7 +247,7 @@ class Cell:
             service=service,
             metrics=Metrics(service.registry),
             pulls=pulls,
-            quota_reports=QuotaReports(records, name, service.quotas),
+            quota_reports=QuotaReports(name, service.quotas, reads=records, writes=records),
         )
         await self.store.link.subscribe(self.store.keys.of("infer", name), pulls.on_hint)
         self.network.controllers[name] = PullText(context, self.tokens)

@@ -133,6 +133,11 @@ class Quotas:
 
     # -- what the replicas tell each other
 
+    @property
+    def shared(self) -> bool:
+        """Whether any tenant has a limit for which the replicas must know of each other."""
+        return any(each.streams_max or each.waiting_max or each.rate_per_s for each in self._limits.values())
+
     def report(self) -> dict[str, TenantCounts]:
         """Return what this replica counts of each tenant that has limits; requests are those since the last report,
         refused ones included, per second."""

@@ -45,7 +45,11 @@ from dhsched.store.steps.scripts import default_scripts
 CAPACITY = 10_000
 PAPER = POLICIES["bottom-tier"]  # Names candidates, which is how separate commands find a Worker.
 FULL_WORKERS = 64  # Workers without a free slot, for the first of two attempts.
-NO_LOOPS = {"DHSCHED_DISPATCH_WORKER_TTL_S": "3600", "DHSCHED_DISPATCH_RECOVER_S": "60"}
+NO_LOOPS = {
+    "DHSCHED_DISPATCH_WORKER_TTL_S": "3600",
+    "DHSCHED_DISPATCH_RECOVER_S": "60",
+    "DHSCHED_DISPATCH_METER_S": "3600",
+}
 """Settings that keep the replica's loops quiet: the benchmark's Workers neither report nor claim, and only the store
 calls of creates are counted."""
 RATIO_1_MIN = 2.5
@@ -226,6 +230,7 @@ async def _over_http(size: Size, say: Callable[[str], None], store_url: str) -> 
         url = await replica.until_ready()
         port = int(url.rpartition(":")[2])
         await _creates(port, "warm", 200, 16)
+        round_trips = []
         for connections in (16, 256):
             before = await figure(url, "dhsched_store_calls_total")
             load = await _creates(port, f"http-{connections}", size.creates, connections)
@@ -234,9 +239,11 @@ async def _over_http(size: Size, say: Callable[[str], None], store_url: str) -> 
                 f"creates_per_s_{connections}": round(load.per_s),
                 f"p50_ms_{connections}": round(load.percentile_ms(0.5), 2),
                 f"p99_ms_{connections}": round(load.percentile_ms(0.99), 2),
-                "round_trips_per_create": round(calls / size.creates, 3),
             }
+            round_trips.append(calls / size.creates)
             say(f"{connections} connections: {load.per_s:.0f} creates/s")
+        # The replica also reads the revision of its keys on this link, once a second: the lower has fewer of these.
+        result["round_trips_per_create"] = round(min(round_trips), 3)
     return result
 
 

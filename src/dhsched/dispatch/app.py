@@ -45,7 +45,7 @@ from dhsched.dispatch.telemetry.audit import Audit
 from dhsched.dispatch.telemetry.events import Events
 from dhsched.dispatch.telemetry.fleet_metrics import FleetMetrics
 from dhsched.dispatch.telemetry.handoffs import Handoffs
-from dhsched.dispatch.telemetry.metering import METER_S, Metering
+from dhsched.dispatch.telemetry.metering import Metering
 from dhsched.dispatch.telemetry.metrics import Metrics
 from dhsched.dispatch.view.create_queue import CreateQueue
 from dhsched.dispatch.view.fleet_view import Fleet
@@ -135,8 +135,8 @@ def make_context(
         events=events,
         audit=audit,
         terms=Terms(store, fleet, events),
-        metering=Metering(store.records, service.registry),
-        quota_reports=QuotaReports(store.records, f"dispatch/{name}", service.quotas),
+        metering=Metering(store.records, service.registry, settings.meter_s),
+        quota_reports=QuotaReports(f"dispatch/{name}", service.quotas, reads=records, writes=store.records),
     )
     service.registry.register(FleetMetrics(fleet))
 
@@ -179,7 +179,7 @@ class Replica:
             "handoffs": (context.handoffs.round, HANDOFFS_S),
             "reconciliation": (reconciliation.round, settings.reconcile_s),
             "quotas": (context.quota_reports.round, REPORT_S),
-            "metering": (context.metering.round, METER_S),
+            "metering": (context.metering.round, settings.meter_s),
             "terms": (reconciliation.follow, 0.0),
         }
 

@@ -118,7 +118,9 @@ async def open_infer(
             service=service,
             metrics=metrics,
             pulls=pulls,
-            quota_reports=QuotaReports(store.records, f"infer/{name}", service.quotas, metrics.usage),
+            quota_reports=QuotaReports(
+                f"infer/{name}", service.quotas, metrics.usage, reads=records, writes=store.records
+            ),
         )
         await context.quota_reports.read_limits()
         pull_text = PullText(context, Tokens(ring))

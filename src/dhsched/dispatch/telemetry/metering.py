@@ -12,16 +12,15 @@ from prometheus_client import CollectorRegistry
 from dhsched.store.records import Records
 from dhsched.web.figures import TenantTotals
 
-METER_S = (
-    10.0  # Time between two rounds of one replica, on average; the store lets one replica at a time have its turn.
-)
+GAP_MIN_S = 60.0  # After a longer time without any metering only so much is added, or two periods if they are longer.
 
 
 class Metering:
     """The metering of one replica. `records` must be those of the link that takes steps: a metering writes."""
 
-    def __init__(self, records: Records, registry: CollectorRegistry) -> None:
+    def __init__(self, records: Records, registry: CollectorRegistry, period_s: float) -> None:
         self._records = records
+        self._gap_max_ms = round(1000 * max(GAP_MIN_S, 2 * period_s))
         self._live_seconds = TenantTotals(
             "dhsched_tenant_live_seconds_total", "Seconds of lives, of the meterings that this replica did."
         )
@@ -29,10 +28,10 @@ class Metering:
 
     async def round(self) -> None:
         """Meter all tenants, if it is this replica's turn."""
-        page = await self._records.tenants.meter_lives()
+        page = await self._records.tenants.meter_lives(gap_max_ms=self._gap_max_ms)
         while True:
             for tenant, lives in page.lives.items():
                 self._live_seconds.add(tenant, lives * page.elapsed_ms / 1000)
             if not page.after:
                 return
-            page = await self._records.tenants.meter_lives(page.after, page.elapsed_ms)
+            page = await self._records.tenants.meter_lives(page.after, page.elapsed_ms, gap_max_ms=self._gap_max_ms)

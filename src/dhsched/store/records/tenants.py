@@ -18,7 +18,6 @@ REPORT_DEADLINE_S = 1.0  # A report that the store does not answer within this t
 FRESH_MS = 5_000
 FORGET_MS = 60_000  # A batch of items that comes again later than this is added again.
 METER_TURN_MS = 5_000  # A metering sooner than this after the last one, of any replica, does nothing.
-METER_GAP_MAX_MS = 60_000  # After a longer time without any metering only so much is added.
 METER_TENANTS = 100  # Tenants of one script, about a millisecond of the store's time; more take more scripts.
 
 
@@ -68,12 +67,13 @@ class TenantRecords(Part):
         rev, *others = await self._run("count_tenants", *arguments, deadline_s=REPORT_DEADLINE_S)
         return int(rev), [parse(each.decode()) for each in others]
 
-    async def meter_lives(self, after: str = "", elapsed_ms: int = 0) -> Metered:
+    async def meter_lives(self, after: str = "", elapsed_ms: int = 0, *, gap_max_ms: int) -> Metered:
         """Add the time since the last metering to each tenant's live time, for a page of tenants.
 
-        The first page decides how long that time is; the others are given it. It is 0 if another replica had its turn.
+        The first page decides how long that time is; the others are given it. It is 0 if another replica had its
+        turn, and `gap_max_ms` at most.
         """
-        arguments = (after, elapsed_ms, METER_TENANTS, METER_TURN_MS, METER_GAP_MAX_MS)
+        arguments = (after, elapsed_ms, METER_TENANTS, METER_TURN_MS, gap_max_ms)
         elapsed, next_, *rows = await self._run("meter_lives", *arguments)
         lives = {tenant.decode(): int(count) for tenant, count in zip(rows[::2], rows[1::2], strict=True)}
         return Metered(int(elapsed), next_.decode(), lives)
