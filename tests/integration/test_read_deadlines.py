@@ -67,7 +67,7 @@ async def status(http: aiohttp.ClientSession, method: str, url: str, body: Any =
         return response.status
 
 
-async def test_half_sent_bodies_keep_no_other_caller_out(tmp_path: Path) -> None:
+async def test_a_slow_body_keeps_no_other_caller_out(tmp_path: Path) -> None:
     async with fleet(tmp_path, in_flight_max=4, replica={"in_flight_max": 4}) as f:
         await f.start_worker(Record(), "w1")
         await f.create("a")
@@ -80,7 +80,7 @@ async def test_half_sent_bodies_keep_no_other_caller_out(tmp_path: Path) -> None
             assert await status(f.http, "POST", f"{f.infer[0]}/v1/lives/a/text", {"text": "x"}) == 200
 
 
-async def test_half_sent_bodies_do_not_close_a_room(tmp_path: Path) -> None:
+async def test_a_slow_body_does_not_close_a_room(tmp_path: Path) -> None:
     async with theatre(tmp_path, in_flight_max=4, body_s=0.5) as t:
         await t.fleet.start_worker(Record(), "w1")
         await t.fleet.create("demo")
@@ -92,7 +92,7 @@ async def test_half_sent_bodies_do_not_close_a_room(tmp_path: Path) -> None:
             assert b" 408 " in (await until_closed(reader)).partition(b"\r\n")[0]
 
 
-async def test_a_body_that_does_not_come_is_answered_and_its_connection_closed(tmp_path: Path) -> None:
+async def test_a_slow_body_is_answered_and_its_connection_closed(tmp_path: Path) -> None:
     async with fleet(tmp_path, replica={"body_s": 0.3}) as f:
         reader, writer = await raw(f.dispatch[0], post(f"{f.dispatch[0]}/v1/lives"))
         with contextlib.closing(writer):

@@ -9,8 +9,18 @@ import logging
 import sys
 
 import structlog
+from aiohttp.http_exceptions import HttpProcessingError
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+def is_our_fault(record: logging.LogRecord) -> bool:
+    """Return whether a line of aiohttp's server is about an error of ours.
+
+    A head that cannot be parsed is its sender's fault. aiohttp logs each with a traceback and the bytes themselves, so
+    anybody who reaches the port could fill the disk.
+    """
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
 def configure_logging(*, level: str = "info", json: bool = False) -> None:
@@ -36,3 +46,4 @@ def configure_logging(*, level: str = "info", json: bool = False) -> None:
         cache_logger_on_first_use=True,
     )
     logging.basicConfig(level=LEVELS[level], stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("aiohttp.server").addFilter(is_our_fault)
