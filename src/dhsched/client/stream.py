@@ -29,7 +29,7 @@ from dhsched.client.models.base import UNSET
 from dhsched.client.models.input import Answer, Push, Pushed, PushText
 from dhsched.client.producers import Producers, new_producer
 from dhsched.errors import BadValue, DhschedError, NotMinted, Refused, Unreachable
-from dhsched.links.json_bounds import CONTAINERS_MAX, containers
+from dhsched.links.json_bounds import excess
 from dhsched.links.messages import PUSH_FRAME_BYTES_MAX, PUSHES_MAX
 from dhsched.types import Kind
 
@@ -333,16 +333,23 @@ class Stream:
 
 
 def frames_of(items: Iterable[bytes]) -> Iterator[str]:
-    """Yield encoded items as JSON arrays within a controller's limits of bytes and of objects per frame."""
+    """Yield encoded items as JSON arrays within a controller's limits of bytes and of items per frame."""
     frame: list[bytes] = []
-    size_bytes = inside = 0
+    size_bytes = 0
     for item in items:
-        begun = containers(item)
-        too_long = size_bytes + len(item) + 2 > PUSH_FRAME_BYTES_MAX or len(frame) == PUSHES_MAX
-        if frame and (too_long or inside + begun >= CONTAINERS_MAX):
-            yield f"[{b','.join(frame).decode()}]"
-            frame, size_bytes, inside = [], 0, 0
+        if frame and (size_bytes + len(item) + 2 > PUSH_FRAME_BYTES_MAX or len(frame) == PUSHES_MAX):
+            yield from _arrays(frame)
+            frame, size_bytes = [], 0
         frame.append(item)
-        size_bytes, inside = size_bytes + len(item) + 1, inside + begun
+        size_bytes += len(item) + 1
     if frame:
-        yield f"[{b','.join(frame).decode()}]"
+        yield from _arrays(frame)
+
+
+def _arrays(frame: list[bytes]) -> Iterator[str]:
+    """Yield the items as one array, or each alone if all of them together have too much in them (json_bounds.py)."""
+    together = b"[%b]" % b",".join(frame)
+    if excess(together):
+        yield from (f"[{item.decode()}]" for item in frame)
+    else:
+        yield together.decode()

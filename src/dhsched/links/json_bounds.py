@@ -12,7 +12,7 @@ from collections.abc import Iterator
 SHORT_BYTES = 3_000  # A shorter text is not checked: whatever is in it costs less than the limits allow.
 CONTAINERS_MAX = 4_096  # Objects and arrays of one text; a text with more is refused.
 EXPONENTS_MAX = 500  # Numbers with an exponent in one text; a text with more is refused.
-STRINGS_MAX = 32_768  # Strings of one text, names of fields included; a text with more is refused.
+STRINGS_MAX = 12_288  # Strings of one text, names of fields included; a text with more is refused.
 
 QUOTES = 4_096  # An even number, so that each part ends outside of a string.
 
