@@ -35,7 +35,7 @@ def whole(pattern: str, **more: Any) -> msgspec.Meta:
 
     In Python `$` also matches before a newline at the end, and OpenAPI has no `\\Z`.
     """
-    return msgspec.Meta(pattern=rf"^{pattern}$(?!\n)", **more)
+    return msgspec.Meta(pattern=rf"^(?:{pattern})$(?!\n)", **more)
 
 
 Id = Annotated[str, whole(ID_PATTERN, max_length=64)]
