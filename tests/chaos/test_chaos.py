@@ -28,6 +28,7 @@ SEED = int(os.environ.get("DHSCHED_SEED", "1"))
 STORM_S = 9.0
 
 
+@pytest.mark.release
 @pytest.mark.skipif(sys.platform != "linux", reason="NOT TESTED: the faults are Linux's (prlimit, PR_SET_PDEATHSIG)")
 async def test_a_short_storm_breaks_nothing() -> None:
     report = await run(seed=SEED, storm_s=STORM_S)

@@ -1,8 +1,11 @@
 """The benchmark of settled replies runs and prints both in-flight sizes; its figures are for a quiet machine."""
 
+import pytest
+
 from dhsched.bench.settle import Size, bench_settle
 
 
+@pytest.mark.release
 async def test_it_measures_both_links() -> None:
     result = await bench_settle(Size(items=1_024, rounds=1), lambda _line: None)
     for in_flight in (64, 512):

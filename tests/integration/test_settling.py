@@ -239,6 +239,7 @@ def wait_for_replicas(patch: pytest.MonkeyPatch, settle_ms: int) -> None:
     patch.setitem(defaults, "settle_ms", settle_ms)
 
 
+@pytest.mark.release
 async def test_a_role_whose_store_does_not_settle_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     wait_for_replicas(monkeypatch, 5_000)
     async with replicated("valkey", 1) as (primary, replica):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dhsched.ownership.limits import Limits
-from tests.harness.fleet import Record
+from tests.harness.fleet import Record, until_so
 from tests.harness.recovering import Recovering, ready, recovering, verb, waiting
 
 SOON = Limits(lease_ms=200, backoff_max_ms=500)
@@ -93,7 +93,7 @@ async def test_a_live_of_a_deleted_digital_id_that_loses_its_worker_closes_no_po
             status, said = await create_other(f, f"L{n}")
             assert status == 201, said
         assert shown["waiting_for"] == [] and "demo" in shown["unplaceable"]
-        assert len(await f.events("live_unplaceable")) == 1
+        await until_so(lambda: f.events("live_unplaceable"), lambda found: len(found) == 1, "the event, once")
 
 
 async def test_a_pool_that_offers_as_many_candidates_as_there_may_be_recovers_its_lives(tmp_path: Path) -> None:
