@@ -92,12 +92,20 @@ def test_fuzz_keeps_no_memory(deployment: Deployment) -> None:
         repeat(deployment, row, 3)
     with tracing():
         for row in rows:
-            gc.collect()
-            before = tracemalloc.get_traced_memory()[0]
-            repeat(deployment, row, 10)
-            gc.collect()
-            kept_bytes = (tracemalloc.get_traced_memory()[0] - before) / 10
-            assert kept_bytes < MEMORY_TIMES * len(row.wire) + 4_096, f"{row.name} keeps {kept_bytes:.0f} bytes"
+            limit = MEMORY_TIMES * len(row.wire) + 4_096
+            kept = kept_bytes(deployment, row)
+            for _ in range(4):  # What only ends late on a busy machine is gone the next time; what is kept is not.
+                kept = kept if kept < limit else kept_bytes(deployment, row)
+            assert kept < limit, f"{row.name} keeps {kept:.0f} bytes"
+
+
+def kept_bytes(deployment: Deployment, row: Row) -> float:
+    """How much memory one message of this row keeps, on average."""
+    gc.collect()
+    before = tracemalloc.get_traced_memory()[0]
+    repeat(deployment, row, 10)
+    gc.collect()
+    return (tracemalloc.get_traced_memory()[0] - before) / 10
 
 
 def repeat(deployment: Deployment, row: Row, times: int) -> None:
