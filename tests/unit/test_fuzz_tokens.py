@@ -55,13 +55,21 @@ async def read_boot(token: str) -> object:
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_fuzz_of_tokens(shape: str) -> None:
     token = SHAPES[shape]
-    took_s = []
     for _ in range(5):
-        began = time.thread_time()
         assert api_tokens.verify(token, {"1": SECRET}) is None
         assert viewer_tokens.verify(token, {}) is None
         assert viewer_tokens.kid_of(token) in ("", "1")
         assert await read_boot(token) is None
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_fuzz_of_tokens_costs_little(shape: str) -> None:
+    token, took_s = SHAPES[shape], []
+    for _ in range(20):
+        began = time.thread_time()
+        api_tokens.verify(token, {"1": SECRET}), viewer_tokens.verify(token, {}), viewer_tokens.kid_of(token)
+        await read_boot(token)
         took_s.append(time.thread_time() - began)
     assert min(took_s) < CPU_S + CPU_S_PER_KB * len(token) / 1e3
 
