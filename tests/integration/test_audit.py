@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from typer.testing import CliRunner
@@ -11,9 +12,10 @@ from typer.testing import CliRunner
 from dhsched import cli
 from dhsched.access.callers import OPEN
 from dhsched.dispatch.app import Replica
-from dhsched.dispatch.telemetry.writer import UNWRITTEN_MAX
+from dhsched.dispatch.telemetry.writer import BATCH_MAX, UNWRITTEN_MAX
 from dhsched.errors import StoreUnavailable
 from dhsched.store.link.address import Address
+from dhsched.store.records.audit import Asked
 from tests.harness.keyed import Keyed, keyed
 from tests.harness.serving import serving
 
@@ -87,22 +89,38 @@ async def test_a_path_of_any_length_is_cut_in_the_audit_trail(server: Address) -
 async def test_an_audit_trail_that_cannot_be_written_is_counted_and_holds_up_nobody(server: Address) -> None:
     async with serving(server) as api:
         audit = api.context.audit
-        waiting: list[asyncio.Future[Any]] = []
+        calls: list[tuple[int, asyncio.Future[Any]]] = []
 
-        def write(*_: Any, **__: Any) -> asyncio.Future[Any]:
-            waiting.append(asyncio.get_running_loop().create_future())
-            return waiting[-1]
+        def write(entries: Sequence[Asked], **_: Any) -> asyncio.Future[Any]:
+            calls.append((len(entries), asyncio.get_running_loop().create_future()))
+            return calls[-1][1]
 
-        audit._records.write = write  # type: ignore[method-assign]
+        audit._writer._write = write
         for _ in range(UNWRITTEN_MAX + 3):
             audit.note("e", "/", OPEN, address="", request_id="r", status=200, code="")
-        assert audit.dropped._value.get() == 3 and len(waiting) == UNWRITTEN_MAX
-        waiting[0].set_exception(StoreUnavailable("gone", unknown=True))
-        waiting[1].set_result(b"1-0")
+        # One call at a time: the first has what was there when it was made, the next what came meanwhile.
+        assert audit.dropped._value.get() == 3 and [entries for entries, _ in calls] == [1]
+        calls[0][1].set_exception(StoreUnavailable("gone", unknown=True))
         await asyncio.sleep(0)
-        assert audit.dropped._value.get() == 4
-        for each in waiting[2:]:
-            each.cancel()
+        assert audit.dropped._value.get() == 4 and [entries for entries, _ in calls] == [1, BATCH_MAX]
+        calls[1][1].set_result(BATCH_MAX)
+        await asyncio.sleep(0)
+        assert audit.dropped._value.get() == 4 and len(calls) == 3
+        while not calls[-1][1].done():
+            calls[-1][1].cancel()
+            await asyncio.sleep(0)
+        assert sum(entries for entries, _ in calls) == UNWRITTEN_MAX
+        assert audit.dropped._value.get() == 4 + UNWRITTEN_MAX - 1 - BATCH_MAX
+
+
+async def test_entries_of_one_call_keep_their_order_in_the_audit_trail(server: Address) -> None:
+    async with keyed(server) as k:
+        admin = await k.role("admin")
+        for n in range(150):
+            k.api.context.audit.note("e", f"/{n}", OPEN, address="", request_id="r", status=200, code="")
+        found = await trail(k, admin, "?endpoint=e&limit=200")
+        assert [entry["path"] for entry in found] == [f"/{n}" for n in reversed(range(150))]
+        assert len({entry["id"] for entry in found}) == 150
 
 
 async def test_events_say_who_asked(server: Address) -> None:

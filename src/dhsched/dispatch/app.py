@@ -115,11 +115,11 @@ def make_context(
     service = make_service(settings, role="dispatch", instance=name, ready=ready)
     create_queue = CreateQueue(settings.waiting_max)
     fleet.on_refresh.append(lambda: create_queue.wake(fleet.free_slots()))
-    events = Events(records.events, replica=name, registry=service.registry)
+    events = Events(store.records.events, replica=name, registry=service.registry)
     store.link.two_primaries.report_to(
         lambda found: events.say("two_primaries", used=found.used, refused=[*found.refused])
     )
-    audit = Audit(records.audit, replica=name, registry=service.registry)
+    audit = Audit(store.records.audit, replica=name, registry=service.registry)
     service.audit = audit.note
     context = DispatchContext(
         replica=name,

@@ -143,7 +143,7 @@ def tell_entered(store: RedisStore, name: str) -> None:
     def entered(entry: Entry) -> None:
         for kind, numbers in entry.events():
             log.warning(kind, **numbers)
-            writing = store.records.events.write(Event(kind, name, numbers=numbers), deadline_s=EVENT_S)
+            writing = store.records.events.write([Event(kind, name, numbers=numbers)], deadline_s=EVENT_S)
             writing.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     entered(store.homes.latest)

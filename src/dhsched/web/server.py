@@ -214,7 +214,7 @@ def make_app(
         headers = response.headers
         headers.popall("Server", None)  # Which library answers, and of which version, helps nobody but an attacker.
         headers.setdefault("X-Content-Type-Options", "nosniff")
-        if response.content_type.endswith("json"):
+        if headers.get("Content-Type", "").endswith("json"):
             headers.setdefault("Cache-Control", "no-store")
         if request.secure:
             headers.setdefault("Strict-Transport-Security", HSTS)

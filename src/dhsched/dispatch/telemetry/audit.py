@@ -22,9 +22,8 @@ class Audit:
     """The writer of the audit trail."""
 
     def __init__(self, records: AuditRecords, *, replica: str, registry: CollectorRegistry) -> None:
-        self._records = records
         self._replica = replica
-        self._writer = Writer("entry of the audit trail", self._drop)
+        self._writer = Writer("entry of the audit trail", records.write, self._drop)
         self.dropped = Counter(
             "dhsched_audit_dropped_total", "Entries of the audit trail that could not be written.", registry=registry
         )
@@ -46,7 +45,7 @@ class Audit:
             worker=caller.worker,
             address=address,
         )
-        self._writer.write(asked, self._records.write)
+        self._writer.write(asked)
 
     async def written(self, wait_s: float = WRITE_S) -> None:
         """Wait up to `wait_s` until all entries are written or dropped: for a replica that stops, and for tests."""

@@ -60,9 +60,8 @@ class Events:
     """The writer of fleet events of one replica."""
 
     def __init__(self, records: EventRecords, *, replica: str, registry: CollectorRegistry) -> None:
-        self._records = records
         self._replica = replica
-        self._writer = Writer("event", self._drop)
+        self._writer = Writer("event", records.write, self._drop)
         self.said = Counter(
             "dhsched_events_total", "Fleet events of this replica, by kind.", ["kind"], registry=registry
         )
@@ -76,7 +75,7 @@ class Events:
         event = Event(kind, self._replica, worker, live, short, BY.get())
         self.said.labels(kind).inc()
         log.info("fleet event", kind=kind, worker=worker, live=live, numbers=short)
-        self._writer.write(event, self._records.write)
+        self._writer.write(event)
 
     async def written(self, wait_s: float = WRITE_S) -> None:
         """Wait up to `wait_s` until all events are written or dropped: for a replica that stops, and for tests."""

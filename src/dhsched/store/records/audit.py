@@ -6,6 +6,7 @@ Nothing is decided by it. An entry's id is the store's time in milliseconds and 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -49,10 +50,10 @@ _decode = msgspec.json.Decoder(Asked).decode
 class AuditRecords(Part):
     """The audit trail of a cell."""
 
-    def write(self, asked: Asked, /, *, deadline_s: float) -> asyncio.Future[Any]:
-        """Add one entry and drop the oldest beyond AUDIT_MAX."""
-        entry = ("MAXLEN", "~", AUDIT_MAX, "*", FIELD, msgspec.json.encode(asked))
-        return self._link.call("XADD", self._keys.of("audit"), *entry, deadline_s=deadline_s)
+    def write(self, asked: Sequence[Asked], /, *, deadline_s: float) -> asyncio.Future[Any]:
+        """Add entries and drop the oldest beyond AUDIT_MAX."""
+        entries = map(msgspec.json.encode, asked)
+        return self._run("write_log", "audit", FIELD, AUDIT_MAX, *entries, deadline_s=deadline_s)
 
     async def before(self, cursor: str, limit: int) -> list[Audited]:
         """Return entries before the cursor, or the latest if it is empty; the latest first."""

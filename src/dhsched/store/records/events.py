@@ -7,7 +7,7 @@ the event and the cursor from which a reader goes on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -49,10 +49,10 @@ _decoder = msgspec.json.Decoder(Event)
 class EventRecords(Part):
     """The log of fleet events of a cell."""
 
-    def write(self, event: Event, *, deadline_s: float) -> asyncio.Future[Any]:
-        """Add one event and drop the oldest beyond EVENTS_MAX."""
-        entry = ("MAXLEN", "~", EVENTS_MAX, "*", FIELD, msgspec.json.encode(event))
-        return self._link.call("XADD", self._keys.of("events"), *entry, deadline_s=deadline_s)
+    def write(self, events: Sequence[Event], /, *, deadline_s: float) -> asyncio.Future[Any]:
+        """Add events and drop the oldest beyond EVENTS_MAX."""
+        entries = map(msgspec.json.encode, events)
+        return self._run("write_log", "events", FIELD, EVENTS_MAX, *entries, deadline_s=deadline_s)
 
     async def after(self, cursor: str, limit: int, *, until: str = "+") -> list[Logged]:
         """Return events after the cursor, the oldest first."""
