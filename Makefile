@@ -14,7 +14,7 @@ SHOW := awk '/^ *(Downloading|Using cached|Processing) / { sub(/ \(from .*/, "")
 # Modules that are compiled once are read by every process that a test starts; without that each would compile them all.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup lock lint types up test fuzz test-long failover failover-gap chaos spec spec-long test-release clean evaluate walks statements
+.PHONY: help setup lock lint types up test browser fuzz test-long failover failover-gap chaos spec spec-long test-release clean evaluate walks statements
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -59,6 +59,9 @@ test: setup  ## the whole suite that fits in 5 minutes on 2 cores
 
 test-release: setup  ## what CI runs beside `make test`: the wheel, the quickstart, slow faults
 	$(BIN)/pytest -n 2 --dist worksteal -m release --timeout 300
+
+browser: setup  ## what a viewer sees, in a real headless Chromium
+	$(BIN)/pytest -n 2 --dist worksteal -m 'browser and not long' tests/browser
 
 fuzz: setup  ## what each endpoint and frame costs with the worst input: CPU, longest tick, memory; prints the table
 	$(BIN)/pytest -m 'release or not release' -k fuzz --timeout 600 tests/integration/test_fuzz.py

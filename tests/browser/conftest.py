@@ -1,6 +1,7 @@
 """A real headless Chromium, a real deployment: the tests here see what a viewer sees.
 
-Without a browser they are skipped, and say so. Debian: `apt-get install chromium`; another one: DHSCHED_CHROMIUM=PATH.
+`make browser` runs them. Without a browser they are skipped, and say so. Debian: `apt-get install chromium`; another
+one: DHSCHED_CHROMIUM=PATH.
 """
 
 from __future__ import annotations
@@ -15,6 +16,13 @@ from playwright.async_api import Browser, async_playwright
 
 from dhsched.bench.avatar_room import FLAGS, chromium
 from tests.browser.watching import Stage, stage
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.browser)
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:

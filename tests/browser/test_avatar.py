@@ -42,7 +42,6 @@ async def test_watch_talk_and_kill(faces: Stage) -> None:
     await page.until_sound()  # It was not acked, so it is said again.
 
 
-@pytest.mark.release
 async def test_the_mouth_opens_with_the_sound(faces: Stage) -> None:
     """Over pictures of a face that speaks, pauses between sentences included: louder is more open."""
     page = await faces.watch()

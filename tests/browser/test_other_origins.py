@@ -126,7 +126,6 @@ async def test_a_page_of_another_origin_gets_nowhere(browser: Browser, tmp_path:
         assert await page.evaluate(SAY, "/v1/lives/demo/text") in (200, 429), "a link may lead to it"
 
 
-@pytest.mark.release
 async def test_a_name_that_was_turned_to_this_machine_gets_nowhere(tmp_path: Path) -> None:
     """DNS rebinding: the browser believes that the page and the deployment are one origin."""
     path = chromium()

@@ -19,7 +19,6 @@ def shows(found: dict[str, Any], epoch: int) -> bool:
     return all(abs(a - b) < 60 for a, b in zip(found["pixel"], colour(epoch), strict=True))
 
 
-@pytest.mark.release
 async def test_a_zombie_never_reaches_the_viewer(theatre: Stage) -> None:
     """Frozen, superseded, thawed: what it goes on to send is dropped; a room that was restarted in between as well."""
     page = await theatre.watch()

@@ -21,7 +21,10 @@ from tests.harness.servers import running_server
 
 TEST_CLOCK = "local function clock() return tonumber(redis.call('GET', KEYS[1] .. '_clock')) end"
 """In the place of lua/lib/clock.lua: time stands still until a test moves it."""
-TEST_SERVER = "local function server() return redis.call('GET', KEYS[1] .. '_server') or '' end"
+TEST_SERVER = """
+local function server() return redis.call('GET', KEYS[1] .. '_server') or '' end
+local function server_is(name) return server() == name end
+"""
 """In the place of lua/lib/server.lua: the server has the name that a test gave it, and none at the start."""
 HELD = {"lib/clock": TEST_CLOCK, "lib/server": TEST_SERVER}
 """What a test holds in its hand."""

@@ -17,10 +17,12 @@ from dhsched.ownership.steps.place import Create
 from dhsched.store import homes
 from dhsched.store.homes import Entry, Loss
 from dhsched.store.keys import Keys
+from dhsched.store.link.address import Address
 from dhsched.store.link.link import Link
 from dhsched.store.raw import read_state
 from dhsched.store.server.embedded import Embedded
 from dhsched.store.steps.redis import RedisStore
+from dhsched.store.steps.scripts import sources
 from tests.harness.fleet import Record, fleet, until
 from tests.harness.servers import SERVERS, running_server
 
@@ -163,3 +165,22 @@ async def test_a_live_keeps_its_generation_over_a_real_restart(tmp_path: Path) -
             assert live.generation == placed.generation
             pulled = await store.pull(live="t/a", worker=worker, epoch=live.epoch, after=0, controller="c")
             assert isinstance(pulled, o.Pulling) and pulled.pull_no == JUMP + 1
+
+
+@pytest.mark.parametrize(
+    ("info", "name", "same"),
+    [
+        ("role:master\r\nmaster_replid:abc\r\nmaster_replid2:def\r\n", "abc", True),
+        ("role:master\r\nmaster_replid:abc\r\nmaster_replid2:def\r\n", "def", False),
+        ("role:master\r\nmaster_replid:abc\r\n", "ab", False),
+        ("role:master\r\nmaster_replid:abc\r\n", "", False),
+        ("role:master\r\nmaster_replid:abc\r\n", "none", False),
+        ("role:master\r\n", "none", True),
+        ("role:master\r\n", "abc", False),
+    ],
+)
+async def test_a_name_is_compared_as_a_whole(server: Address, info: str, name: str, same: bool) -> None:
+    """The name that a promoted server had before is in INFO as well, and some servers show no name."""
+    source = f"local function call() return ARGV[1] end\n{sources()['lib/server']}\n"
+    async with await Link.open(server, scripts={}) as link:
+        assert bool(await link.call("EVAL", f"{source} return server_is(ARGV[2]) and 1", 0, info, name)) is same

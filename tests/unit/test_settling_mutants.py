@@ -66,6 +66,7 @@ def test_the_tests_pass_without_a_mutant(monkeypatch: pytest.MonkeyPatch) -> Non
     assert first_failure(tests, limit_s=60) is None
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_tests_notice_a_mutant_that(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert first_failure(mutated_tests(monkeypatch, PRODUCT, TESTS, MUTANTS[name])) is not None
