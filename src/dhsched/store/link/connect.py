@@ -38,7 +38,7 @@ class LinkSettings:
     connect_s: float = 5.0  # Limit of one attempt to connect and greet; for the first connection, of all attempts.
     dead_after_s: float = 3.0  # When the oldest call is overdue by this much, the link reconnects.
     backoff_first_s: float = 0.05  # Wait after a failed attempt; doubled each time up to `backoff_max_s`, jittered.
-    backoff_max_s: float = 2.0
+    backoff_max_s: float = 0.5  # A primary that dies is replaced within seconds: waiting longer only adds to that.
     in_flight_max: int = 100_000  # Past this many calls, sent and unsent, a call is refused with StoreOverloaded.
     unsent_max_bytes: int = 64 * 1024 * 1024  # Past this many bytes that wait to be sent, a call is refused as well.
     write_buffer_bytes: int = 1024 * 1024  # Past this many bytes in the transport, calls wait in the link.
