@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
@@ -26,6 +27,7 @@ from dhsched.settings import DispatchSettings
 from dhsched.store.link.address import Address
 from dhsched.store.raw import read_state
 from tests.harness.clock import Clock
+from tests.harness.fleet import until_so
 from tests.harness.replicas import place, register
 
 QUIET = DispatchSettings(access="open", refresh_min_s=50, refresh_max_s=60)
@@ -96,6 +98,40 @@ async def test_the_lives_of_a_lost_worker_are_placed_anew_and_only_once(replica:
     await recovery.round()
     for live in ("L1", "L2", "L3"):
         assert await owner(replica, live) == (b, 2)
+
+
+async def test_a_live_that_becomes_due_is_looked_at_without_waiting_for_a_round(replica: DispatchContext) -> None:
+    """A lost Worker, then one that has a free slot again: whoever follows the hints needs no rounds."""
+    a, b = await register(replica.store, 2, capacity=4)
+    await replica.store.set_worker(worker=b, verb="cordon")
+    await replica.fleet.refresh(full=True)
+    await place(replica.store, "L1", a)
+
+    async def follow() -> None:
+        recovery = Recovery(replica, Silences())
+        while True:
+            await recovery.follow()
+
+    following = asyncio.create_task(follow())
+    try:
+        await until_subscribed(replica, "due")
+        await replica.store.expire_worker(worker=a, beat=(await replica.records.workers.beats())[a].beat)
+        await until_so(lambda: read_state(replica.store.link, "main"), lambda found: found.waiting, "L1 in the queue")
+        await replica.store.set_worker(worker=b, verb="uncordon")
+        await until_so(lambda: owner(replica, "L1"), lambda found: found == (b, 2), "L1 on the other Worker")
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+async def until_subscribed(replica: DispatchContext, channel: str) -> None:
+    store = replica.store
+
+    async def subscribers() -> int:
+        _, count = await store.link.call("PUBSUB", "SHARDNUMSUB", store.keys.of(channel))
+        return int(count)
+
+    await until_so(subscribers, lambda found: found == 1, f"a subscription to {channel}")
 
 
 async def test_without_room_they_wait_and_a_new_worker_takes_them(replica: DispatchContext) -> None:

@@ -176,6 +176,7 @@ class Replica:
             "cutovers": (self._cutovers.round, settings.cut_over_s),
             "liveness": (Liveness(context, self.silences).round, settings.liveness_s),
             "recovery": (recovery.round, settings.recover_s),
+            "recovery, told": (recovery.follow, 0.0),
             "handoffs": (context.handoffs.round, HANDOFFS_S),
             "reconciliation": (reconciliation.round, settings.reconcile_s),
             "quotas": (context.quota_reports.round, REPORT_S),

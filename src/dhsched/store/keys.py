@@ -38,8 +38,8 @@ OTHER = ("agenda", "blame", "trouble")
 NEVER = "never"
 """A key that never exists. Every script looks for it first, so that a slot that is being moved refuses the script
 there, before its first write (lua/lib/base.lua). So does the reading of beats (records/workers.py)."""
-CHANNELS = ("infer", "dispatch")
-"""Channels of hints: to the controller that holds a pull, to the replica that holds a Worker's link."""
+CHANNELS = ("infer", "dispatch", "due")
+"""Channels of hints: to the controller that holds a pull, to the replica that holds a Worker's link, to all replicas."""
 
 
 class Keys:

@@ -29,6 +29,7 @@ from dhsched.web import Problem
 log = structlog.get_logger(__name__)
 
 DUE_MAX = 256  # Lives read from the agenda in one round; further ones wait for the next round.
+STAGGER_S = 0.01  # A replica that is told of due lives waits up to this long, at random.
 AT_ONCE = 32  # Lives worked on at the same time; further ones of the round wait.
 HERE_FIRST = ("vacant", "floor")
 """Needs for which the Worker itself is healthy: it has what the live needs, so it is the first candidate."""
@@ -43,12 +44,28 @@ class Recovery:
         self._context = context
         self._silences = silences
         self._turns = asyncio.Semaphore(AT_ONCE)
+        self._one_round = asyncio.Lock()
+        self._told = asyncio.Event()
+        self._subscribed = False
+
+    async def follow(self) -> None:
+        """Wait until a step has made a live due, and do a round then, not after the period of rounds."""
+        if not self._subscribed:
+            store = self._context.store
+            await store.link.subscribe(store.keys.of("due"), lambda _channel, _message: self._told.set())
+            self._subscribed = True
+        await self._told.wait()
+        # Every replica is told: whoever comes a little later finds fewer lives that another one has begun with.
+        await asyncio.sleep(self._context.rng.uniform(0.0, STAGGER_S))
+        self._told.clear()
+        await self.round()
 
     async def round(self) -> None:
-        lives = await self._context.records.lives.due(DUE_MAX)
-        # Every replica reads the same list; a random order lets them find fewer lives leased by another replica.
-        self._context.rng.shuffle(lives)
-        await asyncio.gather(*(self.look(live) for live in lives))
+        async with self._one_round:
+            lives = await self._context.records.lives.due(DUE_MAX)
+            # Every replica reads the same list; a random order lets them find fewer lives leased by another replica.
+            self._context.rng.shuffle(lives)
+            await asyncio.gather(*(self.look(live) for live in lives))
 
     async def look(self, live: str) -> None:
         """Look at one live, and recover it if the store answers that it needs to be placed anew."""
