@@ -12,7 +12,7 @@ What becomes what:
                 choose waiting times and answers to repeated operations. note and stalled are dropped where they no
                 longer equal the cursors: within a generation cursors never come back to an earlier value.
     workers     beat = 0 or 1, slots_rev = 0, lost_at = 0, link = "", no start budgets: they are not explored
-    changed     empty
+    changed, slot_revs   empty
     agenda      who is on it, at time 0: due. A look that comes too early changes nothing.
     waiting     who waits, all since the same time: who of them is woken first matters only to lives below the floor
     blame       empty: a boot that is cordoned at once is a boot and a cordon
@@ -40,6 +40,7 @@ def canonical(state: State) -> State:
         lives=frozen({name: canonical_live(record) for name, record in state.lives.items()}),
         workers=frozen({name: canonical_worker(record) for name, record in state.workers.items()}),
         changed=frozen({}),
+        slot_revs=frozen({}),
         agenda=frozen({number: zeroed(entries) for number, entries in state.agenda.items()}),
         waiting=frozen({pool: frozen(dict.fromkeys(entries, 0.0)) for pool, entries in state.waiting.items()}),
         blame=frozen({}),

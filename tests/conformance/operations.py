@@ -109,10 +109,11 @@ def report(r: Random, s: State, who: str | None = None) -> dict[str, Any]:
     return {
         "worker": who,
         "boot": record.boot if record and r.random() < 0.95 else "nobody",
-        "home": r.choice(["", s.cell.home]),
-        "term": s.cell.term + 1 if ahead else r.choice([0, s.cell.term]),
-        "rev": record.slots_rev if record and r.random() < 0.5 else 0,
+        "home": "" if r.random() < 0.2 else s.cell.home,
+        "term": s.cell.term + 1 if ahead else r.choice([0, s.cell.term, s.cell.term]),
+        "rev": r.choice([0, record.slots_rev, r.randint(0, record.slots_rev)]) if record else 0,
         "busy": [*s.slots.get(who, {})] if r.random() < 0.3 else [],
+        "partly": r.random() < 0.5,
         "link": r.choice(["", "d1"]),
     }
 

@@ -293,7 +293,10 @@ def say(outcome: Outcome | Home, now: int) -> Said:
             words = flag("unchanged", outcome.table is None)
             details = {"beat": outcome.beat, "home": outcome.home, "term": outcome.term, "rev": outcome.rev}
             details["mode"] = outcome.mode
-            details["table"] = ",".join(f"{in_short(k)}:{v}" for k, v in sorted((outcome.table or {}).items()))
+            details["table"] = ",".join(
+                f"{in_short(k)}:{v or 'gone'}" for k, v in sorted((outcome.table or {}).items())
+            )
+            details["base"] = outcome.base
         case outcomes.WorkerSet():
             words = (outcome.mode, *flag("gone", outcome.gone))
         case outcomes.Committed():

@@ -11,10 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dhsched.ownership import state
 from dhsched.ownership.steps import STEPS
 from dhsched.store.steps.api import Store
-from tests.conformance.lockstep import run
-from tests.conformance.real import StoreSubject
+from dhsched.store.steps.scripts import sources
+from tests.conformance.lockstep import Mismatch, run
+from tests.conformance.operations import LIMITS
+from tests.conformance.real import StoreSubject, real_subject
+from tests.harness.servers import SERVERS
 
 SEED = int(os.environ.get("DHSCHED_SEED", "1"))
 
@@ -38,6 +42,36 @@ def test_store_and_model_agree_over_long_runs(subject: tuple[asyncio.Runner, Sto
     missed = {name for name in STEPS if not any(step == name for step, _ in reached)}
     assert not missed, f"never tried: {missed}"
     assert len(reached) >= 58, f"only {len(reached)} pairs of step and outcome were reached: {sorted(reached)}"
+
+
+FORGETS = "call('ZCARD', revs) < SLOT_REVS_MAX or "
+MUTANTS = {
+    "": ("", ""),
+    "what is forgotten is not noticed": (FORGETS, "true or "),
+    "one change too many is forgotten": ("-1 - SLOT_REVS_MAX", "-SLOT_REVS_MAX"),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+async def test_store_and_model_agree_on_what_has_changed_when_they_remember_little(
+    mutant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a memory of two slots a Worker's table is often sent as a whole, because some changes are forgotten."""
+    monkeypatch.setattr(state, "SLOT_REVS_MAX", 2)
+    text = {name: sources()[name].replace(*MUTANTS[mutant]) for name in ("report", "lib/slot")}
+    assert bool(mutant) == (text != {name: sources()[name] for name in text})
+    text["lib/slot"] = text["lib/slot"].replace("SLOT_REVS_MAX = 128", "SLOT_REVS_MAX = 2")
+    async with real_subject(SERVERS[0], LIMITS, text) as real:
+
+        async def runs() -> None:
+            for seed in range(8):
+                await run(Random(seed), real, steps=250)
+
+        if mutant:
+            with pytest.raises(Mismatch):
+                await runs()
+        else:
+            await runs()
 
 
 @pytest.mark.long

@@ -169,7 +169,7 @@ async def test_what_is_no_id_is_refused_before_anything_is_sent(store: RedisStor
 
 
 def test_every_argument_of_every_step_was_tried() -> None:
-    free = {"at_boundary", "after_pending", "boundary", "first"}  # Only true or false.
+    free = {"at_boundary", "after_pending", "boundary", "first", "partly"}  # Only true or false.
     tried = {step: {name for other, given in bad_calls() if other == step for name in given} for step in STEPS}
     taken = {step: set(inspect.signature(getattr(Store, step)).parameters) - {"self"} for step in STEPS}
     assert {step: taken[step] - free for step in STEPS} == tried

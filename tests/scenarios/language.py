@@ -35,7 +35,7 @@ GRAMMAR = {
     "enter": "NUMBER [first]",
     "worker": "BOOT [pool=WORD] [capacity=NUMBER] [labels=WORD] [replaces=WORKER]",
     "register": "BOOT [pool=WORD] [capacity=NUMBER] [labels=WORD] [replaces=WORKER]",
-    "report": "WORKER [known] [home=WORD] [term=NUMBER] [rev=NUMBER] [link=WORD] [busy=TAG] [boot=WORD]",
+    "report": "WORKER [known] [partly] [home=WORD] [term=NUMBER] [rev=NUMBER] [link=WORD] [busy=TAG] [boot=WORD]",
     "cordon": "WORKER",
     "uncordon": "WORKER",
     "drain": "WORKER",

@@ -229,13 +229,19 @@ class Device:
     boots: int = 0
     worker: str = ""
     agent: Agent = field(default_factory=lambda: Agent(1))
-    inbox: list[tuple[int, int, Mapping[str, SlotState]]] = field(default_factory=list)
+    inbox: list[dict[str, Any]] = field(default_factory=list)
+    tables: dict[tuple[int, int], Mapping[str, SlotState]] = field(default_factory=dict)
     started: set[str] = field(default_factory=set)
     told_gone: bool = False
 
     @property
     def boot(self) -> str:
         return f"{self.name}-{self.boots}"
+
+
+def acted_on(table: Mapping[str, SlotState]) -> dict[str, str]:
+    """The table as far as an agent acts on it: a claim changes no revision, so it may not know of one."""
+    return {tag: "starting" if slot == "running" else slot for tag, slot in table.items()}
 
 
 class Loop:
@@ -282,22 +288,27 @@ class Loop:
         outcome = self.step("register_worker", **given, replaces=device.worker)
         assert isinstance(outcome, outcomes.Registered)
         device.worker, device.agent = outcome.worker, Agent(device.capacity)
-        device.inbox, device.started, device.told_gone = [], set(), False
+        device.inbox, device.tables, device.started, device.told_gone = [], {}, set(), False
 
     def report(self, device: Device) -> None:
         given = {"worker": device.worker, "boot": device.boot, "term": device.agent.term, "rev": device.agent.rev}
-        outcome = self.step("report", **given)
+        outcome = self.step("report", **given, partly=self.rng.random() < 0.4)
         if isinstance(outcome, outcomes.Gone):
             device.told_gone = True
         elif isinstance(outcome, outcomes.Reported) and outcome.table is not None:
-            device.inbox.append((outcome.term, outcome.rev, outcome.table))
+            at = {"term": outcome.term, "rev": outcome.rev}
+            device.tables[outcome.term, outcome.rev] = self.state.slots.get(device.worker, {})
+            device.inbox.append({**at, "table": outcome.table, "base": outcome.base})
 
     def deliver(self, device: Device) -> None:
         """A table arrives: any of those on their way, and sometimes not for the last time."""
         if device.inbox:
             at = self.rng.randrange(len(device.inbox))
-            term, rev, table = device.inbox[at] if self.rng.random() < 0.3 else device.inbox.pop(at)
-            device.agent = rules.take_table(device.agent, term=term, rev=rev, table=table)
+            given = device.inbox[at] if self.rng.random() < 0.3 else device.inbox.pop(at)
+            device.agent = agent = rules.take_table(device.agent, **given)
+            whole = device.tables.get((agent.term, agent.rev), {})
+            wrong = acted_on(agent.table) != acted_on(whole)
+            self.must_not([f"{device.worker} has {agent.table}, and the store had {whole}"] if wrong else [])
 
     def act(self, device: Device) -> None:
         """Some of what the agent decides, in its order: the loop that acts may be interrupted anywhere."""
@@ -408,8 +419,16 @@ def mutant_stopping_runtimes_do_not_count(patch: pytest.MonkeyPatch) -> None:
 
 
 def mutant_old_tables_are_taken(patch: pytest.MonkeyPatch) -> None:
-    def take(agent: Agent, *, term: int, rev: int, table: Mapping[str, SlotState]) -> Agent:
-        return real(replace(agent, term=0, rev=0), term=term, rev=rev, table=table)
+    def take(agent: Agent, *, base: int, **given: Any) -> Agent:
+        return real(agent if base else replace(agent, term=0, rev=0), base=base, **given)
+
+    real = rules.take_table
+    patch.setattr(rules, "take_table", take)
+
+
+def mutant_old_changes_are_applied(patch: pytest.MonkeyPatch) -> None:
+    def take(agent: Agent, *, base: int, **given: Any) -> Agent:
+        return real(replace(agent, rev=base) if 0 < base < agent.rev else agent, base=base, **given)
 
     real = rules.take_table
     patch.setattr(rules, "take_table", take)
@@ -421,7 +440,9 @@ def mutant_a_crash_is_not_remembered(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "mutant", [mutant_stopping_runtimes_do_not_count, mutant_old_tables_are_taken, mutant_a_crash_is_not_remembered]
+    "mutant",
+    [each for name, each in [*globals().items()] if name.startswith("mutant_")],
+    ids=lambda each: each.__name__,
 )
 def test_the_loop_catches(mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     mutant(monkeypatch)

@@ -375,6 +375,7 @@ class WorkerLink:
             rev=said.rev,
             link=self._context.replica,
             busy=said.busy,
+            partly=said.partly,
         )
         match outcome:
             case o.Reported():
@@ -416,6 +417,7 @@ class WorkerLink:
             rev=outcome.rev,
             mode=outcome.mode,
             table=None if outcome.table is None else dict(outcome.table),
+            base=outcome.base,
             controllers=[*controllers] if changed else None,
             token=self._issue(boot) if renew else "",
         )

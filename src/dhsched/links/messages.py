@@ -87,7 +87,8 @@ class Report(Message):
     time.
 
     `prepared` has the reserved slots whose runtime is built and waits for the commit. Every report names all of them,
-    up to BUSY_MAX, so that the replica which receives it can continue their moves.
+    up to BUSY_MAX, so that the replica which receives it can continue their moves. With `partly` the Worker can apply
+    what has changed to the table that it has.
     """
 
     term: Number
@@ -95,6 +96,7 @@ class Report(Message):
     busy: Tags = []
     prepared: Tags = []
     home: Name = ""
+    partly: bool = False
 
 
 class Depart(Message):
@@ -134,16 +136,20 @@ class Registered(Message):
 
 
 class Reported(Message):
-    """Confirm a report. `table` is set when the Worker's copy is old, `controllers` and `token` when they changed."""
+    """Confirm a report. `table` is set when the Worker's copy is old, `controllers` and `token` when they changed.
+
+    With a `base` the table has only the slots that changed since this revision, without a state if they are gone.
+    """
 
     beat: Number
     term: Number
     rev: Number
     mode: Mode
-    table: dict[Tag, SlotState] | None = None
+    table: dict[Tag, SlotState | None] | None = None
     controllers: Urls | None = None
     token: Token = ""
     home: Name = ""
+    base: Number = 0
 
 
 class Gone(Message):

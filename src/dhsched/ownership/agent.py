@@ -61,18 +61,28 @@ class Agent:
     home: str = ""
 
 
-def take_table(agent: Agent, *, home: str = "", term: int, rev: int, table: Mapping[str, SlotState]) -> Agent:
+def take_table(
+    agent: Agent, *, home: str = "", term: int, rev: int, table: Mapping[str, SlotState | None], base: int = 0
+) -> Agent:
     """A slot table arrived. One that is older than what the agent has is from a slow reply: ignored.
 
     Revisions of two homes cannot be compared: a table of another home is taken. If it was the older one, the next
     report says so, and brings the table of now.
+
+    With a `base` it has only what changed after this revision, and is ignored if that is not the agent's own: the next
+    report brings what is missing.
     """
     if home == agent.home and (term, rev) < (agent.term, agent.rev):
         return agent
+    if base:
+        if (home, term, base) != (agent.home, agent.term, agent.rev):
+            return agent
+        table = {**agent.table, **table}
+    slots = {tag: slot for tag, slot in table.items() if slot is not None}
     # A tag that the store has dropped never comes back, so there is no need to remember that it is finished. Only a
     # store that has forgotten brings one back: then it is run once more, and its acks name marks.
-    finished = frozenset(tag for tag in agent.finished if tag in table or tag in agent.runs)
-    return replace(agent, home=home, term=term, rev=rev, table=frozen(table), finished=finished)
+    finished = frozenset(tag for tag in agent.finished if tag in slots or tag in agent.runs)
+    return replace(agent, home=home, term=term, rev=rev, table=frozen(slots), finished=finished)
 
 
 def reconcile(agent: Agent) -> list[Action]:

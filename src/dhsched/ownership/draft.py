@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from dhsched.ownership import state as state_of
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.state import Live, Move, State, Worker, frozen
 from dhsched.types import SlotState, slot_tag, split_tag
@@ -31,6 +32,7 @@ class Draft:
         self.workers = dict(state.workers)
         self.changed = dict(state.changed)
         self.slots = dict(state.slots)
+        self.slot_revs = dict(state.slot_revs)
         self.free = dict(state.free)
         self.waiting = dict(state.waiting)
         self.agenda = dict(state.agenda)
@@ -46,6 +48,7 @@ class Draft:
             workers=frozen(self.workers),
             changed=frozen(self.changed),
             slots=frozen({w: s for w, s in self.slots.items() if s}),
+            slot_revs=frozen(self.slot_revs),
             free=frozen({p: r for p, r in self.free.items() if r}),
             waiting=frozen({p: w for p, w in self.waiting.items() if w}),
             agenda=frozen({c: a for c, a in self.agenda.items() if a}),
@@ -98,6 +101,8 @@ class Draft:
         if (old, state) != ("starting", "running"):
             # A claim changes nothing that an agent acts on or a view ranks by, and claims are frequent.
             record = self.set_worker(worker, slots_rev=self.touch(worker))
+            tags = {slot_tag(live, number), slot_tag(live, number if was is None else was)}
+            self._note_revs(worker, dict.fromkeys(tags, record.slots_rev))
         if record.gone and load == 0:
             self.forget_worker(worker)
             return
@@ -106,9 +111,15 @@ class Draft:
         if roomy and (load < before.load or starting < before.starting):
             self.wake_waiting(record.pool, 1)
 
+    def _note_revs(self, worker: str, revs: Mapping[str, int]) -> None:
+        """Note when slots changed, and forget the oldest beyond SLOT_REVS_MAX, as a sorted set orders them."""
+        noted = sorted({**self.slot_revs.get(worker, {}), **revs}.items(), key=lambda entry: (entry[1], entry[0]))
+        self.slot_revs[worker] = frozen(dict(noted[-state_of.SLOT_REVS_MAX :]))
+
     def forget_worker(self, worker: str) -> None:
         record = self.workers.pop(worker)
         self.slots.pop(worker, None)
+        self.slot_revs.pop(worker, None)
         self.changed.pop(worker, None)
         self._write(self.free, record.pool, worker, None)
 

@@ -63,14 +63,16 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """The report counted. `table` is the whole slot table unless the reporter has it, of this home, term and rev."""
+    """The report counted. `table` is the whole slot table, or with a `base` what has changed since that revision: the
+    state of each such slot, None if it is gone. No table: the reporter has the one of this home, term and rev."""
 
     beat: int
     home: str
     term: int
     rev: int
     mode: Mode
-    table: Mapping[str, SlotState] | None
+    table: Mapping[str, SlotState | None] | None
+    base: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,16 +206,22 @@ class Cell:
         return self.homes[-1].name if self.homes else ""
 
 
+SLOT_REVS_MAX = 128  # Slots of a Worker of which it is known when they changed; lua/lib/slot.lua has the same number.
+
+
 @dataclass(frozen=True, slots=True)
 class State:
-    """One cell. `slots[W][L@number]`; `agenda[class][L]` is when to look; `free[pool][W]` is `Worker.free_score`;
-    `listed` is every live, which lists show and a new term walks; `ended` those of them that have ended."""
+    """One cell. `slots[W][L@number]`; `slot_revs[W][L@number]` is the revision that last changed the slot, also of
+    slots that are gone, of the last SLOT_REVS_MAX; `agenda[class][L]` is when to look; `free[pool][W]` is
+    `Worker.free_score`; `listed` is every live, which lists show and a new term walks; `ended` those of them that have
+    ended."""
 
     cell: Cell = Cell()
     lives: Mapping[str, Live] = field(default_factory=lambda: frozen({}))
     workers: Mapping[str, Worker] = field(default_factory=lambda: frozen({}))
     changed: Mapping[str, int] = field(default_factory=lambda: frozen({}))
     slots: Mapping[str, Mapping[str, SlotState]] = field(default_factory=lambda: frozen({}))
+    slot_revs: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: frozen({}))
     free: Mapping[str, Mapping[str, float]] = field(default_factory=lambda: frozen({}))
     waiting: Mapping[str, Mapping[str, float]] = field(default_factory=lambda: frozen({}))
     agenda: Mapping[int, Mapping[str, int]] = field(default_factory=lambda: frozen({}))

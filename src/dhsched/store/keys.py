@@ -31,7 +31,7 @@ SINGLE = (
 )
 """Keys that a cell has once."""
 PER_LIVE = ("live", "data", "input", "recent", "dead", "history", "said")
-PER_WORKER = ("worker", "slots")
+PER_WORKER = ("worker", "slots", "slot_revs")
 PER_POOL = ("free", "waiting", "rebalanced")
 OTHER = ("agenda", "blame", "trouble")
 """The agenda by class; blame and trouble by Worker name."""
@@ -39,7 +39,7 @@ NEVER = "never"
 """A key that never exists. Every script looks for it first, so that a slot that is being moved refuses the script
 there, before its first write (lua/lib/base.lua). So does the reading of beats (records/workers.py)."""
 CHANNELS = ("infer", "dispatch", "due")
-"""Channels of hints: to the controller that holds a pull, to the replica that holds a Worker's link, to all replicas."""
+"""Channels of hints: to the controller that holds a pull, the replica that holds a Worker's link, all replicas."""
 
 
 class Keys:

@@ -66,6 +66,7 @@ def decode(raw: Mapping[str, Any]) -> State:
         workers=frozen({worker: decode_worker(hash_of(value)) for worker, value in get("worker").items()}),
         changed=frozen({w: int(rev) for w, rev in scores(get("workers").get("", [])).items()}),
         slots=frozen({w: frozen(slots_of(value)) for w, value in get("slots").items()}),
+        slot_revs=frozen({w: frozen({k: int(v) for k, v in scores(a).items()}) for w, a in get("slot_revs").items()}),
         free=frozen({pool: frozen(scores(value)) for pool, value in get("free").items()}),
         waiting=frozen({pool: frozen(scores(value)) for pool, value in get("waiting").items()}),
         agenda=frozen({int(c): frozen({k: int(v) for k, v in scores(a).items()}) for c, a in get("agenda").items()}),

@@ -80,8 +80,10 @@ class SessionAgent:
 
     # -- what others notify the agent of
 
-    def take_table(self, *, home: str, term: int, rev: int, table: Mapping[str, SlotState]) -> None:
-        self.rules = rules.take_table(self.rules, home=home, term=term, rev=rev, table=table)
+    def take_table(
+        self, *, home: str, term: int, rev: int, table: Mapping[str, SlotState | None], base: int = 0
+    ) -> None:
+        self.rules = rules.take_table(self.rules, home=home, term=term, rev=rev, table=table, base=base)
         self._departs = {tag: at for tag, at in self._departs.items() if tag in self.rules.table}
         self._reasons = {tag: reason for tag, reason in self._reasons.items() if tag in self.rules.table}
         self.act_soon()
@@ -118,7 +120,7 @@ class SessionAgent:
         self._reports += 1
         if len(self._running) > BUSY_MAX:
             busy, prepared = part_of(busy, self._reports), part_of(prepared, self._reports)
-        return Report(self.rules.term, self.rules.rev, busy, prepared, self.rules.home)
+        return Report(self.rules.term, self.rules.rev, busy, prepared, self.rules.home, partly=True)
 
     # -- what it does
 

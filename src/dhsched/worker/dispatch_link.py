@@ -65,7 +65,9 @@ class Reporter(Protocol):
 
     def report(self) -> Report: ...
 
-    def take_table(self, *, home: str, term: int, rev: int, table: Mapping[str, SlotState]) -> None: ...
+    def take_table(
+        self, *, home: str, term: int, rev: int, table: Mapping[str, SlotState | None], base: int
+    ) -> None: ...
 
     def act_soon(self) -> None: ...
 
@@ -335,7 +337,7 @@ class DispatchLink:
             self._on_controllers(said.controllers)
         self.mode = said.mode
         if said.table is not None:
-            self._agent.take_table(home=said.home, term=said.term, rev=said.rev, table=said.table)
+            self._agent.take_table(home=said.home, term=said.term, rev=said.rev, table=said.table, base=said.base)
         else:
             self._agent.act_soon()  # Repeats Departs that the table does not show.
         if self._again:

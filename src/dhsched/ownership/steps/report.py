@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from dhsched.ownership import state as state_of
 from dhsched.ownership.draft import Draft
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.outcomes import Gone, Reported, ReportOutcome
 from dhsched.ownership.poison import take_back
 from dhsched.ownership.presence import enter_free, wake_own
 from dhsched.ownership.state import State
-from dhsched.types import split_tag
+from dhsched.types import SlotState, split_tag
 
 
 def report(
@@ -25,9 +26,11 @@ def report(
     rev: int = 0,
     link: str = "",
     busy: Iterable[str] = (),
+    partly: bool = False,
 ) -> tuple[State, ReportOutcome]:
     """Count a Worker's beat. `home`, `term` and `rev` are of the slot table that it has, and are compared for equality
-    only: a reporter that seems to be ahead has seen what the store forgot. `busy` are slots that need time."""
+    only: a reporter that seems to be ahead has seen what the store forgot. `busy` are slots that need time. With
+    `partly` the reporter can apply what has changed since its revision to the table that it has."""
     s = Draft(state, now, limits)
     record = s.workers.get(worker)
     if record is None or record.gone or record.boot != boot:
@@ -45,8 +48,14 @@ def report(
     for tag in busy:
         stop_clock(s, worker, tag)
     known = (home, term, rev) == (s.cell.home, s.cell.term, record.slots_rev)
-    table = None if known else dict(s.slots.get(worker, {}))
-    return s.done(), Reported(record.beat, s.cell.home, s.cell.term, record.slots_rev, record.mode, table)
+    slots = s.slots.get(worker, {})
+    table: dict[str, SlotState | None] | None = None if known else {**slots}
+    base = 0
+    if partly and (home, term) == (s.cell.home, s.cell.term) and 0 < rev < record.slots_rev:
+        revs = s.slot_revs.get(worker, {})
+        if len(revs) < state_of.SLOT_REVS_MAX or rev >= min(revs.values()):
+            base, table = rev, {tag: slots.get(tag) for tag, changed in revs.items() if changed > rev}
+    return s.done(), Reported(record.beat, s.cell.home, s.cell.term, record.slots_rev, record.mode, table, base)
 
 
 def stop_clock(s: Draft, worker: str, tag: str) -> None:

@@ -88,6 +88,7 @@ class Store(ABC):
         rev: int = 0,
         link: str = "",
         busy: Sequence[str] = (),
+        partly: bool = False,
     ) -> Awaitable[o.ReportOutcome]:
         check_worker(worker), check_id(boot, "boot")
         if home:
@@ -100,7 +101,8 @@ class Store(ABC):
         for tag in busy:
             live, _, number = tag.rpartition("@")
             check_live(live), check_number(int(number) if re.fullmatch(r"[0-9]{1,16}", number) else -1, "slot number")
-        return self.step("report", worker=worker, boot=boot, home=home, term=term, rev=rev, link=link, busy=busy)
+        given = {"home": home, "term": term, "rev": rev, "link": link, "busy": busy, "partly": partly}
+        return self.step("report", worker=worker, boot=boot, **given)
 
     def set_worker(self, *, worker: str, verb: Verb) -> Awaitable[o.SetOutcome]:
         check_worker(worker)

@@ -29,8 +29,8 @@ def refusals(fields: Fields) -> tuple[o.Refusal, ...]:
 
 
 def reported(f: Fields) -> o.Reported:
-    table = None if f[5] else {text(f[i]): cast(SlotState, text(f[i + 1])) for i in range(6, len(f), 2)}
-    return o.Reported(f[0], text(f[1]), f[2], f[3], cast(Mode, text(f[4])), table)
+    table = None if f[5] else {text(f[i]): cast(SlotState, text(f[i + 1])) or None for i in range(7, len(f), 2)}
+    return o.Reported(f[0], text(f[1]), f[2], f[3], cast(Mode, text(f[4])), table, f[6])
 
 
 def home_of(row: bytes) -> Home:

@@ -2,10 +2,11 @@
 --
 -- USES     clock now agenda waiting worker slot wake_own
 -- KEYS     cell
--- ARGV     worker_id, boot, home_seen, term, rev_seen, link, busy, start_wait_max_ms, walk_max
--- RETURNS  REPORTED beat home term rev mode known, then tag and state of each slot unless known
+-- ARGV     worker_id, boot, home_seen, term, rev_seen, link, busy, partly, start_wait_max_ms, walk_max
+-- RETURNS  REPORTED beat home term rev mode known base, then tag and state of each slot, or of those that have changed
+--          since revision base (no state: it is gone), unless known
 --          GONE
-local worker_id, boot, home_seen, term, rev_seen, link, busy, start_wait_max_ms, walk_max = unpack(ARGV)
+local worker_id, boot, home_seen, term, rev_seen, link, busy, partly, start_wait_max_ms, walk_max = unpack(ARGV)
 
 local w = worker(worker_id)
 if not w or w.gone or w.boot ~= boot then
@@ -50,12 +51,26 @@ end
 
 -- Compared for equality only: a Worker that seems to be ahead has seen what this store forgot.
 local cell_term, slots_rev = number(call('HGET', KEYS[1], 'term') or 1), number(call('HGET', key, 'slots_rev'))
-local known = home_seen == home and number(term) == cell_term and number(rev_seen) == slots_rev
-local reply = { 'REPORTED', now, w.beat, home, cell_term, slots_rev, w.mode, known and 1 or 0 }
-if not known then
-  local flat = call('HGETALL', prefix .. 'slots:' .. worker_id)
+local seen, base = number(rev_seen), 0
+local same = home_seen == home and number(term) == cell_term
+local known = same and seen == slots_rev
+local slots, revs = prefix .. 'slots:' .. worker_id, prefix .. 'slot_revs:' .. worker_id
+if partly ~= '' and same and 0 < seen and seen < slots_rev then
+  -- What has changed since then is known unless it was so much that some of it is forgotten.
+  if call('ZCARD', revs) < SLOT_REVS_MAX or seen >= number(call('ZRANGE', revs, 0, 0, 'WITHSCORES')[2]) then
+    base = seen
+  end
+end
+local reply = { 'REPORTED', now, w.beat, home, cell_term, slots_rev, w.mode, known and 1 or 0, base }
+if base > 0 then
+  for _, tag in ipairs(call('ZRANGEBYSCORE', revs, '(' .. rev_seen, '+inf')) do
+    local n = #reply
+    reply[n + 1], reply[n + 2] = tag, call('HGET', slots, tag) or ''
+  end
+elseif not known then
+  local flat = call('HGETALL', slots)
   for i = 1, #flat do
-    reply[8 + i] = flat[i]
+    reply[9 + i] = flat[i]
   end
 end
 return reply

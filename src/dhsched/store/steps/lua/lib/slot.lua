@@ -1,4 +1,8 @@
 -- slot: the one writer of slots. Load, starting, free and rev are differences that it applies.
+
+-- When each slot of a Worker last changed, also of slots that are gone; the oldest beyond this number are forgotten.
+local SLOT_REVS_MAX = 128
+
 local function write_slot(id, live, num, state, was)
   local w = worker(id)
   if w.gone and state == 'departing' then
@@ -20,7 +24,10 @@ local function write_slot(id, live, num, state, was)
     -- A claim changes nothing that an agent acts on or a view ranks by, and claims are frequent.
     call('HSET', prefix .. 'worker:' .. id, 'starting', w.starting)
   else
-    call('HSET', prefix .. 'worker:' .. id, 'load', w.load, 'starting', w.starting, 'slots_rev', touch(id))
+    local at, revs = touch(id), prefix .. 'slot_revs:' .. id
+    call('HSET', prefix .. 'worker:' .. id, 'load', w.load, 'starting', w.starting, 'slots_rev', at)
+    call('ZADD', revs, at, tag, at, old_tag)
+    call('ZREMRANGEBYRANK', revs, 0, -1 - SLOT_REVS_MAX)
   end
   if w.gone and w.load == 0 then
     forget_worker(id, w)

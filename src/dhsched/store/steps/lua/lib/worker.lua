@@ -56,7 +56,7 @@ local function write_free(id, w)
 end
 
 local function forget_worker(id, w)
-  call('DEL', prefix .. 'worker:' .. id, prefix .. 'slots:' .. id)
+  call('DEL', prefix .. 'worker:' .. id, prefix .. 'slots:' .. id, prefix .. 'slot_revs:' .. id)
   call('ZREM', prefix .. 'workers', id)
   call('ZREM', prefix .. 'free:' .. w.pool, id)
   workers[id] = false
