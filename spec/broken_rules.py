@@ -206,12 +206,12 @@ def clear_keeping_slot(real: Any, s: Draft, live: str, *, slot: bool = True) -> 
     real(s, live, slot=False)
 
 
-def starts_finished(real: Any, agent: agency.Agent) -> Any:
-    return real(replace(agent, finished=frozenset()))
+def starts_finished(real: Any, agent: agency.Agent, tags: Any) -> Any:
+    return real(replace(agent, finished=frozenset()), tags)
 
 
-def starts_too_many(real: Any, agent: agency.Agent) -> Any:
-    return real(replace(agent, capacity=99))
+def starts_too_many(real: Any, agent: agency.Agent, tags: Any) -> Any:
+    return real(replace(agent, capacity=99), tags)
 
 
 def departs_all(real: Any, agent: agency.Agent) -> Any:

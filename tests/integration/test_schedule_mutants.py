@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,9 +10,8 @@ import pytest
 from dhsched.infer.granted_pull import NO_STEP, GrantedPull, Step
 from dhsched.infer.pulls import Pulls
 from dhsched.links.messages import Pulling
-from dhsched.ownership import agent as rules
 from dhsched.ownership import outcomes as o
-from dhsched.ownership.state import frozen
+from dhsched.ownership.agent_book import AgentBook
 from dhsched.worker.inbox import SessionInbox
 from dhsched.worker.pull_client import Connection, PullClient
 from dhsched.worker.session import Item, Session
@@ -43,10 +41,11 @@ def ack_what_only_arrived(patch: pytest.MonkeyPatch) -> None:
 
 
 def start_a_generation_twice(patch: pytest.MonkeyPatch) -> None:
-    def over(agent: rules.Agent, tag: str) -> rules.Agent:
-        return replace(agent, runs=frozen({other: phase for other, phase in agent.runs.items() if other != tag}))
+    def over(self: AgentBook, tag: str) -> None:
+        del self.runs[tag]
+        self._look(tag)
 
-    patch.setattr(rules, "over", over)
+    patch.setattr(AgentBook, "over", over)
 
 
 def forget_a_full_window(patch: pytest.MonkeyPatch) -> None:

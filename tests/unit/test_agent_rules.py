@@ -410,9 +410,9 @@ def test_no_longer_loop_overruns_a_device() -> None:
 
 
 def mutant_stopping_runtimes_do_not_count(patch: pytest.MonkeyPatch) -> None:
-    def starts(agent: Agent) -> list[Action]:
+    def starts(agent: Agent, tags: list[str]) -> list[Action]:
         running = {tag: phase for tag, phase in agent.runs.items() if phase != "stopping"}
-        return [each for each in real(replace(agent, runs=frozen(running))) if each.tag not in agent.runs]
+        return [each for each in real(replace(agent, runs=frozen(running)), tags) if each.tag not in agent.runs]
 
     real = rules.starts
     patch.setattr(rules, "starts", starts)

@@ -7,9 +7,9 @@ depart ends the generation. That is why the store may give a slot away as soon a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, Protocol
 
 from dhsched.ownership.state import frozen
 from dhsched.types import SlotState
@@ -61,42 +61,80 @@ class Agent:
     home: str = ""
 
 
-def take_table(
-    agent: Agent, *, home: str = "", term: int, rev: int, table: Mapping[str, SlotState | None], base: int = 0
-) -> Agent:
-    """A slot table arrived. One that is older than what the agent has is from a slow reply: ignored.
+class Known(Protocol):
+    """What the rules read of an agent."""
+
+    @property
+    def capacity(self) -> int: ...
+    @property
+    def home(self) -> str: ...
+    @property
+    def term(self) -> int: ...
+    @property
+    def rev(self) -> int: ...
+    @property
+    def table(self) -> Mapping[str, SlotState]: ...
+    @property
+    def runs(self) -> Mapping[str, Phase]: ...
+    @property
+    def finished(self) -> Collection[str]: ...
+
+
+def taken(agent: Known, *, home: str, term: int, rev: int, base: int) -> bool:
+    """Return whether the agent takes a slot table that arrived. One that is older than its own is from a slow reply.
 
     Revisions of two homes cannot be compared: a table of another home is taken. If it was the older one, the next
     report says so, and brings the table of now.
 
-    With a `base` it has only what changed after this revision, and is ignored if that is not the agent's own: the next
-    report brings what is missing.
+    With a `base` the table has only what changed after this revision. If that is not the agent's own, the next report
+    brings what is missing.
     """
     if home == agent.home and (term, rev) < (agent.term, agent.rev):
+        return False
+    return not base or (home, term, base) == (agent.home, agent.term, agent.rev)
+
+
+def take_table(
+    agent: Agent, *, home: str = "", term: int, rev: int, table: Mapping[str, SlotState | None], base: int = 0
+) -> Agent:
+    """Return the agent after a slot table arrived."""
+    if not taken(agent, home=home, term=term, rev=rev, base=base):
         return agent
-    if base:
-        if (home, term, base) != (agent.home, agent.term, agent.rev):
-            return agent
-        table = {**agent.table, **table}
-    slots = {tag: slot for tag, slot in table.items() if slot is not None}
+    both = {**agent.table, **table} if base else table
+    slots = {tag: slot for tag, slot in both.items() if slot is not None}
     # A tag that the store has dropped never comes back, so there is no need to remember that it is finished. Only a
     # store that has forgotten brings one back: then it is run once more, and its acks name marks.
     finished = frozenset(tag for tag in agent.finished if tag in slots or tag in agent.runs)
     return replace(agent, home=home, term=term, rev=rev, table=frozen(slots), finished=finished)
 
 
-def reconcile(agent: Agent) -> list[Action]:
-    """Return what to do now, in order: stop, depart, then start while there is capacity."""
+def unsettled(slot: SlotState | None, phase: Phase | None) -> bool:
+    """Return whether a tag may need an action, now or once there is capacity."""
+    if phase is None:
+        return slot is not None
+    if phase == "prepared":
+        return slot != "reserved"
+    return phase == "running" and slot in (None, "departing", "vacant")
+
+
+def reconcile(agent: Known, among: Collection[str] | None = None) -> list[Action]:
+    """Return what to do now, in order: stop, depart, then start while there is capacity.
+
+    `among` are the tags to look at: those that are unsettled, at least.
+    """
+    tags = sorted({*agent.table, *agent.runs} if among is None else among)
     stop: list[Action] = []
     depart: list[Action] = []
-    for tag, phase in sorted(agent.runs.items()):
-        if agent.table.get(tag) in (None, "departing", "vacant") and phase != "stopping":
+    for tag in tags:
+        phase = agent.runs.get(tag)
+        if phase not in (None, "stopping") and agent.table.get(tag) in (None, "departing", "vacant"):
             stop.append(Stop(tag))
     # A slot that is given back frees a slot at once. While a runtime whose own slot is gone still holds the GPU,
     # another slot stands for it, or the store would send lives to a Worker that is full. It costs those lives a wait,
     # never capacity: with several slots a start can still come first (docs/internals/protocol.md, known gaps).
     spare = len(agent.table) - len(agent.runs)
-    for tag, slot in sorted(agent.table.items(), key=lambda entry: (entry[0] not in agent.finished, entry[0])):
+    for tag in sorted(tags, key=lambda tag: tag not in agent.finished):
+        slot = agent.table.get(tag)
         if tag in agent.runs:
             continue
         if slot in ("starting", "running") and tag in agent.finished:
@@ -105,14 +143,15 @@ def reconcile(agent: Agent) -> list[Action]:
             if spare > 0:
                 depart.append(Depart(tag))
             spare -= 1
-    return stop + depart + starts(agent)
+    return stop + depart + starts(agent, tags)
 
 
-def starts(agent: Agent) -> list[Action]:
+def starts(agent: Known, tags: Sequence[str]) -> list[Action]:
     actions: list[Action] = []
     free = agent.capacity - len(agent.runs)
     # Owned generations before reserved ones: somebody is waiting for them.
-    for tag, slot in sorted(agent.table.items(), key=lambda entry: (entry[1] == "reserved", entry[0])):
+    for tag in sorted(tags, key=lambda tag: agent.table.get(tag) == "reserved"):
+        slot = agent.table.get(tag)
         if tag in agent.finished or slot not in ("starting", "running", "reserved"):
             continue
         phase = agent.runs.get(tag)

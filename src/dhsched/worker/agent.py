@@ -1,6 +1,7 @@
 """The agent: runs the generations that its slot table gives it, and nothing else.
 
-Pure rules (ownership/agent.py), which are part of the safety argument, decide what to do; this module does it. A
+Pure rules (ownership/agent.py, agent_book.py), which are part of the safety argument, decide what to do; this module
+does it. A
 runtime counts from the moment its task exists until the task has ended, stopping runtimes included, so a device never
 holds more than its capacity. A runtime that ends, for whatever reason, ends its generation in this boot: the agent
 departs, and the live is placed anew. A runtime is stopped in three steps, each bounded: `inputs()` ends, after
@@ -13,12 +14,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
 from dhsched.links.messages import Report
 from dhsched.ownership import agent as rules
-from dhsched.ownership.agent import Agent
+from dhsched.ownership.agent_book import AgentBook
 from dhsched.types import BUSY_MAX, Generation, SlotState, slot_tag, split_tag
 from dhsched.worker.inbox import SessionInbox
 from dhsched.worker.pull_client import Over, PullClient
@@ -62,7 +64,7 @@ class SessionAgent:
         teardown_s: float = TEARDOWN_S,
     ) -> None:
         self.worker = worker
-        self.rules = Agent(capacity)
+        self.rules = AgentBook(capacity)
         self.crashes = 0
         self._runtime = runtime
         self._pulls = pulls
@@ -70,6 +72,7 @@ class SessionAgent:
         self._say_prepared = say_prepared
         self._teardown_s = teardown_s
         self._running: dict[str, RunningSession] = {}
+        self._watched: set[str] = set()  # Those that start, wait for their commit, or have asked for time.
         self._departs: dict[str, float] = {}  # When each Depart was last sent.
         self._reasons: dict[str, str] = {}  # Why runtimes ended that nobody had stopped.
         self._reports = 0
@@ -83,7 +86,7 @@ class SessionAgent:
     def take_table(
         self, *, home: str, term: int, rev: int, table: Mapping[str, SlotState | None], base: int = 0
     ) -> None:
-        self.rules = rules.take_table(self.rules, home=home, term=term, rev=rev, table=table, base=base)
+        self.rules.take_table(home=home, term=term, rev=rev, table=table, base=base)
         self._departs = {tag: at for tag, at in self._departs.items() if tag in self.rules.table}
         self._reasons = {tag: reason for tag, reason in self._reasons.items() if tag in self.rules.table}
         self.act_soon()
@@ -112,13 +115,20 @@ class SessionAgent:
         now = asyncio.get_running_loop().time()
         busy: list[str] = []
         prepared: list[str] = []
-        for tag, each in self._running.items():
-            if each.opening or each.inbox.busy(now):
+        for tag in [*self._watched]:
+            each = self._running.get(tag)
+            if each is None:
+                self._watched.discard(tag)
+                continue
+            needs_time, is_prepared = each.opening or each.inbox.busy(now), each.inbox.prepared
+            if needs_time:
                 busy.append(tag)
-            if each.inbox.prepared:
+            if is_prepared:
                 prepared.append(tag)
+            if not needs_time and not is_prepared:
+                self._watched.discard(tag)
         self._reports += 1
-        if len(self._running) > BUSY_MAX:
+        if max(len(busy), len(prepared)) > BUSY_MAX:
             busy, prepared = part_of(busy, self._reports), part_of(prepared, self._reports)
         return Report(self.rules.term, self.rules.rev, busy, prepared, self.rules.home, partly=True)
 
@@ -134,7 +144,7 @@ class SessionAgent:
         self._due = False
         if self._stopping_all:
             return
-        for action in rules.reconcile(self.rules):
+        for action in self.rules.actions():
             match action:
                 case rules.Stop(tag):
                     self._stop(tag)
@@ -144,7 +154,7 @@ class SessionAgent:
                     self._begin(action, tag)
 
     def _begin(self, action: rules.Start | rules.Prepare, tag: str) -> None:
-        self.rules = rules.begun(self.rules, action)
+        self.rules.begun(action)
         running = self._running.get(tag)
         if running is None:
             live, number = split_tag(tag)
@@ -154,7 +164,9 @@ class SessionAgent:
                 self._pulls,
                 may_claim=isinstance(action, rules.Start),
                 on_prepared=self._say_prepared,
+                on_extend=partial(self._watched.add, tag),
             )
+            self._watched.add(tag)
             running = self._running[tag] = RunningSession(SessionInbox(session))
             self._empty.clear()
             running.task = asyncio.create_task(self._run(tag, running), name=tag)
@@ -165,7 +177,7 @@ class SessionAgent:
         running = self._running.get(tag)
         if running is None or running.cancel_timer is not None:
             return
-        self.rules = rules.stopping(self.rules, tag)
+        self.rules.stopping(tag)
         running.inbox.close()
         loop = asyncio.get_running_loop()
         # A session that has not entered its runtime yet has nothing to tear down.
@@ -187,7 +199,7 @@ class SessionAgent:
             return
         self._departs[tag] = now
         # After its Depart a slot is never started again, even by a table that is already here.
-        self.rules = rules.departed(self.rules, tag)
+        self.rules.departed(tag)
         self._say_depart(*split_tag(tag), self._reasons.get(tag, ""))
 
     async def _run(self, tag: str, running: RunningSession) -> None:
@@ -219,7 +231,7 @@ class SessionAgent:
             running.cancel_timer.cancel()
         self._pulls.leave(running.inbox.session)
         self._running.pop(tag, None)
-        self.rules = rules.over(self.rules, tag)
+        self.rules.over(tag)
         if not self._running:
             self._empty.set()
         self.act_soon()

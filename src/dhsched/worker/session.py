@@ -86,6 +86,7 @@ class Session:
         "_handed_mark",
         "_interrupted",
         "_may_claim",
+        "_on_extend",
         "_on_prepared",
         "_port",
         "_queue",
@@ -112,6 +113,7 @@ class Session:
         *,
         may_claim: bool = False,
         on_prepared: Callable[[], None] | None = None,
+        on_extend: Callable[[], None] | None = None,
     ) -> None:
         self.live = live
         self.generation = generation
@@ -136,6 +138,7 @@ class Session:
         self._begun = False  # The claim was granted.
         self._may_claim = may_claim  # False while the generation is only prepared:
         self._on_prepared = on_prepared  # then asking for input calls this instead.
+        self._on_extend = on_extend
         self._busy_until = 0.0
         self._claimed_event: asyncio.Event | None = None
         self._interrupted: asyncio.Event | None = None
@@ -227,6 +230,8 @@ class Session:
         """Announce that the current item takes up to `seconds` (at most EXTEND_MAX_S): until then it is no stall."""
         now = asyncio.get_running_loop().time()
         self._busy_until = max(self._busy_until, now + min(seconds, EXTEND_MAX_S))
+        if self._on_extend is not None:
+            self._on_extend()
 
     # -- what `inputs` does
 
