@@ -71,7 +71,7 @@ def canonical_live(record: Live) -> Live:
 
 
 def canonical_worker(record: Worker) -> Worker:
-    never = replace(record, starts_create_max=0, starts_recover_max=0)
+    never = replace(record, starts_create_max=0, starts_recover_max=0, pace=1)
     return replace(never, beat=min(record.beat, 1), slots_rev=0, lost_at=0, link="")
 
 

@@ -393,7 +393,7 @@ def show_cell(cell: Cell) -> dict[str, str]:
 
 
 def show_worker(record: Worker) -> dict[str, str]:
-    names = "pool capacity mode lost gone beat load starting cutovers"
+    names = "pool capacity mode lost gone beat load starting cutovers pace"
     return {name: plain(getattr(record, name)) for name in names.split()}
 
 

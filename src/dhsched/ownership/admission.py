@@ -95,7 +95,24 @@ def refuses(s: Draft, worker: str, record: Live | None, cause: Cause) -> Refused
     if cause == "create" and s.waiting.get(w.pool):
         return "WAITING"
     budget = s.limits.starts_recover_max if cause == "recover" else s.limits.starts_create_max
-    return "STARTING" if w.starting >= budget else None
+    return "STARTING" if w.starting >= w.pace * budget else None
+
+
+def paced(s: Draft, worker: str, took_ms: int) -> None:
+    """Let the Worker's start budgets follow how long a start took: twice as high after a quick one, half after a slow
+    one. Where more lives may start than before, some that wait are due."""
+    w, limits = s.workers[worker], s.limits
+    pace = w.pace
+    if took_ms <= limits.start_quick_ms:
+        pace = min(2 * pace, limits.pace_max)
+    elif took_ms > limits.start_slow_ms:
+        pace = max(1, pace // 2)
+    if pace == w.pace:
+        return
+    s.set_worker(worker, pace=pace)
+    s.write_free(worker)
+    if w.placeable and pace > w.pace:
+        s.wake_waiting(w.pool, min((pace - w.pace) * w.starts_recover_max, w.capacity - w.load, limits.walk_max))
 
 
 def unplaceable(gone: bool, lost: bool, mode: str) -> Refused:

@@ -30,6 +30,9 @@ class Limits:
     walk_max: int = 64  # Lives that one Worker's return makes due.
     starts_create_max: int = 16  # Lives that may be starting on one Worker at once, for creates and planned moves.
     starts_recover_max: int = 8  # The same for recovery, lower: a mass recovery must not bury the survivors.
+    pace_max: int = 8  # Both are multiplied by the Worker's pace, from 1 to this, which follows its starts:
+    start_quick_ms: int = 500  # one that took no longer than this doubles the pace,
+    start_slow_ms: int = 1_500  # one that took longer than this halves it.
     cutovers_max: int = 4  # Lives of one source Worker with a move under way.
     pending_max: int = 1_000  # Items accepted and not yet acked, per live.
     producers_max: int = 8  # WebSocket producers remembered per live.

@@ -146,6 +146,8 @@ class Worker:
     starts_create_max: int = 0
     """Start budgets as of the last place on the Worker, or its registration, for whichever step ends a start."""
     starts_recover_max: int = 0
+    pace: int = 1
+    """What its start budgets are multiplied by: it follows how long its starts take."""
 
     @property
     def free_score(self) -> float | None:
@@ -155,7 +157,8 @@ class Worker:
         """
         if not self.placeable or self.load >= self.capacity:
             return None
-        reached = sum(0 < budget <= self.starting for budget in (self.starts_create_max, self.starts_recover_max))
+        budgets = (self.pace * self.starts_create_max, self.pace * self.starts_recover_max)
+        reached = sum(0 < budget <= self.starting for budget in budgets)
         return (0, -1, 1)[reached] + self.load / self.capacity
 
     @property

@@ -131,6 +131,7 @@ def decode_worker(f: Fields) -> Worker:
         link=f.get("link", b"").decode(),
         starts_create_max=int(f.get("starts_create_max", 0)),
         starts_recover_max=int(f.get("starts_recover_max", 0)),
+        pace=int(f.get("pace", 1)),
     )
 
 

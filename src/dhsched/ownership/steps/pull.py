@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dhsched.ownership import items
+from dhsched.ownership.admission import paced
 from dhsched.ownership.draft import Draft
 from dhsched.ownership.fence import fits, forgotten, guard, is_boundary
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.outcomes import Pulling, PullOutcome, Stale
 from dhsched.ownership.state import State
+
+PACES = ("create", "recover")
+"""Causes whose claim ends a start: a planned move is claimed by a runtime that was prepared before."""
 
 
 def pull(
@@ -40,6 +44,8 @@ def pull(
         current = replace(record.current, claimed_at=now)
         s.set_live(live, active=worker, note=None, stalled=None, current=current)
         s.leave_waiting(live)  # It was given up too early: it goes on where it is.
+        if record.current.cause in PACES:
+            paced(s, worker, now - record.current.committed_at)
     # No cursor goes back. Lowering `released` to what this pull names would let a late one hide what the runtime has
     # from a planned move, which then repeats it.
     goes_on = max(record.acked, after)

@@ -140,7 +140,7 @@ local function refuses(id)
     return 'FULL'
   elseif goes_after(w.pool) then
     return 'WAITING'
-  elseif w.starting >= budget then
+  elseif w.starting >= w.pace * budget then
     return 'STARTING'
   end
 end

@@ -2,16 +2,38 @@
 --
 -- USES     clock now agenda waiting worker slot item
 -- KEYS     cell
--- ARGV     live, worker_id, epoch, after, controller, mark
+-- ARGV     live, worker_id, epoch, after, controller, mark, start_quick_ms, start_slow_ms, pace_max, walk_max
 -- RETURNS  PULLING pull_no after digital_id room metadata config saved
 --                                 older pulls of this generation are dead
 --          STALE worker epoch pull_no    also for a number that this store never issued
 --          ENDED
-local live, worker_id, epoch, after, controller, mark = unpack(ARGV)
+local live, worker_id, epoch, after, controller, mark, start_quick_ms, start_slow_ms, pace_max, walk_max = unpack(ARGV)
+
+-- The Worker's start budgets follow how long a start took. A planned move is claimed by a runtime that was prepared.
+local function follow_start(cause, took)
+  local w = worker(worker_id)
+  local pace = w.pace
+  if cause ~= 'create' and cause ~= 'recover' then
+    return
+  elseif took <= number(start_quick_ms) then
+    pace = math.min(2 * pace, number(pace_max))
+  elseif took > number(start_slow_ms) then
+    pace = math.max(1, math.floor(pace / 2))
+  end
+  local more = (pace - w.pace) * w.recovers
+  if pace ~= w.pace then
+    w.pace = pace
+    call('HSET', prefix .. 'worker:' .. worker_id, 'pace', pace)
+    write_free(worker_id, w)
+  end
+  if more > 0 and placeable(w) then
+    wake_waiting(w.pool, math.min(more, w.capacity - w.load, number(walk_max)))
+  end
+end
 
 local key = prefix .. 'live:' .. live
 local f = call('HMGET', key, 'epoch', 'issued', 'selected', 'active', 'state', 'pull_no', 'acked', 'released',
-  'digital_id', 'room', 'waits', 'acked_mark', 'appended')
+  'digital_id', 'room', 'waits', 'acked_mark', 'appended', 'cause', 'committed_at')
 if not f[1] then
   return { 'STALE', now, '', 0, 0 }
 end
@@ -33,6 +55,7 @@ if f[4] == '' then
   call('HDEL', key, 'note', 'stalled')
   call('HSET', key, 'active', worker_id, 'claimed_at', now)
   leave_waiting(live, { waits = f[11] ~= '' and f[11] or nil }) -- Given up too early, it goes on where it is.
+  follow_start(f[14], now - f[15])
 end
 -- No cursor goes back: what was released stays so, or a late pull would let a planned move repeat it.
 after = math.max(after, acked)
