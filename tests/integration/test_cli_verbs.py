@@ -99,8 +99,9 @@ async def test_every_verb() -> None:
         with pytest.raises(DhschedError, match=r"is in use.*\(IN_USE\)"):
             await dhsched("pool", "rm", "gpu")
         assert (await document("live", "end", "L"))["state"] == "ended"
-        await dhsched("tenant", "set", "acme", "--lives", "3", "--streams", "4", "--waiting", "5", "--rate", "6.5")
-        limits = {"lives_max": 3, "streams_max": 4, "waiting_max": 5, "rate_per_s": 6.5}
+        given = ("--lives", "3", "--streams", "4", "--waiting", "5", "--rate", "6.5", "--pending-bytes", "7")
+        await dhsched("tenant", "set", "acme", *given)
+        limits = {"lives_max": 3, "streams_max": 4, "waiting_max": 5, "rate_per_s": 6.5, "pending_bytes_max": 7}
         assert (await document("tenant", "get", "acme"))["config"] == limits
         assert (await document("tenant", "ls"))["tenants"] == [{"name": "acme", "config": limits}]
         assert (await document("tenant", "usage", "acme"))["limits"] == limits

@@ -182,6 +182,14 @@ def test_a_full_store_refuses_items_and_tokens_in_their_place() -> None:
     assert len(appends(machine.push(numbered(2), 1.0))) == 1
 
 
+def test_a_tenant_over_its_quota_is_refused_items_and_tokens_and_no_interrupt() -> None:
+    machine = stream()
+    over = Problem("QUOTA", "over")
+    actions = machine.push([*numbered(1), *tokens("x."), Push(n=1, kind="interrupt")], 1.0, None, over)
+    assert codes(actions) == ["QUOTA", "QUOTA"]
+    assert only_append(actions).row == Append("t/a", b"I", "p", 1)
+
+
 # -- tokens
 
 

@@ -35,6 +35,8 @@ MUTANTS = {
     "serves one live too few": stream("len(self._lines) >= LINES_MAX", "len(self._lines) + 1 >= LINES_MAX"),
     "takes numbers without a producer": stream("if n and not self._producer:", "if False:"),
     "fills a full store": stream("if store_full is not None:", "if False:"),
+    "takes input over the quota": stream("elif over_quota is not None and", "elif False and"),
+    "refuses interrupts over the quota": stream(' and push.kind != "interrupt":', ":"),
     "takes items of any size": Mutant("append_rules", "if len(payload) > bytes_max:", "if False:"),
     # Numbered items
     "sends every item alone": stream("if n and line.sending is DIRECT:", "if False:"),

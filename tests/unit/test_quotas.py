@@ -7,10 +7,10 @@ from random import Random
 import pytest
 
 from dhsched.access.callers import ROLES, Caller
-from dhsched.access.quotas import REPORT_MAX, Quotas, fair_share
+from dhsched.access.quotas import REPORT_MAX, Quotas, fair_share, over_pending
 from dhsched.access.tenants import TenantLimits, limits_of
 from dhsched.errors import OverQuota
-from dhsched.store.records.tenants import TenantCounts, parse
+from dhsched.store.records.tenants import Pending, TenantCounts, parse, parse_pending
 
 APP = Caller(key="k", role="app", tenant="acme", scopes=ROLES["app"])
 
@@ -148,6 +148,26 @@ def test_quota_of_requests_counts_only_keys_of_the_tenant() -> None:
     assert [admits(r.all[0]) for _ in range(2)] == [True, False]
 
 
+def test_quota_of_pending_input_goes_by_the_last_measurement_and_the_limits_now() -> None:
+    limits = {"a": TenantLimits(pending_bytes_max=100), "b": TenantLimits(), "*": TenantLimits(pending_bytes_max=50)}
+    pending = {"a": 100, "b": 10**9, "c": 49, "d": 51}
+    assert over_pending(limits, pending) == {"a": (100, 100), "d": (51, 50)}
+    assert over_pending({"a": TenantLimits(pending_bytes_max=101)}, pending) == {}
+    quotas = Quotas(lambda: 1.0)
+    assert not quotas.measured and not quotas.shared and quotas.refuse_pending("a") is None
+    quotas.set_limits(limits)
+    assert quotas.measured == ("*", "a") and quotas.shared and quotas.refuse_pending("a") is None
+    quotas.learn([], pending)
+    refused = quotas.refuse_pending("a")
+    assert refused is not None
+    assert refused.numbers == {"tenant": "a", "quota": "pending_bytes_max", "used": 100, "limit": 100}
+    assert [quotas.refuse_pending(each) is None for each in "abcd"] == [False, True, True, False]
+    quotas.set_limits({**limits, "a": TenantLimits(pending_bytes_max=1_000)})  # It need not be measured anew.
+    assert quotas.refuse_pending("a") is None
+    quotas.learn([])
+    assert [quotas.refuse_pending(each) for each in "abcd"] == 4 * [None]
+
+
 def test_quota_reports_are_bounded_and_leave_out_tenants_without_limits() -> None:
     quotas = Quotas(lambda: 1.0)
     with ExitStack() as held:
@@ -161,4 +181,6 @@ def test_quota_reports_are_bounded_and_leave_out_tenants_without_limits() -> Non
 
 def test_quota_reports_are_read_back() -> None:
     assert parse("") == {}
+    assert parse_pending("") == Pending(0, {})
+    assert parse_pending("17 a 1 b 2") == Pending(17, {"a": 1, "b": 2})
     assert parse("a 1 2 3 b 0 0 9") == {"a": TenantCounts(1, 2, 3), "b": TenantCounts(0, 0, 9)}

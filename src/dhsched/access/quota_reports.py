@@ -37,11 +37,12 @@ class QuotaReports:
         the revision of the configuration is read."""
         if self._quotas.shared or self._usage.unwritten:
             batch = self._usage.next_batch()
-            rev, others = await self._writes.tenants.report(
+            heard = await self._writes.tenants.report(
                 self._replica, self._quotas.report(), batch=batch.number, items=batch.items
             )
             self._usage.written(batch)
-            self._quotas.learn(others)
+            self._quotas.learn(heard.others, heard.pending)
+            rev = heard.config_rev
         else:
             rev = await self._reads.config.rev()
         if rev != self._config_rev:

@@ -1,4 +1,5 @@
-"""Limits of tenants: streams, waiting creates and requests a second, over all replicas. Pure: time is an argument.
+"""Limits of tenants: streams, waiting creates, requests a second and pending input, over all replicas. Pure: time is an
+argument.
 
 Every replica counts for itself, and about once a second tells the others through the store (`quota_reports.py`). It
 admits by its own counts and by what the others said last, so no request costs a call:
@@ -9,6 +10,10 @@ admits by its own counts and by what the others said last, so no request costs a
 
 Between two reports a replica does not know what the others admit. So in a burst from nothing each replica may admit as
 much as was free for all of them, for one report's time; after that the sum keeps the limit.
+
+*Pending input* is not counted by replicas: the store is asked about once a second what the input of each tenant takes
+(dispatch/telemetry/pending.py), and a tenant that had too much at the last measurement may push no more until the next
+one that finds less.
 
 `lives_max` is not counted here: the step `place` compares it, exactly.
 """
@@ -47,6 +52,8 @@ class Quotas:
         self._reported_at = monotonic()
         self._others: list[Mapping[str, TenantCounts]] = []
         self._buckets: dict[str, Bucket] = {}
+        self._over: Mapping[str, tuple[int, int]] = {}  # Used and limit of tenants that may push nothing now.
+        self.pending: Mapping[str, int] = {}  # Bytes of input at the last measurement, by tenant.
 
     def limits_of(self, tenant: str) -> TenantLimits:
         """Return the limits that apply to a tenant."""
@@ -57,6 +64,7 @@ class Quotas:
         self._limits = limits
         self._buckets = {tenant: each for tenant, each in self._buckets.items() if self.limits_of(tenant).rate_per_s}
         self._share()
+        self._over = over_pending(self._limits, self.pending)
 
     # -- streams and waiting creates
 
@@ -131,12 +139,38 @@ class Quotas:
         for tenant, bucket in self._buckets.items():
             bucket.rate_per_s = self._rate(tenant)
 
+    # -- pending input
+
+    def refuse_pending(self, tenant: str) -> OverQuota | None:
+        """Return the error for a tenant that has too much input pending and may push nothing but interrupts, or None.
+        An interrupt always passes: it drops what is pending."""
+        if tenant not in self._over:
+            return None
+        used, limit = self._over[tenant]
+        return OverQuota(
+            f"tenant {tenant} has {used} bytes of input pending, and may have {limit}; wait for its Workers to ack "
+            "some, or ask an admin for a higher pending_bytes_max",
+            tenant=tenant,
+            quota="pending_bytes_max",
+            used=used,
+            limit=limit,
+            retry_after_s=2,
+        )
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """The names of the records, `*` among them, that limit pending input: it is measured for these only."""
+        return tuple(sorted(name for name, limits in self._limits.items() if limits.pending_bytes_max))
+
     # -- what the replicas tell each other
 
     @property
     def shared(self) -> bool:
         """Whether any tenant has a limit for which the replicas must know of each other."""
-        return any(each.streams_max or each.waiting_max or each.rate_per_s for each in self._limits.values())
+        return any(
+            each.streams_max or each.waiting_max or each.rate_per_s or each.pending_bytes_max
+            for each in self._limits.values()
+        )
 
     def report(self) -> dict[str, TenantCounts]:
         """Return what this replica counts of each tenant that has limits; requests are those since the last report,
@@ -153,10 +187,19 @@ class Quotas:
         self._requests.clear()
         return found
 
-    def learn(self, others: Iterable[Mapping[str, TenantCounts]]) -> None:
-        """Take in what the other replicas reported last, one mapping for each replica."""
+    def learn(self, others: Iterable[Mapping[str, TenantCounts]], pending: Mapping[str, int] | None = None) -> None:
+        """Take in what the other replicas reported last, one mapping for each replica, and the last measurement of
+        pending input."""
         self._others = [*others]
         self._share()
+        self.pending = pending or {}
+        self._over = over_pending(self._limits, self.pending)
+
+
+def over_pending(limits: Mapping[str, TenantLimits], pending: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """Return the bytes and the limit of each tenant that has as much input pending as it may have, or more."""
+    rows = ((tenant, used, limits_of(limits, tenant).pending_bytes_max) for tenant, used in pending.items())
+    return {tenant: (used, limit) for tenant, used, limit in rows if limit and used >= limit}
 
 
 def fair_share(limit: float, others: Iterable[float]) -> float:

@@ -11,7 +11,7 @@ from dhsched.cli.remote import URL, Json, Server, Url, show
 app = typer.Typer(help="Limits of tenants: list, show, set, remove; what a tenant uses.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="Name of the tenant; '*' is every tenant without a record.")]
-COLUMNS = ("name", "lives_max", "streams_max", "waiting_max", "rate_per_s")
+COLUMNS = ("name", "lives_max", "streams_max", "waiting_max", "rate_per_s", "pending_bytes_max")
 
 
 @app.command()
@@ -35,11 +35,20 @@ def set_(
     streams: Annotated[int, typer.Option(min=0, help="Open streams and watchers; 0 is no limit.")] = 0,
     waiting: Annotated[int, typer.Option(min=0, help="Creates that wait for a free slot; 0 is no limit.")] = 0,
     rate: Annotated[float, typer.Option(min=0, help="Requests a second, of all its keys; 0 is no limit.")] = 0,
+    pending_bytes: Annotated[
+        int, typer.Option(min=0, help="Bytes of input that is not acked, of all its lives; 0 is no limit.")
+    ] = 0,
     json: Json = False,
     url: Url = URL,
 ) -> None:
     """Set all limits of a tenant; a limit that is left out is none."""
-    body = {"lives_max": lives, "streams_max": streams, "waiting_max": waiting, "rate_per_s": rate}
+    body = {
+        "lives_max": lives,
+        "streams_max": streams,
+        "waiting_max": waiting,
+        "rate_per_s": rate,
+        "pending_bytes_max": pending_bytes,
+    }
     document = Server(url).call("PUT", "tenants", name, body=body)
     show(document if json else flat(document), json)
 
@@ -52,7 +61,7 @@ def rm(name: Name, url: Url = URL) -> None:
 
 @app.command()
 def usage(name: Annotated[str, typer.Argument(help="Name of the tenant.")], json: Json = False, url: Url = URL) -> None:
-    """Show what a tenant uses: lives now, live-seconds and items in total, and its limits."""
+    """Show what a tenant uses: lives and pending input now, live-seconds and items in total, and its limits."""
     document = Server(url).call("GET", "tenants", name, "usage")
     limits = {} if json else document.pop("limits")
     show({**document, **limits}, json)

@@ -38,7 +38,9 @@ SETTLE_S = 6.0
 """After this time a controller has dropped what a lost connection sent: nothing is stored any more."""
 KEPT_MAX = 1_000  # Answered items that are kept, to be sent again if the store loses them; and at most so many bytes:
 KEPT_BYTES_MAX = 1_048_576
-PAUSES = AGAIN | {"GAP", "TOO_MANY_PENDING"}
+SLOWER = frozenset({"TOO_MANY_PENDING", "QUOTA"})
+"""Codes of an item that is refused because too much was sent before it."""
+PAUSES = AGAIN | SLOWER | {"GAP"}
 """Codes of an item that is not stored but may be later: after a reconnect, this and all later items are sent again."""
 _answers = msgspec.json.Decoder(list[Answer])
 
@@ -319,7 +321,7 @@ class Stream:
                 return await self._replicas.read(Pushed, "POST", "lives", self.live_id, "text", body=body)
             except Refused as refused:
                 pause_s = refused.retry_after_s or 1.0
-                if refused.code != "TOO_MANY_PENDING" or loop.time() + pause_s > give_up:
+                if refused.code not in SLOWER or loop.time() + pause_s > give_up:
                     raise
             await asyncio.sleep(pause_s)
 

@@ -47,6 +47,7 @@ from dhsched.dispatch.telemetry.fleet_metrics import FleetMetrics
 from dhsched.dispatch.telemetry.handoffs import Handoffs
 from dhsched.dispatch.telemetry.metering import Metering
 from dhsched.dispatch.telemetry.metrics import Metrics
+from dhsched.dispatch.telemetry.pending import PENDING_S, PendingInput
 from dhsched.dispatch.view.create_queue import CreateQueue
 from dhsched.dispatch.view.fleet_view import Fleet
 from dhsched.dispatch.worker_link import WorkerLinks
@@ -136,6 +137,7 @@ def make_context(
         audit=audit,
         terms=Terms(store, fleet, events),
         metering=Metering(store.records, service.registry, settings.meter_s),
+        pending_input=PendingInput(store.records, service.quotas),
         quota_reports=QuotaReports(f"dispatch/{name}", service.quotas, reads=records, writes=store.records),
     )
     service.registry.register(FleetMetrics(fleet))
@@ -181,6 +183,7 @@ class Replica:
             "reconciliation": (reconciliation.round, settings.reconcile_s),
             "quotas": (context.quota_reports.round, REPORT_S),
             "metering": (context.metering.round, settings.meter_s),
+            "pending input": (context.pending_input.round, PENDING_S),
             "terms": (reconciliation.follow, 0.0),
         }
 

@@ -20,6 +20,7 @@ from dhsched.dispatch.telemetry.events import Events
 from dhsched.dispatch.telemetry.handoffs import Handoffs
 from dhsched.dispatch.telemetry.metering import Metering
 from dhsched.dispatch.telemetry.metrics import Metrics
+from dhsched.dispatch.telemetry.pending import PendingInput
 from dhsched.dispatch.view.create_queue import CreateQueue
 from dhsched.dispatch.view.fleet_view import Fleet
 from dhsched.errors import StoreUnavailable
@@ -65,6 +66,7 @@ class DispatchContext:
     audit: Audit
     terms: Terms
     metering: Metering
+    pending_input: PendingInput
     quota_reports: QuotaReports
     rng: Random = field(default_factory=Random)
     _remembered: OrderedDict[str, Remembered] = field(default_factory=OrderedDict)

@@ -110,7 +110,7 @@ async def open_infer(
         pulls = Pulls(store, settings.credit, name)
         service.registry.register(SettlingFigures(store.link.settling))
         metrics = Metrics(service.registry)
-        metrics.watch(pulls, store.homes)
+        metrics.watch(pulls, store.homes, service.quotas)
         context = InferContext(
             store=store,
             records=records,

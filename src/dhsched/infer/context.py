@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from dhsched.access.quota_reports import QuotaReports
+from dhsched.access.quotas import Quotas
 from dhsched.access.usage import Usage
 from dhsched.durations import Durations
 from dhsched.infer.pulls import Pulls
@@ -24,7 +25,7 @@ from dhsched.store.homes import Homes
 from dhsched.store.records import Records
 from dhsched.store.steps.redis import RedisStore
 from dhsched.web import Problem, Service
-from dhsched.web.figures import Figure, Figures, TenantTotals, histogram
+from dhsched.web.figures import Figure, Figures, TenantGauges, TenantTotals, histogram
 
 
 class Metrics(Collector):
@@ -56,8 +57,8 @@ class Metrics(Collector):
         yield from self._items.collect()
         yield histogram("dhsched_push_seconds", "Items, from decoded to stored.", self._seconds)
 
-    def watch(self, pulls: Pulls, homes: Homes) -> None:
-        """Register the metrics of the pulls and of the store's homes, which are read at each scrape."""
+    def watch(self, pulls: Pulls, homes: Homes, quotas: Quotas) -> None:
+        """Register the metrics of the pulls, of the store's homes and of tenants, which are read at each scrape."""
         figures: tuple[Figure, ...] = (
             ("dhsched_pulls_granted", "Pulls that this controller serves.", lambda: len(pulls)),
             ("dhsched_items_released_total", "Items passed on to Workers.", lambda: pulls.released),
@@ -72,6 +73,13 @@ class Metrics(Collector):
             ("dhsched_store_lost_calls_total", "Answered calls that are lost.", lambda: homes.lost_calls),
         )
         self._registry.register(Figures(figures))
+        self._registry.register(
+            TenantGauges(
+                "dhsched_tenant_pending_bytes",
+                "Pending input of tenants with such a limit, measured last.",
+                lambda: quotas.pending,
+            )
+        )
 
 
 @dataclass(slots=True, kw_only=True)

@@ -45,6 +45,11 @@ def endpoints(context: InferContext) -> Sequence[Endpoint]:
         live = live_key(asked.caller.tenant, live_id)
         if (problem := store_full(context.memory_share, context.settings.memory_max)) is not None:
             raise problem
+        if (
+            body.kind != "interrupt"
+            and (over := context.service.quotas.refuse_pending(asked.caller.tenant)) is not None
+        ):
+            raise over
         given = body.request_id if isinstance(body.request_id, str) else asked.request.headers.get(IDEMPOTENCY_KEY.name)
         request = given or new_request()
         payload = payload_of(body.kind, body.text, body.config, context.settings.text_bytes_max)

@@ -208,8 +208,11 @@ class PushStream:
         self.reading = ENDING
         return [answer, End(problem)]
 
-    def push(self, pushes: Sequence[Push], now: float, store_full: Problem | None = None) -> Actions:
-        """Handle the pushes of a frame, or of a part of it; while the store is full, refuse each with `store_full`."""
+    def push(
+        self, pushes: Sequence[Push], now: float, store_full: Problem | None = None, over_quota: Problem | None = None
+    ) -> Actions:
+        """Handle the pushes of a frame, or of a part of it. While the store is full, refuse each with `store_full`;
+        while the tenant has too much input pending, refuse each that is no interrupt with `over_quota`."""
         actions: Actions = []
         if self.reading is ENDING or self.reading is GONE:
             return actions
@@ -221,6 +224,8 @@ class PushStream:
                     line = self._new_line(live_id)
                 if store_full is not None:
                     self._refuse(line, live_id, push.n, store_full, now, actions)
+                elif over_quota is not None and push.kind != "interrupt":
+                    self._refuse(line, live_id, push.n, over_quota, now, actions)
                 elif isinstance(push.token, str):
                     self._token(line, push.token, now, actions)
                 else:

@@ -159,7 +159,8 @@ class StreamPeer:
             if n:
                 await asyncio.sleep(0)
             full = store_full(self._context.memory_share, self._context.settings.memory_max)
-            self._act(self._stream.push(turn, perf_counter(), full))
+            over = self._context.service.quotas.refuse_pending(self._caller.tenant)
+            self._act(self._stream.push(turn, perf_counter(), full, problem_of(over) if over else None))
             await self._wait_for_rate(len(turn))
             if self._outbox.full or self._stream.held_back:
                 await self._wait_until_read()

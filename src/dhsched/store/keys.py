@@ -22,6 +22,7 @@ SINGLE = (
     "tenants",
     "counts",
     "usage",
+    "pending",
     "keys",
     "controllers",
     "events",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -54,6 +54,29 @@ class TenantTotals(Collector):
         family = CounterMetricFamily(self._name, self._help_text, labels=["tenant"])
         for tenant, total in self._totals.items():
             family.add_metric([tenant], total)
+        yield family
+
+
+class TenantGauges(Collector):
+    """A gauge per tenant, to be registered; `read` returns the values by tenant. Past TENANTS_MAX tenants the values of
+    the further ones are added up, as `*`."""
+
+    def __init__(self, name: str, help_text: str, read: Callable[[], Mapping[str, float]]) -> None:
+        self._name = name
+        self._help_text = help_text
+        self._read = read
+        self._known: dict[str, None] = {}
+
+    def collect(self) -> Iterator[Metric]:
+        family = GaugeMetricFamily(self._name, self._help_text, labels=["tenant"])
+        values = dict.fromkeys(self._known, 0.0)
+        for tenant, value in self._read().items():
+            if tenant not in self._known and len(self._known) >= TENANTS_MAX:
+                tenant = EVERY_OTHER
+            self._known[tenant] = None
+            values[tenant] = values.get(tenant, 0.0) + value
+        for tenant, value in values.items():
+            family.add_metric([tenant], value)
         yield family
 
 

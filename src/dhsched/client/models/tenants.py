@@ -25,15 +25,18 @@ class NamedTenant(msgspec.Struct, frozen=True):
     config: TenantLimits
 
 
-class UsageOut(msgspec.Struct, frozen=True):
+class UsageOut(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a tenant uses, and its limits. `lives` have not ended; `live_seconds` and `items` are totals since the store
-    was empty, so take the difference of two readings."""
+    was empty, so take the difference of two readings. `pending_bytes` is what its pending input took at
+    `pending_measured_at_ms`; both are left out if it was not measured: only tenants with a `pending_bytes_max` are."""
 
     tenant: str
     lives: int
     live_seconds: float
     items: int
     limits: TenantLimits
+    pending_bytes: int | None = None
+    pending_measured_at_ms: int | None = None
 
 
 class TenantList(msgspec.Struct, frozen=True):

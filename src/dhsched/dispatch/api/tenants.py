@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from dhsched.access.gate import for_tenant
 from dhsched.access.tenants import EVERY_OTHER, TENANTS, TenantLimits, limits_of
 from dhsched.client.models.tenants import NamedTenant, PutTenant, TenantList, UsageOut
@@ -93,7 +95,11 @@ class Tenants(Part):
         tenant = for_tenant(asked.caller, check_id(asked.path.tenant, "tenant")).tenant
         found = await self.context.records.tenants.usage(tenant)
         limits = limits_of(await self._all(), tenant)
-        return UsageOut(tenant, found.lives, found.live_ms / 1000, found.items, limits)
+        usage = UsageOut(tenant, found.lives, found.live_ms / 1000, found.items, limits)
+        if limits.pending_bytes_max and (measured := await self.context.records.tenants.pending()).at_ms:
+            pending = {"pending_bytes": measured.bytes.get(tenant, 0), "pending_measured_at_ms": measured.at_ms}
+            return msgspec.structs.replace(usage, **pending)
+        return usage
 
     async def _all(self) -> dict[str, TenantLimits]:
         return await self.context.records.config.all(TENANTS, TenantLimits)

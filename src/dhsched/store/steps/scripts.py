@@ -30,13 +30,13 @@ DENY_OOM = frozenset({"append_input", "place_create"})
 """Steps that a full store refuses; every other step must run there, or nothing could ever be freed."""
 AROUND = (
     *("snapshot", "due", "configure", "trouble", "change_keys", "say_once", "announce"),
-    *("count_tenants", "meter_lives", "write_log", "settle", "same_home"),
+    *("count_tenants", "meter_lives", "measure_pending", "write_log", "settle", "same_home"),
 )
 """Scripts around the protocol, which are not steps: they change no ownership."""
 READ_ONLY = frozenset({"snapshot", "due"})
 """Scripts that run wherever the data is: they compare no home. `snapshot` tells the home of what it has read."""
 NO_WRITES = READ_ONLY | {"same_home"}
-HINTS = frozenset({"trouble", "say_once", "announce", "count_tenants", "meter_lives", "write_log"})
+HINTS = frozenset({"trouble", "say_once", "announce", "count_tenants", "meter_lives", "measure_pending", "write_log"})
 """Scripts whose loss harms nobody: they compare the home, as the steps of SAME_HOME do, and are not counted."""
 SETTLING = Settle(writes="settle", compares="same_home")
 """Scripts behind a batch: they compare the home and the server's name, and are not counted."""

@@ -1,15 +1,16 @@
 -- count_tenants: keep what one replica counts of each tenant, add up the items that it has accepted, and tell it what the
--- other replicas count. A batch of items is added once, however often it comes. Reports that are too old are not told, and
+-- other replicas count and how much input was pending when that was measured last. A batch of items is added once, however often it comes. Reports that are too old are not told, and
 -- in the end removed. It owns nothing, so this is no step of the protocol.
 --
 -- USES     clock now
 -- KEYS     cell
 -- ARGV     replica, counts, batch, items, fresh_ms, forget_ms
--- RETURNS  the configuration's revision, then the counts of every other replica
+-- RETURNS  the configuration's revision, the last measurement (empty if there is none), then the counts of every other
+--          replica
 local replica, counts, batch, items, fresh_ms, forget_ms = unpack(ARGV)
 
 local key = prefix .. 'counts'
-local reply = { number(call('HGET', KEYS[1], 'config_rev') or 0) }
+local reply = { number(call('HGET', KEYS[1], 'config_rev') or 0), call('GET', prefix .. 'pending') or '' }
 local reports, added = call('HGETALL', key), 0
 for i = 1, #reports, 2 do
   local at, last, said = string.match(reports[i + 1], '^(%d+) (%d+) (.*)$')
