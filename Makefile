@@ -14,7 +14,7 @@ SHOW := awk '/^ *(Downloading|Using cached|Processing) / { sub(/ \(from .*/, "")
 # Modules that are compiled once are read by every process that a test starts; without that each would compile them all.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup lock lint types up test browser fuzz test-long failover failover-gap chaos spec spec-long test-release clean evaluate walks statements
+.PHONY: help setup lock lint types up test browser fuzz attack test-long failover failover-gap chaos spec spec-long test-release clean evaluate walks statements
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -65,6 +65,10 @@ browser: setup  ## what a viewer sees, in a real headless Chromium
 
 fuzz: setup  ## what each endpoint and frame costs with the worst input: CPU, longest tick, memory; prints the table
 	$(BIN)/pytest -m 'release or not release' -k fuzz --timeout 600 tests/integration/test_fuzz.py
+
+ROUNDS ?= 5
+attack: setup  ## P99 of an honest tenant's pushes while another attacks, beside a control (ROUNDS=5); a table and a line of JSON
+	$(BIN)/python -m tests.attack --rounds $(ROUNDS)
 
 test-long: setup  ## what takes minutes: longer runs, more seeds
 	$(BIN)/pytest -m long --timeout 3600

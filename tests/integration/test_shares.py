@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
+import time
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from dhsched.dispatch.app import run_dispatch
 from dhsched.settings import DispatchSettings
 from dhsched.store.server.embedded import Embedded
+from dhsched.web.running import listening
+from dhsched.web.turns import STRANGERS, TICK_MAX
 from tests.harness.fleet import until, until_so
 from tests.harness.keyed import keyed
 from tests.harness.servers import empty_server
@@ -40,6 +45,33 @@ async def test_a_busy_key_leaves_places_for_another(monkeypatch: pytest.MonkeyPa
             assert "dhsched_requests_over_share_total 2.0" in await response.text()
 
 
+async def test_a_tenant_with_many_requests_lets_others_begin() -> None:
+    """The loop's ticks are held back, as if each took long: another tenant's push waits for one tick, not for all."""
+    async with empty_server("valkey") as server, keyed(server.address) as at:
+        busy, quiet = await at.role("app", tenant="one"), await at.role("app", tenant="two")
+        turns = at.infer_context.service.turns
+        held: list[Any] = []
+        for shown in (busy, quiet):
+            assert (await at.ask("POST", "/v1/lives/L/text", shown, {"text": "a"}, at="infer"))[0] == 404
+        await until(lambda: not turns._ticking, "an idle loop")
+        turns._call_soon = held.append
+        asked = [
+            asyncio.create_task(at.ask("POST", "/v1/lives/L/text", busy, {"text": "a"}, at="infer")) for _ in range(30)
+        ]
+        await until(lambda: sum(map(len, turns._waiting.values())) == 30 - TICK_MAX, "requests that wait")
+        other = asyncio.create_task(at.ask("POST", "/v1/lives/L/text", quiet, {"text": "a"}, at="infer"))
+        forged = asyncio.create_task(at.ask("GET", "/v1/lives/L/events", {"Authorization": "Bearer x.y.z"}, at="infer"))
+        await until(lambda: {*turns._waiting} == {"one", "two", STRANGERS}, "requests of others that wait")
+        held.pop()()
+        assert (await asyncio.wait_for(other, 60))[0] == 404
+        assert len(turns._waiting["one"]) == 30 - TICK_MAX - (TICK_MAX - 1) and not forged.done()
+        turns._call_soon = None
+        held.pop()()
+        assert [(await each)[0] for each in (*asked, forged)] == [404] * 30 + [401]
+        async with at.infer.get("/metrics", headers=await at.role("metrics")) as response:
+            assert f"dhsched_requests_waited_total {30.0 - TICK_MAX + 2}" in await response.text()
+
+
 async def test_a_key_has_so_many_long_connections() -> None:
     async with empty_server("valkey") as server, keyed(server.address, connections_per_key_max=2) as at:
         one, two = await at.role("app", tenant="one"), await at.role("app", tenant="two")
@@ -52,6 +84,25 @@ async def test_a_key_has_so_many_long_connections() -> None:
         await until(lambda: not connections._by_key, "the end of the connections")
         async with at.infer.ws_connect("/v1/stream", headers=one):
             assert [*connections._by_key.values()] == [1]
+
+
+async def test_a_flood_of_connections_is_accepted_in_few_ticks() -> None:
+    """Connections that came while the loop was busy: a new one does not wait for a tick for each of them."""
+    loop = asyncio.get_running_loop()
+    async with listening(web.Application(), host="127.0.0.1", port=0) as url:
+        address = ("127.0.0.1", int(url.rpartition(":")[2]))
+        with contextlib.ExitStack() as stack:
+            peers = [stack.enter_context(socket.create_connection(address)) for _ in range(64)]
+            peers[-1].setblocking(False)
+            peers[-1].sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            answer = asyncio.create_task(loop.sock_recv(peers[-1], 100))
+            ticks = 0
+            while not answer.done():
+                ticks += 1
+                time.sleep(0.001)  # noqa: ASYNC251  A busy loop.
+                await asyncio.sleep(0)
+            assert answer.result().startswith(b"HTTP/1.1 404")
+            assert ticks < 40, "one connection was accepted in a tick"
 
 
 async def test_an_address_has_so_many_connections_at_dispatch() -> None:

@@ -142,17 +142,21 @@ class Decode:
         for name, kind in self._headers:
             if name in request.headers:
                 parameters_header(name, kind, request.headers[name])
-        body = None if self._body is None else await self._decode_body(request, self._body, service.body_s)
+        raw = None if self._body is None else await self._read_body(request, service.body_s)
+        await service.turn(caller.tenant)  # What comes now costs by the size of the body.
+        body = None if raw is None or self._body is None else self._decode_body(raw, self._body)
         return Request(request, path, query, body, request_id, service, caller)
 
-    async def _decode_body(self, request: web.Request, decoder: msgspec.json.Decoder[Any], body_s: float) -> Any:
+    async def _read_body(self, request: web.Request, body_s: float) -> bytes:
         # A body that announces too large a size is refused unread; one that announces none is cut off while it is read.
         if (request.content_length or 0) > BODY_BYTES_MAX:
             raise too_large(request.content_length or 0)
         try:
-            raw = await body_in_time(request.read(), body_s)
+            return await body_in_time(request.read(), body_s)
         except web.HTTPRequestEntityTooLarge as error:
             raise too_large(BODY_BYTES_MAX + 1) from error
+
+    def _decode_body(self, raw: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
         if not raw and self._empty_body is not None:
             return self._empty_body()
         if found := excess(raw):

@@ -27,7 +27,7 @@ from dhsched.access.callers import BY, NOBODY, OPEN, Caller
 from dhsched.access.gate import TENANT_HEADER, Gate, for_tenant
 from dhsched.access.quotas import Quotas
 from dhsched.durations import SECONDS_BUCKETS
-from dhsched.errors import BadId, Forbidden
+from dhsched.errors import BadId, Forbidden, OverQuota, TooManyRequests, Unauthorized
 from dhsched.types import check_id
 from dhsched.web.endpoints import BODY_BYTES_MAX, JSON, Decode, Endpoint, Reply
 from dhsched.web.figures import Figures
@@ -35,6 +35,7 @@ from dhsched.web.openapi import document
 from dhsched.web.origins import Door, mark_allowed
 from dhsched.web.problems import Problem, problem_from
 from dhsched.web.shares import Connections, InFlight
+from dhsched.web.turns import STRANGERS, WAITING_MAX, Turns
 
 log = structlog.get_logger(__name__)
 
@@ -61,6 +62,7 @@ class Service:
     ready: Callable[[], Awaitable[Sequence[str]]]
     load: InFlight = field(default_factory=lambda: InFlight(512))
     connections: Connections = field(default_factory=lambda: Connections(10_000))
+    turns: Turns = field(default_factory=Turns)
     body_s: float = 10.0
     gate: Gate | None = None
     """None where access is open, and in a room."""
@@ -89,6 +91,9 @@ class Service:
     def refuse_when_busy(self, caller: Caller) -> None:
         """Raise BUSY when the limit of requests in flight is reached, or the caller has its share of it (shares.py)."""
         load = self.load
+        if self.turns.full(caller.tenant):
+            load.over_share += 1
+            raise self._busy(f"{WAITING_MAX} requests of the tenant wait already", "the replica's limit is")
         if 2 * load.total < load.most:
             return  # Nobody can have more than a share yet.
         if load.total >= load.most:
@@ -107,6 +112,12 @@ class Service:
             in_flight=load.total,
             in_flight_max=load.most,
         )
+
+    async def turn(self, tenant: str) -> None:
+        """Wait until a request or frame of this tenant may begin (turns.py). Where access is open, tenants are only
+        names, and nobody waits."""
+        if self.gate is not None and not self.turns.begin(tenant):
+            await self.turns.turn(tenant)
 
     def refuse_connection(self, caller: Caller) -> None:
         """Raise BUSY if the caller's key has as many long connections at this replica as it may have."""
@@ -184,7 +195,15 @@ class Measures:
         in_flight = Gauge("dhsched_requests_in_flight", "Requests being worked on.", registry=registry)
         in_flight.set_function(lambda: service.load.total)
         over_share = "Requests refused because their key or tenant had its share of the requests in flight."
-        registry.register(Figures([("dhsched_requests_over_share_total", over_share, lambda: service.load.over_share)]))
+        waited = "Requests and frames that waited because others of their tenant were before them."
+        registry.register(
+            Figures(
+                [
+                    ("dhsched_requests_over_share_total", over_share, lambda: service.load.over_share),
+                    ("dhsched_requests_waited_total", waited, lambda: service.turns.waited),
+                ]
+            )
+        )
 
 
 def make_app(
@@ -260,10 +279,12 @@ def _guard(service: Service, name: str, handler: Answer, *, long: bool = False) 
         try:
             request[CALLER] = caller = await service.admit(request, name)
             BY.set(caller.who)
+            if caller is not NOBODY:
+                await service.turn(caller.tenant)
             if long:
                 service.refuse_connection(caller)
         except Exception as error:
-            return refuse(error, request_id, name)
+            return await refuse_in_turn(service, error, request_id, name)
         if not long:
             return await handler(request)
         with service.connections.counted(caller.key):
@@ -308,7 +329,7 @@ def _wrap(
             finally:
                 service.load.end(caller.tenant, caller.key)
         except Exception as error:
-            response = refuse(error, request_id, endpoint.name)
+            response = await refuse_in_turn(service, error, request_id, endpoint.name)
             if isinstance(error, Forbidden) and caller is None:
                 caller = error.caller
         # What nobody has proven who asked for is noted only if it was done: such requests may come in any number.
@@ -340,6 +361,14 @@ def respond(answered: Any, request_id: str) -> web.Response:
         del headers["Content-Type"]
         return web.Response(status=answered.status, headers=headers)
     return web.Response(status=answered.status, body=msgspec.json.encode(answered.body), headers=headers)
+
+
+async def refuse_in_turn(service: Service, error: Exception, request_id: str, endpoint: str) -> web.Response:
+    """Return the response for the error. A caller without a valid token, or over its rate, waits for its turn: refusals
+    are cheap, and thousands at once are not."""
+    if isinstance(error, Unauthorized | TooManyRequests | OverQuota):
+        await service.turn(STRANGERS)
+    return refuse(error, request_id, endpoint)
 
 
 def refuse(error: Exception, request_id: str, endpoint: str) -> web.Response:
