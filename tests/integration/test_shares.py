@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from dhsched.dispatch.api import events as api_events
 from dhsched.dispatch.app import run_dispatch
 from dhsched.settings import DispatchSettings
 from dhsched.store.server.embedded import Embedded
@@ -84,6 +85,30 @@ async def test_a_key_has_so_many_long_connections() -> None:
         await until(lambda: not connections._by_key, "the end of the connections")
         async with at.infer.ws_connect("/v1/stream", headers=one):
             assert [*connections._by_key.values()] == [1]
+
+
+async def test_a_key_has_its_share_of_the_event_feed_and_the_feed_counts_as_a_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(api_events, "FOLLOWERS_MAX", 4)
+    async with empty_server("valkey") as server, keyed(server.address, connections_per_key_max=3) as at:
+        stream = {"Accept": "text/event-stream"}
+        one, two = [{**await at.role("reader"), **stream} for _ in range(2)]
+        async with contextlib.AsyncExitStack() as stack:
+            for shown in (one, one, two):
+                async with asyncio.timeout(60):
+                    opened = await stack.enter_async_context(at.api.client.get("/v1/events", headers=shown))
+                assert opened.status == 200
+            assert sorted(at.api.context.service.connections._by_key.values()) == [1, 2]
+            status, problem = await at.ask("GET", "/v1/events", one)
+            assert (status, problem["code"], problem["followers_max"]) == (503, "BUSY", 4)
+        connections = at.api.context.service.connections
+        await until(lambda: not connections._by_key, "the end of the streams")
+        connections.most_per_key = 1
+        async with at.api.client.get("/v1/events", headers=one) as opened:
+            assert opened.status == 200
+            status, problem = await at.ask("GET", "/v1/events", one)
+            assert (status, problem["connections_max"]) == (503, 1)
 
 
 async def test_a_flood_of_connections_is_accepted_in_few_ticks() -> None:

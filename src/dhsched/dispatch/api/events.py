@@ -26,8 +26,9 @@ from dhsched.store.records.events import Logged
 from dhsched.types import whole
 from dhsched.web import Endpoint, HeaderParameter, Problem, Request
 from dhsched.web.event_stream import send_events
+from dhsched.web.shares import InFlight
 
-FOLLOWERS_MAX = 64  # Streams open at once on one replica; a further one is refused (BUSY).
+FOLLOWERS_MAX = 64  # Streams open at once on one replica, shared as requests are (web/shares.py); then BUSY.
 LOOK_S = 0.3  # Time between two readings of the log for one stream.
 PAGE = 500
 
@@ -47,7 +48,7 @@ class EventFeed(Part):
 
     def __init__(self, context: DispatchContext) -> None:
         super().__init__(context)
-        self.followers = 0
+        self.followers = InFlight(FOLLOWERS_MAX)
 
     def endpoints(self) -> list[Endpoint]:
         return [
@@ -79,20 +80,24 @@ class EventFeed(Part):
         return await records.events.last(limit)
 
     async def _follow(self, asked: Request, after: str, limit: int) -> web.StreamResponse:
-        if self.followers >= FOLLOWERS_MAX:
+        caller, service, followers = asked.caller, self.context.service, self.followers
+        service.refuse_connection(caller)
+        told_apart = service.gate is not None
+        if followers.total >= FOLLOWERS_MAX or (told_apart and followers.share_left(caller.tenant, caller.key) <= 0):
             raise Problem(
                 "BUSY",
-                f"{self.followers} event streams are open on this replica, which is the limit; ask another replica",
+                f"{followers.total} event streams are open on this replica, of {FOLLOWERS_MAX} at most, and a key has "
+                "no more of them than are left for others; ask another replica",
                 followers_max=FOLLOWERS_MAX,
             )
-        self.followers += 1
+        followers.begin(caller.tenant, caller.key)
         try:
-            found = await self._read(after, limit)  # Before the first byte, so that a failing store answers a problem.
-            service = self.context.service
-            with service.parked(asked.caller), service.open_while(asked.caller, asked.request):
-                return await send_events(asked.request, self._rounds(found, after or "0-0"))
+            with service.connections.counted(caller.key):
+                found = await self._read(after, limit)  # Before the first byte: a failing store answers a problem.
+                with service.parked(caller), service.open_while(caller, asked.request):
+                    return await send_events(asked.request, self._rounds(found, after or "0-0"))
         finally:
-            self.followers -= 1
+            followers.end(caller.tenant, caller.key)
 
     async def _rounds(self, found: list[Logged], after: str) -> AsyncIterator[list[bytes]]:
         """Yield the events of each reading of the log, `found` first, until this replica stops."""
