@@ -83,8 +83,8 @@ failover-gap: setup  ## how long input stands still when a cluster's primary is 
 MINUTES ?= 10
 SEED ?=
 STORE ?= replicated
-chaos: setup  ## a deployment under seeded faults (MINUTES=10, SEED= repeats a run, STORE=cluster; docs/internals/chaos.md)
-	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) --store $(STORE) --quiet
+chaos: setup  ## a deployment under seeded faults (MINUTES=10, SEED=, STORE=cluster, HOSTILE=1; docs/internals/chaos.md)
+	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) --store $(STORE) $(if $(HOSTILE),--hostile) --quiet
 
 spec: setup  ## TLC over spec/*.tla and its mutants; re-derives the state counts the tests assert (needs Java 11+)
 	$(BIN)/python -m spec

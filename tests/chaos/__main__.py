@@ -11,6 +11,7 @@ from typing import get_args
 
 from tests.chaos.deployment import Size
 from tests.chaos.faults import LOSSES, kinds_of
+from tests.chaos.hostile import REPEATS
 from tests.chaos.store import StoreKind
 from tests.chaos.storm import Report, run
 from tests.harness.servers import SERVERS
@@ -44,6 +45,8 @@ def main() -> int:
     mutants = ", ".join(NAMED_MUTANTS | IN_A_CLUSTER)
     parser.add_argument("--mutant", default="", help=f"a wrong script: {mutants}, or any lua_mutant")
     parser.add_argument("--mutants", action="store_true", help="each of the named ones, until it is seen; a table")
+    parser.add_argument("--hostile", action="store_true", help="with a hostile Worker and a hostile viewer")
+    parser.add_argument("--repeats", type=int, default=REPEATS, help="of each valid message by the hostile side")
     parser.add_argument("--keep", type=Path, default=None, help="copy logs and records here in the end")
     parser.add_argument("--quiet", action="store_true", help="do not print every fault")
     given = parser.parse_args()
@@ -76,6 +79,7 @@ def one(seed: int, given: argparse.Namespace, size: Size, mutant: str) -> Report
             store=given.store,
             server=given.server,
             mutant=name,
+            hostile=given.repeats if given.hostile else 0,
             until_red=bool(mutant),
             keep=given.keep,
             say=say,
@@ -110,11 +114,12 @@ def print_report(report: Report, given: argparse.Namespace) -> None:
         f"processes    ended: {counted(report.exits) or 'none'}",
         f"operators    {counted({name: n for name, n in report.answers.items() if name.split()[0] in OPERATORS})}",
         f"calm         {report.calm_s:g} s after the storm",
+        *([f"hostile      {report.hostile_steps} steps of its own"] if report.coverage else []),
         *(f"logged       {line}" for line in report.logged[:20]),
         f"violations   {len(report.violations)}",
         *(f"  {violation}" for violation in report.violations[:20]),
     ]
-    print("\n".join(lines))
+    print("\n".join([*report.coverage, "", *lines] if report.coverage else lines))
     if report.violations:
         print(
             f"replay: {sys.executable} -m tests.chaos --seed {report.seed} --minutes {given.minutes:g}"
@@ -122,6 +127,7 @@ def print_report(report: Report, given: argparse.Namespace) -> None:
             f" --store {given.store}"
             + (f" --server {given.server}" if given.server else "")
             + (f" --mutant {given.mutant}" if given.mutant else "")
+            + (f" --hostile --repeats {given.repeats}" if given.hostile else "")
         )
 
 

@@ -20,8 +20,10 @@ from typing import Any
 
 from dhsched.local.ports import free_port
 from dhsched.local.process import START_S, Process
+from tests.chaos.access import Access
 from tests.chaos.cluster import Cluster
 from tests.chaos.histories import Histories
+from tests.chaos.hostile_values import HOSTILE
 from tests.chaos.proxy import Proxy, stopped
 from tests.chaos.runtime import RECORDS
 from tests.chaos.store import Replicated, Store, StoreKind
@@ -29,6 +31,8 @@ from tests.chaos.zygote import CLOCK
 
 ROOT = Path(__file__).parents[2]
 POOL, DIGITAL_ID = "gpu", "demo"
+HOSTILE_POOL, LENT_ID = "evil", "lent"
+"""The Pool of the hostile Worker, and the DigitalID of the lives that may be on it."""
 MARK = "DHSCHED_CHAOS_RUN"
 """In the environment of every process of a run: how one that was left behind is found."""
 WORKER_TTL_S = 1.5
@@ -49,6 +53,8 @@ class Size:
     workers: int = 8
     capacity: int = 8
     lives: int = 36
+    lent: int = 6
+    """Lives that may be on the hostile Worker, if there is one."""
 
 
 @dataclass(slots=True)
@@ -87,8 +93,11 @@ class Deployment:
         mutant: str = "",
         store: StoreKind = "replicated",
         server: str | None = None,
+        hostile: bool = False,
     ) -> None:
         self.size = size
+        self.hostile = hostile
+        self.access = Access()
         self.folder = folder
         self.records = folder / "records"
         self.run_id = f"{os.getpid()}-{time.monotonic_ns()}"
@@ -116,6 +125,9 @@ class Deployment:
         self.records.mkdir()
         os.environ[MARK] = self.run_id
         await self.store.start()
+        if self.hostile:
+            async with self.store.link() as link:
+                await self.access.make(link, HOSTILE, HOSTILE_POOL, self.size.capacity)
         command = (sys.executable, "-m", "tests.chaos.zygote", self._mutant)
         self._zygote = await Zygote.spawn("python -m tests.chaos.zygote", *command, hear=self._hear)
         await self._zygote.until_ready()
@@ -127,7 +139,9 @@ class Deployment:
             f"http://127.0.0.1:{self.proxies[f'to-dispatch-{n}'].port}" for n in range(1, self.size.dispatch + 1)
         )
         for n in range(1, self.size.workers + 1):
-            await self._worker(n, through)
+            await self._worker(f"worker-{n}", POOL, through)
+        if self.hostile:
+            await self._worker(HOSTILE, HOSTILE_POOL, ",".join(self.dispatch), who="hostile")
 
     async def stop(self) -> None:
         """Stop everything, whatever state it is in."""
@@ -158,20 +172,22 @@ class Deployment:
     async def _controller(self, kind: str, n: int) -> None:
         name, port = f"{kind}-{n}", free_port()
         to_it = await self._proxy(f"to-{name}", port)
-        arguments = ["run", kind, "--name", name, "--port", str(port), "--log-level", "warning", "--access", "open"]
+        arguments = ["run", kind, "--name", name, "--port", str(port), "--log-level", "warning"]
+        arguments += ["--access", "keys" if self.hostile else "open"]
         arguments += ["--store", await self.store.url_for(name)]
         if kind == "infer":
             arguments += ["--advertise", f"http://127.0.0.1:{to_it.port}"]
         (self.dispatch if kind == "dispatch" else self.infer).append(f"http://127.0.0.1:{port}")
         await self._add(Role(name, arguments, DISPATCH_SETTINGS))
 
-    async def _worker(self, n: int, dispatch: str) -> None:
-        name, clock = f"worker-{n}", self.folder / f"clock-{n}"
+    async def _worker(self, name: str, pool: str, dispatch: str, who: str = "worker") -> None:
+        clock = self._clock_of(name)
         clock.write_text("0")
-        arguments = ["run", "worker", "--runtime", "tests.chaos.runtime:checked", "--pool", POOL, "--name", name]
+        arguments = ["run", "worker", "--runtime", "tests.chaos.runtime:checked", "--pool", pool, "--name", name]
         arguments += ["--capacity", str(self.size.capacity), "--dispatch", dispatch, "--locks", str(self.folder)]
         arguments += ["--drain-s", "3", "--teardown-s", "1", "--log-level", "warning"]
-        await self._add(Role(name, arguments, {CLOCK: str(clock), RECORDS: str(self.records)}))
+        environment = {CLOCK: str(clock), RECORDS: str(self.records), **self.access.environment("worker", who)}
+        await self._add(Role(name, arguments, environment))
 
     async def _proxy(self, name: str, target: int) -> Proxy:
         proxy = self.proxies[name] = Proxy(name, target)
@@ -222,12 +238,20 @@ class Deployment:
         self.roles[name].down_until = time.monotonic() + down_s
         self.signal(name, signal.SIGKILL)
 
+    def retire(self, name: str) -> None:
+        """End a process in good order, for good."""
+        self.roles[name].wanted = False
+        self.signal(name, signal.SIGTERM)
+
     def kill_all(self, kind: str) -> None:
         for name in [name for name, role in self.roles.items() if role.kind == kind]:
             self.kill(name, 0.0)
 
     def set_clock(self, name: str, offset_s: float) -> None:
-        (self.folder / f"clock-{name.partition('-')[2]}").write_text(f"{offset_s:<31.3f}")
+        self._clock_of(name).write_text(f"{offset_s:<31.3f}")
+
+    def _clock_of(self, name: str) -> Path:
+        return self.folder / f"clock-{name}"
 
     def heal(self) -> None:
         """Everything that was paused or hindered goes on. What is down is on its way up already."""

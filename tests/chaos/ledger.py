@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from dhsched.types import name_of
 from tests.chaos.limits import CREDIT
 from tests.chaos.load import Told
 from tests.chaos.replay import Account
@@ -44,13 +45,17 @@ class Records(NamedTuple):
     """Generations that had two runtimes at once."""
 
 
-def read_records(folder: Path) -> Records:
+def read_records(folder: Path, besides: str = "") -> Records:
+    """Read the records of all Workers, except those of the name `besides`: it is hostile, and may well have acked what
+    it did not consume."""
     consumed, most, at_once = [], dict[str, int](), []
     opened: dict[tuple[str, str, int], list[float]] = defaultdict(list)
     for file in sorted(folder.glob("*.ndjson")):
         running = set()
         for line in file.read_bytes().splitlines():
             one = json.loads(line)
+            if besides and name_of(one["worker"]) == besides:
+                continue
             generation = (one["live"], one["worker"], one["epoch"])
             most[file.stem] = max(most.get(file.stem, 0), one["running"])
             match one["event"]:
@@ -83,8 +88,10 @@ def check(
     accounts: Mapping[str, Account],
     capacity: int,
     lost: Sequence[TakenBack] = (),
+    besides: str = "",
 ) -> list[str]:
-    """Everything that must be true of what was consumed. `accounts` are of the store's history in the end."""
+    """Everything that must be true of what was consumed. `accounts` are of the store's history in the end; `besides` is
+    the name of a hostile Worker, which is not believed."""
     by_live: dict[str, list[Consumed]] = defaultdict(list)
     for one in records.consumed:
         by_live[one.live].append(one)
@@ -96,7 +103,7 @@ def check(
         found += granted(live, items, [account for account, _ in histories])
         for account, until in histories:
             own = of_history(items, account, until) if lost else items
-            found += [*settled(live, account, items), *planned(live, account, own), *superseded(live, own)]
+            found += [*settled(live, account, items, besides), *planned(live, account, own), *superseded(live, own)]
     return [*dict.fromkeys(found)]
 
 
@@ -175,12 +182,12 @@ def with_item(live: str, text: str, histories: Sequence[TakenBack]) -> list[Take
     return [each for each in histories if text in each.accounts.get(f"default/{live}", Account()).content.values()]
 
 
-def settled(live: str, account: Account, items: Iterable[Consumed]) -> Iterator[str]:
+def settled(live: str, account: Account, items: Iterable[Consumed], besides: str = "") -> Iterator[str]:
     """Every number is acked by a generation that consumed it, or dropped for a reason, or still pending."""
     consumed = {(one.worker, one.epoch, one.seq, one.text) for one in items}
     for seq, text in account.content.items():
         owner = account.acked_by.get(seq)
-        if owner is not None and (*owner, seq, text) not in consumed:
+        if owner is not None and (*owner, seq, text) not in consumed and not (besides and name_of(owner[0]) == besides):
             yield f"I6: {live}: {owner[0]}@{owner[1]} acked {seq} ({text}) and never consumed it"
         if owner is None and seq not in account.dropped and seq <= max(account.acked_by, default=0):
             yield f"I6: {live}: {seq} ({text}) was passed over"

@@ -20,7 +20,8 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from tests.chaos.deployment import DIGITAL_ID, POOL, Deployment
+from tests.chaos.deployment import DIGITAL_ID, HOSTILE_POOL, LENT_ID, POOL, Deployment
+from tests.chaos.hostile_values import LENT, is_lent
 from tests.chaos.runtime import CRASH, POISON
 
 REQUEST_S = 4.0
@@ -71,26 +72,36 @@ class Load:
         await self._until_known(Random(0), "dispatch", "PUT", f"/v1/pools/{POOL}", {})
         body = {"pools": [{"pool": POOL}]}
         await self._until_known(Random(0), "dispatch", "PUT", f"/v1/digital-ids/{DIGITAL_ID}", body)
+        if self._deployment.hostile:
+            await self._until_known(Random(0), "dispatch", "PUT", f"/v1/pools/{HOSTILE_POOL}", {})
+            pools = [{"pool": HOSTILE_POOL, "tier": 0}, {"pool": POOL, "tier": 1}]
+            await self._until_known(Random(0), "dispatch", "PUT", f"/v1/digital-ids/{LENT_ID}", {"pools": pools})
 
     async def run(self) -> None:
         """Keep it up until `closing`; returns when every application has put its pen down."""
-        seats = [self._seat(n) for n in range(self._deployment.size.lives)]
+        size = self._deployment.size
+        seats = [self._seat(n, "L") for n in range(size.lives)]
+        seats += [self._seat(n, LENT) for n in range(size.lent if self._deployment.hostile else 0)]
         operators = [self._operate(self._move, 1.0), self._operate(self._cordon, 4.0), self._operate(self._drain, 5.0)]
         await asyncio.gather(*seats, *operators, self._tidy())
 
     # -- applications
 
-    async def _seat(self, seat: int) -> None:
+    async def _seat(self, seat: int, letter: str) -> None:
         """One live after another."""
         await asyncio.sleep(seat * 0.03)
         n = 0
         while not self.closing:
-            await self._live(f"L{seat}-{n}", Random(f"live {self._seed} {seat} {n}"))
+            await self._live(f"{letter}{seat}-{n}", Random(f"live {self._seed} {seat} {n}"))
             n += 1
 
     async def _live(self, live: str, r: Random) -> None:
         told = self.told[live] = Told(live)
-        body = {"live_id": live, "digital_id": DIGITAL_ID, "priority": r.choice([0, 1, 1, 2])}
+        body = {
+            "live_id": live,
+            "digital_id": LENT_ID if is_lent(f"default/{live}") else DIGITAL_ID,
+            "priority": r.choice([0, 1, 1, 2]),
+        }
         status, _ = await self._until_known(r, "dispatch", "POST", "/v1/lives?wait_s=1", body, give_up=True)
         told.created = status in (200, 201)
         if not told.created:
@@ -193,7 +204,8 @@ class Load:
         urls = self._urls(role)
         timeout = aiohttp.ClientTimeout(total=REQUEST_S)
         url = URL((r.choice(urls) if n is None else urls[n]) + path, encoded=True)
-        async with self._http.request(method, url, json=body, timeout=timeout) as response:
+        headers = self._deployment.access.headers()
+        async with self._http.request(method, url, json=body, timeout=timeout, headers=headers) as response:
             return response.status, await response.json(content_type=None)
 
     async def _until_known(

@@ -19,6 +19,7 @@ from dhsched.ownership import invariants
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.state import EMPTY, Live, State
 from dhsched.ownership.steps import STEPS
+from tests.chaos.hostile_judge import HostileJudge
 from tests.chaos.limits import CHAOS_LIMITS
 from tests.chaos.trace import COUNTED_AROUND, Taken, read
 from tests.harness.hammer import as_text, said
@@ -103,6 +104,7 @@ class Tally:
         self.numbers = Numbers()
         self.tell = tell
         """Takes a violation and the last steps before it."""
+        self.hostile: HostileJudge | None = None
 
 
 class Replay:
@@ -159,6 +161,9 @@ class Replay:
             self.diverged = True
             return
         self.state = after
+        if self._tally.hostile is not None:
+            for complaint in self._tally.hostile.take(taken, before, after):
+                self._wrong("hostile", complaint)
         if isinstance(taken.answer, o.Items):
             self._released(taken, taken.answer)
         if after is not before:

@@ -33,6 +33,9 @@ from tests.chaos.cluster import Cluster
 from tests.chaos.deployment import Deployment, Size
 from tests.chaos.faults import Fault, Injector, draw_faults, kinds_of
 from tests.chaos.histories import RECORDS_AT_ONCE, Histories, Lost
+from tests.chaos.hostile import Hostile
+from tests.chaos.hostile_judge import HostileJudge, compare, of_others
+from tests.chaos.hostile_values import HOSTILE
 from tests.chaos.load import Load
 from tests.chaos.replay import Replay
 from tests.chaos.store import StoreKind
@@ -45,6 +48,9 @@ FLOW_S = 20.0  # For a last item of every live to be consumed.
 FINISH_S = 40.0  # For every application to learn what came of its last call.
 SAY_S = 15.0  # A controller that lives this long after a loss has said what it knows to be lost.
 MEANT = "was given"  # What a runtime dies of on purpose (runtime.py).
+FILL_S = 300.0  # For what the storm was too short to send.
+ALONE_S = 120.0  # For every cell, while the hostile side is alone.
+ALONE_REPEATS = 50  # Of each valid message, while the hostile side is alone.
 EXPIRY_SLACK_MS = 2_000  # A look comes this long after a move's expiry at most, once all is well.
 
 
@@ -72,6 +78,9 @@ class Report:
     logged: list[str] = field(default_factory=list)
     calm_s: float = 0.0
     judged_s: float = 0.0
+    hostile_steps: int = 0
+    coverage: list[str] = field(default_factory=list)
+    """The table of what the hostile side sent."""
 
 
 async def run(
@@ -83,18 +92,20 @@ async def run(
     store: StoreKind = "replicated",
     server: str | None = None,
     mutant: str = "",
+    hostile: int = 0,
     until_red: bool = False,
     keep: Path | None = None,
     say: Callable[[str], None] = print,
 ) -> Report:
     """A whole run. `faults` are the kinds (faults.py); `server` is valkey or redis, without it what dhsched prefers;
-    `keep` is where logs and records are copied to in the end."""
+    `hostile` is how often a hostile Worker and viewer repeat each valid message, 0 for no hostile side; `keep` is where
+    logs and records are copied to in the end."""
     logging.getLogger("dhsched.store").setLevel(logging.ERROR)  # That the store comes and goes is the point.
     report = Report(seed, mutant)
     size = size or Size()
     drawn = draw_faults(seed, storm_s, size, kinds_of(faults, store), store)
     with tempfile.TemporaryDirectory(prefix="dhsched-chaos-", dir=memory_folder()) as folder:
-        storm = Storm(Path(folder), size, report, say, store, server)
+        storm = Storm(Path(folder), size, report, say, store, server, hostile)
         deployment = storm.deployment
         try:
             await deployment.start()
@@ -126,9 +137,16 @@ class Storm:
         say: Callable[[str], None],
         store: StoreKind,
         server: str | None,
+        hostile: int,
     ) -> None:
         self.histories = Histories(self._violation)
-        self.deployment = Deployment(folder, size, self.histories, mutant=report.mutant, store=store, server=server)
+        if hostile:
+            self.histories.tally.hostile = HostileJudge()
+        self.deployment = Deployment(
+            folder, size, self.histories, mutant=report.mutant, store=store, server=server, hostile=bool(hostile)
+        )
+        self.hostile: Hostile | None = None
+        self._repeats = hostile
         self.report = report
         self._say = say
         self._red = asyncio.Event()
@@ -144,7 +162,7 @@ class Storm:
         await self.load.configure()
         self._began = time.monotonic()
         injector = Injector(self.deployment, self.report.seed)
-        async with self._following():
+        async with self._following(), self._hostility():
             loading = asyncio.create_task(self.load.run())
             raging = asyncio.create_task(injector.run(faults, self._say))
             red = asyncio.create_task(self._red.wait())
@@ -155,12 +173,61 @@ class Storm:
                     return
                 raging.result()
                 await self._heal(injector, loading)
+                await self._alone()
                 await self._judge()
             finally:
                 for task in (loading, raging, red):
                     task.cancel()
                 await asyncio.gather(loading, raging, red, return_exceptions=True)
                 self._sum_up()
+
+    # -- the hostile side
+
+    @asynccontextmanager
+    async def _hostility(self) -> AsyncIterator[None]:
+        """Whatever a hostile Worker and a hostile viewer send, while the storm goes on."""
+        if not self._repeats:
+            yield
+            return
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
+            seed = self.report.seed
+            self.hostile = Hostile(self.deployment, http, lambda: self.replay.state, seed, self._repeats)
+            self._sending = asyncio.create_task(self.hostile.run())
+            try:
+                yield
+            finally:
+                await self._stop_sending()
+                self.report.coverage = [*self.hostile.coverage.lines()]
+
+    async def _stop_sending(self) -> None:
+        if not self._sending.done():
+            self._sending.cancel()
+        [ended] = await asyncio.gather(self._sending, return_exceptions=True)
+        if not isinstance(ended, asyncio.CancelledError):
+            self._violation(f"hostile: nothing was sent any more: {ended!r}")
+
+    async def _alone(self) -> None:
+        """Every cell once more, while nothing else happens: what belongs to others is the same afterwards. Then the
+        hostile Worker leaves, and the lives that it had go on elsewhere."""
+        if self.hostile is None:
+            return
+        await self._catch_up()
+        lost, before = self._losses(), of_others(self.replay.state)
+        await self.hostile.once(ALONE_REPEATS, ALONE_S)
+        await self._catch_up()
+        slow = {worker for worker, _ in self._losses() - lost}
+        for complaint in compare(before, of_others(self.replay.state), slow):
+            self._violation(f"hostile: {complaint}")
+        for complaint in [*self.hostile.leaks, *self.hostile.coverage.lacking(self._repeats)]:
+            self._violation(f"hostile: {complaint}")
+        self.deployment.retire(HOSTILE)
+        await self._until(self._restless, CALM_S, "calm without the hostile Worker")
+        await self._flow("after all")
+
+    def _losses(self) -> set[tuple[str, int]]:
+        """The Workers that were called lost, each with the time. A machine that is busy with other work may be too slow
+        for the short time after which that happens here."""
+        return {(worker, each.lost_at) for worker, each in self.replay.state.workers.items() if each.lost_at}
 
     # -- the trace
 
@@ -212,15 +279,16 @@ class Storm:
         self.deployment.heal()
         await injector.settled()
         self.deployment.heal()
+        if self.hostile is not None:
+            await self._stop_sending()
+            await self.hostile.fill(FILL_S)
         self.load.closing = True
         try:
             await asyncio.wait_for(asyncio.shield(loading), FINISH_S)
         except TimeoutError:
             self._violation(f"an application has had no final answer {FINISH_S:g} s after the storm")
         await self._until(self._restless, CALM_S, "calm")
-        await self._probe()
-        await self._catch_up()
-        await self._until(self._restless, FLOW_S, "flow")
+        await self._flow("last")
         self.report.calm_s = round(time.monotonic() - began, 1)
 
     async def _until(self, what_is_left: Callable[[], list[str]], wait_s: float, word: str) -> None:
@@ -272,14 +340,19 @@ class Storm:
             left += [f"{worker} has {tag} {slot}" for tag, slot in table.items() if slot == "departing"]
         return left
 
-    async def _probe(self) -> None:
-        """One more item for every live that goes on: it must flow."""
+    async def _flow(self, word: str) -> None:
+        """Give every live that goes on one more item, and wait until all are consumed."""
+        await self._probe(word)
+        await self._catch_up()
+        await self._until(self._restless, FLOW_S, "flow")
+
+    async def _probe(self, word: str) -> None:
         r = Random(self.report.seed)
         state = self.replay.state
         for live, told in self.load.told.items():
             record = state.lives.get(f"default/{live}")
             if record is not None and record.state == "open":
-                await self.load.push(told, r, {"text": f"say {live}.last"})
+                await self.load.push(told, r, {"text": f"say {live}.{word}"})
 
     async def _judge(self) -> None:
         """Everything that must be true of a deployment that has come to rest."""
@@ -289,10 +362,12 @@ class Storm:
             for line in self._losses_said():
                 self._violation(f"ledger: nothing is lost, and somebody says so: {line}")
         await self._catch_up()
-        records = ledger.read_records(self.deployment.records)
+        besides = HOSTILE if self.hostile else ""
+        records = ledger.read_records(self.deployment.records, besides)
         if not self.replay.diverged:
             lost = [self._taken_back(each) for each in self.histories.lost]
-            found = ledger.check(records, self.load.told, self.replay.accounts, self.deployment.size.capacity, lost)
+            capacity = self.deployment.size.capacity
+            found = ledger.check(records, self.load.told, self.replay.accounts, capacity, lost, besides)
             for violation in found:
                 self._violation(f"ledger: {violation}")
         self.report.consumed = len(records.consumed)
@@ -343,6 +418,7 @@ class Storm:
 
     def _sum_up(self) -> None:
         report, replay, tally = self.report, self.replay, self.histories.tally
+        report.hostile_steps = tally.hostile.steps if tally.hostile else 0
         report.steps, report.moved, report.judged_s = tally.steps, tally.moved, tally.cpu_s
         report.lives = len(replay.accounts)
         report.lost = sum(len(ledger.taken_back(told, replay.accounts)) for told in self.load.told.values())

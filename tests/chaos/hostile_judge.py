@@ -1,0 +1,110 @@
+"""The judge of a run with a hostile Worker and a hostile viewer: what is not their own does not change by their doing.
+
+`Judge` looks at every step that the store ran; `of_others` is what must be the same before and after the hostile side
+was alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dhsched.ownership.state import Live, State
+from dhsched.types import name_of
+from tests.chaos.hostile_values import EVIL, is_hostile, is_lent
+from tests.chaos.trace import Taken
+from tests.harness.hammer import as_text
+
+WORKERS_OWN = frozenset({"report", "depart", "pull", "release_input", "ack_input"})
+"""Steps that are made for the Worker that they name, because it asked for them."""
+
+
+class HostileJudge:
+    """`said_to` is the one live that the hostile viewer may type into."""
+
+    def __init__(self, said_to: str = "") -> None:
+        self.steps = 0
+        self._said_to = said_to
+
+    def take(self, taken: Taken, before: State, after: State) -> Iterator[str]:
+        """Complaints about one step."""
+        worker, live = str(taken.arguments.get("worker", "")), str(taken.arguments.get("live", ""))
+        if is_hostile(worker) and taken.step in WORKERS_OWN:
+            self.steps += 1
+            yield from changed_of_others(taken.step, worker, before, after)
+        elif marked(taken) and not self._rightful(taken, worker, live):
+            yield f"what the hostile side sent was taken as another's: {taken.step} {taken.arguments}"
+        if taken.step == "register_worker" and is_hostile(str(getattr(taken.answer, "worker", ""))):
+            self.steps += 1
+            yield from changed_of_others(taken.step, taken.answer.worker, before, after, same_name=True)
+        if live and not is_lent(live):
+            record = after.lives.get(live)
+            if record is not None and is_hostile(record.selected):
+                yield f"{live} is on {record.selected}, where it must never be"
+
+    def _rightful(self, taken: Taken, worker: str, live: str) -> bool:
+        """Whether a mark of the hostile side may be in this step: the viewer's text in its own live, a name that is
+        registered in vain, what a place or a look repeats of a live that is lent."""
+        if taken.step == "append_input":
+            return live == self._said_to
+        if taken.step == "register_worker":
+            return is_hostile(f"{taken.arguments['name']}#1")
+        return not worker and is_lent(live)
+
+
+def marked(taken: Taken) -> bool:
+    return EVIL in str(as_text({name: value for name, value in taken.arguments.items() if name != "live"}))
+
+
+def changed_of_others(step: str, worker: str, before: State, after: State, *, same_name: bool = False) -> Iterator[str]:
+    """What a step of this Worker has changed of others: their lives, their slots, themselves. `same_name`: a new boot
+    ends earlier ones of its name."""
+
+    def own(other: str) -> bool:
+        return other == worker or (same_name and name_of(other) == name_of(worker))
+
+    if before.lives is not after.lives:
+        for live, record in after.lives.items():
+            was = before.lives.get(live)
+            if record is not was and record != was and not (was is not None and has(before, worker, live, own, after)):
+                yield f"{step} of {worker} changed {live}, which is on {record.selected}"
+    for what, old, new in (("slots", before.slots, after.slots), ("workers", before.workers, after.workers)):
+        if old is not new:
+            for other in new.keys() | old.keys():
+                if not own(other) and new.get(other) != old.get(other):
+                    yield f"{step} of {worker} changed the {what} of {other}"
+
+
+def has(before: State, worker: str, live: str, own: Any, after: State) -> bool:
+    """Whether the live is on the Worker, has a slot there, or waits for a slot in the Worker's Pool."""
+    record = before.lives[live]
+    slots = (tag for each, table in before.slots.items() if own(each) for tag in table)
+    waits = after.workers[worker].pool in record.waits
+    return own(record.selected) or waits or any(tag.rpartition("@")[0] == live for tag in slots)
+
+
+# -- alone
+
+
+def of_others(state: State) -> dict[str, Any]:
+    """All that belongs to others: what is the same before and after, if only the hostile side did something."""
+    found: dict[str, Any] = {}
+    for live, record in state.lives.items():
+        if not is_lent(live) and record.state != "ended":
+            found[live] = record
+    for worker, boot in state.workers.items():
+        if not is_hostile(worker) and not boot.gone:
+            found[worker] = (boot.boot, boot.pool, boot.capacity, boot.mode)
+            for tag, slot in state.slots.get(worker, {}).items():
+                if not is_lent(tag.rpartition("@")[0]):
+                    found[f"{worker} {tag}"] = slot
+    return found
+
+
+def compare(before: dict[str, Any], after: dict[str, Any], lost: set[str]) -> Iterator[str]:
+    """What has changed, but for what follows from the loss of Workers that were too slow for their own sake."""
+    moved = {name for name, was in before.items() if isinstance(was, Live) and was.selected in lost}
+    for name in sorted(before.keys() | after.keys()):
+        of_lost = name in moved or name.partition(" ")[0] in lost or name.partition(" ")[2].rpartition("@")[0] in moved
+        if before.get(name) != after.get(name) and not of_lost:
+            yield f"{name} changed while the hostile side was alone: {before.get(name)} became {after.get(name)}"
