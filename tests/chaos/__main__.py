@@ -114,7 +114,14 @@ def print_report(report: Report, given: argparse.Namespace) -> None:
         f"processes    ended: {counted(report.exits) or 'none'}",
         f"operators    {counted({name: n for name, n in report.answers.items() if name.split()[0] in OPERATORS})}",
         f"calm         {report.calm_s:g} s after the storm",
-        *([f"hostile      {report.hostile_steps} steps of its own"] if report.coverage else []),
+        *(
+            [
+                f"hostile      {report.hostile_steps} steps of its own; the honest viewer saw {report.frames} frames of"
+                f" {report.pictures} generations"
+            ]
+            if report.coverage
+            else []
+        ),
         *(f"logged       {line}" for line in report.logged[:20]),
         f"violations   {len(report.violations)}",
         *(f"  {violation}" for violation in report.violations[:20]),

@@ -110,6 +110,7 @@ class Deployment:
             self.store = Replicated(folder, self._proxy, histories, server)
         self.dispatch: list[str] = []
         self.infer: list[str] = []
+        self.room = f"http://127.0.0.1:{free_port()}" if hostile else ""
         self.ended_at: dict[int, float] = {}
         """When each process ended that did, by pid."""
         self._mutant = mutant
@@ -128,7 +129,7 @@ class Deployment:
         if self.hostile:
             async with self.store.link() as link:
                 await self.access.make(link, HOSTILE, HOSTILE_POOL, self.size.capacity)
-        command = (sys.executable, "-m", "tests.chaos.zygote", self._mutant)
+        command = (sys.executable, "-m", "tests.chaos.zygote", self._mutant, *(["room"] if self.room else []))
         self._zygote = await Zygote.spawn("python -m tests.chaos.zygote", *command, hear=self._hear)
         await self._zygote.until_ready()
         for n in range(1, self.size.dispatch + 1):
@@ -142,6 +143,10 @@ class Deployment:
             await self._worker(f"worker-{n}", POOL, through)
         if self.hostile:
             await self._worker(HOSTILE, HOSTILE_POOL, ",".join(self.dispatch), who="hostile")
+            arguments = ["run", "room", "--name", "room", "--port", self.room.rpartition(":")[2], "--metrics-port", "0"]
+            arguments += ["--dispatch", ",".join(self.dispatch), "--infer", ",".join(self.infer)]
+            arguments += ["--log-level", "warning"]
+            await self._add(Role("room", arguments, self.access.environment("room", "room")))
 
     async def stop(self) -> None:
         """Stop everything, whatever state it is in."""
@@ -175,6 +180,8 @@ class Deployment:
         arguments = ["run", kind, "--name", name, "--port", str(port), "--log-level", "warning"]
         arguments += ["--access", "keys" if self.hostile else "open"]
         arguments += ["--store", await self.store.url_for(name)]
+        if kind == "infer" and self.room:
+            arguments += ["--room", self.room]
         if kind == "infer":
             arguments += ["--advertise", f"http://127.0.0.1:{to_it.port}"]
         (self.dispatch if kind == "dispatch" else self.infer).append(f"http://127.0.0.1:{port}")

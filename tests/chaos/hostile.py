@@ -1,8 +1,12 @@
-"""A hostile Worker: it has a machine key and boots of its own, and sends every wrong value of every field.
+"""The hostile side of a storm: what it knows, and when it sends what.
 
-Its honest half is a Worker process like the others (`evil-1`, deployment.py): it holds slots, pulls and acks. This
-module is the other half, on connections of its own with the same key and the same boot token. What it knows of others
-is all that there is to know: the driver gives it the state of the cell. It goes on while the faults do, and then once
+A hostile Worker has a machine key and boots of its own; a hostile viewer has a token for one live. Both send every
+wrong value of every field of every message that they can send (hostile_links.py, hostile_requests.py,
+hostile_publishing.py).
+
+The honest half of the Worker is a process like the others (`evil-1`, deployment.py): it holds slots, pulls and acks.
+The other half is here, on connections of its own with the same key and the same boot token. What it knows of others is
+all that there is to know: the driver gives it the state of the cell. It goes on while the faults do, and then once
 more alone (storm.py), and counts what it sent (`Coverage`).
 
 Its traffic goes to loopback alone, at PER_S messages a second at most.
@@ -13,17 +17,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, get_args
+from typing import Any, Protocol
 
 import aiohttp
 from yarl import URL
 
 from dhsched.access.bucket import Bucket
-from dhsched.dispatch.worker_link import PATH as LINK
-from dhsched.infer.pull import PATH as PULL
 from dhsched.links import messages as m
 from dhsched.ownership.state import Live, State
 from dhsched.tokens import Boot, Tokens
@@ -32,18 +34,12 @@ from tests.chaos.deployment import Deployment
 from tests.chaos.hostile_values import (
     EVIL,
     HOSTILE,
-    NO_FIELD,
     SINGLE,
     Coverage,
     Known,
     Row,
-    as_array,
-    fields_of,
     is_hostile,
     is_lent,
-    rows_of,
-    with_field,
-    wrong,
 )
 from tests.chaos.load import path_of
 
@@ -51,22 +47,12 @@ PER_S = 1_500.0  # Messages a second of the hostile side; past this it waits.
 REPEATS = 10_000
 ANSWER_S = 2.0  # A connection that has not answered a ping for this long says nothing more about the message before it.
 LATER_S = 0.05
+AT_ONCE = 4  # Cells, and messages that are repeated, at the same time.
+GIVES_AWAY = ("depart", "drain", "exit")
 REPEATING_S = 10.0  # A message is repeated for so long, then others have their turn.
 SPARED = 0.8  # Share of exits and drains that are of another boot than the one that has lives.
 PAUSE_S = 0.05  # After a connection that failed: a controller is down.
 MARK = EVIL.encode().ljust(MARK_BYTES, b"!")
-FRAME = {m.Depart: 256, m.Open: 256, m.Pull: 256, m.Ack: 256, m.Leave: 256, m.Hello: 256}
-"""Messages of one kind in a frame; of others REPEATS_MAX, because more end a Worker's link."""
-GREETINGS = (m.Register, m.Resume, m.Hello)
-WORKER_MESSAGES: dict[str, type[m.Message]] = {
-    **{f"link {each.__name__.lower()}": each for each in get_args(m.FromWorker)},
-    **{f"pull {each.__name__.lower()}": each for each in get_args(m.PullSays)},
-}
-"""Every message that a Worker sends on a link, by the name of its rows."""
-
-
-def worker_rows() -> list[Row]:
-    return [row for name, kind in WORKER_MESSAGES.items() for row in rows_of(name, kind)]
 
 
 class NotNow(Exception):
@@ -106,6 +92,19 @@ def boot_of(state: State, worker: str, key: str = "") -> Boot:
     return Boot(worker, record.boot, record.name, record.pool, record.capacity, key)
 
 
+class Part(Protocol):
+    """One way to send something: its rows, one cell of them, and one of their messages many times.
+
+    Both raise NotNow, or what a connection raises, if nothing could be sent, and return how many messages were."""
+
+    @property
+    def rows(self) -> Sequence[Row]: ...
+
+    async def send(self, row: Row, kind: str) -> int: ...
+
+    async def repeat(self, message: str, times: int) -> int: ...
+
+
 @dataclass
 class Hostile:
     """The hostile half. `state` returns the state of the cell; `leaks` are answers about what is not its own."""
@@ -115,12 +114,19 @@ class Hostile:
     state: Callable[[], State]
     seed: int
     repeats: int = REPEATS
-    leaks: list[str] = field(default_factory=list)
-    coverage: Coverage = field(default_factory=lambda: Coverage(worker_rows()))
+    tell: Callable[[str], None] = print
+    """Takes what must not be: an answer about what is not its own, a forged token that was accepted."""
+    coverage: Coverage = field(default_factory=lambda: Coverage([]))
 
     def __post_init__(self) -> None:
+        self._parts: dict[str, Part] = {}
         self.rng = Random(f"hostile {self.seed}")
         self._bucket = Bucket(PER_S, time.monotonic())
+
+    def add(self, part: Part) -> None:
+        """Send what this part can send, too."""
+        self._parts |= {row.message: part for row in part.rows}
+        self.coverage.rows += part.rows
 
     # -- what is sent, and when
 
@@ -131,41 +137,56 @@ class Hostile:
     async def once(self, repeats: int, wait_s: float) -> None:
         """Send every cell once, and the valid messages `repeats` times; raise TimeoutError if that takes too long."""
         async with asyncio.timeout(wait_s):
-            for cell in self._shuffled():
-                while await self._try(lambda cell=cell: self.send(*cell)) is None:  # type: ignore[misc]
-                    pass
+            await self._all_of(self._shuffled())
             await self._repeat_all(repeats, more=True)
 
     async def fill(self, wait_s: float) -> None:
         """Send what is still lacking; raise TimeoutError if that takes too long."""
         async with asyncio.timeout(wait_s):
-            for cell in self._shuffled():
-                while not self.coverage.sent[cell]:
-                    await self._try(lambda cell=cell: self.send(*cell))  # type: ignore[misc]
+            await self._all_of([cell for cell in self._shuffled() if not self.coverage.sent[cell]])
             await self._repeat_all(self.repeats)
 
     async def _singles(self) -> None:
         while True:
-            for cell in self._shuffled():
-                await self._try(lambda cell=cell: self.send(*cell))  # type: ignore[misc]
+            await self._all_of(self._shuffled())
+
+    async def _all_of(self, cells: list[tuple[Row, str]]) -> None:
+        """Send these cells, each until it could be sent, AT_ONCE at a time."""
+
+        async def some() -> None:
+            while cells:
+                cell = cells.pop()
+                while await self._try(self._part(cell).send, *cell) is None:
+                    pass
+
+        await asyncio.gather(*(some() for _ in range(AT_ONCE)))
+
+    def _part(self, cell: tuple[Row, str]) -> Part:
+        return self._parts[cell[0].message]
 
     def _shuffled(self) -> list[tuple[Row, str]]:
+        """Every cell in some order. Those with which the hostile Worker gives its lives away are sent last."""
         cells = [(row, kind) for row in self.coverage.rows for kind in SINGLE]
         self.rng.shuffle(cells)
-        return cells
+        return sorted(cells, key=lambda cell: not cell[0].message.endswith(GIVES_AWAY))
 
     async def _repeat_all(self, repeats: int, *, more: bool = False) -> None:
         """Repeat each valid message so often, or with `more` so often once more."""
-        for message in dict.fromkeys(row.message for row in self.coverage.rows):
+        free = asyncio.Semaphore(AT_ONCE)
+
+        async def one(message: str) -> None:
             done = 0 if more else min(self.coverage.sent[row, "repeated"] for row in self.rows_of(message))
             left = repeats - done
             while left > 0:
-                left -= await self._try(lambda message=message, left=left: self.repeat(message, left)) or 0  # type: ignore[misc]
+                async with free:
+                    left -= await self._try(self._parts[message].repeat, message, left) or 0
 
-    async def _try(self, send: Callable[[], Awaitable[int | None]]) -> int | None:
+        await asyncio.gather(*(one(message) for message in dict.fromkeys(row.message for row in self.coverage.rows)))
+
+    async def _try(self, send: Callable[..., Awaitable[int]], *what: Any) -> int | None:
         try:
             async with asyncio.timeout(10 * ANSWER_S):
-                return await send()
+                return await send(*what)
         except NotNow:
             await self._lend()
         except (aiohttp.ClientError, OSError, TimeoutError):
@@ -204,104 +225,9 @@ class Hostile:
             ) as response:
                 await response.read()
 
-    async def send(self, row: Row, kind: str) -> int:
-        """Send one cell; count it once it is on its way."""
-        message = WORKER_MESSAGES[row.message]
-        prey = self.prey(message)
-        given = valid(message, prey, self.tokens)
-        type_ = fields_of(message)[row.field]
-        value = wrong(kind, type_, known_of(row.field, prey, self.tokens, given.get(row.field)))
-        attacks = [with_field(given, row.field, value)]
-        if kind == "another's" and row.field != NO_FIELD:
-            attacks.append(of_other(message, prey, given, self.tokens))
-        for attack in attacks:
-            await self.pace()
-            came = await self._say(message, [as_array(message, attack)], prey)
-            self.coverage.count(row, kind, came)
-        return len(attacks)
-
-    async def repeat(self, message: str, times: int) -> int:
-        """Send the same valid message up to `times` times, on as few connections as will do; return how often."""
-        kind = WORKER_MESSAGES[message]
-        prey = self.prey(kind)
-        one = as_array(kind, valid(kind, prey, self.tokens))
-        size = min(FRAME.get(kind, m.REPEATS_MAX), times)
-        sent, until = 0, time.monotonic() + REPEATING_S
-        while sent < times and time.monotonic() < until:
-            async with self._connected(kind, prey) as socket:
-                while sent < times and not socket.closed:
-                    await self.pace(size)
-                    await socket.send_bytes(m.encode([one] * size))
-                    came = await self._answers(socket, kind)
-                    sent += size
-                    self.coverage.repeated(message, came, size)
-        return sent
-
-    # -- connections
-
     @property
     def tokens(self) -> Tokens:
         return Tokens(self.deployment.access.ring)
-
-    @contextlib.asynccontextmanager
-    async def _connected(self, kind: type[m.Message], prey: Prey) -> Any:
-        """A connection that has greeted as the hostile boot, unless the message is a greeting itself."""
-        to_infer = kind in get_args(m.PullSays)
-        urls = self.deployment.infer if to_infer else self.deployment.dispatch
-        own = self.tokens.issue(prey.boot)
-        shown = self.deployment.access.headers("hostile") if kind is m.Register else {"Authorization": f"Bearer {own}"}
-        url = self.rng.choice(urls) + (PULL if to_infer else LINK)
-        async with asyncio.timeout(ANSWER_S):
-            socket = await self.http.ws_connect(url, headers=shown, autoping=False, max_msg_size=0)
-        try:
-            if kind not in GREETINGS:
-                await socket.send_bytes(m.encode([m.Hello(own) if to_infer else m.Resume(own)]))
-            yield socket
-        finally:
-            with contextlib.suppress(TimeoutError, OSError):
-                await asyncio.wait_for(socket.close(), ANSWER_S)
-
-    async def _say(self, kind: type[m.Message], said: list[Any], prey: Prey) -> str:
-        """Send messages on a new connection; after a greeting also what its sender may do, and another may not."""
-        if kind in GREETINGS:
-            live, epoch = prey.other.live, prey.other.record.epoch
-            follow: list[m.Message] = [m.Depart(live, epoch, EVIL)]
-            if kind is m.Hello:
-                follow = [m.Pull(live, epoch, 0, MARK), m.Ack(live, epoch, prey.other.record.appended, MARK, MARK)]
-            said = [*said, *follow]
-        async with self._connected(kind, prey) as socket:
-            await socket.send_bytes(m.encode(said))
-            return await self._answers(socket, kind)
-
-    async def _answers(self, socket: aiohttp.ClientWebSocketResponse, kind: type[m.Message]) -> str:
-        """Read what is answered before a ping is; return a word for it."""
-        read: Callable[[bytes], list[Any]] = m.read_infer_says if kind in get_args(m.PullSays) else m.read_from_dispatch
-        word = "ignored"
-        try:
-            if kind in (m.Open, m.Pull, m.Hello):
-                await asyncio.sleep(LATER_S)  # These are answered beside the connection, after the ping would be.
-            await socket.ping()
-            async with asyncio.timeout(ANSWER_S):
-                async for message in socket:
-                    if message.type is aiohttp.WSMsgType.PONG:
-                        return word
-                    if message.type is aiohttp.WSMsgType.PING:
-                        await socket.pong(message.data)
-                    elif message.type is aiohttp.WSMsgType.BINARY:
-                        for said in read(message.data):
-                            self._check(said)
-                            if isinstance(said, m.Problem | m.Stale | m.Gone):
-                                word = "refused"
-                            elif word == "ignored" and not isinstance(said, m.Welcome | m.Wake):
-                                word = "answered"
-        except (TimeoutError, ConnectionError, OSError):
-            pass
-        return "refused" if word == "refused" else "closed" if socket.closed else word
-
-    def _check(self, said: Any) -> None:
-        """What a Worker is told of a live is of a live that it has, or had a moment ago."""
-        if isinstance(said, m.Opened | m.Pulling | m.Items) and not is_lent(said.live):
-            self.leaks.append(f"the hostile Worker was sent {type(said).__name__} of {said.live}")
 
     def prey(self, kind: type[m.Message]) -> Prey:
         """What the hostile Worker works with now. Raise NotNow if it has no boot, or no live, or there is no other."""
@@ -335,20 +261,6 @@ def boots_of(state: State) -> tuple[str, list[str]]:
 
 
 # -- values
-
-
-def valid(kind: type[m.Message], prey: Prey, tokens: Tokens) -> dict[str, Any]:
-    """A valid message of this kind of the hostile Worker, as a map. A field that this module does not know of has the
-    value of its default."""
-    known = {name: value.own for name, value in known_values(prey, tokens).items()}
-    defaults = {name: default_of(kind, name) for name in kind.__struct_fields__}
-    return {name: known.get(name, defaults[name]) for name in kind.__struct_fields__}
-
-
-def default_of(kind: type[m.Message], name: str) -> Any:
-    names, defaults = kind.__struct_fields__, kind.__struct_defaults__
-    at = names.index(name) - (len(names) - len(defaults))
-    return defaults[at] if at >= 0 and not callable(defaults[at]) else None
 
 
 def known_of(name: str, prey: Prey, tokens: Tokens, own: Any) -> Known:
@@ -398,12 +310,3 @@ def tags_around(own: Target) -> tuple[list[str], list[str]]:
 def expired(tokens: Tokens, boot: Boot) -> str:
     """A token of this boot that was valid until two days ago."""
     return Tokens(tokens._ring, clock=lambda: time.time() - 3 * 86_400).issue(boot)
-
-
-def of_other(kind: type[m.Message], prey: Prey, given: Mapping[str, Any], tokens: Tokens) -> dict[str, Any]:
-    """The message as the other Worker would send it, as far as values of others are known."""
-    known = known_values(prey, tokens)
-    return {
-        name: known[name].anothers if name in known and name not in ("reason", "saved", "mark") else value
-        for name, value in given.items()
-    } | {name: MARK for name in ("mark",) if name in given and kind is m.Pull}

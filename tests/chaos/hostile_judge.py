@@ -86,12 +86,13 @@ def has(before: State, worker: str, live: str, own: Any, after: State) -> bool:
 # -- alone
 
 
-def of_others(state: State) -> dict[str, Any]:
-    """All that belongs to others: what is the same before and after, if only the hostile side did something."""
+def of_others(state: State, viewed: str) -> dict[str, Any]:
+    """All that belongs to others: what is the same before and after, if only the hostile side did something. Into the
+    live `viewed` the hostile viewer may type: of this live it is the generation."""
     found: dict[str, Any] = {}
     for live, record in state.lives.items():
         if not is_lent(live) and record.state != "ended":
-            found[live] = record
+            found[live] = record if live != viewed else record.generation
     for worker, boot in state.workers.items():
         if not is_hostile(worker) and not boot.gone:
             found[worker] = (boot.boot, boot.pool, boot.capacity, boot.mode)

@@ -116,6 +116,11 @@ class Load:
             await self._until_known(r, "dispatch", "POST", f"/v1/lives/{live}/end", {"after_pending": r.random() < 0.5})
             told.ended = True
 
+    async def create(self, live: str) -> None:
+        """A live that no application of this load knows."""
+        body = {"live_id": live.partition("/")[2], "digital_id": DIGITAL_ID}
+        await self._until_known(Random(0), "dispatch", "POST", "/v1/lives?wait_s=1", body)
+
     async def push(self, told: Told, r: Random, body: dict[str, Any]) -> None:
         """Push one item until its fate is known."""
         text = content(body)

@@ -45,9 +45,23 @@ class Recorder:
 recorder = Recorder()
 
 
+SHOWN = "default/show"
+"""The live that has a picture, where there is a room (picture.py)."""
+
+
+async def show(session: Session) -> None:
+    """Publish the picture of this generation, as soon as it is claimed."""
+    from tests.chaos import picture  # Imported by the zygote, if there is a room.
+
+    await session.claimed.wait()
+    if session.publish is not None:
+        await picture.publish(session.live, session.generation.epoch, session.publish)
+
+
 async def checked(session: Session) -> None:
     recorder.running += 1
     recorder.write(session, "open")
+    showing = asyncio.create_task(show(session)) if session.live == SHOWN else None
     try:
         async for item in session.inputs():
             text = item.text
@@ -59,5 +73,7 @@ async def checked(session: Session) -> None:
         if random.random() < 0.2:
             await asyncio.sleep(random.uniform(0, TEARDOWN_MAX_S))
     finally:
+        if showing is not None:
+            showing.cancel()
         recorder.running -= 1
         recorder.write(session, "close")

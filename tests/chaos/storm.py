@@ -35,9 +35,14 @@ from tests.chaos.faults import Fault, Injector, draw_faults, kinds_of
 from tests.chaos.histories import RECORDS_AT_ONCE, Histories, Lost
 from tests.chaos.hostile import Hostile
 from tests.chaos.hostile_judge import HostileJudge, compare, of_others
+from tests.chaos.hostile_links import Links
+from tests.chaos.hostile_publishing import Publishing
+from tests.chaos.hostile_requests import VIEWED, Requests
 from tests.chaos.hostile_values import HOSTILE
 from tests.chaos.load import Load
+from tests.chaos.picture import Audience, watching
 from tests.chaos.replay import Replay
+from tests.chaos.runtime import SHOWN
 from tests.chaos.store import StoreKind
 from tests.chaos.trace import TICKS
 
@@ -49,8 +54,8 @@ FINISH_S = 40.0  # For every application to learn what came of its last call.
 SAY_S = 15.0  # A controller that lives this long after a loss has said what it knows to be lost.
 MEANT = "was given"  # What a runtime dies of on purpose (runtime.py).
 FILL_S = 300.0  # For what the storm was too short to send.
-ALONE_S = 120.0  # For every cell, while the hostile side is alone.
-ALONE_REPEATS = 50  # Of each valid message, while the hostile side is alone.
+ALONE_S = 240.0  # For every cell, while the hostile side is alone.
+ALONE_REPEATS = 20  # Of each valid message, while the hostile side is alone.
 EXPIRY_SLACK_MS = 2_000  # A look comes this long after a move's expiry at most, once all is well.
 
 
@@ -79,6 +84,9 @@ class Report:
     calm_s: float = 0.0
     judged_s: float = 0.0
     hostile_steps: int = 0
+    frames: int = 0
+    """Frames that the honest viewer saw; of `pictures` generations."""
+    pictures: int = 0
     coverage: list[str] = field(default_factory=list)
     """The table of what the hostile side sent."""
 
@@ -141,11 +149,12 @@ class Storm:
     ) -> None:
         self.histories = Histories(self._violation)
         if hostile:
-            self.histories.tally.hostile = HostileJudge()
+            self.histories.tally.hostile = HostileJudge(VIEWED)
         self.deployment = Deployment(
             folder, size, self.histories, mutant=report.mutant, store=store, server=server, hostile=bool(hostile)
         )
         self.hostile: Hostile | None = None
+        self._audience: Audience
         self._repeats = hostile
         self.report = report
         self._say = say
@@ -160,6 +169,9 @@ class Storm:
     async def pass_over(self, load: Load, faults: list[Fault], *, until_red: bool) -> None:
         self.load = load
         await self.load.configure()
+        if self.deployment.hostile:
+            for live in (SHOWN, VIEWED):
+                await self.load.create(live)
         self._began = time.monotonic()
         injector = Injector(self.deployment, self.report.seed)
         async with self._following(), self._hostility():
@@ -189,15 +201,25 @@ class Storm:
         if not self._repeats:
             yield
             return
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
+        async with (
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http,
+            watching(self.deployment, http, self._tell_of_hostile) as self._audience,
+        ):
             seed = self.report.seed
             self.hostile = Hostile(self.deployment, http, lambda: self.replay.state, seed, self._repeats)
+            self.hostile.tell = self._tell_of_hostile
+            for part in (Links(self.hostile), Requests(self.hostile, self._audience), Publishing(self.hostile)):
+                self.hostile.add(part)
             self._sending = asyncio.create_task(self.hostile.run())
             try:
                 yield
             finally:
                 await self._stop_sending()
                 self.report.coverage = [*self.hostile.coverage.lines()]
+                self.report.frames, self.report.pictures = self._audience.frames, len({*self._audience.numbers})
+
+    def _tell_of_hostile(self, what: str) -> None:
+        self._violation(f"hostile: {what}")
 
     async def _stop_sending(self) -> None:
         if not self._sending.done():
@@ -212,17 +234,27 @@ class Storm:
         if self.hostile is None:
             return
         await self._catch_up()
-        lost, before = self._losses(), of_others(self.replay.state)
-        await self.hostile.once(ALONE_REPEATS, ALONE_S)
+        lost, before = self._losses(), of_others(self.replay.state, VIEWED)
+        try:
+            await self.hostile.once(ALONE_REPEATS, ALONE_S)
+        except TimeoutError:
+            self._violation(f"hostile: not all could be sent again within {ALONE_S:g} s")
         await self._catch_up()
         slow = {worker for worker, _ in self._losses() - lost}
-        for complaint in compare(before, of_others(self.replay.state), slow):
+        for complaint in compare(before, of_others(self.replay.state, VIEWED), slow):
             self._violation(f"hostile: {complaint}")
-        for complaint in [*self.hostile.leaks, *self.hostile.coverage.lacking(self._repeats)]:
+        for complaint in self.hostile.coverage.lacking(self._repeats):
+            self._violation(f"hostile: {complaint}")
+        for complaint in self._audience.judge(self._generations(SHOWN), in_order=not self.histories.lost):
             self._violation(f"hostile: {complaint}")
         self.deployment.retire(HOSTILE)
         await self._until(self._restless, CALM_S, "calm without the hostile Worker")
         await self._flow("after all")
+
+    def _generations(self, live: str) -> set[int]:
+        """The epochs that a live ever had, in any history."""
+        histories = [self.replay, *(each.replay for each in self.histories.lost)]
+        return {epoch for each in histories if live in each.accounts for epoch in each.accounts[live].generations}
 
     def _losses(self) -> set[tuple[str, int]]:
         """The Workers that were called lost, each with the time. A machine that is busy with other work may be too slow
@@ -281,7 +313,10 @@ class Storm:
         self.deployment.heal()
         if self.hostile is not None:
             await self._stop_sending()
-            await self.hostile.fill(FILL_S)
+            try:
+                await self.hostile.fill(FILL_S)
+            except TimeoutError:
+                self._violation(f"hostile: not all could be sent within {FILL_S:g} s after the storm")
         self.load.closing = True
         try:
             await asyncio.wait_for(asyncio.shield(loading), FINISH_S)

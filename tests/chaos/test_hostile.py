@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from dhsched.links import messages
-from tests.chaos.hostile import WORKER_MESSAGES, worker_rows
+from tests.chaos.hostile_links import WORKER_MESSAGES, worker_rows
 from tests.chaos.hostile_values import SINGLE, Coverage, Known, Row, fields_of, rows_of, wrong
 
 

@@ -1,6 +1,6 @@
 """The process that makes the others: it imports everything once and forks a role whenever it is told to.
 
-    python -m tests.chaos.zygote MUTANT        ("" for none)
+    python -m tests.chaos.zygote MUTANT [room]        (MUTANT is "" for none; `room` if there is to be one)
 
 So a killed process is back in milliseconds, as in a deployment with spare cores. A command is one JSON line on standard
 input: {"key", "arguments", "log", "environment"}. It prints `ready`, {"key", "pid"} for each command, and {"ended",
@@ -8,8 +8,8 @@ input: {"key", "arguments", "log", "environment"}. It prints `ready`, {"key", "p
 thread, so this is sound), and it goes when its standard input ends.
 
 What a chaos run changes in the product is changed here, before the product is imported, and nowhere else: short limits
-(limits.py), scripts that record themselves (trace.py), one mutant of them (tests/conformance/lua_mutants), and a wall
-clock for Workers that the driver can set.
+(limits.py), scripts that record themselves (trace.py), one mutant of them (tests/conformance/lua_mutants) or of a
+service (hostile_mutants.py), and a wall clock for Workers that the driver can set.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from typing import Any, NoReturn
 
 from dhsched.ownership import limits
 from dhsched.store.steps import scripts
+from tests.chaos.hostile_mutants import UNCHECKED
 from tests.chaos.limits import CHAOS_LIMITS
 from tests.chaos.trace import traced_scripts
 from tests.conformance.mutants import LOOK_OFF, MUTANTS
@@ -43,17 +44,22 @@ ROLES = (
 """What the roles need: imported once, before the first fork."""
 
 
-def prepare(mutant: str) -> None:
+WITH_ROOM = ("dhsched.room.app", "tests.chaos.picture")
+
+
+def prepare(mutant: str, *, room: bool = False) -> None:
     """Put the limits and scripts of this run in the place of the product's, then import it."""
     assert "dhsched.store.steps.redis" not in sys.modules, "the product has taken its own scripts and limits already"
     replacements = {}
-    if mutant:
+    if mutant in UNCHECKED:
+        UNCHECKED[mutant].plant()
+    elif mutant:
         [wrong] = [each for each in (*MUTANTS, LOOK_OFF) if each.name == mutant]
         replacements = wrong.replacements()
     loaded = traced_scripts(replacements)
     limits.DEFAULT_LIMITS = CHAOS_LIMITS
     scripts.default_scripts = lambda: loaded  # type: ignore[assignment]
-    for module in ROLES:
+    for module in (*ROLES, *(WITH_ROOM if room else ())):
         importlib.import_module(module)
     gc.collect()
     gc.freeze()
@@ -141,6 +147,6 @@ def off_by(path: str, clock: Callable[[], float]) -> Callable[[], float]:
 
 
 if __name__ == "__main__":
-    prepare(sys.argv[1])
+    prepare(sys.argv[1], room="room" in sys.argv[2:])
     os.write(1, b"ready\n")
     serve()
