@@ -12,8 +12,9 @@ from typing import get_args
 from tests.chaos.deployment import Size
 from tests.chaos.faults import LOSSES, kinds_of
 from tests.chaos.hostile import REPEATS
+from tests.chaos.report import Report
 from tests.chaos.store import StoreKind
-from tests.chaos.storm import Report, run
+from tests.chaos.storm import run
 from tests.harness.servers import SERVERS
 
 NAMED_MUTANTS = {

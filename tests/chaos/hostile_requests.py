@@ -43,13 +43,11 @@ from dhsched.web import MINT, Endpoint
 from dhsched.web.sessions import SESSIONS
 from tests.chaos.hostile import ANSWER_S, REPEATING_S, Hostile, Prey, known_values
 from tests.chaos.hostile_links import Links
-from tests.chaos.hostile_values import EVIL, NO_FIELD, Known, Row, bare, fields_of, value_of_type, wrong
+from tests.chaos.hostile_values import EVIL, NO_FIELD, VIEWED, Known, Row, bare, fields_of, value_of_type, wrong
 from tests.chaos.picture import Audience
 from tests.chaos.runtime import SHOWN
 from tests.harness.fuzz_values import value as usual
 
-VIEWED = "default/viewed"
-"""The live that the hostile viewer has a token for."""
 OFFER = "offer"
 CONNECTIONS = 4  # On which a request is repeated: some requests wait, and the next ones are refused at once.
 BURST = 25  # Requests that are written at once, on one connection.

@@ -26,6 +26,8 @@ HOSTILE = "evil-1"
 """Name of the hostile Worker."""
 LENT = "E"
 """How the names of the lives begin that may be on the hostile Worker: no other live ever is."""
+VIEWED = "default/viewed"
+"""The live that the hostile viewer has a token for."""
 NO_FIELD = "-"
 """The row of a message without fields: each kind is sent as one field more than the message has."""
 LONG = 100_000

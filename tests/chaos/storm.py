@@ -15,10 +15,10 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
@@ -36,15 +36,16 @@ from tests.chaos.histories import RECORDS_AT_ONCE, Histories, Lost
 from tests.chaos.hostile import Hostile
 from tests.chaos.hostile_judge import HostileJudge, compare, of_others
 from tests.chaos.hostile_links import Links
-from tests.chaos.hostile_publishing import Publishing
-from tests.chaos.hostile_requests import VIEWED, Requests
-from tests.chaos.hostile_values import HOSTILE
+from tests.chaos.hostile_values import HOSTILE, VIEWED
 from tests.chaos.load import Load
-from tests.chaos.picture import Audience, watching
 from tests.chaos.replay import Replay
+from tests.chaos.report import Report, complaints
 from tests.chaos.runtime import SHOWN
 from tests.chaos.store import StoreKind
 from tests.chaos.trace import TICKS
+
+if TYPE_CHECKING:
+    from tests.chaos.picture import Audience
 
 FOLLOW_S = 0.2
 CALM_S = 45.0  # For everything to be owned and flowing again after the storm.
@@ -52,43 +53,10 @@ CATCH_UP_S = 90.0  # Without one step that was followed.
 FLOW_S = 20.0  # For a last item of every live to be consumed.
 FINISH_S = 40.0  # For every application to learn what came of its last call.
 SAY_S = 15.0  # A controller that lives this long after a loss has said what it knows to be lost.
-MEANT = "was given"  # What a runtime dies of on purpose (runtime.py).
 FILL_S = 300.0  # For what the storm was too short to send.
 ALONE_S = 240.0  # For every cell, while the hostile side is alone.
 ALONE_REPEATS = 20  # Of each valid message, while the hostile side is alone.
 EXPIRY_SLACK_MS = 2_000  # A look comes this long after a move's expiry at most, once all is well.
-
-
-@dataclass
-class Report:
-    """What a run found. No violation is the good answer."""
-
-    seed: int
-    mutant: str = ""
-    violations: list[str] = field(default_factory=list)
-    red_after_s: float | None = None
-    faults: Counter[str] = field(default_factory=Counter)
-    moved: Counter[str] = field(default_factory=Counter)
-    resharded: Counter[str] = field(default_factory=Counter)
-    keys_moved: int = 0
-    answers: Counter[str] = field(default_factory=Counter)
-    steps: int = 0
-    lives: int = 0
-    accepted: int = 0
-    lost: int = 0
-    consumed: int = 0
-    consumed_twice: int = 0
-    dropped: Counter[str] = field(default_factory=Counter)
-    exits: Counter[str] = field(default_factory=Counter)
-    logged: list[str] = field(default_factory=list)
-    calm_s: float = 0.0
-    judged_s: float = 0.0
-    hostile_steps: int = 0
-    frames: int = 0
-    """Frames that the honest viewer saw; of `pictures` generations."""
-    pictures: int = 0
-    coverage: list[str] = field(default_factory=list)
-    """The table of what the hostile side sent."""
 
 
 async def run(
@@ -201,6 +169,11 @@ class Storm:
         if not self._repeats:
             yield
             return
+        # These need the extra `avatar`; a storm without a hostile side does not.
+        from tests.chaos.hostile_publishing import Publishing
+        from tests.chaos.hostile_requests import Requests
+        from tests.chaos.picture import watching
+
         async with (
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http,
             watching(self.deployment, http, self._tell_of_hostile) as self._audience,
@@ -465,21 +438,3 @@ class Storm:
         for role in self.deployment.roles.values():
             report.exits.update(f"{role.kind} {status}" for status in role.exits)
             report.logged += complaints(self.deployment.log_of(role.name))
-
-
-def complaints(log: Path) -> list[str]:
-    """Errors that nobody expected: tracebacks other than of runtimes that were meant to die, and rounds that failed."""
-    if not log.exists():
-        return []
-    found, inside = [], False
-    for line in log.read_text(errors="replace").splitlines():
-        if "a round failed" in line:
-            found.append(f"{log.stem}: {line}")
-        if line.startswith("Traceback"):
-            inside = True
-        elif inside and line[:1].isalpha():
-            # The first line that is not indented names the exception.
-            inside = False
-            if MEANT not in line:
-                found.append(f"{log.stem}: {line}")
-    return found
