@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -214,8 +215,8 @@ async def test_a_hostile_worker_and_a_hostile_viewer_change_nothing_of_others_in
     "mutant, seen_by",
     [
         ("resume-of-another", "taken as another's"),
-        ("hello-of-another", "taken as another's"),
-        ("viewer-of-another", "was granted"),
+        ("hello-of-another", "taken as another's|was sent Pulling"),
+        ("viewer-of-another", "taken as another's|was granted"),
         ("unsigned", "was accepted"),
     ],
 )
@@ -223,4 +224,4 @@ async def test_a_storm_in_which_a_service_believes_a_hostile_side_turns_red(muta
     pytest.importorskip("aiortc")
     report = await run(seed=1, storm_s=120.0, size=SMALL, faults="clock", hostile=40, mutant=mutant, until_red=True)
     assert report.red_after_s is not None and any("hostile: " in each for each in report.violations)
-    assert any(seen_by in each for each in report.violations), report.violations[:3]
+    assert any(re.search(seen_by, each) for each in report.violations), report.violations[:3]

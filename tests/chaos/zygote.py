@@ -51,14 +51,14 @@ def prepare(mutant: str, *, room: bool = False) -> None:
     """Put the limits and scripts of this run in the place of the product's, then import it."""
     assert "dhsched.store.steps.redis" not in sys.modules, "the product has taken its own scripts and limits already"
     replacements = {}
-    if mutant in UNCHECKED:
-        UNCHECKED[mutant].plant()
-    elif mutant:
+    if mutant and mutant not in UNCHECKED:
         [wrong] = [each for each in (*MUTANTS, LOOK_OFF) if each.name == mutant]
         replacements = wrong.replacements()
     loaded = traced_scripts(replacements)
     limits.DEFAULT_LIMITS = CHAOS_LIMITS
     scripts.default_scripts = lambda: loaded  # type: ignore[assignment]
+    if mutant in UNCHECKED:
+        UNCHECKED[mutant].plant()
     for module in (*ROLES, *(WITH_ROOM if room else ())):
         importlib.import_module(module)
     gc.collect()
