@@ -114,7 +114,7 @@ class Drains(Part):
         record, table = found
         draining = record.mode == "draining"
         request = asked or default_request(context)
-        standings = look(context, self._notes, rows, request, now_ms).standings if draining else ()
+        standings = look(context, self._notes, rows, request, now_ms, record.pace).standings if draining else ()
         slots = Counter(table.values())
         states = Counter(standing.state for standing in standings)
         left = len(rows) + slots["vacant"]

@@ -23,6 +23,7 @@ log = structlog.get_logger(__name__)
 SOURCES_MAX = 64  # Draining Workers handled in one round, chosen at random; the others wait for a later round.
 FORCED_AT_ONCE = 32  # Lives with a target that are forced at the same time; further ones wait.
 BY_WORKER = "the Worker itself"
+READ_S = 0.002  # Time without reading a source's lives again, for each of them.
 FORGET_S = 30.0  # Time between two searches for drain requests of Workers that are gone.
 
 
@@ -35,6 +36,8 @@ class Draining:
         self._cutovers = cutovers
         self._cut: dict[str, int] = {}  # By source: cutovers that ended without a reservation after them yet.
         self._follow = asyncio.Event()
+        self._read_at: dict[str, float] = {}
+        self._rows: dict[str, list[LiveOnWorker]] = {}  # By source, as they were last read.
         self._forgot_at = context.loop_time()
         cutovers.on_cut.append(self._on_cut)
 
@@ -48,17 +51,31 @@ class Draining:
             asked, now_ms = await asyncio.gather(records.drains.all(), records.server.now_ms())
             for source in sources[:SOURCES_MAX]:
                 request = asked.get(source) or default_request(context)
-                rows = await records.lives.on_worker(source)
+                if not self._due(source, request, now_ms):
+                    seen += self._rows[source]
+                    continue
+                rows, pace = await asyncio.gather(records.lives.on_worker(source), records.workers.pace(source))
+                self._read_at[source], self._rows[source] = context.loop_time(), rows
                 seen += rows
-                made = look(context, notes, rows, request, now_ms)
+                made = look(context, notes, rows, request, now_ms, pace)
                 notes.queue[source] = [*made.queue]
                 await self._act(source, made)
-                await self._say(source, look(context, notes, rows, request, now_ms))  # With the new notes.
+                await self._say(source, look(context, notes, rows, request, now_ms, pace))  # With the new notes.
         notes.keep(seen)
-        notes.queue = {source: queue for source, queue in notes.queue.items() if source in sources}
+        for kept in (notes.queue, self._read_at, self._rows):
+            for source in {*kept} - {*sources}:
+                del kept[source]
         if context.loop_time() - self._forgot_at >= FORGET_S:
             self._forgot_at = context.loop_time()
             await self._forget()
+
+    def _due(self, source: str, request: DrainRequest, now_ms: int) -> bool:
+        """Return whether to read the source's lives again. Between two reads cutovers follow each other by themselves
+        (`follow`), so a source with many lives is read less often, except at its deadline."""
+        rows = self._rows.get(source, [])
+        wait_s = READ_S * len(rows)
+        ends = 0 < request.deadline_at_ms <= now_ms + 1000 * wait_s
+        return not rows or ends or self._context.loop_time() - self._read_at[source] >= wait_s
 
     async def follow(self) -> None:
         """Wait for the end of a cutover, and reserve for the next live of its source at once, not at the next round."""
@@ -161,12 +178,17 @@ class Draining:
 
 
 def look(
-    context: DispatchContext, notes: DrainNotes, rows: Sequence[LiveOnWorker], request: DrainRequest, now_ms: int
+    context: DispatchContext,
+    notes: DrainNotes,
+    rows: Sequence[LiveOnWorker],
+    request: DrainRequest,
+    now_ms: int,
+    pace: int,
 ) -> Plan:
     """Return the plan for a draining Worker's lives, by the records and this replica's notes."""
     limits, now_s = context.store.limits, context.loop_time()
     notes.look(rows, now_s=now_s)
-    rules = Rules(cutovers_max=limits.cutovers_max, move_expires_ms=limits.move_expires_ms)
+    rules = Rules(cutovers_max=pace * limits.cutovers_max, move_expires_ms=limits.move_expires_ms)
     return plan(rows, request, rules, now_ms=now_ms, notes=notes, now_s=now_s)
 
 

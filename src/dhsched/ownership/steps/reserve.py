@@ -24,9 +24,9 @@ def reserve(
         return state, Stale(record.generation)
     if record.move is not None:
         return state, Reserved(record.move.target, record.move.number, again=True)
-    cutovers = s.workers[record.selected].cutovers
-    if cutovers >= limits.cutovers_max:
-        return state, Busy(cutovers)
+    source = s.workers[record.selected]
+    if source.cutovers >= source.pace * limits.cutovers_max:
+        return state, Busy(source.cutovers)
     refusals: list[Refusal] = []
     for worker in emptiest_first(s, record, candidates):
         w = s.workers.get(worker)

@@ -59,6 +59,10 @@ class WorkerRecords(Part):
         """Return the mode that the Worker was set to; empty if there is no such Worker."""
         return text(await self._call("HGET", "worker", worker, "mode") or b"")
 
+    async def pace(self, worker: str) -> int:
+        """Return what the Worker's limits of starts and moves are multiplied by; 1 if there is no such Worker."""
+        return int(await self._call("HGET", "worker", worker, "pace") or 1)
+
     async def beats(self) -> dict[str, Beat]:
         """Return the beat of every Worker that is not gone. While the cell's slot is being moved, this call waits, and
         fails like a script: the keys can still be read there, but no report can move a beat."""

@@ -20,8 +20,9 @@ elseif r.epoch ~= expected then
 elseif r.move_target then
   return { 'RESERVED', now, r.move_target, number(r.move_number), 1 }
 end
-local cutovers = number(call('HGET', prefix .. 'worker:' .. r.selected, 'cutovers') or 0)
-if cutovers >= number(cutovers_max) then
+local source = call('HMGET', prefix .. 'worker:' .. r.selected, 'cutovers', 'pace')
+local cutovers = number(source[1] or 0)
+if cutovers >= number(source[2] or 1) * cutovers_max then
   return { 'BUSY', now, cutovers }
 end
 
