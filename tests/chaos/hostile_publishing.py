@@ -11,7 +11,6 @@ import contextlib
 import json
 import time
 from collections.abc import AsyncIterator
-from typing import Any
 
 import aiohttp
 from msgspec import inspect
@@ -23,7 +22,7 @@ from dhsched.room.settings import RoomSettings
 from dhsched.tokens import Publishing as PublishClaims
 from dhsched.types import Generation
 from tests.chaos.hostile import ANSWER_S, REPEATING_S, Hostile, Prey
-from tests.chaos.hostile_values import Known, Row, fields_of, rows_of, value_of_type, with_field, wrong
+from tests.chaos.hostile_values import EVIL, Known, Row, fields_of, rows_of, value_of_type, with_field, wrong
 from tests.chaos.picture import GREEN, RED, begin, encoded
 
 BEGIN, PACKET = "publish begin", "publish packet"
@@ -87,7 +86,7 @@ class Publishing:
         """Send a packet with one wrong field; one of a wrong type as text, one that is too long as one byte more."""
         packet = Packet(VIDEO, True, PTS_US, self._red)
         if kind == "wrong type":
-            await socket.send_str(json.dumps({field: EVIL_TEXT}))
+            await socket.send_str(json.dumps({field: [EVIL]}))
             return
         if field == "payload":
             longest = RoomSettings().packet_bytes_max if kind == "too long" else 0
@@ -127,6 +126,3 @@ class Publishing:
                     if message.type is aiohttp.WSMsgType.PONG:
                         return "ignored"
         return "closed" if socket.closed else "ignored"
-
-
-EVIL_TEXT: Any = ["EVIL"]

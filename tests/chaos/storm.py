@@ -208,6 +208,7 @@ class Storm:
             return
         await self._catch_up()
         lost, before = self._losses(), of_others(self.replay.state, VIEWED)
+        self._say("the hostile side is alone")
         try:
             await self.hostile.once(ALONE_REPEATS, ALONE_S)
         except TimeoutError:
@@ -286,6 +287,7 @@ class Storm:
         self.deployment.heal()
         if self.hostile is not None:
             await self._stop_sending()
+            self._say(f"{len(self.hostile.coverage.lacking(self._repeats))} cells are to be sent after the storm")
             try:
                 await self.hostile.fill(FILL_S)
             except TimeoutError:
