@@ -43,12 +43,13 @@ from tests.chaos.hostile_values import (
 )
 from tests.chaos.load import path_of
 
-PER_S = 1_500.0  # Messages a second of the hostile side; past this it waits.
+PER_S = 1_000.0  # Messages a second of the hostile side; past this it waits.
 REPEATS = 10_000
 ANSWER_S = 2.0  # A connection that has not answered a ping for this long says nothing more about the message before it.
 LATER_S = 0.05
 AT_ONCE = 4  # Cells, and messages that are repeated, at the same time.
 GIVES_AWAY = ("depart", "drain", "exit")
+PASS_S = 40.0  # Every cell is sent once in this time, or a little slower.
 REPEATING_S = 10.0  # A message is repeated for so long, then others have their turn.
 SPARED = 0.8  # Share of exits and drains that are of another boot than the one that has lives.
 PAUSE_S = 0.05  # After a connection that failed: a controller is down.
@@ -148,7 +149,7 @@ class Hostile:
 
     async def _singles(self) -> None:
         while True:
-            await self._all_of(self._shuffled())
+            await asyncio.gather(self._all_of(self._shuffled()), asyncio.sleep(PASS_S))
 
     async def _all_of(self, cells: list[tuple[Row, str]]) -> None:
         """Send these cells, each until it could be sent, AT_ONCE at a time."""
