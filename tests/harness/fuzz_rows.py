@@ -245,7 +245,7 @@ def link_rows(target: str, kinds: Sequence[type[msgspec.Struct]], to: Open, fres
     yield Row(target, "compressed", frame(bytes(4_000), text=False, flags=0xC0), to, send_frame)
 
 
-STEPS = (messages.Depart, messages.Open, messages.Pull)
+STEPS = (messages.Depart,)
 Open = Callable[[Sender], socket.socket]
 
 

@@ -21,6 +21,7 @@ from dhsched.web.proxies import AddressLimit
 ACCEPTS_MAX = 8
 """New connections in one tick of the loop. uvloop accepts one a tick on each listener, so there are several on the same
 socket: otherwise everybody's connections would queue behind a flood of them, the longer the ticks the longer."""
+GC_THRESHOLDS = (2_000, 10, 50)  # Python counts with 700, 10 and 10.
 LINGER_S = 2.0  # The rest of a refused body is received for this long, so that its sender can read the refusal.
 
 
@@ -125,8 +126,10 @@ def run_service(main: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> N
             await task
 
     # What the modules consist of stays for ever: a full collection need not look at these 80,000 objects, which took 50
-    # to 80 ms each time, with everybody waiting.
+    # to 80 ms each time, with everybody waiting. Without them the collector would find the rest small, and look at it
+    # more often: hence the thresholds. Almost everything is freed without the collector.
     gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
     with asyncio.Runner(loop_factory=product_loop()) as runner:
         runner.run(until_signalled())
 
