@@ -50,7 +50,11 @@ PEAK_TIMES = {
 }
 """Rows whose peak may be more times what was sent: many small messages are 300 to 600 bytes in memory each, 6,000 keys
 of a dictionary and 600 attributes of an offer about 150. None of it stays."""
-CALM = {"refresh_min_s": 20, "refresh_max_s": 30}  # So that a replica does nothing by itself while it is measured.
+CALM = {
+    "refresh_min_s": 20,
+    "refresh_max_s": 30,
+    "fresh_s": 600,
+}  # So that a replica does nothing by itself while it is measured.
 ROOM: dict[str, Any] = {"viewer_rate_per_s": 1_000, "live_rate_per_s": 1_000}
 READ_BYTES = 4_096  # The sender reads little at a time, because its memory is measured with the roles'.
 END = b"\r\n\r\n"

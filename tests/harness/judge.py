@@ -42,7 +42,8 @@ class Judge:
                 yield from self.fenced(a)
                 self.acked[a["live"], a["epoch"]] = outcome["acked"]
             case "report", "Reported":
-                yield from self.holds(a["worker"], len(outcome["table"] or ()))
+                # Of differences, those that are there: the Worker holds these slots, and perhaps others.
+                yield from self.holds(a["worker"], sum(map(bool, (outcome["table"] or {}).values())))
             case "new_term", "NewTerm":
                 self.floor = outcome["floor"]
             case _, "Full" | "Starting" | "Waiting":
