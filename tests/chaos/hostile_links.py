@@ -14,8 +14,19 @@ from dhsched.dispatch.worker_link import PATH as LINK
 from dhsched.infer.pull import PATH as PULL
 from dhsched.links import messages as m
 from dhsched.tokens import Tokens
-from tests.chaos.hostile import ANSWER_S, LATER_S, MARK, REPEATING_S, Hostile, Prey, known_of, known_values
-from tests.chaos.hostile_values import EVIL, NO_FIELD, Row, as_array, fields_of, is_lent, rows_of, with_field, wrong
+from tests.chaos.hostile import ANSWER_S, CONNECTIONS, LATER_S, MARK, REPEATING_S, Hostile, Prey, known_of, known_values
+from tests.chaos.hostile_values import (
+    EVIL,
+    NO_FIELD,
+    Row,
+    as_array,
+    fields_of,
+    is_lent,
+    rows_of,
+    shares,
+    with_field,
+    wrong,
+)
 
 FRAME = {m.Depart: 256, m.Open: 256, m.Pull: 256, m.Ack: 256, m.Leave: 256, m.Hello: 256}
 """Messages of one kind in a frame; of others REPEATS_MAX, because more end a Worker's link."""
@@ -55,21 +66,29 @@ class Links:
         return len(attacks)
 
     async def repeat(self, message: str, times: int) -> int:
-        """Send the same valid message up to `times` times, on as few connections as will do; return how often."""
+        """Send the same valid message up to `times` times, on a few connections; return how often."""
         kind = WORKER_MESSAGES[message]
         prey = self._hostile.prey(kind)
         one = as_array(kind, valid(kind, prey, self._hostile.tokens))
-        size = min(FRAME.get(kind, m.REPEATS_MAX), times)
-        sent, until = 0, time.monotonic() + REPEATING_S
-        while sent < times and time.monotonic() < until:
-            async with self._connected(kind, prey) as socket:
-                while sent < times and not socket.closed:
-                    await self._hostile.pace(size)
-                    await socket.send_bytes(m.encode([one] * size))
-                    came = await self._answers(socket, kind)
-                    sent += size
-                    self._hostile.coverage.repeated(message, came, size)
-        return sent
+        before = self._hostile.coverage.repeats_of(message)
+        async with asyncio.TaskGroup() as group:
+            for share in shares(times, CONNECTIONS):
+                group.create_task(self._burst(message, one, prey, share))
+        return self._hostile.coverage.repeats_of(message) - before
+
+    async def _burst(self, message: str, one: list[Any], prey: Prey, times: int) -> None:
+        """Send the message so often, on one connection after the other, or until it is time for others."""
+        kind, until = WORKER_MESSAGES[message], time.monotonic() + REPEATING_S
+        size = FRAME.get(kind, m.REPEATS_MAX)
+        with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError):
+            while times > 0 and time.monotonic() < until:
+                async with self._connected(kind, prey) as socket:
+                    while times > 0 and not socket.closed and time.monotonic() < until:
+                        count = min(size, times)
+                        await self._hostile.pace(count)
+                        await socket.send_bytes(m.encode([one] * count))
+                        self._hostile.coverage.repeated(message, await self._answers(socket, kind), count)
+                        times -= count
 
     @contextlib.asynccontextmanager
     async def _connected(self, kind: type[m.Message], prey: Prey) -> Any:

@@ -41,15 +41,14 @@ from dhsched.tokens import Boot, Publishing
 from dhsched.types import Generation
 from dhsched.web import MINT, Endpoint
 from dhsched.web.sessions import SESSIONS
-from tests.chaos.hostile import ANSWER_S, REPEATING_S, Hostile, Prey, known_values
+from tests.chaos.hostile import ANSWER_S, CONNECTIONS, REPEATING_S, Hostile, Prey, known_values
 from tests.chaos.hostile_links import Links
-from tests.chaos.hostile_values import EVIL, NO_FIELD, VIEWED, Known, Row, bare, fields_of, value_of_type, wrong
+from tests.chaos.hostile_values import EVIL, NO_FIELD, VIEWED, Known, Row, bare, fields_of, shares, value_of_type, wrong
 from tests.chaos.picture import Audience
 from tests.chaos.runtime import SHOWN
 from tests.harness.fuzz_values import value as usual
 
 OFFER = "offer"
-CONNECTIONS = 4  # On which a request is repeated: some requests wait, and the next ones are refused at once.
 BURST = 25  # Requests that are written at once, on one connection.
 TIMES = ("iat", "nbf", "exp")
 HEADER = ("alg", "kid", "typ")
@@ -217,16 +216,11 @@ class Requests:
             call, known = self._calls[message], self._known(prey)
             given = {name: self._own(name, type_, known) for name, (_, type_) in call.fields.items()}
             role, wire = call.role, self._wire(call, given, self._shown(call, prey))
-        until, before = time.monotonic() + REPEATING_S, self._repeated(message)
+        until, before = time.monotonic() + REPEATING_S, self._hostile.coverage.repeats_of(message)
         async with asyncio.TaskGroup() as group:
-            for n in range(CONNECTIONS):
-                share = times // CONNECTIONS + (n < times % CONNECTIONS)
+            for share in shares(times, CONNECTIONS):
                 group.create_task(self._burst(message, self._url(role), wire, share, until))
-        return self._repeated(message) - before
-
-    def _repeated(self, message: str) -> int:
-        coverage = self._hostile.coverage
-        return min(coverage.sent[row, "repeated"] for row in coverage.rows if row.message == message)
+        return self._hostile.coverage.repeats_of(message) - before
 
     async def _burst(self, message: str, url: str, wire: bytes, times: int, until: float) -> None:
         """Send the request so often on one connection, BURST at a time, or until it is time for others."""

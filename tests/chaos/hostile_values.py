@@ -175,6 +175,11 @@ def with_field(message: Mapping[str, Any], field: str, value: Any) -> dict[str, 
     return {**message, head: value}
 
 
+def shares(times: int, among: int) -> list[int]:
+    """A number as the sum of so many that are alike."""
+    return [times // among + (n < times % among) for n in range(among)]
+
+
 # -- the table
 
 
@@ -198,6 +203,9 @@ class Coverage:
         for row in self.rows:
             if row.message == message:
                 self.sent[row, "repeated"] += times
+
+    def repeats_of(self, message: str) -> int:
+        return min(self.sent[row, "repeated"] for row in self.rows if row.message == message)
 
     def lacking(self, repeats: int) -> list[str]:
         """The cells that are empty, or were not repeated often enough."""
