@@ -61,7 +61,7 @@ class Publishing:
     async def repeat(self, message: str, times: int) -> int:
         prey = self._hostile.prey(m.Pull)
         first = json.dumps(begin(prey.own.live, prey.own.record.epoch))
-        size = 10 if message == BEGIN else 50
+        size = 2 if message == BEGIN else 50  # The second first message ends the connection.
         sent, until = 0, time.monotonic() + REPEATING_S
         while sent < times and time.monotonic() < until:
             async with self._connected(prey) as socket:

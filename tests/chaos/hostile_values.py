@@ -197,11 +197,11 @@ class Coverage:
         self.sent[row, kind] += times
         self.came[row.message, came] += times
 
-    def repeated(self, message: str, came: str, times: int) -> None:
-        """Count a valid message that was sent so often: each of its fields was."""
+    def repeated(self, message: str, came: str, times: int, *, counts: bool = True) -> None:
+        """Count a valid message that was sent so often: each of its fields was. Without `counts` it was not read."""
         self.came[message, came] += times
         for row in self.rows:
-            if row.message == message:
+            if row.message == message and counts:
                 self.sent[row, "repeated"] += times
 
     def repeats_of(self, message: str) -> int:
