@@ -18,7 +18,7 @@ from dhsched.ownership import outcomes as o
 from dhsched.ownership.state import EMPTY, State
 from dhsched.ownership.steps import STEPS
 from dhsched.store.link.address import Address
-from dhsched.store.link.link import Link
+from dhsched.store.link.link import Link, LinkSettings
 from dhsched.store.raw import read_state
 from tests.conformance.real import Greeted
 from tests.harness.hammer import ordered_scripts
@@ -39,7 +39,8 @@ async def run_all(address: Address, schedules: int) -> None:
     first = int(os.environ.get("DHSCHED_SEED", "0"))
     scripts = ordered_scripts()
     sources = {name: script.source for name, script in scripts.items()}
-    async with await Link.open(address, scripts=sources, entry=Greeted()) as link:
+    patient = LinkSettings(deadline_s=60)  # A schedule says itself what is not answered; a busy machine must not.
+    async with await Link.open(address, scripts=sources, entry=Greeted(), settings=patient) as link:
         seeds = iter(range(first, first + schedules))
 
         async def run_some() -> None:
