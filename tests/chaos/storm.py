@@ -53,8 +53,8 @@ CATCH_UP_S = 90.0  # Without one step that was followed.
 FLOW_S = 20.0  # For a last item of every live to be consumed.
 FINISH_S = 40.0  # For every application to learn what came of its last call.
 SAY_S = 15.0  # A controller that lives this long after a loss has said what it knows to be lost.
-FILL_S = 300.0  # For what the storm was too short to send.
-ALONE_S = 240.0  # For every cell, while the hostile side is alone.
+FILL_S = 900.0  # For what the storm was too short to send.
+ALONE_S = 600.0  # For every cell, while the hostile side is alone.
 ALONE_REPEATS = 20  # Of each valid message, while the hostile side is alone.
 EXPIRY_SLACK_MS = 2_000  # A look comes this long after a move's expiry at most, once all is well.
 
