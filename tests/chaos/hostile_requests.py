@@ -50,6 +50,10 @@ from tests.harness.fuzz_values import value as usual
 
 OFFER = "offer"
 BURST = 25  # Requests that are written at once, on one connection.
+UPGRADE = (
+    b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: RVZJTCBFVklMIEVWSUwhIQ==\r\n\r\n"
+)
 TIMES = ("iat", "nbf", "exp")
 HEADER = ("alg", "kid", "typ")
 
@@ -267,6 +271,8 @@ class Requests:
             # Also where a link is told who its sender is.
             return await self._links.say(m.Resume, [m.Resume(token)], prey)
         role, wire = self._with_token(row.message, prey, token)
+        if row.message == "publish token":
+            wire = wire[:-2] + UPGRADE  # Otherwise a token that is accepted would be refused for want of a WebSocket.
         if row.message == "viewer token" and row.field == "live":
             wire = wire.replace(f"/{VIEWED.partition('/')[2]}/".encode(), f"/{SHOWN.partition('/')[2]}/".encode())
         async with connected(self._url(role)) as (reader, writer):
@@ -295,6 +301,8 @@ class Requests:
     def _forge(self, name: str, token: str, claim: str, value: Any, *, true_key: bool) -> str:
         header, claims = jwt.get_unverified_header(token), claims_of(token)
         (header if claim in HEADER else claims)[claim] = value
+        if name == "publish token" and (shown := self._hostile.state().lives.get(SHOWN)) and value == SHOWN:
+            claims |= {"sub": shown.selected, "epoch": shown.epoch}  # All that the honest generation's token says.
         way = "true" if true_key else self._hostile.rng.choice(["another key", "no signature", "kept signature"])
         if way == "no signature":
             header["alg"] = "none"
