@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -28,13 +30,13 @@ POINTS = [
 @pytest.mark.release
 @pytest.mark.parametrize("point", POINTS)
 async def test_a_replica_killed_at_any_step_is_carried_on_by_another(tmp_path: Path, point: str) -> None:
-    """The doomed one holds the links of all Workers, so it is the one that hears what is prepared."""
+    """The heir stands still until the doomed one has reached its point: otherwise it might do the whole drain."""
     record, lives = Record(), [f"l{n}" for n in range(6)]
     async with (
         fleet(tmp_path, dispatch=1) as f,
         replicas(f.address, f"doomed={point}", "heir", **EAGER) as (doomed, heir),
     ):
-        f.dispatch[:] = [doomed.url, heir.url]
+        here, f.dispatch[:] = f.dispatch[0], [doomed.url, heir.url]
         await f.start_worker(record, "a", capacity=8)
         a = (await ids(f, 1))["a"]
         for live in lives:
@@ -43,14 +45,17 @@ async def test_a_replica_killed_at_any_step_is_carried_on_by_another(tmp_path: P
         await until(lambda: len(record.consumed) == 6, "the first items")
         await f.start_worker(record, "b", capacity=8)
         await ids(f, 2)
-        f.dispatch[:] = [heir.url]
+        f.dispatch[:] = [here]
+        os.kill(heir.pid, signal.SIGSTOP)
         await drain(f, a)
         for text in ("2", "3"):
             for live in lives:
                 await f.push(live, text, boundary=True)
+        await until(lambda: not alive(doomed.pid), f"the end of the doomed one at {point}", 40)
+        os.kill(heir.pid, signal.SIGCONT)
+        f.dispatch[:] = [heir.url]
         at = await until_done(f, a, 40)
         assert at["moved"] == 6
-        assert not alive(doomed.pid), f"{point} was never reached"
         for live in lives:
             await f.push(live, "4", boundary=True)
         await until(lambda: len(record.consumed) >= 24, "every item")
