@@ -44,6 +44,7 @@ ALWAYS = {
     *("drain", "drain, next", "rebalance", "cutovers", "handoffs", "reconciliation", "quotas"),  # A replica's loops,
     *("metering", "fleet view", "worker links"),  # and what it reads again and again.
     *("announce_until", "reconnects"),  # An Infer-Controller.
+    *("key ring",),  # Both.
     *("_report_every_second",),  # A Worker.
 }
 """Tasks that run all the time, by name, or by function where they have no name. They are left out of every walk."""

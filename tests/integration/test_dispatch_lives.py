@@ -36,7 +36,7 @@ async def test_both_servers_serve(server: Address) -> None:
 @pytest.fixture
 def no_trail(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the audit trail, whose entries share calls that nobody waits for."""
-    monkeypatch.setattr(api.context.audit._writer, "write", lambda _: None)
+    monkeypatch.setattr(api.context.audit._writer, "_send", lambda: None)
 
 
 @pytest.mark.usefixtures("no_trail")
@@ -104,7 +104,7 @@ async def test_a_create_may_wait_for_room(api: Api) -> None:
     assert (await api.create("A"))[0] == 201
     waiting = asyncio.create_task(api.create("B", "?wait_s=20"))
     await until(lambda: len(api.context.create_queue) == 1, "the create that waits")
-    await until(lambda: api.context.service.in_flight == 0, "the request to be no load while it waits")
+    await until(lambda: api.context.service.load.total == 0, "the request to be no load while it waits")
     await api.workers(1, capacity=1, name="late")
     status, made = await asyncio.wait_for(waiting, PATIENCE_S)
     assert (status, made["worker"].partition("#")[0]) == (201, "late0")

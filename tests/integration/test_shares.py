@@ -50,7 +50,7 @@ async def test_a_tenant_with_many_requests_lets_others_begin() -> None:
     """The loop's ticks are held back, as if each took long: another tenant's push waits for one tick, not for all."""
     async with empty_server("valkey") as server, keyed(server.address) as at:
         busy, quiet = await at.role("app", tenant="one"), await at.role("app", tenant="two")
-        turns = at.infer_context.service.turns
+        turns = at.infer_context.service.load.turns
         held: list[Any] = []
         for shown in (busy, quiet):
             assert (await at.ask("POST", "/v1/lives/L/text", shown, {"text": "a"}, at="infer"))[0] == 404

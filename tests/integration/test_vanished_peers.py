@@ -176,7 +176,7 @@ async def test_a_worker_vanishes_from_its_replica(tmp_path: Path, caplog: pytest
                     if n % 2:
                         await peer.reader.read(64)
                     await peer.writer.drain()
-            await until(lambda: not f.replicas[0].service.in_flight, "the end of every connection")
+            await until(lambda: not f.replicas[0].service.load.total, "the end of every connection")
 
 
 async def test_a_publisher_vanishes_while_dispatch_is_asked_about_it(

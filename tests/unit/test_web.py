@@ -13,7 +13,7 @@ from dhsched.errors import StoreRefused, StoreUnavailable
 from dhsched.types import Id
 from dhsched.web import Endpoint, HeaderParameter, Problem, Reply, Request, Service, document, make_app, problem_from
 from dhsched.web.problems import PROBLEMS
-from dhsched.web.shares import InFlight
+from dhsched.web.shares import Load
 
 JSON = {"Content-Type": "application/json"}
 
@@ -80,7 +80,7 @@ def service(**settings: Any) -> Service:
 
 @pytest.fixture
 async def client() -> AsyncIterator[TestClient[Any, Any]]:
-    async with TestClient(TestServer(make_app(service(load=InFlight(4)), ENDPOINTS))) as client:
+    async with TestClient(TestServer(make_app(service(load=Load(4)), ENDPOINTS))) as client:
         yield client
 
 

@@ -112,9 +112,9 @@ class Caller:
         return self.key or self.worker
 
 
-BY: ContextVar[str] = ContextVar("by", default="")
-"""Who has asked for what runs now (`Caller.who`); empty for what a replica does by itself."""
 OPEN = Caller(key="", role="admin", tenant=TENANT, scopes=ROLES["admin"])
 """The caller of every request where access is open."""
 NOBODY = Caller(key="", role="nobody", tenant=TENANT, scopes=frozenset())
 """The caller of an endpoint that needs no token."""
+BY: ContextVar[Caller] = ContextVar("by", default=NOBODY)
+"""Who has asked for what runs now; nobody for what a replica does by itself."""

@@ -98,7 +98,7 @@ async def open_context(
         ring = await open_ring(store.link, store.keys)
         context = make_context(store, records, ring, fleet, settings)
         await context.quota_reports.read_limits()
-        context.service.gate = await stack.enter_async_context(open_gate(settings, ring))
+        await stack.enter_async_context(open_gate(context.service, settings, ring))
         stack.push_async_callback(context.events.written)
         stack.push_async_callback(context.audit.written)
         yield context
@@ -120,7 +120,7 @@ def make_context(
     store.link.two_primaries.report_to(
         lambda found: events.say("two_primaries", used=found.used, refused=[*found.refused])
     )
-    audit = Audit(store.records.audit, replica=name, registry=service.registry)
+    audit = Audit(store.records.audit, registry=service.registry)
     service.audit = audit.note
     context = DispatchContext(
         replica=name,

@@ -105,7 +105,7 @@ async def open_infer(
         await store.records.server.refuse_eviction(allowed=settings.allow_eviction)
         ring = await open_ring(store.link, store.keys)
         service = make_service(settings, role="infer", instance=name, ready=ready)
-        service.gate = await stack.enter_async_context(open_gate(settings, ring))
+        await stack.enter_async_context(open_gate(service, settings, ring))
         tell_entered(store, name)
         pulls = Pulls(store, settings.credit, name)
         service.registry.register(SettlingFigures(store.link.settling))

@@ -150,7 +150,7 @@ class StreamPeer:
     async def _hear(self, frame: str | bytes) -> None:
         """Handle all pushes of a frame, TURN_MESSAGES at a time, so that other connections are served in between."""
         try:
-            await self._context.service.turn(self._caller.tenant)
+            await self._context.service.load.turn(self._caller.tenant)
             pushes = read_pushes(frame)
         except Problem as problem:
             self._act(self._stream.frame_refused(problem))
@@ -159,7 +159,7 @@ class StreamPeer:
         for n, turn in enumerate(in_turns(pushes)):
             if n:
                 await asyncio.sleep(0)
-                await self._context.service.turn(self._caller.tenant)
+                await self._context.service.load.turn(self._caller.tenant)
             full = store_full(self._context.memory_share, self._context.settings.memory_max)
             over = self._context.service.quotas.refuse_pending(self._caller.tenant)
             self._act(self._stream.push(turn, perf_counter(), full, problem_of(over) if over else None))

@@ -128,7 +128,8 @@ class Decode:
         self._empty_body = endpoint.body if endpoint.body is not None and endpoint.body_optional else None
         self._no_query = None if required_fields(endpoint.query) else endpoint.query()
 
-    async def __call__(self, request: web.Request, request_id: str, service: Service, caller: Caller = OPEN) -> Request:
+    async def receive(self, request: web.Request, body_s: float) -> tuple[Any, Any, bytes | None]:
+        """Return path, query and the body as it was sent; raise TIMEOUT if it is not complete after `body_s`."""
         if request.body_exists:
             if request.content_type != JSON:
                 raise not_json(request.content_type)
@@ -142,10 +143,7 @@ class Decode:
         for name, kind in self._headers:
             if name in request.headers:
                 parameters_header(name, kind, request.headers[name])
-        raw = None if self._body is None else await self._read_body(request, service.body_s)
-        await service.turn(caller.tenant)  # What comes now costs by the size of the body.
-        body = None if raw is None or self._body is None else self._decode_body(raw, self._body)
-        return Request(request, path, query, body, request_id, service, caller)
+        return path, query, None if self._body is None else await self._read_body(request, body_s)
 
     async def _read_body(self, request: web.Request, body_s: float) -> bytes:
         # A body that announces too large a size is refused unread; one that announces none is cut off while it is read.
@@ -156,7 +154,11 @@ class Decode:
         except web.HTTPRequestEntityTooLarge as error:
             raise too_large(BODY_BYTES_MAX + 1) from error
 
-    def _decode_body(self, raw: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
+    def body(self, raw: bytes | None) -> Any:
+        """Return the decoded body. Costs by its size."""
+        decoder = self._body
+        if raw is None or decoder is None:
+            return None
         if not raw and self._empty_body is not None:
             return self._empty_body()
         if found := excess(raw):

@@ -21,7 +21,7 @@ from dhsched.web.origins import make_door
 from dhsched.web.proxies import AddressLimit, proxies
 from dhsched.web.running import serve
 from dhsched.web.server import Service
-from dhsched.web.shares import Connections, InFlight
+from dhsched.web.shares import Connections, Load
 
 log = structlog.get_logger(__name__)
 
@@ -34,7 +34,7 @@ def make_service(
         role=role,
         instance=instance,
         ready=ready,
-        load=InFlight(settings.in_flight_max),
+        load=Load(settings.in_flight_max),
         body_s=settings.body_s,
         door=make_door(settings),
     )
@@ -66,18 +66,19 @@ async def serve_role(
 
 
 @asynccontextmanager
-async def open_gate(settings: ReplicaSettings, ring: KeyRing) -> AsyncIterator[Gate | None]:
-    """Yield the gate, and follow changes of the key ring in the meantime; where access is open, warn and yield None."""
-    gate = None
+async def open_gate(service: Service, settings: ReplicaSettings, ring: KeyRing) -> AsyncIterator[None]:
+    """Put the service behind its gate, and follow changes of the key ring during the block; where access is open, there
+    is no gate, and a warning."""
     if settings.access == "open":
         log.warning("access is open: anybody who reaches this address may do anything", host=settings.host)
     else:
-        gate = Gate(ring, rate_per_s=settings.key_rate_per_s, read_boot=partial(boot_caller, Tokens(ring)))
+        service.load.fair = True
+        service.gate = Gate(ring, rate_per_s=settings.key_rate_per_s, read_boot=partial(boot_caller, Tokens(ring)))
         if not any(key.role == "admin" for key in ring.api_keys.values()):
             log.warning("there is no admin key yet: create one with `dhsched key create --role admin --store URL`")
     minding = asyncio.create_task(ring.mind(), name="key ring")
     try:
-        yield gate
+        yield
     finally:
         minding.cancel()
         await asyncio.gather(minding, return_exceptions=True)

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import structlog
@@ -28,29 +28,23 @@ from dhsched.access.gate import TENANT_HEADER, Gate, for_tenant
 from dhsched.access.quotas import Quotas
 from dhsched.durations import SECONDS_BUCKETS
 from dhsched.errors import BadId, Forbidden, OverQuota, TooManyRequests, Unauthorized
+from dhsched.store.records.audit import Asked
 from dhsched.types import check_id
-from dhsched.web.endpoints import BODY_BYTES_MAX, JSON, Decode, Endpoint, Reply
+from dhsched.web.endpoints import BODY_BYTES_MAX, JSON, Decode, Endpoint, Reply, Request
 from dhsched.web.figures import Figures
 from dhsched.web.openapi import document
 from dhsched.web.origins import Door, mark_allowed
 from dhsched.web.problems import Problem, problem_from
-from dhsched.web.shares import Connections, InFlight
-from dhsched.web.turns import STRANGERS, WAITING_MAX, Turns
+from dhsched.web.shares import Connections, Load
+from dhsched.web.turns import STRANGERS
 
 log = structlog.get_logger(__name__)
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # They would double the lines, and are not used.
 
 WORTH_LOGGING = frozenset({"INTERNAL", "STORE_UNAVAILABLE", "STORE_FULL"})
+PATH_MAX = 256  # Characters of the path in the audit trail; a longer path is cut off.
 HSTS = "max-age=31536000"  # A browser that has seen TLS here asks for nothing less for a year.
-
-
-class Note(Protocol):
-    """Notes one request in the audit trail. `code` is the problem that it was refused with; empty if it was not."""
-
-    def __call__(
-        self, endpoint: str, path: str, caller: Caller, *, address: str, request_id: str, status: int, code: str
-    ) -> None: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,9 +54,8 @@ class Service:
     role: str
     instance: str
     ready: Callable[[], Awaitable[Sequence[str]]]
-    load: InFlight = field(default_factory=lambda: InFlight(512))
+    load: Load = field(default_factory=lambda: Load(512))
     connections: Connections = field(default_factory=lambda: Connections(10_000))
-    turns: Turns = field(default_factory=Turns)
     body_s: float = 10.0
     gate: Gate | None = None
     """None where access is open, and in a room."""
@@ -73,51 +66,16 @@ class Service:
     public_metrics: bool = True
     """Whether /metrics is on the same listener as everything else; if not, `make_metrics_app` serves it."""
     door: Door = field(default_factory=Door)
-    audit: Note | None = None
+    audit: Callable[[Asked], None] | None = None
     """Is told of each request that changes something; None for a role that changes nothing."""
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     stopping: bool = False
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     @property
-    def in_flight(self) -> int:
-        return self.load.total
-
-    @property
     def open_to_all(self) -> bool:
         """Return whether requests need no token of any kind."""
         return self.gate is None and not self.own_tokens
-
-    def refuse_when_busy(self, caller: Caller) -> None:
-        """Raise BUSY when the limit of requests in flight is reached, or the caller has its share of it (shares.py)."""
-        load = self.load
-        if self.turns.full(caller.tenant):
-            load.over_share += 1
-            raise self._busy(f"{WAITING_MAX} requests of the tenant wait already", "the replica's limit is")
-        if 2 * load.total < load.most:
-            return  # Nobody can have more than a share yet.
-        if load.total >= load.most:
-            raise self._busy(f"replica {self.instance} has {load.total} requests in flight", "its limit is")
-        if self.gate is not None and load.share_left(caller.tenant, caller.key) <= 0:
-            load.over_share += 1
-            raise self._busy(
-                f"the key or its tenant has its share of the {load.total} requests in flight", "of at most"
-            )
-
-    def _busy(self, detail: str, limit: str) -> Problem:
-        load = self.load
-        return Problem(
-            "BUSY",
-            f"{detail}, and {limit} {load.most}; try again later, or another replica",
-            in_flight=load.total,
-            in_flight_max=load.most,
-        )
-
-    async def turn(self, tenant: str) -> None:
-        """Wait until a request or frame of this tenant may begin (turns.py). Where access is open, tenants are only
-        names, and nobody waits."""
-        if self.gate is not None and not self.turns.begin(tenant):
-            await self.turns.turn(tenant)
 
     def refuse_connection(self, caller: Caller) -> None:
         """Raise BUSY if the caller's key has as many long connections at this replica as it may have."""
@@ -164,15 +122,6 @@ class Service:
 
         return contextlib.nullcontext() if self.gate is None else self.gate.open_while(caller, cut)
 
-    @contextlib.contextmanager
-    def parked(self, caller: Caller) -> Iterator[None]:
-        """Do not count a request as in flight while it only waits. The caller must bound how many requests wait."""
-        self.load.end(caller.tenant, caller.key)
-        try:
-            yield
-        finally:
-            self.load.begin(caller.tenant, caller.key)
-
 
 class Measures:
     """The metrics of all requests: rate, errors and duration per endpoint."""
@@ -200,7 +149,7 @@ class Measures:
             Figures(
                 [
                     ("dhsched_requests_over_share_total", over_share, lambda: service.load.over_share),
-                    ("dhsched_requests_waited_total", waited, lambda: service.turns.waited),
+                    ("dhsched_requests_waited_total", waited, lambda: service.load.turns.waited),
                 ]
             )
         )
@@ -278,9 +227,9 @@ def _guard(service: Service, name: str, handler: Answer, *, long: bool = False) 
         request_id = service.request_id(request)
         try:
             request[CALLER] = caller = await service.admit(request, name)
-            BY.set(caller.who)
+            BY.set(caller)
             if caller is not NOBODY:
-                await service.turn(caller.tenant)
+                await service.load.turn(caller.tenant)
             if long:
                 service.refuse_connection(caller)
         except Exception as error:
@@ -301,7 +250,7 @@ def caller_of(request: web.Request) -> Caller:
 def _wrap(
     endpoint: Endpoint, service: Service, measures: Measures
 ) -> Callable[[web.Request], Coroutine[Any, Any, web.StreamResponse]]:
-    decode, handler = Decode(endpoint), endpoint.handler
+    decode, handler, load = Decode(endpoint), endpoint.handler, service.load
     audit = service.audit if endpoint.audited and endpoint.method != "GET" else None
     seconds = measures.seconds.labels(endpoint.name)
     statuses: dict[int, Counter] = {}
@@ -316,18 +265,18 @@ def _wrap(
             # Before the request counts as in flight: one without a token, or whose body is not complete, must not take
             # the place of others.
             caller = await service.admit(request, endpoint.name)
-            BY.set(caller.who)
-            service.refuse_when_busy(caller)
-            asked = await decode(request, request_id, service, caller)
-            service.refuse_when_busy(caller)
-            service.load.begin(caller.tenant, caller.key)
+            BY.set(caller)
+            load.refuse(caller)
+            path, query, raw = await decode.receive(request, service.body_s)
+            await load.enter(caller)
             try:
+                asked = Request(request, path, query, decode.body(raw), request_id, service, caller)
                 answered = await handler(asked)
                 if isinstance(answered, web.StreamResponse):
                     return answered  # A stream lasts as long as its reader stays: its duration is not measured.
                 response = respond(answered, request_id)
             finally:
-                service.load.end(caller.tenant, caller.key)
+                load.leave(caller)
         except Exception as error:
             response = await refuse_in_turn(service, error, request_id, endpoint.name)
             if isinstance(error, Forbidden) and caller is None:
@@ -335,13 +284,19 @@ def _wrap(
         # What nobody has proven who asked for is noted only if it was done: such requests may come in any number.
         if audit is not None and caller is not None and (caller is not NOBODY or response.status < 400):
             audit(
-                endpoint.name,
-                request.path,
-                caller,
-                address=request.remote or "",
-                request_id=request_id,
-                status=response.status,
-                code=response.get(CODE, ""),
+                Asked(
+                    endpoint=endpoint.name,
+                    path=request.path[:PATH_MAX],
+                    status=response.status,
+                    request_id=request_id,
+                    replica=service.instance,
+                    code=response.get(CODE, ""),
+                    key=caller.key,
+                    role=caller.role,
+                    tenant=caller.tenant,
+                    worker=caller.worker,
+                    address=request.remote or "",
+                )
             )
         counter = statuses.get(response.status)
         if counter is None:
@@ -367,7 +322,7 @@ async def refuse_in_turn(service: Service, error: Exception, request_id: str, en
     """Return the response for the error. A caller without a valid token, or over its rate, waits for its turn: refusals
     are cheap, and thousands at once are not."""
     if isinstance(error, Unauthorized | TooManyRequests | OverQuota):
-        await service.turn(STRANGERS)
+        await service.load.turn(STRANGERS)
     return refuse(error, request_id, endpoint)
 
 

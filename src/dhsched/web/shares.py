@@ -1,6 +1,6 @@
-"""Fair shares of a replica's requests in flight and of its long connections. Pure: no clock, no socket.
+"""Fair shares of a replica: of its requests in flight, of the ticks of its loop, and of its long connections.
 
-Only callers with a key have a share. Where access is open nobody is told apart, so only the total is bounded.
+Only where access is by keys are callers told apart. Where it is open, only the total is bounded, and nobody waits.
 """
 
 from __future__ import annotations
@@ -9,6 +9,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
+
+from dhsched.access.callers import NOBODY, Caller
+from dhsched.web.problems import Problem
+from dhsched.web.turns import STRANGERS, WAITING_MAX, Turns
 
 K = TypeVar("K")
 TENANT_SHARE = 3  # A tenant may have this many requests in flight for each place that is still free.
@@ -45,6 +49,62 @@ class InFlight:
         self.total -= 1
         _less(self._by_tenant, tenant)
         _less(self._by_key, (tenant, key))
+
+
+class Load(InFlight):
+    """The requests of one replica. `fair` is whether its callers are told apart."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(most)
+        self.fair = False
+        self.turns = Turns()
+
+    def refuse(self, caller: Caller) -> None:
+        """Raise BUSY when the limit of requests in flight is reached, or the caller has its share of it."""
+        if self.fair and self.turns.full(caller.tenant):
+            self.over_share += 1
+            raise self._busy(f"{WAITING_MAX} requests of the tenant wait already", "the replica's limit is")
+        if 2 * self.total < self.most:
+            return  # Nobody can have more than a share yet.
+        if self.total >= self.most:
+            raise self._busy(f"this replica has {self.total} requests in flight", "its limit is")
+        if self.fair and self.share_left(caller.tenant, caller.key) <= 0:
+            self.over_share += 1
+            raise self._busy(
+                f"the key or its tenant has its share of the {self.total} requests in flight", "of at most"
+            )
+
+    def _busy(self, detail: str, limit: str) -> Problem:
+        return Problem(
+            "BUSY",
+            f"{detail}, and {limit} {self.most}; try again later, or another replica",
+            in_flight=self.total,
+            in_flight_max=self.most,
+        )
+
+    async def turn(self, tenant: str) -> None:
+        """Wait until a request or frame of this tenant may begin (turns.py)."""
+        if self.fair and not self.turns.begin(tenant):
+            await self.turns.turn(tenant)
+
+    async def enter(self, caller: Caller) -> None:
+        """Wait for the caller's turn and count a request of it, or raise BUSY."""
+        await self.turn(STRANGERS if caller is NOBODY else caller.tenant)
+        self.refuse(caller)
+        self.begin(caller.tenant, caller.key)
+
+    def leave(self, caller: Caller) -> None:
+        """Undo one `enter`."""
+        self.end(caller.tenant, caller.key)
+
+    @contextmanager
+    def parked(self, caller: Caller) -> Iterator[None]:
+        """Do not count a request as in flight while it only waits. The caller must bound how many requests wait."""
+        self.end(caller.tenant, caller.key)
+        try:
+            yield
+        finally:
+            self.begin(caller.tenant, caller.key)
 
 
 class Connections:

@@ -62,7 +62,7 @@ async def place_new(
     loop = asyncio.get_running_loop()
     give_up = loop.time() + min(wait_s, context.settings.wait_max_s)
     waiting = context.service.quotas.hold("waiting", asked.caller.tenant)
-    with waiting, context.service.parked(asked.caller), context.create_queue.place() as turn:
+    with waiting, context.service.load.parked(asked.caller), context.create_queue.place() as turn:
         while isinstance(made.outcome, NoFreeSlot):
             left_s = give_up - loop.time()
             # A caller that disconnected would never learn of the live: create none for it.

@@ -82,8 +82,9 @@ class EventFeed(Part):
     async def _follow(self, asked: Request, after: str, limit: int) -> web.StreamResponse:
         caller, service, followers = asked.caller, self.context.service, self.followers
         service.refuse_connection(caller)
-        told_apart = service.gate is not None
-        if followers.total >= FOLLOWERS_MAX or (told_apart and followers.share_left(caller.tenant, caller.key) <= 0):
+        if followers.total >= FOLLOWERS_MAX or (
+            service.load.fair and followers.share_left(caller.tenant, caller.key) <= 0
+        ):
             raise Problem(
                 "BUSY",
                 f"{followers.total} event streams are open on this replica, of {FOLLOWERS_MAX} at most, and a key has "
@@ -94,7 +95,7 @@ class EventFeed(Part):
         try:
             with service.connections.counted(caller.key):
                 found = await self._read(after, limit)  # Before the first byte: a failing store answers a problem.
-                with service.parked(caller), service.open_while(caller, asked.request):
+                with service.load.parked(caller), service.open_while(caller, asked.request):
                     return await send_events(asked.request, self._rounds(found, after or "0-0"))
         finally:
             followers.end(caller.tenant, caller.key)

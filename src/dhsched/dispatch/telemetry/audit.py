@@ -9,43 +9,21 @@ from __future__ import annotations
 import structlog
 from prometheus_client import CollectorRegistry, Counter
 
-from dhsched.access.callers import Caller
 from dhsched.dispatch.telemetry.writer import WRITE_S, Writer
 from dhsched.store.records.audit import Asked, AuditRecords
 
 log = structlog.get_logger(__name__)
 
-TEXT_MAX = 256  # Characters of the path in an entry; a longer path is cut off.
-
 
 class Audit:
     """The writer of the audit trail."""
 
-    def __init__(self, records: AuditRecords, *, replica: str, registry: CollectorRegistry) -> None:
-        self._replica = replica
+    def __init__(self, records: AuditRecords, *, registry: CollectorRegistry) -> None:
         self._writer = Writer("entry of the audit trail", records.write, self._drop)
+        self.note = self._writer.write
         self.dropped = Counter(
             "dhsched_audit_dropped_total", "Entries of the audit trail that could not be written.", registry=registry
         )
-
-    def note(
-        self, endpoint: str, path: str, caller: Caller, *, address: str, request_id: str, status: int, code: str
-    ) -> None:
-        """Write one entry, without waiting for the store."""
-        asked = Asked(
-            endpoint=endpoint,
-            path=path[:TEXT_MAX],
-            status=status,
-            code=code,
-            request_id=request_id,
-            replica=self._replica,
-            key=caller.key,
-            role=caller.role,
-            tenant=caller.tenant,
-            worker=caller.worker,
-            address=address,
-        )
-        self._writer.write(asked)
 
     async def written(self, wait_s: float = WRITE_S) -> None:
         """Wait up to `wait_s` until all entries are written or dropped: for a replica that stops, and for tests."""

@@ -72,7 +72,7 @@ class Events:
     def say(self, kind: Kind, *, worker: str = "", live: str = "", **numbers: Value) -> None:
         """Write one event, without waiting for the store."""
         short = {name: value[:TEXT_MAX] if isinstance(value, str) else value for name, value in numbers.items()}
-        event = Event(kind, self._replica, worker, live, short, BY.get())
+        event = Event(kind, self._replica, worker, live, short, BY.get().who)
         self.said.labels(kind).inc()
         log.info("fleet event", kind=kind, worker=worker, live=live, numbers=short)
         self._writer.write(event)
