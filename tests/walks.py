@@ -48,7 +48,7 @@ ALWAYS = {
     *("_report_every_second",),  # A Worker.
 }
 """Tasks that run all the time, by name, or by function where they have no name. They are left out of every walk."""
-ACTS = {"liveness": "expire_worker", "recovery": "look"}
+ACTS = {"liveness": "expire_worker", "liveness, told": "expire_worker", "recovery": "look"}
 """Loops that a walk goes through. A round counts if it calls this function; any other round found nothing to do."""
 
 Owner = tuple[str, int]

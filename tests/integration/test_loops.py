@@ -66,6 +66,19 @@ async def test_a_store_that_refuses_to_write_costs_no_worker(server: Address, mo
         assert not (await replica.records.workers.beats())[worker].lost
 
 
+async def test_a_worker_that_closes_its_link_is_lost_without_a_round_of_the_loop(replica: DispatchContext) -> None:
+    silent, lively = await register(replica.store, 2, capacity=4)
+    silences = Silences()
+    liveness = Liveness(replica, silences)
+    following = asyncio.create_task(liveness.follow())
+    for worker in (silent, lively):
+        silences.hang_up(worker, (await replica.records.workers.beats())[worker].beat)
+    await replica.store.report(worker=lively, boot="boot-gpu-w-1")
+    await following
+    beats = await replica.records.workers.beats()
+    assert (beats[silent].lost, beats[lively].lost) == (True, False)
+
+
 async def test_a_replica_that_has_not_heard_of_a_drain_s_end_moves_nothing(replica: DispatchContext) -> None:
     a, _ = await register(replica.store, 2, capacity=4)
     for live in ("L1", "L2"):

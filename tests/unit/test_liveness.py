@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dhsched.dispatch.recovery.liveness import GAP_S, Verdict, Watch, judge
+from dhsched.dispatch.recovery.liveness import GAP_S, HUNG_UP_S, Verdict, Watch, judge, next_overdue
 from dhsched.store.records.workers import Beat
 
 TTL_S = 3.0
@@ -73,6 +73,19 @@ def test_one_that_hung_up_and_reported_elsewhere_is_given_all_its_time() -> None
     for _ in range(3):
         verdict = replica.read(beats(a=8), hung_up={"a": 7})
     assert verdict.expire == ()
+
+
+def test_the_time_of_the_next_reading_is_when_one_that_hung_up_is_overdue() -> None:
+    replica = Replica()
+    replica.read(beats(a=7, b=7))
+    seen_at = replica.now
+    replica.read(beats(a=7, b=8), hung_up={"a": 7, "b": 8})
+    assert next_overdue(replica.watch, {"a": 7, "b": 8}) == seen_at + HUNG_UP_S
+    replica.read(beats(a=7, b=8), hung_up={"a": 7, "b": 8})
+    assert replica.read(beats(a=7, b=8), after_s=0.0, hung_up={"a": 7, "b": 8}).expire == (("a", 7),)
+    assert next_overdue(replica.watch, {"a": 7, "b": 8}) == seen_at + STEP_S + HUNG_UP_S, "the other one's"
+    assert next_overdue(replica.watch, {"a": 7}) is None, "this reading has judged it"
+    assert next_overdue(replica.watch, {"b": 7}) is None, "it has reported since"
 
 
 def test_one_that_is_lost_already_is_left_alone() -> None:

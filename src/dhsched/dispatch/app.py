@@ -170,13 +170,15 @@ class Replica:
         context, settings = self.context, self.context.settings
         recovery = Recovery(context, self.silences)
         reconciliation = Reconciliation(context, recovery)
+        liveness = Liveness(context, self.silences)
         draining = Draining(context, self._cutovers, self.drain_notes)
         return {
             "drain": (draining.round, settings.drain_s),
             "drain, next": (draining.follow, 0.0),
             "rebalance": (Rebalancing(context).round, settings.rebalance_s),
             "cutovers": (self._cutovers.round, settings.cut_over_s),
-            "liveness": (Liveness(context, self.silences).round, settings.liveness_s),
+            "liveness": (liveness.round, settings.liveness_s),
+            "liveness, told": (liveness.follow, 0.0),
             "recovery": (recovery.round, settings.recover_s),
             "recovery, told": (recovery.follow, 0.0),
             "handoffs": (context.handoffs.round, HANDOFFS_S),

@@ -114,7 +114,7 @@ class WorkerLinks:
             closed_by_us = link.over or self.context.service.stopping or gave_up(socket, sending)
             if link.boot is not None and not closed_by_us:
                 # The Worker closed the link without Exit: liveness gives it less time to report to another replica.
-                self.silences.hung_up[link.boot.worker] = link.beat
+                self.silences.hang_up(link.boot.worker, link.beat)
             self.forget(link)
             await hang_up(socket, sending, request.transport)
         return socket

@@ -4,7 +4,8 @@ Every report of a Worker moves its beat. A replica that has read the same beat f
 clock, without a gap between reads, calls `expire_worker`, which the store refuses if the beat has moved since. No clock
 of the store or of another machine is compared, so no Worker is lost because the store was paused, a clock was set or a
 replica stood still: after a gap, every wait starts anew. Waits also start anew when the store refuses a report (a full
-disk). Beats cannot be read while the cell's slot is being moved, when reports wait or are refused.
+disk). A Worker that closed its link without Exit has `HUNG_UP_S` instead of `worker_ttl_s`; its beat is read at once,
+and again exactly then. Beats cannot be read while the cell's slot is being moved, when reports wait or are refused.
 
 When many Workers fall silent together, a fault between them and the replica is more likely. Then the brake is on: the
 replica waits one more `worker_ttl_s`, and after that expires a few Workers at a time.
@@ -12,6 +13,8 @@ replica waits one more `worker_ttl_s`, and after that expires a few Workers at a
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -25,6 +28,8 @@ from dhsched.store.records.workers import Beat
 GAP_S = 1.0  # When two reads are further apart, every wait starts anew: nothing is known of the time in between.
 TOGETHER_SHARE = 0.1  # When more than this share of the fleet, and more than one Worker, is overdue, the brake is on.
 BRAKE_MARK_MS = 60_000  # A mark of the brake that no replica renews for this long is deleted.
+TOLD_S = 0.02  # Between two readings that were asked for because Workers closed their links.
+MARGIN_S = 0.002  # A timer may go off this much too early.
 HUNG_UP_S = 1.0  # A Worker that closed its link and does not report for this long is overdue.
 
 
@@ -88,6 +93,13 @@ def judge(
     return replace(watch, last_expired=now), Verdict(tuple(overdue[:few]), len(overdue), silent)
 
 
+def next_overdue(watch: Watch, hung_up: Mapping[str, int]) -> float | None:
+    """Return when the next Worker that closed its link will be overdue; None if the last reading judged them all."""
+    silences = [(watch.silent.get(worker), beat) for worker, beat in hung_up.items()]
+    times = [known.since + HUNG_UP_S for known, beat in silences if known is not None and known.beat <= beat]
+    return min((at for at in times if watch.read_at is not None and at > watch.read_at), default=None)
+
+
 class Liveness:
     """The liveness loop of one replica: read all beats, judge, expire the Workers that are lost."""
 
@@ -96,8 +108,28 @@ class Liveness:
         self._silences = silences
         self._watch = Watch()
         self._braked = False
+        self._one_round = asyncio.Lock()
+
+    async def follow(self) -> None:
+        """Wait until a Worker closes its link; read beats then, and once more when the Worker is overdue."""
+        silences, now = self._silences, self._context.loop_time
+        await silences.told.wait()
+        at: float | None = now()
+        while at is not None:
+            # Not at once: Workers that come and go all the time must not make this replica read all the time.
+            await asyncio.sleep(TOLD_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(max(0.0, at - now() + MARGIN_S), GAP_S / 2)):
+                    await silences.told.wait()  # Another one has closed its link: its beat is read now.
+            silences.told.clear()
+            await self.round()
+            at = next_overdue(self._watch, silences.hung_up)
 
     async def round(self) -> None:
+        async with self._one_round:
+            await self._round()
+
+    async def _round(self) -> None:
         context, silences = self._context, self._silences
         beats = await context.records.workers.beats()
         now = context.loop_time()
