@@ -115,37 +115,39 @@ class Draining:
             )
 
     async def _reserve(self, source: str, rows: Sequence[LiveOnWorker]) -> None:
+        """Reserve for all of these lives at once; of those that were blocked, only for one of each DigitalID."""
         notes = self._notes
-        refused: dict[str, Blocked] = {}
-        for row in rows:
-            if row.digital_id in refused:
-                notes.blocked[row.live] = refused[row.digital_id]
-                continue
-            if await self._cancelled(source):
-                return
-            outcome = await self._cutovers.reserve(row, source)
-            if isinstance(outcome, o.Busy):
-                return
-            if isinstance(outcome, o.Reserved) and not outcome.again and await self._cancelled(source):
-                # Cancelling has cleared all earlier reservations; this one came after it.
-                await self._context.store.cancel(live=row.live, number=outcome.number)
-                return
-            if isinstance(outcome, Blocked):
-                refused[row.digital_id] = outcome
-                if row.live not in notes.blocked:
-                    log.warning(
-                        "a live cannot leave a draining Worker", live=row.live, source=source, reason=outcome.reason
-                    )
-                # The same holds for the other lives of this DigitalID.
-                for other in (row, *notes.queue.get(source, [])):
-                    if other.digital_id == row.digital_id:
-                        notes.blocked[other.live] = outcome
+        blocked = {row.digital_id: row for row in reversed(rows) if row.live in notes.blocked}
+        asked = [*(row for row in rows if row.live not in notes.blocked), *blocked.values()]
+        if not asked or await self._cancelled(source):
+            return
+        outcomes = await asyncio.gather(*(self._cutovers.reserve(row, source) for row in asked))
+        made = {
+            row.live: outcome.number
+            for row, outcome in zip(asked, outcomes, strict=True)
+            if isinstance(outcome, o.Reserved) and not outcome.again
+        }
+        if made and await self._cancelled(source):
+            # Cancelling has cleared all earlier reservations; these came after it.
+            store = self._context.store
+            await asyncio.gather(*(store.cancel(live=live, number=number) for live, number in made.items()))
+            return
+        for row, outcome in zip(asked, outcomes, strict=True):
+            if not isinstance(outcome, o.Busy):
+                self._note(source, row, outcome if isinstance(outcome, Blocked) else None)
+
+    def _note(self, source: str, row: LiveOnWorker, blocked: Blocked | None) -> None:
+        """Note what blocks a live, or that nothing does. The same holds for the other lives of its DigitalID."""
+        notes = self._notes
+        waiting = notes.queue.get(source, []) if blocked or notes.blocked else []
+        same = [row.live, *(other.live for other in waiting if other.digital_id == row.digital_id)]
+        if blocked is not None and row.live not in notes.blocked:
+            log.warning("a live cannot leave a draining Worker", live=row.live, source=source, reason=blocked.reason)
+        for live in same:
+            if blocked is not None:
+                notes.blocked[live] = blocked
             else:
-                notes.blocked.pop(row.live, None)
-                if notes.blocked:
-                    freed = [each.live for each in notes.queue.get(source, []) if each.digital_id == row.digital_id]
-                    for live in freed:
-                        notes.blocked.pop(live, None)
+                notes.blocked.pop(live, None)
 
     async def _cancelled(self, source: str) -> bool:
         """Return whether the drain is over, read from the store: the view may be old, and `reserve` does not check."""

@@ -80,7 +80,7 @@ class Plan:
     actions: tuple[Action, ...] = ()
     standings: tuple[Standing, ...] = ()
     queue: tuple[LiveOnWorker, ...] = ()
-    """The lives to reserve for as cutovers end, in order."""
+    """The lives to reserve for as cutovers end, in order; without those of `actions`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ def plan(
             queue.append(row)
             standings.append(queued(row, notes.blocked.get(row.live), under_way, rules))
     free = max(0, rules.cutovers_max - under_way)
-    return Plan((*actions, *map(Reserve, queue[:free])), tuple(standings), tuple(queue))
+    return Plan((*actions, *map(Reserve, queue[:free])), tuple(standings), tuple(queue[free:]))
 
 
 def order(row: LiveOnWorker) -> tuple[int, int, str]:
