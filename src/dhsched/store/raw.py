@@ -47,7 +47,8 @@ async def read_keys(link: Link, keys: Keys) -> dict[str, Any]:
     kinds = await asyncio.gather(*(link.call("TYPE", key) for key in ordered))
     readable = [(key, READ[kind]) for key, kind in zip(ordered, kinds, strict=True) if kind in READ]
     values = await asyncio.gather(*(link.call(command[0], key, *command[1:]) for key, command in readable))
-    return {key.decode()[len(keys.prefix) :]: value for (key, _), value in zip(readable, values, strict=True)}
+    # A key without a value was deleted between the two calls.
+    return {key.decode()[len(keys.prefix) :]: value for (key, _), value in zip(readable, values, strict=True) if value}
 
 
 def decode(raw: Mapping[str, Any]) -> State:
