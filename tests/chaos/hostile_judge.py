@@ -53,7 +53,8 @@ class HostileJudge:
 
 
 def marked(taken: Taken) -> bool:
-    return EVIL in str(as_text({name: value for name, value in taken.arguments.items() if name != "live"}))
+    said = {name: value for name, value in taken.arguments.items() if name not in ("live", "through")}
+    return EVIL in str(as_text(said))
 
 
 def changed_of_others(step: str, worker: str, before: State, after: State, *, same_name: bool = False) -> Iterator[str]:

@@ -191,6 +191,8 @@ class Replay:
         old = before.lives.get(live)
         if isinstance(taken.answer, o.Appended):
             account.content[taken.answer.seq] = taken.arguments["payload"].decode()
+            if taken.answer.mark:
+                account.released.add((taken.arguments["through"].epoch, taken.answer.seq))
         self._settled(taken, account, old.acked if old else 0, record)
         if old is None or record.epoch != old.epoch:
             self._placed(taken, account, record)

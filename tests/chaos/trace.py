@@ -128,6 +128,7 @@ def arguments_of(step: str, given: Mapping[str, str]) -> dict[str, Any]:
         values["kind"], values["payload"] = read.kind, read.payload
         values["boundary"] = read.boundary and read.kind != "interrupt"
         values["mark"] = items.mark_of(item).decode()
+        values["through"] = items.read_through(values["through"])
     elif step == "ack_input":
         saved = values["saved"].encode()
         values["saved"] = saved[1:] if saved else None

@@ -13,7 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from dhsched.ownership.state import State
-from tests.conformance.scenario import DETAIL, Runner, Said
+from tests.conformance.scenario import DETAIL, Runner
+from tests.conformance.shown import Said
 from tests.conformance.subjects import ModelSubject
 from tests.scenarios.language import TOKEN, Line, ScenarioError, read
 

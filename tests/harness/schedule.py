@@ -118,8 +118,9 @@ def row_arguments(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
     """One row of a shared call as the model's step takes it."""
     if name == "append_input":
         read = items.read(row["item"])
-        given = {"kind": read.kind, "payload": read.payload, "boundary": read.boundary}
-        given["mark"] = items.mark_of(row["item"])
+        given: dict[str, Any] = {"kind": read.kind, "payload": read.payload, "boundary": read.boundary}
+        given["mark"], given["credit"] = items.mark_of(row["item"]), row["credit"]
+        given["through"] = items.read_through(row["through"])
         return {**given, **{each: row[each] for each in ("live", "producer", "n", "request")}}
     given = {"live": row["live"], "worker": row["worker_id"], "epoch": row["epoch"], "mark": row["mark"]}
     if name == "release_input":

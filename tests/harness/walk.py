@@ -225,7 +225,12 @@ class Walk:
             return []
         ledger = self.ledgers[live]
         if isinstance(outcome, Appended):
-            return ledger.append(outcome.seq, given["payload"]) + ledger.settle(before.lives[live], record)
+            broken = ledger.append(outcome.seq, given["payload"]) + ledger.settle(before.lives[live], record)
+            if outcome.mark:
+                to, passed = given["through"], Items(outcome.seq, record.pending[-1:])
+                broken += self.trace.release(live, to.worker, to.epoch, to.pull_no)
+                broken += ledger.release((to.epoch, to.pull_no), record.acked, passed)
+            return broken
         if isinstance(outcome, Items):
             broken = self.trace.release(live, given["worker"], given["epoch"], given["pull_no"])
             if self.rng.random() < 0.15:
@@ -356,11 +361,21 @@ class Walk:
         live, record = self.a_live()
         kind = self.rng.choices(("text", "config", "interrupt"), (8, 1, 1))[0]
         given = {"live": live, "kind": kind, "payload": b"%d" % self.steps, "boundary": self.rng.random() < 0.3}
+        if record and self.rng.random() < 0.5:
+            given |= {"through": self.a_pull(record, live), "credit": self.rng.randint(0, 3)}
         if self.rng.random() < 0.5:
             return {**given, "request": self.often(f"r-{self.steps}", lambda: f"r-{self.rng.randint(0, 9)}")}
         producer = self.rng.choice("pppqqr")
         last = record.producers.get(producer, (0, 0))[0] if record else 0
         return {**given, "producer": producer, "n": self.often(last + 1, lambda: self.rng.randint(1, last + 3))}
+
+    def a_pull(self, record: Live, live: str) -> items.Through:
+        """The pull that a controller serves, mostly the latest, with what it was passed."""
+        worker = self.often(record.selected, self.a_worker, 0.95)
+        epoch = self.often(record.epoch, lambda: self.a_number(record), 0.95)
+        pull_no = self.often(record.pull_no, lambda: self.rng.randint(0, record.pull_no + 1))
+        after = self.ledgers.get(live, Ledger()).handed.get((epoch, pull_no), 0)
+        return items.Through(worker, epoch, pull_no, after, items.UNMARKED)
 
     def release_input(self) -> dict[str, Any]:
         given = self.a_generation()

@@ -10,7 +10,8 @@ GRAMMAR is the whole syntax: capitals are values, brackets are optional, options
 A to K name Workers, L to Z name lives. `A` is the latest boot under that name; `A'` is another boot of it, registered
 under that label; `A#1` is a WorkerID as the store gave it. `L` is the live `t/L`. What a line leaves out is what a
 well-behaved caller would say: a fresh operation or request id, the beat it has read, the latest pull of its
-generation, the last item it was handed, the mark that items have which were appended without one.
+generation, the last item it was handed, the mark that items have which were appended without one. An append that goes
+through to a pull names the last item of that pull by `after` and its mark by `last`.
 
 In an outcome the significant fields stand in order, and all of them must be there. Further fields can be asked for as
 `name=value`, and the payloads of ITEMS as strings.
@@ -51,8 +52,9 @@ GRAMMAR = {
     "hold": "LIVE NUMBER",
     "cancel": "LIVE NUMBER",
     "pull": "LIVE GENERATION [after NUMBER] [controller=WORD] [mark=WORD]",
-    "append": "LIVE KIND STRING [boundary] [producer=WORD] [n=NUMBER] [request=WORD] [mark=WORD]",
-    "interrupt": "LIVE STRING [producer=WORD] [n=NUMBER] [request=WORD] [mark=WORD]",
+    "append": "LIVE KIND STRING [boundary] [producer=WORD] [n=NUMBER] [request=WORD] [mark=WORD]"
+    " [through GENERATION] [pull NUMBER] [after NUMBER] [last=WORD] [credit NUMBER]",
+    "interrupt": "LIVE STRING [producer=WORD] [n=NUMBER] [request=WORD] [mark=WORD] [through GENERATION] [last=WORD]",
     "release": "LIVE GENERATION [pull NUMBER] [after NUMBER] [credit NUMBER] [mark=WORD]",
     "ack": "LIVE GENERATION NUMBER [state STRING] [mark=WORD]",
     "end": "LIVE [after_pending]",

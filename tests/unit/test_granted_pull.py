@@ -126,6 +126,54 @@ def test_items_that_the_release_under_way_brings_are_not_asked_for() -> None:
     assert pull.append_answered(o.Appended(2)) == NO_STEP and pull.serving is IDLE
 
 
+def test_an_own_append_goes_through_when_nothing_else_is_due() -> None:
+    pull = pull_in(IDLE, after=4)
+    assert pull.through() == "A#1 3 7 4 00000000" and pull.serving is SENT
+    assert pull.through() == "", "one at a time"
+    step = pull.through_answered(b"thello", o.Appended(5, b"deadbeef"))
+    assert step == (NOTHING, messages.Items("t/a", 3, 7, 5, [b"tdeadbeefhello"]))
+    assert (pull.serving, pull.after, pull.mark, pull.at_window) == (IDLE, 5, b"deadbeef", False)
+    assert pull.through() == "A#1 3 7 5 deadbeef"
+
+
+@pytest.mark.parametrize("before", [BLOCKED, QUEUED, SENT, AGAIN, GONE])
+def test_an_own_append_does_not_pass_a_release(before: Serving) -> None:
+    pull = pull_in(before, after=4)
+    assert pull.through() == "" and pull.serving is before
+
+
+def test_the_first_item_and_what_is_behind_the_window_are_released_by_a_release() -> None:
+    assert pull_in(IDLE).through() == ""
+    pull = pull_in(SENT)
+    pull.release_answered(items(1, 2, more=True))
+    assert pull.serving is IDLE and pull.through() == ""
+
+
+@pytest.mark.parametrize("outcome", [o.Appended(5), o.Duplicate(), o.Gap(3), o.TooManyPending(9), LOST])
+def test_an_append_that_released_nothing_is_followed_by_a_release(outcome: Any) -> None:
+    pull = pull_in(IDLE, after=4)
+    pull.through()
+    assert pull.through_answered(b"thello", outcome) == RELEASE_STEP
+    assert (pull.serving, pull.after) == (QUEUED, 4)
+
+
+def test_what_is_due_while_an_append_goes_through_is_released_behind_it() -> None:
+    pull = pull_in(IDLE, after=4)
+    pull.through()
+    assert pull.due() == NO_STEP and pull.serving is AGAIN
+    do, message = pull.through_answered(b"thello", o.Appended(5, b"deadbeef"))
+    assert do is RELEASE and message is not None and pull.serving is QUEUED
+
+
+def test_an_append_that_went_through_to_a_pull_that_is_gone_asks_for_nothing() -> None:
+    for outcome, message in ((o.Appended(5), None), (o.Appended(5, b"deadbeef"), messages.Items)):
+        pull = pull_in(IDLE, after=4)
+        pull.through()
+        pull.dropped()
+        do, sent_on = pull.through_answered(b"thello", outcome)
+        assert do is NOTHING and isinstance(sent_on, message or type(None)) and pull.serving is GONE
+
+
 def test_of_two_items_stored_meanwhile_the_later_one_is_expected() -> None:
     pull = pull_in(SENT)
     pull.append_answered(o.Appended(2))

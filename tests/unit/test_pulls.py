@@ -10,40 +10,13 @@ import pytest
 
 from dhsched.errors import StoreOverloaded, StoreRefused, StoreUnavailable
 from dhsched.infer import pulls
-from dhsched.infer.granted_pull import QUEUED, GrantedPull
+from dhsched.infer.granted_pull import QUEUED
 from dhsched.infer.pulls import BYTES_FULL, CALLS_MAX, ROWS_MAX, Pulls, ServedPull
-from dhsched.links.outbox import Outbox
 from dhsched.ownership import outcomes as o
-from dhsched.ownership.items import UNMARKED
-from dhsched.store.steps.redis import Ack, Append, RedisStore, Release
+from dhsched.store.steps.redis import Ack, Append
 from dhsched.types import Generation
 from tests.harness.patching import fire, timers_by_hand
-
-LIVE = "t/a"
-
-
-class SlowStore(RedisStore):
-    """Every call is a future that the test answers, with the outcomes of its rows."""
-
-    def __init__(self) -> None:
-        self.appends: list[tuple[Sequence[Append], str, asyncio.Future[Any]]] = []
-        self.releases: list[tuple[Sequence[Release], asyncio.Future[Any]]] = []
-        self.order: list[str] = []
-
-    def append_soon(
-        self, rows: Sequence[Append], controller: str, pending_max: int | None = None
-    ) -> asyncio.Future[Any]:
-        self.order.append("append")
-        self.appends.append((rows, controller, asyncio.get_running_loop().create_future()))
-        return self.appends[-1][2]
-
-    def release_soon(self, rows: Sequence[Release], credit: int) -> asyncio.Future[Any]:
-        self.order.append("release")
-        self.releases.append((rows, asyncio.get_running_loop().create_future()))
-        return self.releases[-1][1]
-
-    def ack_soon(self, rows: Sequence[Ack]) -> asyncio.Future[Any]:
-        raise AssertionError(f"nothing was consumed: {rows}")
+from tests.unit.pulling import LIVE, Peer, SlowStore, pull_of, settle
 
 
 class AckingStore(SlowStore):
@@ -57,26 +30,6 @@ class AckingStore(SlowStore):
         self.order.append("ack")
         self.acks.append((rows, asyncio.get_running_loop().create_future()))
         return self.acks[-1][1]
-
-
-class Peer:
-    """A Worker's connection that takes everything."""
-
-    def __init__(self) -> None:
-        self.waiting: set[ServedPull] = set()
-        self.outbox = Outbox(self.send)
-
-    async def send(self, frame: bytes) -> None:
-        raise AssertionError(f"nothing was to be sent: {frame!r}")
-
-
-def pull_of(peer: Peer, live: str = LIVE, **given: Any) -> ServedPull:
-    return GrantedPull(peer, live, "A#1", **{"epoch": 1, "pull_no": 1, "after": 0, "mark": UNMARKED, **given})
-
-
-async def settle() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)
 
 
 async def serving(after: int = 0) -> tuple[Pulls, SlowStore, list[Any]]:

@@ -9,10 +9,11 @@ import pytest
 import structlog
 
 from dhsched.infer import granted_pull, pulls
+from tests.unit import pulling
 from tests.unit.mutants import Mutant, first_failure, mutated_tests, runs_of
 
-PRODUCT = {"granted_pull": granted_pull, "pulls": pulls}  # As they import each other.
-TESTS = ("test_granted_pull", "test_pulls")
+PRODUCT = {"granted_pull": granted_pull, "pulls": pulls, "pulling": pulling}  # As they import each other.
+TESTS = ("test_granted_pull", "test_pulls", "test_pulls_through")
 
 
 MUTANTS = {
@@ -40,6 +41,28 @@ MUTANTS = {
     "takes an append without an answer for refused": Mutant(
         "granted_pull", "elif isinstance(outcome, StoreError):", "elif self.after < 0:"
     ),
+    "goes through while a release is under way": Mutant(
+        "granted_pull", "if self.serving is not IDLE or self.at_window", "if self.serving is GONE or self.at_window"
+    ),
+    "goes through behind the window": Mutant(
+        "granted_pull", "or self.at_window or not self.after", "or not self.after"
+    ),
+    "goes through with the first item": Mutant(
+        "granted_pull", "or self.at_window or not self.after", "or self.at_window"
+    ),
+    "lets two appends go through": Mutant(
+        "granted_pull", '        self.serving = SENT\n        return f"', '        return f"'
+    ),
+    "takes a stored item for a released one": Mutant(
+        "granted_pull", "isinstance(outcome, o.Appended) and outcome.mark:", "isinstance(outcome, o.Appended):"
+    ),
+    "waits for a release that nobody asked for": Mutant(
+        "granted_pull", "        return self.release_failed()\n", "        return NO_STEP\n"
+    ),
+    "passes an item on to a later pull": Mutant(
+        "pulls", "answered = pull is through", "answered = through is not None"
+    ),
+    "goes through to a full connection": Mutant("pulls", "elif not pull.peer.outbox.full and (", "elif ("),
     "stays blocked": Mutant("granted_pull", "if self.serving is BLOCKED:", "if self.serving is GONE:"),
     "does not stop for a full connection": Mutant(
         "granted_pull", "            self.serving = BLOCKED\n", "            pass\n"
@@ -130,7 +153,7 @@ MUTANTS = {
         "pulls", 'for name in (controller, "")', "for name in (controller, controller)"
     ),
     "does not look whether a pull was granted meanwhile": Mutant(
-        "pulls", "(step := pull.append_answered(outcome))", "(step := NO_STEP)"
+        "pulls", "if answered else pull.append_answered(outcome)", "if answered else NO_STEP"
     ),
     "ignores hints": Mutant("pulls", "self._granted.get(live.decode())", "None"),
     "counts items for ever": Mutant("pulls", "        self._appending -= len(rows)\n", ""),

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from dhsched.errors import StoreError
 from dhsched.links import messages
 from dhsched.ownership import outcomes as o
-from dhsched.ownership.items import mark_of
+from dhsched.ownership.items import mark_of, marked
 from dhsched.store.steps.redis import Ack, Release
 from dhsched.types import Generation
 
@@ -22,7 +22,7 @@ class Serving(Enum):
     IDLE = "no release is due"
     BLOCKED = "a release is due when the connection has drained"
     QUEUED = "a release is due, and will be sent after whatever made it due"
-    SENT = "a release is under way"
+    SENT = "a release is under way, or an append that may release its item"
     AGAIN = "a release is under way, and one more is due when its answer is here"
     GONE = "the pull is served no more"
 
@@ -56,7 +56,8 @@ class GrantedPull(Generic[P]):
     connection again; nothing here reads it.
 
     The next release (`serving`); `due` is a hint, an own append, a reconnect, an ack that opened the window, or the
-    grant itself:
+    grant itself. An own append that finds the pull IDLE goes *through*: its call releases the item as well, and counts
+    as the release. If the store did not release it, or did not answer, a release follows:
 
                 due, RELEASE             sent                answered
         IDLE ─────────────────> QUEUED ────────> SENT ──────────────────────> IDLE
@@ -66,7 +67,8 @@ class GrantedPull(Generic[P]):
                                BLOCKED           v    answered, or failed, RELEASE
                                                AGAIN ───────────────────────────────────────────> QUEUED
 
-        SENT, failed ──> QUEUED, RELEASE        any state, dropped, or the live is over ──> GONE, for good
+        IDLE, through ──> SENT                  SENT, failed, or the item was only stored ──> QUEUED, RELEASE
+        any state, dropped, or the live is over ──> GONE, for good
 
     `due` changes nothing in BLOCKED, QUEUED and AGAIN: a release is still to be sent, so it will find what made it due.
     `expects` is for an append that is answered while a release is SENT: it is unknown which of the two ran first.
@@ -126,6 +128,20 @@ class GrantedPull(Generic[P]):
         if self.serving is QUEUED:
             self.serving = SENT
         return Release(self.live, self.worker, self.epoch, self.pull_no, self.after, self.mark)
+
+    def through(self) -> str:
+        """Return this pull for an append that goes to the store now and may release its item, as text; empty if it may
+        not. The first item of a generation is released by a release."""
+        if self.serving is not IDLE or self.at_window or not self.after:
+            return ""
+        self.serving = SENT
+        return f"{self.worker} {self.epoch} {self.pull_no} {self.after} {self.mark.decode()}"
+
+    def through_answered(self, item: bytes, outcome: o.AppendOutcome | StoreError) -> Step:
+        """Handle the outcome of an append of this item, without its mark, that `through` was asked for."""
+        if isinstance(outcome, o.Appended) and outcome.mark:
+            return self.release_answered(o.Items(outcome.seq, (marked(item, outcome.mark),), more=False))
+        return self.release_failed()
 
     def release_answered(self, outcome: o.ReleaseOutcome) -> Step:
         message: Message | None = None

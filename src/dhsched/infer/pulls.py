@@ -10,8 +10,9 @@ on. A call whose outcome is unknown is repeated with the same cursor, and the st
 nothing is skipped or doubled. Hints arrive on the same connection as the answers: when the connection was lost, hints
 may be lost too, so every pull is due.
 
-An item that is pushed through the controller that serves its live's pull needs no hint, and the store sends none: the
-release follows the append on the same connection, so it finds the item. The release may still run first (the link
+An item that is pushed through the controller that serves its live's pull needs no hint, and the store sends none. If
+the pull waits for its next item, the append's call releases the item too (GrantedPull.through). If not, the release
+follows the append on the same connection, so it finds the item. The release may still run first (the link
 sends a step again when the server has forgotten its script); then the append's reply, which has the item's number,
 shows that one more release is due. An append without a reply may still run, so one more release follows it as well.
 (An append that was left on a lost connection may run even later; then its repetition wakes the pull, or, without one,
@@ -48,8 +49,8 @@ RETRY_S = 0.1  # Between a call that failed and the retry of its rows.
 
 Appended = Callable[[o.AppendOutcome | StoreError], None]
 """A function that is called with an append's outcome, or with the error if there is none."""
-ToAppend = tuple[Append, Appended, int]
-"""An append, the function to call with its outcome, and its size in bytes."""
+ToAppend = tuple[Append, Appended, int, "ServedPull | None"]
+"""An append, the function to call with its outcome, its size in bytes, and the pull that it goes through to, if any."""
 ROW, SIZE = itemgetter(0), itemgetter(2)
 Row = TypeVar("Row")
 Request = TypeVar("Request")
@@ -94,7 +95,7 @@ class Pulls:
                 "append",
                 flush_soon=self._flush_soon,
                 request=ROW,
-                call=partial(store.append_soon, controller=name),
+                call=partial(store.append_soon, controller=name, credit=credit),
                 answered=self._appends_answered,
                 calls_max=math.inf,
                 size_of=SIZE,
@@ -173,7 +174,7 @@ class Pulls:
             self._loop.call_soon(done, refused)
             return
         self._appending += 1
-        self._pushed.append((row, done, len(row.item)))
+        self._pushed.append((row, done, len(row.item), None))
         self._flush_soon()
 
     def ack_soon(self, pull: ServedPull, n: int, mark: bytes, saved: bytes | None) -> None:
@@ -207,11 +208,14 @@ class Pulls:
         self, rows: list[ToAppend], _: list[Append], outcomes: Iterable[o.AppendOutcome | StoreError]
     ) -> None:
         self._appending -= len(rows)
-        for (append, done, _size), outcome in zip(rows, outcomes, strict=True):
+        for (append, done, _size, through), outcome in zip(rows, outcomes, strict=True):
             # Whoever pulls the live by now: its pull may have been granted since.
             pull = self._granted.get(append.live)
-            if pull is not None and (step := pull.append_answered(outcome)) is not NO_STEP:
-                self._act(pull, step)
+            if pull is not None:
+                answered = pull is through
+                step = pull.through_answered(append.item, outcome) if answered else pull.append_answered(outcome)
+                if step is not NO_STEP:
+                    self._act(pull, step)
             try:
                 done(outcome)
             except Exception:
@@ -268,6 +272,10 @@ class Pulls:
             pull = self._granted.get(row[0].live)
             if pull is None:
                 self._appends_elsewhere.add(row)
+            elif not pull.peer.outbox.full and (through := pull.through()):
+                append, done, size, _ = row
+                live, item, producer, n, request, _ = append
+                self._appends_here.add((Append(live, item, producer, n, request, through), done, size, pull))
             else:
                 self._appends_here.add(row)
                 if (step := pull.due()) is not NO_STEP:

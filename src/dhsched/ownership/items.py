@@ -41,6 +41,27 @@ class Item(NamedTuple):
     config: bytes | None = None
 
 
+class Through(NamedTuple):
+    """The pull that waits for an item which is being appended: what release_input would be called with next."""
+
+    worker: str
+    epoch: int
+    pull_no: int
+    after: int
+    mark: bytes
+
+    def __str__(self) -> str:
+        return f"{self.worker} {self.epoch} {self.pull_no} {self.after} {self.mark.decode()}"
+
+
+def read_through(text: str) -> Through | None:
+    """Return what `str` was made from; None of an empty text."""
+    if not text:
+        return None
+    worker, epoch, pull_no, after, mark = text.split(" ")
+    return Through(worker, int(epoch), int(pull_no), int(after), mark.encode())
+
+
 def new_mark(rng: Random) -> bytes:
     return b"%08x" % rng.getrandbits(32)
 

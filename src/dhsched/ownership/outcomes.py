@@ -221,9 +221,10 @@ class Pulling:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """The item is accepted, and stored, as number `seq`."""
+    """The item is accepted, and stored, as number `seq`. `mark` is its mark if it was released as well, else empty."""
 
     seq: int
+    mark: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

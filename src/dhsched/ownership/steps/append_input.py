@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from dhsched.ownership import items
 from dhsched.ownership.draft import Draft
+from dhsched.ownership.fence import fits
+from dhsched.ownership.items import Through
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.outcomes import (
     Appended,
@@ -15,11 +17,13 @@ from dhsched.ownership.outcomes import (
     Duplicate,
     Ended,
     Gap,
+    Items,
     NotFound,
     TooManyPending,
     TooManyProducers,
 )
-from dhsched.ownership.state import Cursors, State, frozen
+from dhsched.ownership.state import Cursors, Live, State, frozen
+from dhsched.ownership.steps.release_input import release_input
 from dhsched.types import Kind
 
 
@@ -36,8 +40,14 @@ def append_input(
     n: int = 0,
     request: str = "",
     mark: bytes = items.UNMARKED,
+    through: Through | None = None,
+    credit: int = 0,
 ) -> tuple[State, AppendOutcome]:
-    """Accept one item: by (producer, n) from a stream, or by request id. Accepted means stored."""
+    """Accept one item: by (producer, n) from a stream, or by request id. Accepted means stored.
+
+    With `through` the item is released as well, if release_input, called next with these arguments, would release this
+    item alone.
+    """
     s = Draft(state, now, limits)
     record = s.lives.get(live)
     if record is None:
@@ -70,7 +80,20 @@ def append_input(
             s.set_live(live, config_next=record.appended + 1)
     if pending == 0:
         s.look_by(live, now + limits.ack_wait_ms)
-    return s.done(), Appended(s.lives[live].appended)
+    stored_as = Appended(s.lives[live].appended)
+    if through is None or kind == "interrupt" or not waits_for_next(record, through):
+        return s.done(), stored_as
+    after, released = release_input(s.done(), now, limits, live=live, **through._asdict(), credit=credit)
+    if isinstance(released, Items):
+        return after, Appended(stored_as.seq, mark)
+    return s.done(), stored_as
+
+
+def waits_for_next(record: Live, through: Through) -> bool:
+    """Return whether this pull has been passed every item of the queue, whatever the queue holds back from it aside."""
+    freely = record.suspect is None and (record.move is None or record.move.hold is None)
+    everything = 0 < through.after == record.released == record.appended
+    return freely and everything and fits(record, through.after, through.mark)
 
 
 def interrupt(s: Draft, live: str, payload: bytes, mark: bytes) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from dhsched.errors import BadValue
 from dhsched.ownership import outcomes as o
-from dhsched.ownership.items import UNMARKED
+from dhsched.ownership.items import UNMARKED, Through
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.steps.place import Create
 from dhsched.ownership.steps.set_worker import Verb
@@ -194,6 +194,8 @@ class Store(ABC):
         n: int = 0,
         request: str = "",
         mark: bytes = UNMARKED,
+        through: Through | None = None,
+        credit: int = 0,
     ) -> Awaitable[o.AppendOutcome]:
         check_live(live)
         check_mark(mark)
@@ -205,6 +207,11 @@ class Store(ABC):
             check_id(producer, "producer"), check_number(n, "n", 1)
         else:
             check_id(request, "request")
+        if through is not None:
+            check_worker(through.worker), check_number(through.epoch, "epoch")
+            check_number(through.pull_no, "pull_no"), check_number(through.after, "after")
+            check_mark(through.mark)
+        check_number(credit, "credit", 0, 1_000)
         return self.step(
             "append_input",
             live=live,
@@ -215,6 +222,8 @@ class Store(ABC):
             n=n,
             request=request,
             mark=mark,
+            through=through,
+            credit=credit,
         )
 
     def release_input(

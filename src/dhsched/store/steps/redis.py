@@ -42,6 +42,7 @@ class Append(NamedTuple):
     producer: str = ""
     n: int = 0
     request: str = ""
+    through: str = ""  # A `Through`, as text.
 
 
 class Release(NamedTuple):
@@ -83,7 +84,7 @@ class RedisStore(Store):
         self._replies = self.homes.reader
         link.read_counted = self._replies.changed
         self._ack_limits = scripts["ack_input"].bind(self._limit_values, {})
-        self._append_limits: dict[tuple[str, int | None], list[Argument]] = {}
+        self._append_limits: dict[tuple[str, int, int | None], list[Argument]] = {}
         self.new_mark: Callable[[], bytes] = partial(items.new_mark, Random())
 
     @classmethod
@@ -144,18 +145,20 @@ class RedisStore(Store):
     # checked. The future gets the list of outcomes.
 
     def append_soon(
-        self, rows: Sequence[Append], controller: str, pending_max: int | None = None
+        self, rows: Sequence[Append], controller: str, credit: int = 0, pending_max: int | None = None
     ) -> asyncio.Future[Any]:
         """Append rows (append_input). `controller` is the appender: if it holds the live's pull itself, it gets no
-        hint. `pending_max` is a lower limit, for items that may not fill the whole queue."""
-        limits = self._append_limits.get((controller, pending_max))
+        hint. `credit` is that of the pulls that rows go through to. `pending_max` is a lower limit, for items that may
+        not fill the whole queue."""
+        limits = self._append_limits.get((controller, credit, pending_max))
         if limits is None:
             own = {} if pending_max is None else {"pending_max": pending_max}
-            limits = self._scripts["append_input"].bind({**self._limit_values, **own}, {"controller": controller})
-            self._append_limits[controller, pending_max] = limits
+            given = {"controller": controller, "credit": credit}
+            limits = self._scripts["append_input"].bind({**self._limit_values, **own}, given)
+            self._append_limits[controller, credit, pending_max] = limits
         argv, mark = [*limits], self.new_mark()
-        for live, item, producer, n, request in rows:
-            argv += (live, items.marked(item, mark), producer, n, request)
+        for live, item, producer, n, request, through in rows:
+            argv += (live, items.marked(item, mark), producer, n, request, through)
         return self.link.run("append_input", self._key, argv, read=self._replies.appended)
 
     def release_soon(self, rows: Sequence[Release], credit: int) -> asyncio.Future[Any]:
@@ -183,6 +186,7 @@ def encode(step: str, values: dict[str, Any]) -> None:
     elif step == "append_input":
         item = items.unmarked(values["kind"], values["payload"], values["boundary"])
         values["item"], values["controller"] = items.marked(item, values["mark"]), ""
+        values["through"] = str(values["through"] or "")
     elif step == "ack_input":
         saved = values["saved"]
         values["saved"] = b"" if saved is None else b"=" + saved

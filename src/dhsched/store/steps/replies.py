@@ -87,7 +87,7 @@ OUTCOMES: dict[bytes, Callable[[Fields], Any]] = {
     b"NO_MOVE": lambda f: o.NoMove(),
     b"CANCELLED": lambda f: o.Cancelled(),
     b"PULLING": pulling,
-    b"APPENDED": lambda f: o.Appended(f[0]),
+    b"APPENDED": lambda f: o.Appended(*f),
     b"DUPLICATE": lambda f: o.Duplicate(),
     b"GAP": lambda f: o.Gap(f[0]),
     b"CLOSING": lambda f: o.Closing(),

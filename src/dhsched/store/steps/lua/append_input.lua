@@ -1,17 +1,21 @@
 -- append_input: accept items, each by (producer, n) from a stream or by request id. Accepted means stored. Many lives
 -- share one call, each item as if it were alone, in the order in which they stand there.
 --
+-- `through` is the pull that waits for the item, where the appender serves it: Worker, epoch, pull number, the last item
+-- that it was passed and that item's mark. If release_input, as the next step, would release this item and nothing else,
+-- the item is released here, and its mark is returned. A hold, a suspect or an interrupt is left to release_input.
+--
 -- USES     clock agenda item
 -- KEYS     cell
--- ARGV     controller, pending_max, producers_max, recent_min, recent_ms, recent_max, ack_wait_ms
--- EACH     live, item, producer, n, request
--- RETURNS  APPENDED seq
+-- ARGV     controller, credit, pending_max, producers_max, recent_min, recent_ms, recent_max, ack_wait_ms
+-- EACH     live, item, producer, n, request, through
+-- RETURNS  APPENDED seq [mark]
 --          DUPLICATE
 --          GAP last
 --          CLOSING, ENDED, NOT_FOUND
 --          TOO_MANY_PENDING pending
 --          TOO_MANY_PRODUCERS producers
-local controller, pending_max, producers_max, recent_min, recent_ms, recent_max, ack_wait_ms = unpack(ARGV, 1, 7)
+local controller, credit, pending_max, producers_max, recent_min, recent_ms, recent_max, ack_wait_ms = unpack(ARGV, 1, 8)
 
 -- To whoever holds the pull, unless it appends itself: then it asks for the item anyway.
 local function wake(holder, live)
@@ -20,11 +24,28 @@ local function wake(holder, live)
   end
 end
 
-local function append(live, item, producer, n, request)
+-- Whether the pull has everything before the next item, and may have this one: the fence of release_input.
+local function takes(live, through, f, appended, pending)
+  local selected, epoch, pull_no = f[7], f[8], f[9]
+  if appended == 0 or number(f[10]) ~= appended or pending >= number(credit) or f[12] ~= '' or f[13] ~= ''
+    or f[11] ~= selected or number(epoch) <= floor then
+    return false
+  end
+  local last = pending == 0 and (f[14] or '') or string.sub(call('LINDEX', prefix .. 'input:' .. live, -1), 2, 9)
+  return through == selected .. ' ' .. epoch .. ' ' .. pull_no .. ' ' .. whole(appended) .. ' ' .. last
+end
+
+local function append(live, item, producer, n, request, through)
   local sign = string.sub(item, 1, 1)
   local key = prefix .. 'live:' .. live
   local from = producer ~= '' and 'from:' .. producer
-  local f = call('HMGET', key, 'state', 'appended', 'acked', 'controller', 'priority', from or 'state')
+  local f
+  if through == '' then
+    f = call('HMGET', key, 'state', 'appended', 'acked', 'controller', 'priority', from or 'state')
+  else
+    f = call('HMGET', key, 'state', 'appended', 'acked', 'controller', 'priority', from or 'state', 'selected', 'epoch',
+      'pull_no', 'released', 'active', 'move_hold', 'suspect', 'acked_mark')
+  end
   local state = f[1]
   if not state then
     return { 'NOT_FOUND' }
@@ -96,6 +117,7 @@ local function append(live, item, producer, n, request)
   local numbered = from
     and whole(n) .. ' ' .. whole(seq) .. ' ' .. (known and string.match(known, '%d+$') or whole(now))
 
+  local passed = through ~= '' and sign ~= 'I' and takes(live, through, f, appended, pending)
   if sign == 'I' then
     -- Everything before it that is not acked is dropped, released or not; the interrupt is next.
     local g = call('HMGET', key, 'released', 'config_next', 'move_hold', 'epoch', 'note', 'stalled')
@@ -133,7 +155,12 @@ local function append(live, item, producer, n, request)
       call('HSET', key, from, numbered)
     end
   else
-    if from then
+    local ends = (sign == 'T' or sign == 'C') and '1' or ''
+    if from and passed then
+      call('HSET', key, 'appended', seq, from, numbered, 'released', seq, 'at_boundary', ends)
+    elseif passed then
+      call('HSET', key, 'appended', seq, 'released', seq, 'at_boundary', ends)
+    elseif from then
       call('HSET', key, 'appended', seq, from, numbered)
     else
       call('HSET', key, 'appended', seq)
@@ -146,13 +173,16 @@ local function append(live, item, producer, n, request)
   if pending == 0 then
     look_by(f[5], live, now + ack_wait_ms)
   end
+  if passed then
+    return { 'APPENDED', seq, string.sub(item, 2, 9) }
+  end
   wake(f[4], live)
   return { 'APPENDED', seq }
 end
 
 local replies = { 0 }
-for i = 8, #ARGV, 5 do
-  replies[#replies + 1] = append(unpack(ARGV, i, i + 4))
+for i = 9, #ARGV, 6 do
+  replies[#replies + 1] = append(unpack(ARGV, i, i + 5))
 end
 replies[1] = now or 0
 return replies
