@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from dhsched.bench.harness import server_name
 from dhsched.client import Client
 from dhsched.errors import DhschedError
 from dhsched.local.deployment import Deployment
@@ -74,7 +75,8 @@ async def bench_avatar_room(size: Size, say: Callable[[str], None]) -> dict[str,
         connects = await page.evaluate("viewer.connects()")
         if connects != 1:
             raise DhschedError(f"the viewer connected {connects} times instead of once; this is a bug, report it")
-        return result | {"workers": size.workers, "kills": size.kills, "drains": size.drains}
+        counts = {"workers": size.workers, "kills": size.kills, "drains": size.drains}
+        return result | counts | {"server": theatre.server}
 
 
 async def offers(theatre: Theatre, size: Size) -> dict[str, Any]:
@@ -104,8 +106,11 @@ async def viewer_cost(theatre: Theatre, size: Size) -> dict[str, Any]:
 class Theatre:
     """The deployment and the browser of the viewers."""
 
-    def __init__(self, size: Size, processes: Deployment, room: Process, client: Client, browser: Any) -> None:
+    def __init__(
+        self, size: Size, processes: Deployment, room: Process, client: Client, browser: Any, server: str
+    ) -> None:
         self.size, self.processes, self.room, self.client, self.browser = size, processes, room, client, browser
+        self.server = server
         self._started = 0
 
     async def start_worker(self) -> None:
@@ -179,7 +184,7 @@ async def running(size: Size) -> AsyncIterator[Theatre]:
         await room.until_ready()
         await processes.configure({DIGITAL_ID: [POOL]})
         async with processes.client() as client:
-            made = Theatre(size, processes, room, client, browser)
+            made = Theatre(size, processes, room, client, browser, await server_name(server.address))
             for _ in range(size.workers):
                 await made.start_worker()
             await processes.until_workers(size.workers)

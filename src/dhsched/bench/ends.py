@@ -29,17 +29,19 @@ class Counter:
     def __init__(self) -> None:
         self.consumed = 0
         self.late_ms: list[float] = []
-        self._told_at = 0.0
 
     def took(self, payload: bytes) -> None:
-        now = time.monotonic()
         self.consumed += 1
-        self.late_ms.append((now - float(payload[:20])) * 1000)
-        if now - self._told_at > TELL_S:
-            self.tell(now)
+        self.late_ms.append((time.monotonic() - float(payload[:20])) * 1000)
 
-    def tell(self, now: float | None = None) -> None:
-        self._told_at = now or time.monotonic()
+    async def keep_telling(self) -> None:
+        """Print a line every TELL_S if items were consumed since the last line."""
+        while True:
+            await asyncio.sleep(TELL_S)
+            if self.late_ms:
+                self._tell()
+
+    def _tell(self) -> None:
         line = {"consumed": self.consumed, "late_ms": [round(late, 3) for late in self.late_ms]}
         self.late_ms = []
         os.write(sys.stdout.fileno(), (json.dumps(line) + "\n").encode())
@@ -52,16 +54,9 @@ _telling: list[asyncio.Task[None]] = []
 async def timed(session: Session) -> None:
     """Consume items as the runtime `null` does, and count and time them."""
     if not _telling:
-        _telling.append(asyncio.create_task(_tell_now_and_then()))
+        _telling.append(asyncio.create_task(counter.keep_telling()))
     async for item in session.inputs():
         counter.took(item.payload)
-
-
-async def _tell_now_and_then() -> None:
-    while True:
-        await asyncio.sleep(TELL_S)
-        if counter.late_ms:
-            counter.tell()
 
 
 def stamp() -> bytes:

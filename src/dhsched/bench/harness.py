@@ -18,6 +18,8 @@ from dhsched.errors import DhschedError
 from dhsched.local.waiting import until
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.steps.place import Create
+from dhsched.store.link.address import Address
+from dhsched.store.link.link import Link
 from dhsched.store.steps.redis import RedisStore
 
 CREATE = Create(digital_id="bench", fingerprint="f")
@@ -59,6 +61,12 @@ async def metrics_page(url: str) -> str:
 async def figure(url: str, series: str, **labels: str) -> float:
     """Return the sum of one series of the metrics at `url`, over all rows with these labels."""
     return total(await metrics_page(url), series, **labels)
+
+
+async def server_name(address: Address) -> str:
+    """Return the name and the version of the store at `address`."""
+    async with await Link.open(address, {}) as link:
+        return str(link.server)
 
 
 async def register(store: RedisStore, name: str, pool: str, capacity: int) -> str:

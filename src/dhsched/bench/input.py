@@ -2,9 +2,10 @@
 
 Every part is a process of its own: store, Dispatch, Infer-Controller, a Worker with all lives, and the pusher (this
 process). At full speed: items per second, and CPU time of the store and the controller per item. At a rate that every
-path can follow: how late an item is. The peers (input_peers.py) take the same items over the same kind of WebSocket and
-move them through the same processes without any ownership: redis-py with streams, NATS JetStream. `fence_cost` compares
-our path with the same path without the guard in the scripts of release and ack (input_unfenced.py).
+path can follow: how late an item is. The peers take the same items over the same kind of WebSocket through the same
+processes (input_peers.py): redis-py with pipelined streams and nothing else, redis-py with what a team would write
+instead of dhsched, and NATS JetStream; peer_clients.py says what each does. `fence_cost` compares our path with the
+same path without the guard in the scripts of release and ack (input_unfenced.py).
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from dhsched.ownership.limits import Limits
 from dhsched.store.server.embedded import Embedded
 from dhsched.store.steps.redis import RedisStore
 
+PEERS = ("redispy_pipelined", "same_job", "nats")
 TEXT = b" A sentence of the usual length."
 FRAME_ITEMS = 50  # Items per frame at full speed.
 WINDOW = 2_000  # With this many unanswered items the pusher waits.
@@ -76,9 +78,9 @@ async def bench_input(size: Size, say: Callable[[str], None]) -> dict[str, Any]:
         "unfenced": partial(our_path, fenced=False),
     }
     if size.peers:
-        from dhsched.bench.input_peers import nats_path, redispy_path
+        from dhsched.bench.input_peers import PATHS
 
-        ways |= {"redispy": redispy_path, "nats": nats_path}
+        ways |= PATHS
     rounds: dict[str, list[Figures]] = {name: [] for name in ways}
     async with contextlib.AsyncExitStack() as stack:
         paths: dict[str, Path] = {}
@@ -90,7 +92,15 @@ async def bench_input(size: Size, say: Callable[[str], None]) -> dict[str, Any]:
             for name, path in paths.items():
                 rounds[name].append(await measure(path, size))
                 say(f"round {n + 1}, {name}: {rounds[name][-1].items_per_s:.0f} items/s")
-    return {"lives": size.lives, **paths["ours"].memory, **described(rounds)}
+    servers = {f"{name}_server": paths[name].server for name in PEERS if name in paths}
+    return {
+        "bench": "input",
+        "lives": size.lives,
+        "server": paths["ours"].server,
+        **servers,
+        **paths["ours"].memory,
+        **described(rounds),
+    }
 
 
 def described(rounds: dict[str, list[Figures]]) -> dict[str, Any]:
@@ -112,7 +122,7 @@ def described(rounds: dict[str, list[Figures]]) -> dict[str, Any]:
         "push_p99_ms": median("ours", lambda f: f.push_p99_ms),
         "fence_cost": ratio("unfenced", lambda f: f.server_us, 3),
     }
-    for name in ("redispy", "nats"):
+    for name in PEERS:
         if name in rounds:
             result[f"{name}_items_per_s"] = round(median(name, lambda f: f.items_per_s))
             result[f"{name}_store_us_per_item"] = round(median(name, lambda f: f.store_us), 1)
@@ -185,13 +195,22 @@ async def paced(count: int, rate: int | None, batch: int) -> AsyncIterator[int]:
 class Path:
     """One path from the pusher to a runtime: a WebSocket, over which items go to the lives in turn.
 
-    `middle` is the pid of the process that serves the WebSocket: the controller, or a peer's front.
+    `server` is the name and version of the server that stores the items. `middle` is the pid of the process that serves
+    the WebSocket: the controller, or a peer's front.
     """
 
     def __init__(
-        self, lives: list[str], socket: aiohttp.ClientWebSocketResponse, *, end: End, store_pid: int, middle: int
+        self,
+        lives: list[str],
+        socket: aiohttp.ClientWebSocketResponse,
+        *,
+        end: End,
+        server: str,
+        store_pid: int,
+        middle: int,
     ) -> None:
         self.lives = lives
+        self.server = server
         self.end = end
         self.store_pid = store_pid
         self.middle = middle
@@ -262,7 +281,8 @@ async def our_path(size: Size, *, fenced: bool = True) -> AsyncIterator[Path]:
         lives = [f"l{i}" for i in range(size.lives)]
         await place_all(store, [f"default/{live}" for live in lives], "bench", CLAIM_S)
         async with http.ws_connect(f"{url}/v1/stream?producer=bench", max_msg_size=0) as socket:
-            path = Path(lives, socket, end=end, store_pid=server.pid, middle=infer.pid)
+            name = str(store.link.server)
+            path = Path(lives, socket, end=end, server=name, store_pid=server.pid, middle=infer.pid)
             path.memory = {
                 "worker_bytes_per_live": (worker.memory_bytes - before[0]) // size.lives,
                 "infer_bytes_per_live": (infer.memory_bytes - before[1]) // size.lives,

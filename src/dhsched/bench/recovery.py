@@ -78,6 +78,7 @@ async def bench_recovery(size: Size, say: Callable[[str], None]) -> dict[str, An
     """Kill one Worker, then drain another one, and return the figures of both."""
     async with running(size, say) as cell:
         result: dict[str, Any] = {"workers": size.workers, "lives": size.lives, "items_per_s": size.rate}
+        result["server"] = str(cell.store.link.server)
         async with cell.flowing(size.rate):
             await asyncio.sleep(STEADY_S)
             result |= await killed(cell, say)

@@ -59,7 +59,7 @@ async def bench_store(size: Size, say: Callable[[str], None]) -> dict[str, Any]:
         say(f"registering {size.workers} Workers")
         await bench.register()
         say(f"placing {size.lives} lives, then moving each once")
-        result: dict[str, Any] = {"lives": size.lives, "workers": size.workers, "server": store.link.server.version}
+        result: dict[str, Any] = {"lives": size.lives, "workers": size.workers, "server": str(store.link.server)}
         result["place_round_trips"] = await bench.round_trips()
         result |= await bench.fill()
         say("measuring input steps")

@@ -20,7 +20,7 @@ def link(
     rounds: Annotated[int, typer.Option(min=1, help="Alternating rounds; the result is their median.")] = 7,
     coroutines: Annotated[int, typer.Option(min=1, help="Concurrent callers.")] = 500,
 ) -> None:
-    """Measure client CPU per EVALSHA: the store link compared with redis-py."""
+    """Measure client CPU per EVALSHA: the store link compared with auto-pipelined redis-py."""
     from dhsched.bench.link import Size, bench_link  # Late, so that other verbs do not load it.
 
     run_bench(lambda report: bench_link(Size(rounds=rounds, coroutines=coroutines), report), json)
@@ -81,9 +81,18 @@ def input_path(
     items: Annotated[int, typer.Option(min=10, help="Items per round at full speed.")] = 50_000,
     rate: Annotated[int, typer.Option(min=1, help="Items per second while latency is measured.")] = 2_000,
     rounds: Annotated[int, typer.Option(min=1, help="Alternating rounds; the result is their median.")] = 3,
-    peers: Annotated[bool, typer.Option(help="Also measure redis-py and NATS.")] = True,
+    peers: Annotated[bool, typer.Option(help="Also measure the peers: redis-py, twice, and NATS.")] = True,
 ) -> None:
-    """Measure input from push to runtime to ack, compared with redis-py streams and NATS JetStream."""
+    """Measure input from push to runtime to ack, compared with three peers.
+
+    ratio_vs_redispy_pipelined: items per second divided by those of redis-py with pipelined streams: no fence, no
+    deduplication, no queue per live, no trimming.
+
+    ratio_vs_same_job: divided by those of redis-py with pipelined scripts: a queue per live, a fence, deduplication,
+    trimming.
+
+    ratio_vs_nats: divided by those of NATS JetStream with publish_async: no fence, no deduplication, no queue per live.
+    """
     from dhsched.bench.input import Size, bench_input
 
     size = Size(lives=lives, items=items, rate=rate, rounds=rounds, peers=peers)
