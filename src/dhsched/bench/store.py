@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from operator import truediv
 from typing import Any, TypeVar
 
 from dhsched.bench.harness import place, register
@@ -24,7 +25,7 @@ from dhsched.ownership import items
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.steps.place import Create
 from dhsched.store.server.embedded import Embedded
-from dhsched.store.steps.redis import Append, RedisStore, Release
+from dhsched.store.steps.redis import Ack, Append, RedisStore, Release
 
 ITEM = b"x" * 60
 PIPELINE = 50  # Calls in flight.
@@ -64,6 +65,7 @@ async def bench_store(size: Size, say: Callable[[str], None]) -> dict[str, Any]:
         result |= await bench.fill()
         say("measuring input steps")
         result |= await bench.input_steps()
+        result |= await bench.whole_items()
         say("measuring memory and expiry")
         result |= await bench.pending_memory()
         result["expire_400_ms"] = round(await bench.expire(400), 3)
@@ -145,9 +147,12 @@ class Bench:
         item = items.unmarked("text", ITEM, False)
         await self.store.append_soon([Append(p.live, item, "app", n) for p in lives], controller="")
 
-    async def release_shared(self, lives: Sequence[Placed]) -> None:
-        rows = [Release(p.live, p.worker, p.epoch, 1, 10, items.UNMARKED) for p in lives]
+    async def release_shared(self, lives: Sequence[Placed], after: int = 10) -> None:
+        rows = [Release(p.live, p.worker, p.epoch, 1, after, items.UNMARKED) for p in lives]
         await self.store.release_soon(rows, credit=10)
+
+    async def ack_shared(self, lives: Sequence[Placed], n: int) -> None:
+        await self.store.ack_soon([Ack(p.live, p.worker, p.epoch, n, None, items.UNMARKED) for p in lives])
 
     async def move(self, p: Placed, worker: str) -> Placed:
         placed: Any = await self.store.place(
@@ -193,6 +198,34 @@ class Bench:
             "release10_over_xrange10": round(cost["release10"] / cost["xrange10"], 2),
             "release10_shared_over_xrange10": round(cost["release10_shared"] / cost["xrange10"], 2),
             "ack_server_us": round(cost["ack"], 1),
+        }
+
+    async def whole_items(self) -> dict[str, float]:
+        """Measure an item from append to ack in calls that SHARED lives share, compared with a bare XADD, XRANGE and
+        XDEL. SHARED items at a time are on their way on both sides: in one call, or in as many commands."""
+        lives = list(islice(self.fresh, self.size.per_round))
+        streams, bare = [f"bench:stream:{p.live}" for p in lives], self.store.link.call
+        ours, theirs = [], []
+        for n in range(10, 11 + self.size.rounds):  # The first round has the first ack of each live; it does not count.
+            begun = await self.cpu_s()
+            for part in shares(lives):
+                await self.append_shared(part, n + 1)
+                await self.release_shared(part, n)
+                await self.ack_shared(part, n + 1)
+            between = await self.cpu_s()
+            for i in range(0, len(streams), SHARED):
+                some = streams[i : i + SHARED]
+                ids = await asyncio.gather(*(bare("XADD", s, "*", "d", ITEM) for s in some))
+                await asyncio.gather(*(bare("XRANGE", s, "-", "+", "COUNT", 10) for s in some))
+                await asyncio.gather(*(bare("XDEL", s, entry) for s, entry in zip(some, ids, strict=True)))
+            if n > 10:
+                ours.append((between - begun) / len(lives) * 1e6)
+                theirs.append((await self.cpu_s() - between) / len(lives) * 1e6)
+        await bare("DEL", *streams)
+        return {
+            "item_shared_server_us": round(statistics.median(ours), 1),
+            "bare_item_server_us": round(statistics.median(theirs), 1),
+            "item_shared_over_bare": round(statistics.median(map(truediv, ours, theirs)), 2),
         }
 
     async def ack(self, p: Placed, n: int) -> None:

@@ -56,7 +56,12 @@ def store(
     json: Json = False,
     lives: Annotated[int, typer.Option(min=20_000, help="Lives to fill the store with.")] = 50_000,
 ) -> None:
-    """Measure the server CPU time of the steps, and the store's memory per live."""
+    """Measure the server CPU time of the steps, and the store's memory per live.
+
+    append_over_xadd, release10_over_xrange10: a step divided by that bare command; `shared` steps have 16 lives a call.
+
+    item_shared_over_bare: append, release and ack of an item, in calls of 16 lives, divided by XADD, XRANGE and XDEL.
+    """
     from dhsched.bench.store import Size, bench_store
 
     run_bench(lambda report: bench_store(Size(lives=lives), report), json)
