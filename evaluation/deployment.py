@@ -36,7 +36,7 @@ class Deployment(Processes):
         """Start a process with so many Workers of the `null` runtime, named `<name>-<n>`."""
         arguments = ("--name", name, "--workers", str(workers), "--capacity", str(capacity), "--drain-s", str(drain_s))
         where = ("--dispatch", ",".join(await self.dispatch_urls()), "--locks", str(self.folder))
-        self.workers[name] = await self.start(name, *arguments, *where, module="evaluation.host")
+        self.workers[name] = await self.start(name, *arguments, *where, module="dhsched.bench.host")
         return self.workers[name]
 
     async def until_claimed(self) -> None:

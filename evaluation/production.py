@@ -1,10 +1,10 @@
 """The production day (tab:production) as a replay: as many lives at once as at its peak, and its work in proportion.
 
 Real store, Dispatch replicas and Infer-Controllers, Workers of the `null` runtime. 255 Workers of about 196 lives, as
-the paper's 51 losses and 9,927 session migrations suggest; hosts are processes with several Workers each (host.py).
-First all lives are created. Then, at once: pushes at an even rate, creates and ends in the day's proportion
-to them, planned moves likewise, and every Worker loss of the day, spread over the replay: hosts of three Workers are
-killed and started again.
+the paper's 51 losses and 9,927 session migrations suggest; hosts are processes with several Workers each
+(dhsched/bench/host.py). First all lives are created. Then, at once: pushes at an even rate, creates and ends in the
+day's proportion to them, planned moves likewise, and every Worker loss of the day, spread over the replay: hosts of
+three Workers are killed and started again.
 """
 
 from __future__ import annotations

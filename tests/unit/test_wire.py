@@ -16,6 +16,7 @@ from dhsched.errors import BadValue
 from dhsched.infer.pull import PullPeer
 from dhsched.infer.stream import read_pushes
 from dhsched.links import messages
+from dhsched.links import outbox as outbox_module
 from dhsched.links.outbox import Outbox
 from dhsched.types import BUSY_MAX
 from dhsched.worker.agent import part_of
@@ -107,6 +108,39 @@ async def test_a_slow_peer_fills_only_its_own_outbox() -> None:
     outbox.finish()
     await running
     assert drained[-1] is False
+
+
+async def test_a_peer_that_takes_nothing_is_given_up_after_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frames before the one that nobody takes do not shorten its time, although they share a timer with it."""
+    monkeypatch.setattr(outbox_module, "SEND_MAX_S", 0.3)
+    loop = asyncio.get_running_loop()
+    stuck_at = 0.0
+
+    async def send(frame: bytes) -> None:
+        nonlocal stuck_at
+        if loop.time() - began > 0.5:
+            stuck_at = loop.time()
+            await asyncio.Event().wait()
+
+    began = loop.time()
+    outbox = Outbox(send)
+    running = asyncio.create_task(outbox.run())
+    while not stuck_at:
+        outbox.put(messages.Goodbye())
+        await asyncio.sleep(0.02)
+    with pytest.raises(TimeoutError, match="took nothing"):
+        await running
+    assert loop.time() - stuck_at >= 0.29
+
+
+async def test_a_cancelled_outbox_is_cancelled_and_not_late() -> None:
+    outbox = Outbox(lambda _frame: asyncio.Event().wait())  # type: ignore[arg-type, return-value]
+    running = asyncio.create_task(outbox.run())
+    outbox.put(messages.Goodbye())
+    await asyncio.sleep(0.01)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
 
 
 def test_a_report_names_so_many_slots_and_the_others_next_time() -> None:

@@ -11,6 +11,7 @@ from dhsched.bench.harness import print_result
 app = typer.Typer(help="Benchmarks of this machine.", no_args_is_help=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print only the last line: one JSON object.")]
+SIZE_MAX = 1_000_000  # A larger fleet than this is refused: one machine does not hold it.
 Bench = Callable[[Callable[[str], None]], Coroutine[Any, Any, dict[str, Any]]]
 
 
@@ -143,6 +144,38 @@ def recovery(
     from dhsched.bench.recovery import Size, bench_recovery
 
     run_bench(lambda report: bench_recovery(Size(lives=lives, workers=workers, rate=rate), report), json)
+
+
+@app.command()
+def growth(
+    json: Json = False,
+    lives: Annotated[str, typer.Option(help="Numbers of lives, with commas; empty: none.")] = "1000,10000,50000,100000",
+    workers: Annotated[str, typer.Option(help="Numbers of Workers without lives; empty: none.")] = "10,100,1000",
+    lives_per_worker: Annotated[int, typer.Option(min=1, max=10_000, help="Lives on each Worker.")] = 200,
+    seconds: Annotated[float, typer.Option(min=1.0, max=600.0, help="Time of each measurement.")] = 20.0,
+    settle_s: Annotated[float, typer.Option(min=0.0, max=600.0, help="Wait between creates and idle lives.")] = 40.0,
+    rate: Annotated[int, typer.Option(min=1, help="Items per second while pushes are measured.")] = 500,
+) -> None:
+    """Measure the CPU time of creates, pushes, idle lives and reports, and memory, as lives and Workers grow."""
+    from dhsched.bench.growth import Size, bench_growth
+
+    size = Size(
+        lives=sizes(lives, "--lives"),
+        workers=sizes(workers, "--workers"),
+        lives_per_worker=lives_per_worker,
+        seconds=seconds,
+        settle_s=settle_s,
+        rate=rate,
+    )
+    run_bench(lambda report: bench_growth(size, report), json)
+
+
+def sizes(text: str, option: str) -> tuple[int, ...]:
+    """Return the positive numbers of a list with commas."""
+    parts = [part for part in text.replace(" ", "").split(",") if part]
+    if not all(part.isascii() and part.isdigit() and 0 < int(part) <= SIZE_MAX for part in parts):
+        raise typer.BadParameter(f"{text!r} must be numbers from 1 to {SIZE_MAX}, with commas", param_hint=option)
+    return tuple(sorted({int(part) for part in parts}))
 
 
 def run_bench(bench: Bench, json: bool) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import structlog
-from aiohttp import WSMsgType, web
+from aiohttp import WSMessage, WSMsgType, web
 
 from dhsched.access.callers import Caller
 from dhsched.dispatch.context import DispatchContext
@@ -121,17 +121,12 @@ class WorkerLinks:
 
     async def _listen(self, socket: web.WebSocketResponse, link: WorkerLink) -> None:
         while not link.over:
-            hearing = asyncio.ensure_future(socket.receive())
-            wait_s = None if link.boot is not None else HELLO_S
-            done, _ = await asyncio.wait((hearing, link.left), timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
-            if not hearing.done():
-                hearing.cancel()
-                await asyncio.gather(hearing, return_exceptions=True)
-                if not done:
-                    link.outbox.put(said_of(BadToken(f"no register or resume within {HELLO_S:g} s")))
+            try:
+                message = await link.receive(socket, None if link.boot is not None else HELLO_S)
+            except TimeoutError:
+                link.outbox.put(said_of(BadToken(f"no register or resume within {HELLO_S:g} s")))
                 return
-            message = hearing.result()
-            if message.type is not WSMsgType.BINARY:
+            if message is None or message.type is not WSMsgType.BINARY:
                 return
             await link.hear_frame(message.data)
 
@@ -211,7 +206,7 @@ class WorkerLink:
         self.outbox = outbox
         self.boot: Boot | None = None
         self.over = False
-        self.left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._receiving: asyncio.Task[Any] | None = None  # The task that waits for the next frame, while it waits.
         self._links = links
         self._context = links.context
         self.beat = 0  # As of the last report on this link.
@@ -226,10 +221,28 @@ class WorkerLink:
             self._woken = True
             self.outbox.put(Wake())
 
+    async def receive(self, socket: web.WebSocketResponse, wait_s: float | None) -> WSMessage | None:
+        """Return the next frame; None if the link is left before it comes. Raise TimeoutError after `wait_s`.
+
+        `leave` cancels this task, which costs only a link that ends: a task of its own for each frame, and a wait for
+        two things at once, would cost every report.
+        """
+        task = self._receiving = asyncio.current_task()
+        assert task is not None
+        try:
+            return await socket.receive(wait_s)
+        except asyncio.CancelledError:
+            if not self.over or task.uncancel():
+                raise
+            return None
+        finally:
+            self._receiving = None
+
     def leave(self) -> None:
         self.over = True
-        if not self.left.done():
-            self.left.set_result(None)
+        if self._receiving is not None:
+            self._receiving.cancel()
+            self._receiving = None
 
     async def force_out(self, boot: Boot, reason: str) -> None:
         """Close the link and make its Worker gone: its lives are placed elsewhere at once."""

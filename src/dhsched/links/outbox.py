@@ -38,6 +38,9 @@ class Outbox:
         self._messages: list[tuple[Any, int]] = []
         self._some = asyncio.Event()
         self._closing = False
+        self._deadline = 0.0  # Of the frame that is being sent; 0 between two frames.
+        self._timer: asyncio.TimerHandle | None = None
+        self._late = False
 
     def put(self, message: Any, payload_bytes: int = 0) -> None:
         size_bytes = MESSAGE_BYTES + payload_bytes
@@ -54,14 +57,18 @@ class Outbox:
 
     async def run(self) -> None:
         """Send frames until `finish`. Raise the transport's error if the connection is lost, or TimeoutError."""
-        while True:
-            await self._some.wait()
-            self._some.clear()
-            messages, self._messages = self._messages, []
-            while messages:
-                messages = await self._send_some(messages)
-            if self._closing and not self._messages:
-                return
+        try:
+            while True:
+                await self._some.wait()
+                self._some.clear()
+                messages, self._messages = self._messages, []
+                while messages:
+                    messages = await self._send_some(messages)
+                if self._closing and not self._messages:
+                    return
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
 
     async def _send_some(self, messages: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
         """Send as many messages as fill a frame; return the rest."""
@@ -70,14 +77,39 @@ class Outbox:
             size_bytes, count = size_bytes + one_bytes, count + 1
             if size_bytes >= FRAME_BYTES_FULL or count == MESSAGES_FULL:
                 break
-        async with asyncio.timeout(SEND_MAX_S):
-            await self._send(self._encode([message for message, _ in messages[:count]]))
+        await self._send_in_time(self._encode([message for message, _ in messages[:count]]))
         self.waiting_bytes -= size_bytes
         if self.full and self.waiting_bytes <= OUTBOX_BYTES_FULL:
             self.full = False
             if self._on_drained is not None:
                 self._on_drained()
         return messages[count:]
+
+    async def _send_in_time(self, frame: bytes) -> None:
+        """Send one frame; raise TimeoutError after SEND_MAX_S. One timer serves many frames: almost every frame is sent
+        at once, and a timer for each would cost as much as its encoding."""
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        self._deadline = loop.time() + SEND_MAX_S
+        if self._timer is None:
+            self._timer = loop.call_at(self._deadline, self._cancel_if_late, task)
+        try:
+            await self._send(frame)
+        except asyncio.CancelledError:
+            if self._late and not task.uncancel():
+                raise TimeoutError(f"the peer took nothing for {SEND_MAX_S:g} s") from None
+            raise
+        finally:
+            self._deadline = 0.0
+
+    def _cancel_if_late(self, task: asyncio.Task[None]) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = None
+        if self._deadline and loop.time() >= self._deadline:
+            self._late = True
+            task.cancel()
+        elif self._deadline:
+            self._timer = loop.call_at(self._deadline, self._cancel_if_late, task)
 
 
 class Socket(Protocol):

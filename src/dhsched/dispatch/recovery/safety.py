@@ -3,11 +3,11 @@ make both impossible; the check proves it in production, and its metrics must st
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dhsched.store.records import Records
-from dhsched.store.records.lives import LiveRow
-from dhsched.types import WITH_RUNTIME, split_tag
+from dhsched.types import WITH_RUNTIME, Generation, split_tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ async def violations(records: Records, worker: str) -> Violations:
     record, slots = before
     owned = {tag for tag, state in slots.items() if state in WITH_RUNTIME}
     overshoot = max(0, len(slots) - record.capacity)
-    rows = {row.live: row for row in await records.lives.rows(sorted({split_tag(tag)[0] for tag in owned}))}
-    elsewhere = {tag for tag in owned if _elsewhere(tag, worker, rows)}
+    current = await records.lives.generations(sorted({split_tag(tag)[0] for tag in owned}))
+    elsewhere = {tag for tag in owned if _elsewhere(tag, worker, current)}
     if not elsewhere:
         return Violations(overshoot)
     after = await records.workers.get(worker)
@@ -39,7 +39,6 @@ async def violations(records: Records, worker: str) -> Violations:
     return Violations(overshoot, tuple(sorted(tag for tag in elsewhere if still.get(tag) in WITH_RUNTIME)))
 
 
-def _elsewhere(tag: str, worker: str, rows: dict[str, LiveRow]) -> bool:
+def _elsewhere(tag: str, worker: str, current: Mapping[str, Generation]) -> bool:
     live, number = split_tag(tag)
-    row = rows.get(live)
-    return row is None or (row.worker, row.epoch) != (worker, number)
+    return current.get(live) != Generation(worker, number)

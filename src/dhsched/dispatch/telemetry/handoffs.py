@@ -1,12 +1,14 @@
 """Handoff metrics: the phases of the generations that this replica committed, that is how long lives have no owner.
 
 A replica that commits does not see the claim, so a loop reads the times later, for a bounded number of generations.
-Further generations are not measured; nothing waits for the measurement.
+Further generations are not measured; nothing waits for the measurement. The store has dated each phase, so a late
+reading measures the same: a generation is read once a second until it is claimed, then after twice as long each time,
+because a live without input has its first ack in an hour or never.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Histogram
@@ -15,7 +17,7 @@ from dhsched.store.records import Records
 from dhsched.store.records.lives import Times
 
 FOLLOWED_MAX = 1_000  # Generations followed at once; a further one is not measured.
-LOOKS_MAX = 120  # Readings of one generation, a second apart; after these it is measured no further.
+ROUNDS_MAX = 120  # Rounds, a second apart, for which one generation is followed; then it is measured no further.
 CLAIM, FIRST_ACK = "claim", "first_ack"
 BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
@@ -27,7 +29,8 @@ class Following:
     live: str
     epoch: int
     cause: str
-    looks: int = 0
+    began: int
+    pause: int = 1
     claimed: bool = False
 
 
@@ -36,7 +39,9 @@ class Handoffs:
 
     def __init__(self, records: Records, registry: CollectorRegistry) -> None:
         self._records = records
-        self._followed: deque[Following] = deque()
+        self._round = 0
+        self._followed = 0
+        self._due: defaultdict[int, list[Following]] = defaultdict(list)  # By the round in which they are read next.
         self._seconds = Histogram(
             "dhsched_handoff_seconds",
             "Phases of generations: commit to claim, claim to the first ack.",
@@ -46,20 +51,23 @@ class Handoffs:
         )
 
     def follow(self, live: str, epoch: int, cause: str) -> None:
-        if len(self._followed) < FOLLOWED_MAX:
-            self._followed.append(Following(live, epoch, cause))
+        if self._followed < FOLLOWED_MAX:
+            self._followed += 1
+            self._due[self._round + 1].append(Following(live, epoch, cause, self._round))
 
     async def round(self) -> None:
-        """Read the times of every followed generation once, and count the phases that are over."""
-        batch = [self._followed.popleft() for _ in range(len(self._followed))]
+        """Read the times of the followed generations that are due, and count the phases that are over."""
+        self._round += 1
+        batch = self._due.pop(self._round, [])
+        self._followed -= len(batch)
         times = await self._records.lives.times([each.live for each in batch])
         for each, found in zip(batch, times, strict=True):
-            if self._goes_on(each, found) and len(self._followed) < FOLLOWED_MAX:
-                self._followed.append(each)
+            if self._goes_on(each, found) and self._followed < FOLLOWED_MAX:
+                self._followed += 1
+                self._due[self._round + each.pause].append(each)
 
     def _goes_on(self, each: Following, found: Times | None) -> bool:
         """Count the phases that are over now; return whether the generation is to be followed further."""
-        each.looks += 1
         if found is None or found.epoch != each.epoch:
             return False
         if found.claimed_at and not each.claimed:
@@ -68,7 +76,9 @@ class Handoffs:
         if found.first_ack_at:
             self._observe(each.cause, FIRST_ACK, found.first_ack_at - found.claimed_at)
             return False
-        return each.looks < LOOKS_MAX
+        left = each.began + ROUNDS_MAX - self._round
+        each.pause = min(2 * each.pause if each.claimed else 1, left)
+        return left > 0
 
     def _observe(self, cause: str, phase: str, ms: int) -> None:
         self._seconds.labels(cause, phase).observe(max(0, ms) / 1000)

@@ -14,7 +14,7 @@ from dhsched.ownership.state import Live
 from dhsched.store.raw import decode_live, hash_of, is_stalled
 from dhsched.store.records.part import Part
 from dhsched.store.steps.replies import text
-from dhsched.types import OWNED, PRIORITIES, WITH_RUNTIME, split_tag
+from dhsched.types import OWNED, PRIORITIES, WITH_RUNTIME, Generation, split_tag
 
 SAID_MAX = 64  # Older items of viewers are forgotten.
 SAID_TTL_MS = 3_600_000  # After this long without another item, all of a live's are forgotten.
@@ -174,6 +174,12 @@ class LiveRecords(Part):
         """Return the list rows of these lives; lives that are gone by now are left out."""
         replies = await asyncio.gather(*(self._call("HMGET", "live", live, *ROW_FIELDS) for live in lives))
         return [live_row(live, reply) for live, reply in zip(lives, replies, strict=True) if reply[3]]
+
+    async def generations(self, lives: Sequence[str]) -> dict[str, Generation]:
+        """Return the current generation of each live; lives that are gone by now are left out."""
+        replies = await asyncio.gather(*(self._call("HMGET", "live", live, "selected", "epoch") for live in lives))
+        found = zip(lives, replies, strict=True)
+        return {live: Generation(text(worker or b""), int(epoch)) for live, (worker, epoch) in found if epoch}
 
     async def times(self, lives: Sequence[str]) -> list[Times | None]:
         """Return the times of each live's current generation; None for a live that is gone."""

@@ -6,11 +6,14 @@ import asyncio
 from typing import Any, NamedTuple
 
 from dhsched.ownership.state import Worker
-from dhsched.store.keys import NEVER
 from dhsched.store.raw import decode_worker, hash_of
 from dhsched.store.records.part import Part
 from dhsched.store.steps.replies import text
+from dhsched.store.steps.scripts import join
 
+BEATS_MAX = (
+    500  # Workers of one script that reads beats, half a millisecond of the store's time; more take more scripts.
+)
 TROUBLES_MAX = 256  # Past this many troubles of one Worker name, the oldest is dropped.
 
 
@@ -66,14 +69,14 @@ class WorkerRecords(Part):
     async def beats(self) -> dict[str, Beat]:
         """Return the beat of every Worker that is not gone. While the cell's slot is being moved, this call waits, and
         fails like a script: the keys can still be read there, but no report can move a beat."""
-        await self._call("EXISTS", NEVER)
         workers = await self.names()
-        fields = ("beat", "lost", "gone", "mode")
-        replies = await asyncio.gather(*(self._call("HMGET", "worker", worker, *fields) for worker in workers))
+        pages = [workers[first : first + BEATS_MAX] for first in range(0, max(1, len(workers)), BEATS_MAX)]
+        replies = await asyncio.gather(*(self._run("beats", join(page)) for page in pages))
         return {
-            worker: Beat(int(beat), lost == b"1", text(mode))
-            for worker, (beat, lost, gone, mode) in zip(workers, replies, strict=True)
-            if beat is not None and gone != b"1"
+            worker: Beat(int(beat), is_yes(lost), text(mode))
+            for page, reply in zip(pages, replies, strict=True)
+            for worker, beat, lost, mode in zip(page, reply[::3], reply[1::3], reply[2::3], strict=True)
+            if beat
         }
 
     async def planned_load(self, worker: str) -> tuple[int, int]:

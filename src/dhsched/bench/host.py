@@ -1,10 +1,9 @@
 """A process with several Workers of the `null` runtime: one machine here stands for many.
 
-    python -m evaluation.host --name h0 --workers 3 --capacity 206 --dispatch URL,... --locks DIR
+    python -m dhsched.bench.host --name h0 --workers 3 --capacity 206 --dispatch URL,... --locks DIR
 
 Each of them registers, reports, holds its device and claims its lives by itself, as in a process of its own. SIGTERM
-asks all of them to leave; killed, all of them are lost at once. It ends with its parent
-(dhsched/local/child.py).
+asks all of them to leave; killed, all of them are lost at once. It ends with its parent (local/child.py).
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ def main() -> None:
     parser.add_argument("--name", required=True)
     parser.add_argument("--workers", type=int, required=True)
     parser.add_argument("--capacity", type=int, required=True)
+    parser.add_argument("--pool", default="gpu")
     parser.add_argument("--dispatch", required=True)
     parser.add_argument("--locks", type=Path, required=True)
     parser.add_argument("--drain-s", type=float, default=0.0)
@@ -41,7 +41,7 @@ async def host(given: argparse.Namespace) -> None:
         asyncio.get_running_loop().add_signal_handler(each, leave.set)
     settings = [
         WorkerSettings(
-            pool="gpu",
+            pool=given.pool,
             capacity=given.capacity,
             name=f"{given.name}-{number}",
             device=f"{given.name}-{number}",
