@@ -10,8 +10,7 @@ import aiohttp
 from aiohttp import web
 
 from dhsched.dispatch import worker_link
-from dhsched.infer import pull
-from dhsched.links.messages import HEARTBEAT_S, PULL_HEARTBEAT_S, Register, Report, encode
+from dhsched.links.messages import Register, Report, encode
 from dhsched.worker.dispatch_link import Boot, DispatchLink
 from tests.harness.fleet import Record, fleet, until
 from tests.harness.serving import serving
@@ -87,20 +86,3 @@ async def test_a_link_that_breaks_under_a_ping_is_made_anew(tmp_path: Path, monk
             await asyncio.gather(running, return_exceptions=True)
     finally:
         await runner.cleanup()
-
-
-async def test_a_worker_that_pings_its_controller_is_not_pinged_and_a_silent_one_is(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
-    """One direction is enough to find a half-open connection at both ends; a Worker pings more often than it would be
-    pinged (PULL_HEARTBEAT_S)."""
-    assert PULL_HEARTBEAT_S < HEARTBEAT_S
-    monkeypatch.setattr(pull, "HEARTBEAT_S", 1.0)
-    async with fleet(tmp_path) as f, f.http.ws_connect(f"{f.infer[0]}/v1/pull", autoping=False) as socket:
-        for _ in range(20):
-            await socket.ping()
-            assert (await socket.receive(5.0)).type is aiohttp.WSMsgType.PONG
-            await asyncio.sleep(0.1)
-        assert (await socket.receive(5.0)).type is aiohttp.WSMsgType.PING
-        while not socket.closed:
-            await socket.receive(5.0)

@@ -33,9 +33,6 @@ TURN_MESSAGES = 64  # After this many messages of one frame, other connections a
 PUSH_FRAME_BYTES_MAX = 1024 * 1024  # A longer frame of a push stream, which is JSON, ends its connection.
 PUSHES_MAX = 1_024  # Items in such a frame; more end the connection.
 HEARTBEAT_S = 2.0  # A silent peer is pinged this often, to find half-open connections.
-PULL_HEARTBEAT_S = 1.7
-"""A Worker pings a silent controller this often. Every frame shows the controller that the Worker is there, so of the
-two only the Worker pings, as long as this is less than HEARTBEAT_S."""
 SILENCE_MAX_S = 1.0  # A Worker whose report is not answered for this long tries another replica.
 REPEATS_MAX = 4
 """Messages of one kind in a Worker's frame, except Depart: a Worker repeats none while the last is not answered. More

@@ -26,7 +26,7 @@ from dhsched.client.http import bearer
 from dhsched.errors import BadValue
 from dhsched.links.messages import (
     FRAME_BYTES_MAX,
-    PULL_HEARTBEAT_S,
+    HEARTBEAT_S,
     Ack,
     Ended,
     Goodbye,
@@ -82,7 +82,7 @@ def dial_with(http: aiohttp.ClientSession, token: Callable[[], str]) -> Dial:
     def dial(url: str) -> AbstractAsyncContextManager[Socket]:
         return http.ws_connect(
             url.rstrip("/") + PULL_PATH,
-            heartbeat=PULL_HEARTBEAT_S,
+            heartbeat=HEARTBEAT_S,
             max_msg_size=FRAME_BYTES_MAX,
             timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_S),
             headers=bearer(token()),

@@ -1,6 +1,7 @@
 -- report: a Worker's sign of life; it is answered with its slot table where its copy is old.
 --
--- USES     clock now agenda waiting worker slot wake_own
+-- USES     clock now worker
+-- RARELY   agenda waiting slot wake_own: enter_free, wake_own, slot_table, SLOT_REVS_MAX
 -- KEYS     cell
 -- ARGV     worker_id, boot, home_seen, term, rev_seen, link, busy, partly, start_wait_max_ms, walk_max
 -- RETURNS  REPORTED beat home term rev mode known base, then tag and state of each slot, or of those that have changed
@@ -24,13 +25,16 @@ if link ~= (w.link or '') then
   call('HSET', key, 'link', link)
 end
 if fresh and placeable(w) then
+  local enter_free = rarely()
   enter_free(worker_id, w, walk_max)
 elseif revived then
+  local _, wake_own = rarely()
   touch(worker_id)
   wake_own(worker_id)
 end
 if revived then
   -- It was only silent: generations that were taken from it have not died, over no item.
+  local _, _, slot_table = rarely()
   for _, slot in ipairs(slot_table(worker_id)) do
     local live_key = prefix .. 'live:' .. slot.live
     local f = slot.state == 'departing' and call('HMGET', live_key, 'blamed', 'suspect') or {}
@@ -57,6 +61,7 @@ local known = same and seen == slots_rev
 local slots, revs = prefix .. 'slots:' .. worker_id, prefix .. 'slot_revs:' .. worker_id
 if partly ~= '' and same and 0 < seen and seen < slots_rev then
   -- What has changed since then is known unless it was so much that some of it is forgotten.
+  local _, _, _, SLOT_REVS_MAX = rarely()
   if call('ZCARD', revs) < SLOT_REVS_MAX or seen >= number(call('ZRANGE', revs, 0, 0, 'WITHSCORES')[2]) then
     base = seen
   end
