@@ -177,14 +177,13 @@ class LiveRecords(Part):
 
     async def generations(self, lives: Sequence[str]) -> dict[str, Generation]:
         """Return the current generation of each live; lives that are gone by now are left out."""
-        replies = await asyncio.gather(*(self._call("HMGET", "live", live, "selected", "epoch") for live in lives))
-        found = zip(lives, replies, strict=True)
+        found = zip(lives, await self._read_fields("live", lives, "selected", "epoch"), strict=True)
         return {live: Generation(text(worker or b""), int(epoch)) for live, (worker, epoch) in found if epoch}
 
     async def times(self, lives: Sequence[str]) -> list[Times | None]:
         """Return the times of each live's current generation; None for a live that is gone."""
-        replies = await asyncio.gather(*(self._call("HMGET", "live", live, *Times._fields) for live in lives))
-        return [Times(*(int(value or 0) for value in reply)) if reply[0] else None for reply in replies]
+        rows = await self._read_fields("live", lives, *Times._fields)
+        return [Times(*(int(value or 0) for value in row)) if row[0] else None for row in rows]
 
     # -- moves
 

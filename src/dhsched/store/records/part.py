@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from dhsched.store.keys import Keys
 from dhsched.store.link.link import Arg, Link
+from dhsched.store.steps.scripts import join
+
+NAMES_MAX = 500  # Records of one script, about a millisecond of the store's time; more take more scripts.
 
 
 class Part:
@@ -21,6 +25,14 @@ class Part:
         """Send one command on the key `key:name` of the cell, or without a name on the single key `key`."""
         key = f"{self._prefix}{key}:{name}" if name != "" else self._prefix + key  # As Keys.of has it.
         return self._link.call(command, key, *arguments)
+
+    async def _read_fields(self, kind: str, names: Sequence[str], *fields: str) -> list[tuple[bytes | None, ...]]:
+        """Return these fields of many records, `kind:name` each, a row per name. Each script reads up to NAMES_MAX
+        records, because a call for every record costs its caller more than the reading. While the cell's slot is being
+        moved, this waits and fails as every script does."""
+        pages = [names[first : first + NAMES_MAX] for first in range(0, len(names), NAMES_MAX)]
+        replies = await asyncio.gather(*(self._run("read_fields", kind, join(page), join(fields)) for page in pages))
+        return [row for reply in replies for row in zip(*([iter(reply)] * len(fields)), strict=True)]
 
     def _run(
         self, script: str, *arguments: Arg, deadline_s: float | None = None, counted: bool = False

@@ -9,11 +9,7 @@ from dhsched.ownership.state import Worker
 from dhsched.store.raw import decode_worker, hash_of
 from dhsched.store.records.part import Part
 from dhsched.store.steps.replies import text
-from dhsched.store.steps.scripts import join
 
-BEATS_MAX = (
-    500  # Workers of one script that reads beats, half a millisecond of the store's time; more take more scripts.
-)
 TROUBLES_MAX = 256  # Past this many troubles of one Worker name, the oldest is dropped.
 
 
@@ -70,13 +66,11 @@ class WorkerRecords(Part):
         """Return the beat of every Worker that is not gone. While the cell's slot is being moved, this call waits, and
         fails like a script: the keys can still be read there, but no report can move a beat."""
         workers = await self.names()
-        pages = [workers[first : first + BEATS_MAX] for first in range(0, max(1, len(workers)), BEATS_MAX)]
-        replies = await asyncio.gather(*(self._run("beats", join(page)) for page in pages))
+        rows = await self._read_fields("worker", workers, "beat", "lost", "gone", "mode")
         return {
-            worker: Beat(int(beat), is_yes(lost), text(mode))
-            for page, reply in zip(pages, replies, strict=True)
-            for worker, beat, lost, mode in zip(page, reply[::3], reply[1::3], reply[2::3], strict=True)
-            if beat
+            worker: Beat(int(beat), is_yes(lost), text(mode or b""))
+            for worker, (beat, lost, gone, mode) in zip(workers, rows, strict=True)
+            if beat is not None and not is_yes(gone)
         }
 
     async def planned_load(self, worker: str) -> tuple[int, int]:

@@ -29,11 +29,11 @@ LIBRARY = (
 DENY_OOM = frozenset({"append_input", "place_create"})
 """Steps that a full store refuses; every other step must run there, or nothing could ever be freed."""
 AROUND = (
-    *("snapshot", "due", "beats", "configure", "trouble", "change_keys", "say_once", "announce"),
+    *("snapshot", "due", "read_fields", "configure", "trouble", "change_keys", "say_once", "announce"),
     *("count_tenants", "meter_lives", "measure_pending", "write_log", "settle", "same_home"),
 )
 """Scripts around the protocol, which are not steps: they change no ownership."""
-READ_ONLY = frozenset({"snapshot", "due", "beats"})
+READ_ONLY = frozenset({"snapshot", "due", "read_fields"})
 """Scripts that run wherever the data is: they compare no home. `snapshot` tells the home of what it has read."""
 NO_WRITES = READ_ONLY | {"same_home"}
 HINTS = frozenset({"trouble", "say_once", "announce", "count_tenants", "meter_lives", "measure_pending", "write_log"})
