@@ -3,11 +3,10 @@ make both impossible; the check proves it in production, and its metrics must st
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dhsched.store.records import Records
-from dhsched.types import WITH_RUNTIME, Generation, split_tag
+from dhsched.types import WITH_RUNTIME, slot_tag, split_tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +30,9 @@ async def violations(records: Records, worker: str) -> Violations:
     owned = {tag for tag, state in slots.items() if state in WITH_RUNTIME}
     overshoot = max(0, len(slots) - record.capacity)
     current = await records.lives.generations(sorted({split_tag(tag)[0] for tag in owned}))
-    elsewhere = {tag for tag in owned if _elsewhere(tag, worker, current)}
+    elsewhere = owned - {slot_tag(live, each.epoch) for live, each in current.items() if each.worker == worker}
     if not elsewhere:
         return Violations(overshoot)
     after = await records.workers.get(worker)
     still = {} if after is None else after[1]
     return Violations(overshoot, tuple(sorted(tag for tag in elsewhere if still.get(tag) in WITH_RUNTIME)))
-
-
-def _elsewhere(tag: str, worker: str, current: Mapping[str, Generation]) -> bool:
-    live, number = split_tag(tag)
-    return current.get(live) != Generation(worker, number)
