@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import count
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from dhsched.infer import push_stream
 from dhsched.infer.append_rules import RETRY_S
 from dhsched.infer.push_stream import (
     DIRECT,
-    EMPTY,
     ENDING,
     FULL,
     GONE,
@@ -23,69 +21,26 @@ from dhsched.infer.push_stream import (
     PAUSED,
     SENTENCE_ENDS,
     STORING,
-    Actions,
-    ArmTimer,
     End,
-    Item,
-    Line,
-    PushStream,
 )
 from dhsched.ownership import outcomes as o
 from dhsched.store.steps.redis import Append
 from dhsched.web.problems import Problem
-
-JOIN_S = 0.04
-DEADLINE_S = 1.0
-LOST = StoreUnavailable("no answer", unknown=True)
-AWAY = StoreUnavailable("nobody there", unknown=False)
-
-
-def stream(live_id: str = "a", producer: str = "p", in_flight_max: int = 100) -> PushStream:
-    requests = count(1)
-    return PushStream(
-        tenant="t",
-        live_id=live_id,
-        producer=producer,
-        text_bytes_max=8,
-        in_flight_max=in_flight_max,
-        join_s=JOIN_S,
-        deadline_s=DEADLINE_S,
-        new_request=lambda: f"r{next(requests)}",
-    )
-
-
-def tokens(*texts: str) -> list[Push]:
-    return [Push(token=text) for text in texts]
-
-
-def numbered(*numbers: int, live: str = "a") -> list[Push]:
-    return [Push(live=live, n=n, text=f"x{n}") for n in numbers]
-
-
-def appends(actions: Actions) -> list[Item]:
-    return [each for each in actions if isinstance(each, Item)]
-
-
-def only_append(actions: Actions) -> Item:
-    (item,) = appends(actions)
-    return item
-
-
-def answers(actions: Actions) -> list[Answer]:
-    return [each for each in actions if isinstance(each, Answer)]
-
-
-def timers(actions: Actions) -> list[float]:
-    return [each.at for each in actions if isinstance(each, ArmTimer)]
-
-
-def codes(actions: Actions) -> list[str]:
-    return [each.problem["code"] if each.problem else "" for each in answers(actions)]
-
-
-def line_of(machine: PushStream, live_id: str = "a") -> Line:
-    return machine._lines[live_id]
-
+from tests.unit.pushing import (
+    AWAY,
+    DEADLINE_S,
+    JOIN_S,
+    LOST,
+    answers,
+    appends,
+    codes,
+    line_of,
+    numbered,
+    only_append,
+    stream,
+    timers,
+    tokens,
+)
 
 # -- items with numbers
 
@@ -212,7 +167,7 @@ def test_a_token_waits_for_others_for_so_long_at_most() -> None:
     item = only_append(machine.timer_fired(line_of(machine), 1.0 + JOIN_S))
     assert item.row.item == b"tHello" and item.began == 1.0 and line_of(machine).sending is STORING
     assert answers(machine.append_answered(item, o.Appended(1), 1.1)) == [Answer("a", tokens=2, seq=1)]
-    assert line_of(machine).sending is EMPTY
+    assert machine._lines == {}
 
 
 def test_a_timer_that_fires_early_is_armed_again() -> None:
@@ -227,6 +182,7 @@ def test_a_timer_for_what_is_under_way_does_nothing() -> None:
     machine.push(tokens("Hel", "lo."), 1.0)
     assert line_of(machine).sending is STORING
     assert machine.timer_fired(line_of(machine), 1.0 + JOIN_S) == []
+    assert line_of(machine).sending is STORING
 
 
 def test_a_token_after_the_time_is_over_begins_another_item() -> None:
@@ -283,9 +239,10 @@ def test_nothing_overtakes_a_token() -> None:
         Append("t/a", b"tlo", request="r2"),
         Append("t/a", b"ty", request="r3"),
     ]
-    # From now on one at a time, numbered or not.
-    assert len(appends(machine.push(numbered(2, 3), 1.0))) == 1
-    assert machine.in_flight == 2
+    # Nothing is in flight, so there is nothing to overtake; the tokens are counted on.
+    two, three = appends(machine.push(numbered(2, 3), 1.0))
+    assert machine.append_answered(two, o.Appended(5), 1.0) == [Answer("a", 2, tokens=2, seq=5)]
+    assert machine.append_answered(three, o.Appended(6), 1.0) == [Answer("a", 3, tokens=2, seq=6)]
 
 
 def test_a_token_is_not_joined_with_an_item() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from dhsched.infer import append_rules, push_stream
+from tests.unit import pushing
 from tests.unit.mutants import Mutant, first_failure, mutated_tests, runs_of
 
-PRODUCT = {"append_rules": append_rules, "push_stream": push_stream}  # As they import each other.
-TESTS = ("test_push_stream",)
+PRODUCT = {"append_rules": append_rules, "push_stream": push_stream, "pushing": pushing}  # As they import each other.
+TESTS = ("test_push_stream", "test_push_stream_lines")
 
 
 def stream(text: str, now: str) -> Mutant:
@@ -17,8 +18,8 @@ def stream(text: str, now: str) -> Mutant:
 
 MUTANTS = {
     # Answers
-    "answers what is done first": stream("while owed and owed[0].done:", "while owed:"),
-    "answers one at a time": stream("while owed and owed[0].done:", "if owed and owed[0].done:"),
+    "answers what is done first": stream("while first is not None and first.done:", "while first is not None:"),
+    "answers one at a time": stream("while first is not None and first.done:", "if first is not None and first.done:"),
     "counts answers for ever": stream("            self.in_flight -= 1\n", ""),
     "answers a refusal before what was pushed before it": stream(
         "        if line is None:\n            actions.append(answer)",
@@ -26,13 +27,35 @@ MUTANTS = {
     ),
     "takes a repetition for new": stream("answer.duplicate = True", "answer.seq = 1"),
     "does not say what the store refused": stream("problem.document() if problem else None", "None"),
-    "counts tokens that were not stored": stream("if not isinstance(outcome, DhschedError):\n                ", ""),
-    "counts no tokens behind an item": stream("tokens=line.tokens,", "tokens=0,"),
+    "counts tokens that were not stored": stream(
+        "        if not isinstance(outcome, DhschedError):\n            answer", "        if True:\n            answer"
+    ),
+    "counts no tokens behind an item": stream(
+        "        tokens = self._tokens.get(line.live_id, 0)\n", "        tokens = 0\n"
+    ),
+    "counts tokens anew after a pause": stream(
+        "                del self._lines[line.live_id]\n",
+        "                del self._lines[line.live_id]\n                self._tokens.pop(line.live_id, None)\n",
+    ),
+    # What is kept
+    "keeps a live for ever": stream("                del self._lines[line.live_id]\n", "                pass\n"),
+    "keeps a live whose timer was the last": stream(
+        "is line:\n            del self._lines[line.live_id]\n", "is line:\n            pass\n"
+    ),
+    "drops a live with a timer": stream(
+        "            if not line.timer_at:\n                del", "            if True:\n                del"
+    ),
+    "drops the next line of the live with an old timer": stream(
+        "and self._lines.get(line.live_id) is line:", "and line.live_id in self._lines:"
+    ),
+    "drops a live that is being stored when its timer fires": stream("elif line.first is None and", "elif"),
     # What is refused
     "takes a live that is not the stream's": stream(" or (self._live_id and live_id != self._live_id)", ""),
     "takes a push without a live": stream("if not live_id or (self._live_id and", "if (self._live_id and"),
     "serves any number of lives": stream("len(self._lines) >= LINES_MAX", "False"),
     "serves one live too few": stream("len(self._lines) >= LINES_MAX", "len(self._lines) + 1 >= LINES_MAX"),
+    "counts tokens of any number of lives": stream("if tokens == 1 and len(self._tokens) >= LINES_MAX:", "if False:"),
+    "takes no tokens of a live that it knows": stream("if tokens == 1 and len(self._tokens)", "if len(self._tokens)"),
     "takes numbers without a producer": stream("if n and not self._producer:", "if False:"),
     "fills a full store": stream("if store_full is not None:", "if False:"),
     "takes input over the quota": stream("elif over_quota is not None and", "elif False and"),
@@ -42,26 +65,31 @@ MUTANTS = {
     "sends every item alone": stream("if n and line.sending is DIRECT:", "if False:"),
     "lets a number overtake tokens": stream("if n and line.sending is DIRECT:", "if n:"),
     "sends items without a number at once": stream("if n and line.sending is DIRECT:", "if line.sending is DIRECT:"),
-    "sends a numbered item again": stream(
-        "            first.row = Append(line.live, payload, self._producer, n)\n",
-        "            first.row = Append(line.live, payload, self._producer, n)\n"
-        "            first.attempts = Attempts(now + self._deadline_s)\n",
+    "goes one at a time for good": stream(
+        "            line.sending = DIRECT\n            self._answer", "            self._answer"
     ),
-    "forgets the number behind tokens": stream("if n := first.answer.n:", "if n := 0:"),
-    "forgets the boundary": stream("boundary=push.boundary,", ""),
+    "sends a numbered item again": stream(
+        "            item.row = Append(item.line.live, item.payload, self._producer, n)\n",
+        "            item.row = Append(item.line.live, item.payload, self._producer, n)\n"
+        "            item.attempts = Attempts(now + self._deadline_s)\n",
+    ),
+    "forgets the number": stream("if n := item.answer.n:", "if n := 0:"),
+    "forgets the boundary": stream(
+        "unmarked(push.kind, payload, push.boundary)", "unmarked(push.kind, payload, False)"
+    ),
     # Joining
     "joins past the end of a sentence": stream("last.closed = last.boundary = True", "last.boundary = True"),
     "forgets the boundary of a sentence": stream("last.closed = last.boundary = True", "last.closed = True"),
     "misses the end of a sentence before a space": stream('token.rstrip(" ").endswith', "token.endswith"),
-    "joins with what is under way": stream("last is None or last.closed or", "last is None or"),
-    "joins for ever, token by token": stream(" or now >= last.closes_at or", " or"),
+    "joins with what is under way": stream("            or last.closed\n", ""),
+    "joins for ever, token by token": stream("            or now >= last.closes_at\n", ""),
     "joins up to any size": stream("last.size_bytes + len(payload) > JOINED_BYTES_MAX", "False"),
     "joins one byte too few": stream("len(payload) > JOINED_BYTES_MAX", "len(payload) >= JOINED_BYTES_MAX"),
     "forgets the size": stream("        last.size_bytes += len(payload)\n", ""),
-    "keeps an item open that others are behind": stream(
-        "            line.queue[-1].closed = True\n", "            pass\n"
-    ),
-    "leaves an item that is no token open": stream("closed=True,", "closed=False, closes_at=now + self._join_s,"),
+    "keeps an item open that others are behind": stream("            line.tail.closed = True\n", "            pass\n"),
+    "joins tokens with an item before": stream("        last = line.tail\n", "        last = line.head\n"),
+    "parts tokens at a refused push": stream("        last = line.tail\n", "        last = line.last\n"),
+    "sends a push that was refused": stream("while following is not None and following.done:", "while False:"),
     "joins for no time": stream("closes_at=now + self._join_s", "closes_at=now"),
     "begins the time with each token": stream(
         "        last.parts.append(payload)\n",
@@ -73,25 +101,25 @@ MUTANTS = {
     "arms a timer for each token": stream("if not line.timer_at or line.timer_at > at:", "if True:"),
     "waits for a timer that has fired": stream("        line.timer_at = 0.0\n        if", "        if"),
     "sends two items of one live at once": stream("if line.sending is STORING or line.sending is PAUSED or", "if"),
-    "sends while it waits to send again": stream(" or line.sending is PAUSED or not", " or not"),
+    "sends while it waits to send again": stream(" or line.sending is PAUSED or first", " or first"),
     "sends nothing behind an item that was answered": stream(
         "            self._answer(line, actions)\n            self._advance(line, now, actions)\n",
         "            self._answer(line, actions)\n",
     ),
     "takes an item under way from the queue for each answer": stream(
-        "if line.queue and item is (first := line.queue[0]):", "if line.queue and (first := line.queue[0]):"
+        "if item is line.head:", "if line.head is not None:"
     ),
     # Failures
     "gives up at once": stream("error = item.attempts.failed(outcome, now)", "pass"),
     "sends again what was refused": stream(
-        "if isinstance(outcome, StoreUnavailable) and isinstance(item", "if isinstance(item"
+        "if isinstance(outcome, StoreUnavailable) and item.attempts", "if item.attempts"
     ),
     "makes another item of it when it sends again": stream(
-        "            line.sending = STORING\n            actions.append(line.queue[0])\n",
-        "            line.sending = EMPTY\n            self._advance(line, now, actions)\n",
+        "            line.sending = STORING\n            actions.append(line.head)\n",
+        "            line.sending = DIRECT\n            self._advance(line, now, actions)\n",
     ),
     "sends again at any timer": stream("elif line.sending is PAUSED and now < line.resume_at:", "elif False:"),
-    "never sends again": stream("            actions.append(line.queue[0])\n", ""),
+    "never sends again": stream("            actions.append(line.head)\n", ""),
     "never gives up": Mutant("append_rules", "if now + RETRY_S < self.give_up_at:", "if True:"),
     "gives up past the deadline": Mutant("append_rules", "now + RETRY_S < self.give_up_at", "now <= self.give_up_at"),
     "forgets that a try may have been stored": Mutant(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -16,8 +17,7 @@ from dhsched.web.problems import Problem
 RETRY_S = 0.1  # Between two tries of an append whose outcome is unknown.
 
 
-@dataclass(slots=True)
-class Attempts:
+class Attempts(msgspec.Struct, gc=False):
     """The tries of one append that has a request id: the same row may be sent again and is stored once."""
 
     give_up_at: float
@@ -47,6 +47,12 @@ def store_full(share: float, memory_max: float) -> Problem | None:
 def new_request() -> str:
     """Return a request id for an item without one."""
     return f"r-{secrets.token_hex(10)}"
+
+
+def request_ids() -> Callable[[], str]:
+    """Return a function that returns another request id at each call, at a quarter of the cost of `new_request`: all
+    ids of one function have the same random beginning, and a number."""
+    return map(f"r-{secrets.token_hex(8)}-{{:x}}".format, count(1)).__next__
 
 
 def payload_of(kind: Kind, text: str, config: Any, bytes_max: int) -> bytes:

@@ -6,7 +6,6 @@ with a number go to the store as they arrive, many at once, because the store ke
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import NamedTuple
@@ -19,10 +18,10 @@ from dhsched.infer.append_rules import RETRY_S, Attempts, payload_of, refusal
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import unmarked
 from dhsched.store.steps.redis import Append
-from dhsched.types import Kind, live_key
+from dhsched.types import check_id
 from dhsched.web.problems import Problem, problem_of
 
-LINES_MAX = 10_000  # Lives of one stream; a push for one more is refused as BUSY.
+LINES_MAX = 10_000  # Lives of one stream with items in flight, or with tokens; a push for one more is refused as BUSY.
 JOINED_BYTES_MAX = 4_096  # A token that would make a joined item longer begins the next item.
 SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？", "\n")
 
@@ -39,29 +38,33 @@ class Reading(Enum):
 class Sending(Enum):
     """How the items of one live go to the store; see PushStream."""
 
-    DIRECT = "each at once: all of them had numbers so far"
-    EMPTY = "one at a time, and none is there"
+    DIRECT = "each at once: only items with numbers are in flight"
     JOINING = "the first item is open to more tokens"
     STORING = "the first item is on its way to the store"
     PAUSED = "the first item was sent, its outcome is unknown, and it is sent again soon"
 
 
 OPEN, FULL, ENDING, GONE = Reading
-DIRECT, EMPTY, JOINING, STORING, PAUSED = Sending
+DIRECT, JOINING, STORING, PAUSED = Sending
 
 
 class Line:
-    """One live on one stream: the answers still to send, in order, and the items that go to the store one at a time."""
+    """One live with something in flight. Its items are a chain, in the order of their pushes (`Item.behind`).
 
-    __slots__ = ("live", "live_id", "owed", "queue", "resume_at", "sending", "timer_at", "tokens")
+    From `first` to `last` are all items whose answers are still to send; from `head` to `tail` are those of them that
+    go to the store one at a time. No deque: an empty one takes 760 bytes, and a line is made for most pushes.
+    """
+
+    __slots__ = ("first", "head", "last", "live", "live_id", "resume_at", "sending", "tail", "timer_at")
 
     def __init__(self, live_id: str, live: str) -> None:
         self.live_id = live_id
         self.live = live
-        self.owed: deque[Item] = deque()
-        self.queue: deque[QueuedItem] = deque()
+        self.first: Item | None = None
+        self.last: Item | None = None
+        self.head: Item | None = None
+        self.tail: Item | None = None
         self.sending = DIRECT
-        self.tokens = 0  # Tokens accepted so far.
         self.resume_at = 0.0  # While PAUSED: when the first item is sent again.
         self.timer_at = 0.0  # When the requested timer fires; 0 without a timer.
 
@@ -75,21 +78,22 @@ class Item(msgspec.Struct, eq=False):
     line: Line
     answer: Answer
     began: float
+    tokens: int = 0  # Tokens of this live that are stored once this item is.
+    payload: bytes = b""
+    behind: Item | None = None  # The item that was pushed next.
+    closed: bool = True
     row: Append = NO_ROW
+    attempts: Attempts | None = None
     done: bool = False
 
 
-class QueuedItem(Item, eq=False, kw_only=True):
-    """An item of a live whose items go one at a time. The item takes tokens until it is `closed`, or `closes_at`."""
+class JoinedItem(Item, eq=False, kw_only=True):
+    """An item that is joined from tokens until it is `closed`, or until `closes_at`."""
 
-    kind: Kind
-    boundary: bool = False
     parts: list[bytes]
     size_bytes: int = 0
-    closed: bool = False
-    closes_at: float = 0.0
-    tokens: int  # Tokens of this live that are stored once this item is.
-    attempts: Attempts | None = None
+    boundary: bool = False
+    closes_at: float
 
 
 class ArmTimer(NamedTuple):
@@ -123,21 +127,23 @@ class PushStream:
         OPEN <─────────> FULL          OPEN, FULL ─────────────────────────> ENDING
                drained                 any state, closed ──> GONE: no event leads to an action any more
 
-    Each live that is pushed to has a line, with a state of its own (`sending`):
+    Each live with something in flight has a line, with a state of its own (`sending`); a new line is DIRECT:
 
-        DIRECT ── item with a number ──> DIRECT, append      DIRECT ── anything else ──> as from EMPTY, for good
+        DIRECT ── item with a number ──> DIRECT, append
 
-                 token, ArmTimer             the item is closed, append
-        EMPTY ─────────────────────> JOINING ──────────────────────────> STORING <───────────┐
-          │                                                              ^ │  │ unknown,     │ timer, append
-          └───────── a sentence, or an item that is no token, append ────┘ │  v ArmTimer     │ (the same row)
-                                                                           │ PAUSED ─────────┘
-               EMPTY, JOINING or STORING, by what is behind it <───────────┘ answered, Answer
+                  token, ArmTimer             the item is closed, append
+        DIRECT ─────────────────────> JOINING ──────────────────────────> STORING <───────────┐
+          │                                                               ^ │  │ unknown,     │ timer, append
+          └───────── a sentence, or an item without a number, append ─────┘ │  v ArmTimer     │ (the same row)
+                                                                            │ PAUSED ─────────┘
+               DIRECT, JOINING or STORING, by what is behind it <───────────┘ answered, Answer
 
     Only tokens of one live, without an item between them, are joined. A joined item is closed by the
     end of a sentence, which is a boundary; by its age, `join_s`; by a token that would make it longer than
     JOINED_BYTES_MAX; by an item that is no token. While the first item of a line is STORING or PAUSED, the items behind
     it wait, so that their order needs no numbers; a numbered item waits there too, so that it overtakes no token.
+    A line is dropped when its last answer was sent and no timer is armed: a live without anything in flight costs
+    nothing. Only the number of its tokens is kept, which later answers continue.
 
     Answers of one line have the order of its pushes, whatever the store answers first: an answer waits in `owed` for
     the answers before it. A push that is refused here is answered in its place too.
@@ -165,7 +171,7 @@ class PushStream:
     ) -> None:
         self.reading = OPEN
         self.in_flight = 0  # Answers that are still to send.
-        self._tenant = tenant
+        self._tenant = check_id(tenant, "tenant")
         self._live_id = live_id  # The only live of this stream; empty on a stream of many lives.
         self._producer = producer
         self._text_bytes_max = text_bytes_max
@@ -174,6 +180,7 @@ class PushStream:
         self._deadline_s = deadline_s
         self._new_request = new_request
         self._lines: dict[str, Line] = {}
+        self._tokens: dict[str, int] = {}  # Tokens accepted so far, of each live that had any.
 
     # -- the connection
 
@@ -239,7 +246,7 @@ class PushStream:
             raise Problem("BAD_REQUEST", "name the live: in `live` on /v1/stream, no other live on a live's own stream")
         if len(self._lines) >= LINES_MAX:
             raise Problem("BUSY", f"one socket serves at most {LINES_MAX} lives; open another socket")
-        line = self._lines[live_id] = Line(live_id, live_key(self._tenant, live_id))
+        line = self._lines[live_id] = Line(live_id, f"{self._tenant}/{check_id(live_id, 'live_id')}")
         return line
 
     def _item(self, line: Line, push: Push, now: float, actions: Actions) -> None:
@@ -247,50 +254,56 @@ class PushStream:
         payload = payload_of(push.kind, push.text, push.config, self._text_bytes_max)
         if n and not self._producer:
             raise Problem("BAD_REQUEST", "numbered items need ?producer=NAME on the socket's URL", field="$.n")
+        tokens = self._tokens.get(line.live_id, 0)
+        item = Item(line, Answer(line.live_id, n), now, tokens, unmarked(push.kind, payload, push.boundary))
         if n and line.sending is DIRECT:
-            row = Append(line.live, unmarked(push.kind, payload, push.boundary), self._producer, n)
-            item = Item(line, Answer(line.live_id, n), now, row)
-            line.owed.append(item)
-            self.in_flight += 1
-            actions.append(item)
+            self._owe(item)
+            self._send(item, now, actions)
             return
-        answer = Answer(line.live_id, n)
-        self._queue(
-            QueuedItem(
-                line,
-                answer,
-                now,
-                kind=push.kind,
-                boundary=push.boundary,
-                parts=[payload],
-                closed=True,
-                tokens=line.tokens,
-            )
-        )
+        self._queue(item)
         self._advance(line, now, actions)
 
     def _token(self, line: Line, token: str, now: float, actions: Actions) -> None:
         payload = token.encode()
-        last = line.queue[-1] if line.queue else None
-        if last is None or last.closed or now >= last.closes_at or last.size_bytes + len(payload) > JOINED_BYTES_MAX:
+        tokens = self._tokens.get(line.live_id, 0) + 1
+        if tokens == 1 and len(self._tokens) >= LINES_MAX:
+            raise Problem("BUSY", f"one socket takes tokens of at most {LINES_MAX} lives; open another socket")
+        self._tokens[line.live_id] = tokens
+        last = line.tail
+        if (
+            not isinstance(last, JoinedItem)
+            or last.closed
+            or now >= last.closes_at
+            or last.size_bytes + len(payload) > JOINED_BYTES_MAX
+        ):
             answer = Answer(line.live_id)
-            last = QueuedItem(line, answer, now, kind="text", parts=[], closes_at=now + self._join_s, tokens=0)
+            last = JoinedItem(line, answer, now, tokens, closed=False, parts=[], closes_at=now + self._join_s)
             self._queue(last)
         last.parts.append(payload)
         last.size_bytes += len(payload)
-        line.tokens += 1
-        last.tokens = line.tokens
+        last.tokens = tokens
         if token.rstrip(" ").endswith(SENTENCE_ENDS):
             last.closed = last.boundary = True
         self._advance(line, now, actions)
 
-    def _queue(self, item: QueuedItem) -> None:
-        """Put an item at the end of its line's queue; the item before it takes no more tokens."""
+    def _queue(self, item: Item) -> None:
+        """Put an item behind those that go one at a time; the item before it takes no more tokens."""
         line = item.line
-        if line.queue:
-            line.queue[-1].closed = True
-        line.queue.append(item)
-        line.owed.append(item)
+        if line.tail is None:
+            line.head = item
+        else:
+            line.tail.closed = True
+        line.tail = item
+        self._owe(item)
+
+    def _owe(self, item: Item) -> None:
+        """Put an item at the end of its line: its answer is sent after those of the items before it."""
+        line = item.line
+        if line.last is None:
+            line.first = item
+        else:
+            line.last.behind = item
+        line.last = item
         self.in_flight += 1
 
     def _refuse(self, line: Line | None, live_id: str, n: int, problem: Problem, now: float, actions: Actions) -> None:
@@ -299,8 +312,7 @@ class PushStream:
         if line is None:
             actions.append(answer)
             return
-        line.owed.append(Item(line, answer, now, done=True))
-        self.in_flight += 1
+        self._owe(Item(line, answer, now, done=True))
         self._answer(line, actions)
 
     # -- the store
@@ -320,7 +332,7 @@ class PushStream:
             answer.problem = problem.document() if problem else None
         else:
             error: DhschedError | None = outcome
-            if isinstance(outcome, StoreUnavailable) and isinstance(item, QueuedItem) and item.attempts is not None:
+            if isinstance(outcome, StoreUnavailable) and item.attempts is not None:
                 error = item.attempts.failed(outcome, now)
             if error is None:
                 line.sending, line.resume_at = PAUSED, now + RETRY_S
@@ -328,11 +340,16 @@ class PushStream:
                 return actions
             answer.problem = problem_of(error).document()
         item.done = True
-        if line.queue and item is (first := line.queue[0]):
-            if not isinstance(outcome, DhschedError):
-                answer.tokens = first.tokens
-            line.queue.popleft()
-            line.sending = EMPTY
+        if not isinstance(outcome, DhschedError):
+            answer.tokens = item.tokens
+        if item is line.head:
+            following = item.behind
+            while following is not None and following.done:  # A push that was refused.
+                following = following.behind
+            line.head = following
+            if following is None:
+                line.tail = None
+            line.sending = DIRECT
             self._answer(line, actions)
             self._advance(line, now, actions)
         else:
@@ -349,29 +366,36 @@ class PushStream:
             self._advance(line, now, actions)
         elif line.sending is PAUSED and now < line.resume_at:
             self._wake_at(line, line.resume_at, actions)
-        elif line.sending is PAUSED:
+        elif line.sending is PAUSED and line.head is not None:
             line.sending = STORING
-            actions.append(line.queue[0])
+            actions.append(line.head)
+        elif line.first is None and self._lines.get(line.live_id) is line:
+            del self._lines[line.live_id]
         return actions
 
     def _advance(self, line: Line, now: float, actions: Actions) -> None:
         """Send the first item of the queue, unless one is under way; or wait until the item is closed by its age."""
-        if line.sending is STORING or line.sending is PAUSED or not line.queue:
+        first = line.head
+        if line.sending is STORING or line.sending is PAUSED or first is None:
             return
-        first = line.queue[0]
-        if not first.closed and now < first.closes_at:
-            line.sending = JOINING
-            self._wake_at(line, first.closes_at, actions)
-            return
-        first.closed = True
+        if isinstance(first, JoinedItem):
+            if not first.closed and now < first.closes_at:
+                line.sending = JOINING
+                self._wake_at(line, first.closes_at, actions)
+                return
+            first.closed = True
+            first.payload = unmarked("text", b"".join(first.parts), first.boundary)
         line.sending = STORING
-        payload = unmarked(first.kind, b"".join(first.parts), first.boundary)
-        if n := first.answer.n:
-            first.row = Append(line.live, payload, self._producer, n)
+        self._send(first, now, actions)
+
+    def _send(self, item: Item, now: float, actions: Actions) -> None:
+        """Give the item its row, and have it appended."""
+        if n := item.answer.n:
+            item.row = Append(item.line.live, item.payload, self._producer, n)
         else:
-            first.row = Append(line.live, payload, request=self._new_request())
-            first.attempts = Attempts(now + self._deadline_s)
-        actions.append(first)
+            item.row = Append(item.line.live, item.payload, request=self._new_request())
+            item.attempts = Attempts(now + self._deadline_s)
+        actions.append(item)
 
     def _wake_at(self, line: Line, at: float, actions: Actions) -> None:
         """Request a timer, unless one fires before `at` and then requests the next. So a line rarely has two timers."""
@@ -381,7 +405,13 @@ class PushStream:
 
     def _answer(self, line: Line, actions: Actions) -> None:
         """Send the answers at the front of the line whose items are done."""
-        owed = line.owed
-        while owed and owed[0].done:
-            actions.append(owed.popleft().answer)
+        first = line.first
+        while first is not None and first.done:
+            actions.append(first.answer)
             self.in_flight -= 1
+            first = first.behind
+        line.first = first
+        if first is None:
+            line.last = None
+            if not line.timer_at:
+                del self._lines[line.live_id]

@@ -29,7 +29,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from dhsched.access.callers import Caller
 from dhsched.client.models.input import Answer, Push
 from dhsched.errors import DhschedError
-from dhsched.infer.append_rules import new_request, store_full
+from dhsched.infer.append_rules import request_ids, store_full
 from dhsched.infer.context import InferContext
 from dhsched.infer.push_stream import Actions, ArmTimer, Item, Line, PushStream
 from dhsched.links.json_bounds import excess
@@ -106,7 +106,7 @@ class StreamPeer:
             in_flight_max=settings.stream_in_flight_max,
             join_s=settings.join_ms / 1000,
             deadline_s=settings.deadline_s,
-            new_request=new_request,
+            new_request=request_ids(),
         )
         self._loop = asyncio.get_running_loop()
         self._may_go_on = asyncio.Event()
