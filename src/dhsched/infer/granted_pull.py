@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeVar
+
+import msgspec
 
 from dhsched.errors import StoreError
 from dhsched.links import messages
@@ -48,8 +49,7 @@ ACK_STEP: Step = (ACK, None)
 DROP_STEP: Step = (DROP, None)
 
 
-@dataclass(slots=True, eq=False)
-class GrantedPull(Generic[P]):
+class GrantedPull(msgspec.Struct, Generic[P], eq=False, gc=False):
     """One granted pull: decides when a release is due, what is acked, and what is sent to the Worker.
 
     Each method is an event, and returns the step that its caller must do. `peer` belongs to the caller, to find the
@@ -76,6 +76,10 @@ class GrantedPull(Generic[P]):
 
     The ack: at most one is queued. A later ack replaces the queued one, which it includes. An ack that was sent is
     forgotten; if its call fails, it is merged with an ack that was queued meanwhile.
+
+    A controller has one of these per live, and the garbage collector does not look at them (`gc=False`): a full
+    collection takes 0.6 ms with 5,000 lives or none, and took 4 ms. If `peer` refers to its pulls, it must stop when
+    the connection ends (`Pulls.drop_all`): the collector cannot find such a circle.
     """
 
     peer: P

@@ -148,6 +148,7 @@ class Pulls:
         """Stop serving all pulls of a connection that is gone."""
         for pull in [each for each in self._granted.values() if each.peer is peer]:
             self.drop(pull)
+        peer.waiting.clear()
 
     # -- events
 
