@@ -13,7 +13,7 @@ from functools import partial
 from dhsched.dispatch import app
 from dhsched.ownership.limits import Limits
 from dhsched.settings import DispatchSettings, settings_from
-from dhsched.web.running import product_loop
+from dhsched.web.running import run_loop
 
 STARTS_MAX = 100_000
 
@@ -21,9 +21,8 @@ STARTS_MAX = 100_000
 def main() -> None:
     app.open_context = partial(app.open_context, limits=Limits(starts_create_max=STARTS_MAX))
     settings = settings_from(DispatchSettings, {"port": 0, "access": "open", "log_level": "error"})
-    with asyncio.Runner(loop_factory=product_loop()) as runner:
-        say = partial(print, "dispatch listens on", flush=True)
-        runner.run(app.run_dispatch(settings, asyncio.Event(), say=say))
+    say = partial(print, "dispatch listens on", flush=True)
+    run_loop(app.run_dispatch(settings, asyncio.Event(), say=say))
 
 
 if __name__ == "__main__":

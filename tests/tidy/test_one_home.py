@@ -1,4 +1,4 @@
-"""Rules that have one home in the source: errors, and HTTP calls. These tests read files and run nothing."""
+"""Rules that have one home in the source: errors, HTTP calls, event loops. These tests read files and run nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import inspect
 import re
 
 from dhsched import errors
-from tests.harness.tree import PACKAGE, modules
+from tests.harness.tree import PACKAGE, ROOT, modules
 
 OPEN_SESSIONS = ("client/http.py", "avatar/publisher.py", "worker/watchdog.py")
 """The caller; a WebSocket to a room; a thread that speaks while the event loop is blocked."""
@@ -33,3 +33,15 @@ def test_there_is_one_http_caller() -> None:
     calls = re.compile(r"ClientSession\(|urllib\.request|^import (http\.client|requests|httpx)", re.MULTILINE)
     found = {path.relative_to(PACKAGE).as_posix() for path in modules() if calls.search(path.read_text())}
     assert {each for each in found if not each.startswith("bench/")} == {*OPEN_SESSIONS}
+
+
+def test_there_is_one_way_to_run_a_role_and_one_rule_for_its_garbage() -> None:
+    """web/running.py runs the loop and has the rule of pauses.py applied. Benches measure, and stand apart."""
+    files = [*modules(), *sorted((ROOT / "evaluation").rglob("*.py"))]
+    text = {path.relative_to(ROOT).as_posix().removeprefix("src/dhsched/"): path.read_text() for path in files}
+    text = {path: each for path, each in text.items() if not path.startswith("bench/")}
+    assert {path for path, each in text.items() if "asyncio.Runner(" in each} == {"web/running.py", "cli/bench.py"}
+    assert {path for path, each in text.items() if re.search(r"\bgc\.\w+\(", each)} == {"pauses.py"}
+    # Short commands, and experiments that start processes.
+    elsewhere = {path for path, each in text.items() if "asyncio.run(" in each and not path.startswith("evaluation/")}
+    assert elsewhere == {f"cli/{name}.py" for name in ("demo", "doctor", "events", "key", "live", "remote")}

@@ -35,7 +35,7 @@ LAYERS = (
     {"errors"},
     {"types"},
     {"ownership", "placement", "settings", "failpoints", "addresses", "durations"},
-    {"store", "simulate", "links"},
+    {"store", "simulate", "links", "pauses"},
     {"access"},
     {"tokens"},
     {"web"},

@@ -14,7 +14,7 @@ import signal
 from pathlib import Path
 
 from dhsched.web.logs import configure_logging
-from dhsched.web.running import product_loop
+from dhsched.web.running import run_loop
 from dhsched.worker.main import run_worker
 from dhsched.worker.runtimes import null
 from dhsched.worker.settings import WorkerSettings
@@ -31,8 +31,7 @@ def main() -> None:
     parser.add_argument("--drain-s", type=float, default=0.0)
     given = parser.parse_args()
     configure_logging(level="error", json=False)
-    with asyncio.Runner(loop_factory=product_loop()) as runner:
-        runner.run(host(given))
+    run_loop(host(given), runs_code_of_others=True)
 
 
 async def host(given: argparse.Namespace) -> None:

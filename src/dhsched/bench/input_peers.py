@@ -38,7 +38,7 @@ from dhsched.local.process import Process
 from dhsched.local.waiting import until
 from dhsched.store.server.embedded import GUARDIAN, Embedded
 from dhsched.web import serve
-from dhsched.web.running import product_loop
+from dhsched.web.running import run_loop
 
 FRAMES_MAX = 50  # Frames of pushes that are being stored; the front reads no further frame until one is.
 LISTEN_S = 10.0  # A nats-server that does not listen by then ends the benchmark with an error.
@@ -184,8 +184,7 @@ async def worker(url: str) -> None:
 
 
 def main(role: str, *arguments: str) -> None:
-    with asyncio.Runner(loop_factory=product_loop()) as runner:
-        runner.run(front(*arguments) if role == "front" else worker(*arguments))
+    run_loop(front(*arguments) if role == "front" else worker(*arguments))
 
 
 if __name__ == "__main__":

@@ -328,10 +328,16 @@ def store(
 
 def run_role(kind: type[Any], given: Mapping[str, Any], run: Callable[..., Coroutine[Any, Any, None]]) -> None:
     """Run a role with settings from these flags and the environment; print the URL at which the role listens."""
+    from dhsched.pauses import freeze
     from dhsched.web import run_service
 
     settings = settings_and_logging(kind, given)
-    run_service(lambda stop: run(settings, stop, say=lambda url: typer.echo(f"{kind.ROLE} listens on {url}")))
+
+    def say(url: str) -> None:
+        freeze()
+        typer.echo(f"{kind.ROLE} listens on {url}")
+
+    run_service(lambda stop: run(settings, stop, say=say))
 
 
 def settings_and_logging(kind: type[Any], given: Mapping[str, Any]) -> Any:

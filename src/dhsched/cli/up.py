@@ -81,7 +81,9 @@ def up(
         log_level=log_level,
         access=access,
     )
-    asyncio.run(run_up(settings))
+    from dhsched.web.running import run_loop
+
+    run_loop(run_up(settings))
 
 
 def has_face() -> bool:

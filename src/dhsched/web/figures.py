@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 
 from dhsched.access.tenants import EVERY_OTHER
 from dhsched.durations import SECONDS_BUCKETS, Durations
+from dhsched.pauses import Pauses
 from dhsched.store.link.settling import Settling
 
 TENANTS_MAX = 100  # Tenants with a time series of their own; further ones share one.
@@ -32,8 +33,28 @@ class Figures(Collector):
 
 def histogram(name: str, help_text: str, durations: Durations) -> Metric:
     """Return a metric of durations that were counted in plain numbers."""
-    buckets = [*zip(EDGES, accumulate(durations.counts), strict=True)]
-    return HistogramMetricFamily(name, help_text, buckets=buckets, sum_value=durations.sum_s)
+    return HistogramMetricFamily(name, help_text, buckets=buckets(durations), sum_value=durations.sum_s)
+
+
+def buckets(durations: Durations) -> list[tuple[str, float]]:
+    return [*zip(EDGES, accumulate(durations.counts), strict=True)]
+
+
+class PauseFigures(Collector):
+    """The metrics of the pauses of this process, to be registered."""
+
+    def __init__(self, pauses: Pauses) -> None:
+        self._pauses = pauses
+
+    def collect(self) -> Iterator[Metric]:
+        late = "Time that a request would have waited for the event loop, measured four times a second."
+        yield histogram("dhsched_loop_lag_seconds", late, self._pauses.lag)
+        collections = HistogramMetricFamily(
+            "dhsched_gc_pause_seconds", "Garbage collections, by generation.", labels=["generation"]
+        )
+        for generation, seconds in enumerate(self._pauses.collections):
+            collections.add_metric([str(generation)], buckets(seconds), seconds.sum_s)
+        yield collections
 
 
 class TenantTotals(Collector):

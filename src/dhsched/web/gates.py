@@ -15,8 +15,10 @@ from dhsched.access.callers import Caller
 from dhsched.access.gate import Gate
 from dhsched.access.ring import KeyRing
 from dhsched.errors import BadSetting
+from dhsched.pauses import PAUSES
 from dhsched.settings import ListenerSettings, ReplicaSettings
 from dhsched.tokens import Tokens
+from dhsched.web.figures import PauseFigures
 from dhsched.web.origins import make_door
 from dhsched.web.proxies import AddressLimit, proxies
 from dhsched.web.running import serve
@@ -38,6 +40,7 @@ def make_service(
         body_s=settings.body_s,
         door=make_door(settings),
     )
+    service.registry.register(PauseFigures(PAUSES))
     if isinstance(settings, ReplicaSettings):
         service.connections = Connections(settings.connections_per_key_max)
     return service

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import signal
 import socket
 import ssl
@@ -14,14 +13,15 @@ from typing import Any
 
 from aiohttp import web
 
+from dhsched import pauses
 from dhsched.errors import DhschedError
+from dhsched.pauses import PAUSES
 from dhsched.web.deadlines import HeadDeadline
 from dhsched.web.proxies import AddressLimit
 
 ACCEPTS_MAX = 8
 """New connections in one tick of the loop. uvloop accepts one a tick on each listener, so there are several on the same
 socket: otherwise everybody's connections would queue behind a flood of them, the longer the ticks the longer."""
-GC_THRESHOLDS = (2_000, 10, 50)  # Python counts with 700, 10 and 10.
 LINGER_S = 2.0  # The rest of a refused body is received for this long, so that its sender can read the refusal.
 
 
@@ -108,11 +108,13 @@ async def serve(
 
 
 def run_service(main: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
-    """Run `main` on the product's event loop. SIGTERM or SIGINT sets its event; a second signal cancels `main`."""
+    """Run `main` on the product's event loop and measure its pauses. SIGTERM or SIGINT sets its event; a second signal
+    cancels `main`."""
 
     async def until_signalled() -> None:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
+        PAUSES.begin(loop)
         task = asyncio.ensure_future(main(stop))
 
         def asked_to_stop() -> None:
@@ -125,13 +127,14 @@ def run_service(main: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> N
         with contextlib.suppress(asyncio.CancelledError):
             await task
 
-    # What the modules consist of stays for ever: a full collection need not look at these 80,000 objects, which took 50
-    # to 80 ms each time, with everybody waiting. Without them the collector would find the rest small, and look at it
-    # more often: hence the thresholds. Almost everything is freed without the collector.
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
+    run_loop(until_signalled())
+
+
+def run_loop(main: Coroutine[Any, Any, None], *, runs_code_of_others: bool = False) -> None:
+    """Run `main` on the product's event loop, in a process whose pauses are kept short (pauses.py)."""
+    pauses.keep_short(runs_code_of_others=runs_code_of_others)
     with asyncio.Runner(loop_factory=product_loop()) as runner:
-        runner.run(until_signalled())
+        runner.run(main)
 
 
 def product_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:

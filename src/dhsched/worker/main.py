@@ -27,7 +27,7 @@ from dhsched.links.messages import Register
 from dhsched.settings import key_of, nearest, settings_from
 from dhsched.types import name_of
 from dhsched.web.logs import configure_logging
-from dhsched.web.running import product_loop
+from dhsched.web.running import run_loop
 from dhsched.worker.agent import SessionAgent
 from dhsched.worker.dispatch_link import Boot, DispatchLink
 from dhsched.worker.exec import Exec, exec_runtime
@@ -70,8 +70,7 @@ def run(
 
 def run_here(settings: WorkerSettings, runtime: Runtime | Exec) -> None:
     """Run a Worker like `run`, with complete settings."""
-    with asyncio.Runner(loop_factory=product_loop()) as runner:
-        runner.run(run_until_signalled(settings, runtime))
+    run_loop(run_until_signalled(settings, runtime), runs_code_of_others=True)
 
 
 async def run_until_signalled(settings: WorkerSettings, runtime: Runtime | Exec) -> None:
