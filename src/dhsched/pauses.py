@@ -9,8 +9,8 @@ The rule for Python's garbage collector, in every process of the product that ru
   everything here is freed without the collector, so rare collections free as much as frequent ones.
 - A collection of generation 2 looks at everything that is not frozen. In a service it begins after 50 collections of
   generation 1 (Python: 10): in an Infer-Controller once in some 200,000 pushed items. It is short because there is
-  little to look at: 0.6 ms in an Infer-Controller and 2 to 3 ms in a Dispatch replica, with 5,000 lives or none. What
-  is kept per live must therefore be no object of the collector: numbers, text, or a Struct with gc=False.
+  little to look at: 0.3 ms in an Infer-Controller and in a Dispatch replica, with 5,000 lives or none. What is kept per
+  live must therefore be no object of the collector: numbers, text, or a Struct with gc=False.
 - A Worker runs code of others, in which only the collector may find what holds a GPU's memory. So there it begins after
   ten, as in any Python program, and looks at what the runtimes have made: some 22 objects per live are the Worker's
   own, 15 us.

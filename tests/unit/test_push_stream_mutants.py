@@ -62,9 +62,15 @@ MUTANTS = {
     "refuses interrupts over the quota": stream(' and push.kind != "interrupt":', ":"),
     "takes items of any size": Mutant("append_rules", "if len(payload) > bytes_max:", "if False:"),
     # Numbered items
-    "sends every item alone": stream("if n and line.sending is DIRECT:", "if False:"),
-    "lets a number overtake tokens": stream("if n and line.sending is DIRECT:", "if n:"),
-    "sends items without a number at once": stream("if n and line.sending is DIRECT:", "if line.sending is DIRECT:"),
+    "sends every item alone": stream(
+        "        if not n:\n            line.head", "        if True:\n            line.head"
+    ),
+    "lets a number overtake tokens": stream(
+        "if line.sending is not DIRECT:", "if line.sending is not DIRECT and not n:"
+    ),
+    "sends items without a number at once": stream(
+        "            line.sending = STORING\n        self._send", "        self._send"
+    ),
     "goes one at a time for good": stream(
         "            line.sending = DIRECT\n            self._answer", "            self._answer"
     ),
@@ -103,8 +109,10 @@ MUTANTS = {
     "sends two items of one live at once": stream("if line.sending is STORING or line.sending is PAUSED or", "if"),
     "sends while it waits to send again": stream(" or line.sending is PAUSED or first", " or first"),
     "sends nothing behind an item that was answered": stream(
-        "            self._answer(line, actions)\n            self._advance(line, now, actions)\n",
-        "            self._answer(line, actions)\n",
+        "            if following is not None:\n                self._advance(line, now, actions)\n", ""
+    ),
+    "leaves a circle of line and item to the collector": stream(
+        "            line.last = None  #", "            pass  #"
     ),
     "takes an item under way from the queue for each answer": stream(
         "if item is line.head:", "if line.head is not None:"

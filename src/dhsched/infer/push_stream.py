@@ -48,25 +48,22 @@ OPEN, FULL, ENDING, GONE = Reading
 DIRECT, JOINING, STORING, PAUSED = Sending
 
 
-class Line:
+class Line(msgspec.Struct, eq=False):
     """One live with something in flight. Its items are a chain, in the order of their pushes (`Item.behind`).
 
     From `first` to `last` are all items whose answers are still to send; from `head` to `tail` are those of them that
     go to the store one at a time. No deque: an empty one takes 760 bytes, and a line is made for most pushes.
     """
 
-    __slots__ = ("first", "head", "last", "live", "live_id", "resume_at", "sending", "tail", "timer_at")
-
-    def __init__(self, live_id: str, live: str) -> None:
-        self.live_id = live_id
-        self.live = live
-        self.first: Item | None = None
-        self.last: Item | None = None
-        self.head: Item | None = None
-        self.tail: Item | None = None
-        self.sending = DIRECT
-        self.resume_at = 0.0  # While PAUSED: when the first item is sent again.
-        self.timer_at = 0.0  # When the requested timer fires; 0 without a timer.
+    live_id: str
+    live: str
+    sending: Sending = DIRECT
+    first: Item | None = None
+    last: Item | None = None
+    head: Item | None = None
+    tail: Item | None = None
+    resume_at: float = 0.0  # While PAUSED: when the first item is sent again.
+    timer_at: float = 0.0  # When the requested timer fires; 0 without a timer.
 
 
 NO_ROW = Append("", b"")
@@ -80,9 +77,9 @@ class Item(msgspec.Struct, eq=False):
     began: float
     tokens: int = 0  # Tokens of this live that are stored once this item is.
     payload: bytes = b""
+    row: Append = NO_ROW
     behind: Item | None = None  # The item that was pushed next.
     closed: bool = True
-    row: Append = NO_ROW
     attempts: Attempts | None = None
     done: bool = False
 
@@ -245,7 +242,7 @@ class PushStream:
         if not live_id or (self._live_id and live_id != self._live_id):
             raise Problem("BAD_REQUEST", "name the live: in `live` on /v1/stream, no other live on a live's own stream")
         if len(self._lines) >= LINES_MAX:
-            raise Problem("BUSY", f"one socket serves at most {LINES_MAX} lives; open another socket")
+            raise Problem("BUSY", f"one socket serves at most {LINES_MAX} lives at once; open another socket")
         line = self._lines[live_id] = Line(live_id, f"{self._tenant}/{check_id(live_id, 'live_id')}")
         return line
 
@@ -254,14 +251,18 @@ class PushStream:
         payload = payload_of(push.kind, push.text, push.config, self._text_bytes_max)
         if n and not self._producer:
             raise Problem("BAD_REQUEST", "numbered items need ?producer=NAME on the socket's URL", field="$.n")
+        payload = unmarked(push.kind, payload, push.boundary)
         tokens = self._tokens.get(line.live_id, 0)
-        item = Item(line, Answer(line.live_id, n), now, tokens, unmarked(push.kind, payload, push.boundary))
-        if n and line.sending is DIRECT:
-            self._owe(item)
-            self._send(item, now, actions)
+        item = Item(line, Answer(line.live_id, n), now, tokens, payload)
+        if line.sending is not DIRECT:
+            self._queue(item)
+            self._advance(line, now, actions)
             return
-        self._queue(item)
-        self._advance(line, now, actions)
+        self._owe(item)
+        if not n:
+            line.head = line.tail = item
+            line.sending = STORING
+        self._send(item, now, actions)
 
     def _token(self, line: Line, token: str, now: float, actions: Actions) -> None:
         payload = token.encode()
@@ -351,7 +352,8 @@ class PushStream:
                 line.tail = None
             line.sending = DIRECT
             self._answer(line, actions)
-            self._advance(line, now, actions)
+            if following is not None:
+                self._advance(line, now, actions)
         else:
             self._answer(line, actions)
         return actions
@@ -393,7 +395,7 @@ class PushStream:
         if n := item.answer.n:
             item.row = Append(item.line.live, item.payload, self._producer, n)
         else:
-            item.row = Append(item.line.live, item.payload, request=self._new_request())
+            item.row = Append(item.line.live, item.payload, "", 0, self._new_request())
             item.attempts = Attempts(now + self._deadline_s)
         actions.append(item)
 
@@ -412,6 +414,6 @@ class PushStream:
             first = first.behind
         line.first = first
         if first is None:
-            line.last = None
+            line.last = None  # Also on a line that is dropped: line and item would refer to each other.
             if not line.timer_at:
                 del self._lines[line.live_id]
