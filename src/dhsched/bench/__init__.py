@@ -9,6 +9,6 @@
 cli/bench.py calls `bench_<name>(size, report)`, which starts a store (store.server.embedded) and, where it needs them,
 processes (local.deployment), measures with harness.py, and returns one dictionary, in which `server` is the store's
 name and version; harness.py prints it as JSON. The Workers of those processes run the runtimes of ends.py; host.py has
-many Workers of the `null` runtime in one process. Every process ends with the benchmark, also when that is killed: roles
-and fronts run under local/child.py, servers under store/server/guardian.py.
+many Workers of the `null` runtime in one process. Every process ends with the benchmark, also when that is killed:
+roles and fronts run under local/child.py, servers under store/server/guardian.py.
 """
