@@ -62,7 +62,10 @@ MUTANTS = {
     "passes an item on to a later pull": Mutant(
         "pulls", "answered = pull is through", "answered = through is not None"
     ),
-    "goes through to a full connection": Mutant("pulls", "elif not pull.peer.outbox.full and (", "elif ("),
+    "goes through to a full connection": Mutant(
+        "pulls", "elif quiet and not pull.peer.outbox.full and (", "elif quiet and ("
+    ),
+    "goes through under load": Mutant("pulls", "elif quiet and not pull.peer", "elif not pull.peer"),
     "stays blocked": Mutant("granted_pull", "if self.serving is BLOCKED:", "if self.serving is GONE:"),
     "does not stop for a full connection": Mutant(
         "granted_pull", "            self.serving = BLOCKED\n", "            pass\n"

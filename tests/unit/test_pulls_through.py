@@ -74,6 +74,20 @@ async def test_an_append_that_went_through_to_an_earlier_pull_makes_the_new_one_
     assert later.said == [] and [row.pull_no for rows, _ in store.releases for row in rows] == [2]
 
 
+async def test_under_load_releases_gather_what_appends_have_stored() -> None:
+    served, store, told, _ = await serving_caught_up()
+    served.take(pull_of(Hearing(), "t/b"))
+    await settle()
+    store.releases.pop()[1].set_result([o.Items(1, (b"t" + UNMARKED + b"one",))])
+    await settle()
+    served.append_soon(Append("t/b", b"ttwo", "p", 1), told.append)
+    await settle()
+    served.append_soon(Append(LIVE, b"ttwo", "p", 1), told.append)
+    await settle()
+    assert [bool(row.through) for rows, _, _ in store.appends for row in rows] == [True, False]
+    assert [row.live for rows, _ in store.releases for row in rows] == [LIVE]
+
+
 async def test_nothing_goes_through_to_a_connection_that_is_full() -> None:
     served, store, told, peer = await serving_caught_up()
     peer.outbox.full = True

@@ -11,8 +11,8 @@ nothing is skipped or doubled. Hints arrive on the same connection as the answer
 may be lost too, so every pull is due.
 
 An item that is pushed through the controller that serves its live's pull needs no hint, and the store sends none. If
-the pull waits for its next item, the append's call releases the item too (GrantedPull.through). If not, the release
-follows the append on the same connection, so it finds the item. The release may still run first (the link
+the pull waits for its next item and no other append is under way, the append's call releases the item too
+(GrantedPull.through). If not, the release follows the append on the same connection, so it finds the item. The release may still run first (the link
 sends a step again when the server has forgotten its script); then the append's reply, which has the item's number,
 shows that one more release is due. An append without a reply may still run, so one more release follows it as well.
 (An append that was left on a lost connection may run even later; then its repetition wakes the pull, or, without one,
@@ -269,11 +269,13 @@ class Pulls:
     def _flush(self) -> None:
         """Send the rows of this tick: acks first, which open windows; releases last, which find the pushed items."""
         pushed, self._pushed = self._pushed, []
+        # Under load a release hands out what several appends have stored, which costs everybody less.
+        quiet = self._appends_here.idle
         for row in pushed:
             pull = self._granted.get(row[0].live)
             if pull is None:
                 self._appends_elsewhere.add(row)
-            elif not pull.peer.outbox.full and (through := pull.through()):
+            elif quiet and not pull.peer.outbox.full and (through := pull.through()):
                 append, done, size, _ = row
                 live, item, producer, n, request, _ = append
                 self._appends_here.add((Append(live, item, producer, n, request, through), done, size, pull))
