@@ -12,9 +12,10 @@ may be lost too, so every pull is due.
 
 An item that is pushed through the controller that serves its live's pull needs no hint, and the store sends none. If
 the pull waits for its next item and no other append is under way, the append's call releases the item too
-(GrantedPull.through). If not, the release follows the append on the same connection, so it finds the item. The release may still run first (the link
-sends a step again when the server has forgotten its script); then the append's reply, which has the item's number,
-shows that one more release is due. An append without a reply may still run, so one more release follows it as well.
+(GrantedPull.through). If not, the release follows the append on the same connection, so it finds the item. The release
+may still run first (the link sends a step again when the server has forgotten its script); then the append's reply,
+which has the item's number, shows that one more release is due. An append without a reply may still run, so one more
+release follows it as well.
 (An append that was left on a lost connection may run even later; then its repetition wakes the pull, or, without one,
 the agenda does.)
 """
