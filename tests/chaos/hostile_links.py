@@ -49,6 +49,7 @@ class Links:
     def __init__(self, hostile: Hostile) -> None:
         self.rows = worker_rows()
         self._hostile = hostile
+        self._one_link = asyncio.Lock()
 
     async def send(self, row: Row, kind: str) -> int:
         """Send one cell; count it once it is on its way."""
@@ -72,10 +73,14 @@ class Links:
         prey = self._hostile.prey(kind)
         one = as_array(kind, valid(kind, prey, self._hostile.tokens))
         before = self._hostile.coverage.repeats_of(message)
-        async with asyncio.TaskGroup() as group:
+        if kind in get_args(m.FromWorker):
             # A boot has one link to a replica: a second one would close the first.
-            for share in shares(times, CONNECTIONS if kind in get_args(m.PullSays) else 1):
-                group.create_task(self._burst(message, one, prey, share))
+            async with self._one_link:
+                await self._burst(message, one, prey, times)
+        else:
+            async with asyncio.TaskGroup() as group:
+                for share in shares(times, CONNECTIONS):
+                    group.create_task(self._burst(message, one, prey, share))
         return self._hostile.coverage.repeats_of(message) - before
 
     async def _burst(self, message: str, one: list[Any], prey: Prey, times: int) -> None:
