@@ -13,7 +13,7 @@ from dhsched.client.models.pools import DigitalIdConfig, PoolConfig, PoolTier
 from dhsched.dispatch.app import open_context
 from dhsched.dispatch.config import DIGITAL_IDS, POOLS
 from dhsched.dispatch.context import DispatchContext
-from dhsched.dispatch.moves.cutover import Cutovers
+from dhsched.dispatch.moves.cutover import Cutovers, MoveInProgress
 from dhsched.dispatch.moves.drain import Draining
 from dhsched.dispatch.moves.plan import DrainNotes
 from dhsched.dispatch.recovery.liveness import Liveness
@@ -26,6 +26,7 @@ from dhsched.ownership import outcomes as o
 from dhsched.settings import DispatchSettings
 from dhsched.store.link.address import Address
 from dhsched.store.raw import read_state
+from dhsched.types import slot_tag
 from tests.harness.clock import Clock
 from tests.harness.fleet import until_so
 from tests.harness.replicas import place, register
@@ -77,6 +78,31 @@ async def test_a_worker_that_closes_its_link_is_lost_without_a_round_of_the_loop
     await following
     beats = await replica.records.workers.beats()
     assert (beats[silent].lost, beats[lively].lost) == (True, False)
+
+
+async def test_a_held_move_is_tried_again_while_another_one_is_being_held(
+    replica: DispatchContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cutovers, slow, tried = Cutovers(replica, Silences()), asyncio.Event(), list[str]()
+    cutovers.prepared("b#2", [slot_tag("default/held", 2), slot_tag("default/new", 2)])
+    held = next(iter(cutovers._moves.values()))
+    held.source, held.checked_at = "a#1", float("inf")
+
+    async def hold(move: MoveInProgress) -> bool:
+        await slow.wait()
+        return False
+
+    async def commit(move: MoveInProgress) -> o.PlaceOutcome:
+        tried.append(move.live)
+        if len(tried) == 3:
+            slow.set()
+        return o.NotYet()
+
+    monkeypatch.setattr(cutovers, "_hold", hold)
+    monkeypatch.setattr(cutovers, "_place", commit)
+    await asyncio.wait_for(cutovers.round(), 30)
+    assert len(tried) >= 3 and {*tried} == {"default/held"}
+    assert [move.live for move in cutovers._moves.values()] == ["default/held"], "the other one is over"
 
 
 async def test_a_replica_that_has_not_heard_of_a_drain_s_end_moves_nothing(replica: DispatchContext) -> None:

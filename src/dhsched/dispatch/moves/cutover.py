@@ -9,8 +9,9 @@ replica die, the target reports `prepared` to another replica, and the drain loo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -127,11 +128,26 @@ class Cutovers:
             self._some.set()
 
     async def round(self) -> None:
-        """Try each move once, the longest untried first; without any move, wait for one."""
+        """Try each move once, the longest untried first; without any move, wait for one. Meanwhile those that are held
+        already are tried again and again: their users hear nothing until they are cut over."""
         if not self._moves:
             self._some.clear()
             await self._some.wait()
         asked = [*self._moves.items()][:ASKED_MAX]
+        held = [each for each in asked if each[1].source]
+        beginning = asyncio.ensure_future(self._try([each for each in asked if not each[1].source]))
+        try:
+            while True:
+                await self._try([each for each in held if each[0] in self._moves])
+                if beginning.done():
+                    break
+                await asyncio.wait({beginning}, timeout=self._context.settings.cut_over_s)
+        finally:
+            beginning.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await beginning
+
+    async def _try(self, asked: Sequence[tuple[tuple[str, str], MoveInProgress]]) -> None:
         done = await asyncio.gather(*(self._see_through(move) for _, move in asked), return_exceptions=True)
         for (key, move), over in zip(asked, done, strict=True):
             self._moves.move_to_end(key)
