@@ -69,10 +69,10 @@ async def bench_growth(size: Size, say: Callable[[str], None]) -> dict[str, Any]
     result: dict[str, Any] = {"seconds": size.seconds, "lives_per_worker": size.lives_per_worker}
     if size.workers:
         async with running(size, say) as fleet:
-            result |= await fleet.grow_workers(sorted(size.workers))
+            result |= {"server": fleet.server, **await fleet.grow_workers(sorted(size.workers))}
     if size.lives:
         async with running(size, say) as fleet:
-            result |= await fleet.grow_lives(sorted(size.lives))
+            result |= {"server": fleet.server, **await fleet.grow_lives(sorted(size.lives))}
     return result
 
 
@@ -107,6 +107,11 @@ class Fleet:
         self._server, self._store, self._processes, self._http = server, store, processes, http
         self._workers = 0
         self._lives = 0
+
+    @property
+    def server(self) -> str:
+        """The store's name and version."""
+        return str(self._store.link.server)
 
     # -- the two fleets
 
