@@ -65,7 +65,14 @@ GIVEN: dict[str, dict[str, Any]] = {
     "hold": {"live": "t/a", "number": 2},
     "cancel": {"live": "t/a", "number": 2},
     "pull": {"live": "t/a", "worker": "A#1", "epoch": 1, "after": 0, "controller": "c", "mark": b""},
-    "append_input": {"live": "t/a", "kind": "text", "payload": b"x", "request": "r", "mark": items.UNMARKED},
+    "append_input": {
+        "live": "t/a",
+        "kind": "text",
+        "payload": b"x",
+        "request": "r",
+        "mark": items.UNMARKED,
+        "credit": 1,
+    },
     "release_input": {"live": "t/a", "worker": "A#1", "epoch": 1, "pull_no": 1, "after": 0, "credit": 1, "mark": b""},
     "ack_input": {"live": "t/a", "worker": "A#1", "epoch": 1, "n": 0, "mark": b""},
     "end_live": {"live": "t/a"},
@@ -135,6 +142,10 @@ def bad_calls() -> Iterator[tuple[str, dict[str, Any]]]:
     for bad in (0, *NOT_NUMBERS):
         yield "append_input", {**stream, "producer": "p", "n": bad}
     yield "append_input", {**GIVEN["append_input"], "producer": "p", "n": 1}
+    through = items.Through("A#1", 1, 1, 1, items.UNMARKED)
+    for name in through._fields:
+        for bad in BAD[name]:
+            yield "append_input", {**GIVEN["append_input"], "through": through._replace(**{name: bad})}
     for name in A_CREATE:
         for bad in NOT_IDS:
             if name != "room" or bad not in ("", None):
