@@ -1,8 +1,11 @@
 """The create benchmark runs and prints what the issue asks for; its figures are for a quiet machine."""
 
+import pytest
+
 from dhsched.bench.create import Size, bench_create
 
 
+@pytest.mark.release
 async def test_it_measures_both_ways() -> None:
     size = Size(workers=200, creates=60, rounds=1, ops_1=20, ops_256=300)
     result = await bench_create(size, lambda _line: None)

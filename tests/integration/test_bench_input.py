@@ -18,6 +18,8 @@ from dhsched.local.pids import alive
 from dhsched.local.waiting import until
 from dhsched.store.server.embedded import Embedded
 
+pytestmark = pytest.mark.release
+
 WAIT_S = 60.0
 
 
@@ -126,7 +128,6 @@ async def test_the_same_job_peer_hands_out_a_few_items_of_a_live_at_a_time(url: 
     await peer.close()
 
 
-@pytest.mark.release
 async def test_the_benchmark_measures_every_peer_in_one_run() -> None:
     """2,000 items per round are full batches, with nothing after them."""
     size = Size(lives=20, items=2_000, rate=500, paced_s=0.2, rounds=1)

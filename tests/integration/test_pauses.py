@@ -11,7 +11,9 @@ from dhsched.local.waiting import until
 from dhsched.store.server.embedded import Embedded
 
 
-@pytest.mark.parametrize("role", ["dispatch", "infer", "room"])
+@pytest.mark.parametrize(
+    "role", ["dispatch", *(pytest.param(role, marks=pytest.mark.release) for role in ("infer", "room"))]
+)
 async def test_a_role_measures_the_lag_of_its_loop_and_its_garbage_collections(role: str) -> None:
     async with Embedded() as server, Deployment(server.address.url()) as deployment:
         await deployment.dispatch("d1")
