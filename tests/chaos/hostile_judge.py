@@ -7,6 +7,7 @@ was alone.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from dhsched.ownership.state import Live, State
@@ -67,7 +68,9 @@ def changed_of_others(step: str, worker: str, before: State, after: State, *, sa
     if before.lives is not after.lives:
         for live, record in after.lives.items():
             was = before.lives.get(live)
-            if record is not was and record != was and not (was is not None and has(before, worker, live, own, after)):
+            if record is was or record == was:
+                continue
+            if was is None or not (woken(was, record) or has(before, live, own)):
                 yield f"{step} of {worker} changed {live}, which is on {record.selected}"
     for what, old, new in (("slots", before.slots, after.slots), ("workers", before.workers, after.workers)):
         if old is not new:
@@ -76,12 +79,16 @@ def changed_of_others(step: str, worker: str, before: State, after: State, *, sa
                     yield f"{step} of {worker} changed the {what} of {other}"
 
 
-def has(before: State, worker: str, live: str, own: Any, after: State) -> bool:
-    """Whether the live is on the Worker, has a slot there, or waits for a slot in the Worker's Pool."""
-    record = before.lives[live]
+def woken(was: Live, record: Live) -> bool:
+    """Whether the live waits for a free slot, and was told to try again: a Worker that takes lives or gives them back
+    makes place for others, in its own Pool and in those that its lives waited for."""
+    return bool(was.waits) and record == replace(was, tries=0)
+
+
+def has(before: State, live: str, own: Any) -> bool:
+    """Whether the live is on the Worker, or has a slot there."""
     slots = (tag for each, table in before.slots.items() if own(each) for tag in table)
-    waits = after.workers[worker].pool in record.waits
-    return own(record.selected) or waits or any(tag.rpartition("@")[0] == live for tag in slots)
+    return own(before.lives[live].selected) or any(tag.rpartition("@")[0] == live for tag in slots)
 
 
 # -- alone

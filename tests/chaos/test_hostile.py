@@ -158,6 +158,16 @@ def test_a_step_of_a_hostile_worker_that_changes_what_is_anothers_is_seen() -> N
     ]
 
 
+def test_a_live_that_waits_may_be_woken_by_a_hostile_worker_and_no_more() -> None:
+    scened = scene()
+    waiting = replace(scened.lives["default/V"], waits=("other",), tries=3)
+    before = replace(scened, lives={**scened.lives, "default/V": waiting})
+    given = {"worker": EVIL_BOOT, "live": "default/E", "epoch": 1, "n": 1}
+    for record, complaints in ((replace(waiting, tries=0), 0), (replace(waiting, tries=0, acked=1), 1)):
+        after = replace(before, lives={**before.lives, "default/V": record})
+        assert len([*HostileJudge().take(Taken(1, 9, "ack_input", given, None), before, after)]) == complaints
+
+
 def test_a_live_that_is_not_lent_is_never_on_the_hostile_worker() -> None:
     before = scene()
     moved = replace(before.lives["default/V"], selected=EVIL_BOOT)
