@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from dhsched.ownership.state import Live, State
+from dhsched.ownership.state import Live, State, Worker
 from dhsched.types import name_of
 from tests.chaos.hostile_values import EVIL, is_hostile, is_lent
 from tests.chaos.trace import Taken
@@ -72,11 +72,26 @@ def changed_of_others(step: str, worker: str, before: State, after: State, *, sa
                 continue
             if was is None or not (woken(was, record) or has(before, live, own)):
                 yield f"{step} of {worker} changed {live}, which is on {record.selected}"
-    for what, old, new in (("slots", before.slots, after.slots), ("workers", before.workers, after.workers)):
-        if old is not new:
-            for other in new.keys() | old.keys():
-                if not own(other) and new.get(other) != old.get(other):
-                    yield f"{step} of {worker} changed the {what} of {other}"
+    lives = {live for live, record in before.lives.items() if own(record.selected)}
+    given_back = set[str]()  # Workers with a slot that was reserved for a live of this Worker.
+    for other in before.slots.keys() | after.slots.keys():
+        old, new = before.slots.get(other, {}), after.slots.get(other, {})
+        if not own(other) and old != new:
+            changed = {tag for tag in old.keys() | new.keys() if old.get(tag) != new.get(tag)}
+            given_back.add(other)
+            if any(tag.rpartition("@")[0] not in lives for tag in changed):
+                yield f"{step} of {worker} changed the slots of {other}"
+    for other in before.workers.keys() | after.workers.keys():
+        boot, now = before.workers.get(other), after.workers.get(other)
+        if own(other) or boot == now:
+            continue
+        if other not in given_back or boot is None or now is None or standing(boot) != standing(now):
+            yield f"{step} of {worker} changed the workers of {other}"
+
+
+def standing(record: Worker) -> tuple[Any, ...]:
+    """What does not follow from a Worker's slots."""
+    return record.boot, record.pool, record.capacity, record.mode, record.lost, record.gone, record.beat
 
 
 def woken(was: Live, record: Live) -> bool:

@@ -168,6 +168,15 @@ def test_a_live_that_waits_may_be_woken_by_a_hostile_worker_and_no_more() -> Non
         assert len([*HostileJudge().take(Taken(1, 9, "ack_input", given, None), before, after)]) == complaints
 
 
+def test_a_slot_that_was_reserved_for_a_live_of_the_hostile_worker_may_be_given_back() -> None:
+    before = replace(scene(), slots={**scene().slots, HONEST: {**scene().slots[HONEST], "default/E@2": "reserved"}})
+    given = {"worker": EVIL_BOOT, "live": "default/E", "epoch": 1, "n": 1}
+    record = before.workers[HONEST]
+    for now, complaints in ((replace(record, load=record.load - 1), 0), (replace(record, lost=True), 1)):
+        after = replace(before, slots=scene().slots, workers={**before.workers, HONEST: now})
+        assert len([*HostileJudge().take(Taken(1, 9, "ack_input", given, None), before, after)]) == complaints
+
+
 def test_a_live_that_is_not_lent_is_never_on_the_hostile_worker() -> None:
     before = scene()
     moved = replace(before.lives["default/V"], selected=EVIL_BOOT)
