@@ -54,6 +54,11 @@ def test_places_are_reserved_for_as_many_as_may_be_cut_over_the_most_urgent_and_
     assert made.queue == (busy,), "whoever follows the end of a cutover is reserved for once"
 
 
+def test_lives_that_nobody_can_take_do_not_stand_before_those_that_can_move() -> None:
+    made = planned(*(live(name, priority=0) for name in "abc"), live("z"), a="full", b="full", c="full")
+    assert [each.row.live for each in made.actions if isinstance(each, Reserve)] == ["t/z", "t/a"]
+
+
 def test_no_more_are_reserved_while_cutovers_are_used_up() -> None:
     made = planned(moving("x"), moving("y", hold="next"), live("z"))
     assert made.actions == ()

@@ -51,7 +51,7 @@ MUTANTS = {
         "granted_pull", "or self.at_window or not self.after", "or self.at_window"
     ),
     "lets two appends go through": Mutant(
-        "granted_pull", '        self.serving = SENT\n        return f"', '        return f"'
+        "granted_pull", "        self.serving = SENT\n        return str(", "        return str("
     ),
     "takes a stored item for a released one": Mutant(
         "granted_pull", "isinstance(outcome, o.Appended) and outcome.mark:", "isinstance(outcome, o.Appended):"

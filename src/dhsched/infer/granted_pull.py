@@ -10,7 +10,7 @@ import msgspec
 from dhsched.errors import StoreError
 from dhsched.links import messages
 from dhsched.ownership import outcomes as o
-from dhsched.ownership.items import mark_of, marked
+from dhsched.ownership.items import Through, mark_of, marked
 from dhsched.store.steps.redis import Ack, Release
 from dhsched.types import Generation
 
@@ -139,7 +139,7 @@ class GrantedPull(msgspec.Struct, Generic[P], eq=False, gc=False):
         if self.serving is not IDLE or self.at_window or not self.after:
             return ""
         self.serving = SENT
-        return f"{self.worker} {self.epoch} {self.pull_no} {self.after} {self.mark.decode()}"
+        return str(Through(self.worker, self.epoch, self.pull_no, self.after, self.mark))
 
     def through_answered(self, item: bytes, outcome: o.AppendOutcome | StoreError) -> Step:
         """Handle the outcome of an append of this item, without its mark, that `through` was asked for."""

@@ -159,6 +159,8 @@ def plan(
         else:
             queue.append(row)
             standings.append(queued(row, notes.blocked.get(row.live), under_way, rules))
+    # Those that nobody can take now come last, or they would stand before lives that can move.
+    queue.sort(key=lambda row: row.live in notes.blocked)
     free = max(0, rules.cutovers_max - under_way)
     return Plan((*actions, *map(Reserve, queue[:free])), tuple(standings), tuple(queue[free:]))
 
