@@ -1,4 +1,4 @@
-"""`python -m evaluation NAME|all|report|list [--quick] [--seed N] [--json]`."""
+"""`python -m evaluation NAME|all|report|list [--quick] [--seed N] [--part NAME] [--json]`."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="few seeds and trials; into results/quick")
     parser.add_argument("--seed", type=int, default=1, help="the first of the common seeds (1)")
     parser.add_argument("--json", action="store_true", help="nothing but one JSON object with the tables at the end")
+    parser.add_argument("--part", default="", help="only this part, such as day_0 of production: its rows, no tables")
     parser.add_argument("--processes", type=int, default=None, help="at once; as many as there are cores")
     parser.add_argument("--out", type=Path, default=None, help="where results go")
     given = parser.parse_args(arguments)
@@ -34,6 +35,11 @@ def main(arguments: list[str] | None = None) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     chosen = [] if given.name == "report" else [one for one in EXPERIMENTS if given.name in ("all", one.name)]
     size = Size(quick=given.quick, seed=given.seed)
+    if given.part:
+        for one in chosen:
+            rows = run_parts(one, size, folder, processes=given.processes, quiet=given.json, only=given.part)
+            print(json.dumps(rows))
+        return 0
     took = {one.name: run(one, size, folder, given.processes, given.json) for one in chosen}
     if given.name == "report":
         for one in EXPERIMENTS:

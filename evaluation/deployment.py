@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -14,8 +16,9 @@ import aiohttp
 from dhsched.errors import DhschedError
 from dhsched.local.deployment import Deployment as Processes
 from dhsched.local.pids import cpu_s, memory_bytes
-from dhsched.local.process import Process
 from dhsched.local.waiting import until
+from dhsched.local.zygote import Zygote
+from dhsched.store.records.lives import Progress
 from dhsched.store.server.embedded import Embedded
 from dhsched.store.steps.redis import RedisStore
 
@@ -26,18 +29,28 @@ READ_AT_ONCE = 500
 
 
 class Deployment(Processes):
-    """What runs. `workers` are hosts: processes with one or more Workers each, by name."""
+    """What runs. `hosts` are the pids of processes with one or more Workers each, by name."""
 
     def __init__(self, server: Embedded, store: RedisStore, http: aiohttp.ClientSession) -> None:
         super().__init__(server.address.url())
         self.server, self.store, self.http = server, store, http
+        self.hosts: dict[str, int] = {}
+        self._zygote: Zygote | None = None
+        self._killed_cpu_s = 0.0
 
-    async def add_host(self, name: str, *, workers: int, capacity: int, drain_s: float = 0.0) -> Process:
-        """Start a process with so many Workers of the `null` runtime, named `<name>-<n>`."""
+    async def add_host(self, name: str, *, workers: int, capacity: int, drain_s: float = 0.0) -> None:
+        """Fork a process with so many Workers of the `null` runtime, named `<name>-<n>`."""
         arguments = ("--name", name, "--workers", str(workers), "--capacity", str(capacity), "--drain-s", str(drain_s))
         where = ("--dispatch", ",".join(await self.dispatch_urls()), "--locks", str(self.folder))
-        self.workers[name] = await self.start(name, *arguments, *where, module="dhsched.bench.host")
-        return self.workers[name]
+        if self._zygote is None:
+            self._zygote = await Zygote.start("evaluation.zygote")
+            self.processes.append(self._zygote.process)
+        self.hosts[name] = await self._zygote.fork((*arguments, *where), log=self.folder / f"{name}.log")
+
+    def kill_host(self, name: str) -> None:
+        pid = self.hosts.pop(name)
+        self._killed_cpu_s += cpu_s(pid)
+        os.kill(pid, signal.SIGKILL)
 
     async def until_claimed(self) -> None:
         """Until no live is starting anywhere."""
@@ -65,12 +78,11 @@ class Deployment(Processes):
 
     async def owners(self, lives: Sequence[str]) -> list[tuple[int, bool]]:
         """Of each live its epoch, and whether it is claimed."""
-        call, keys = self.store.link.call, self.store.keys
-        rows: list[Any] = []
+        rows: list[Progress | None] = []
         for first in range(0, len(lives), READ_AT_ONCE):
             some = lives[first : first + READ_AT_ONCE]
-            rows += await asyncio.gather(*(call("HMGET", keys.of("live", live), "epoch", "active") for live in some))
-        return [(int(row[0] or 0), bool(row[1])) for row in rows]
+            rows += await asyncio.gather(*(self.store.records.lives.progress(live) for live in some))
+        return [(row.epoch, row.claimed) if row else (0, False) for row in rows]
 
     async def create_all(self, names: Iterator[str], issuers: int) -> list[float]:
         """Create these lives, so many at a time; how long each took in ms, a refusal for lack of a free slot and
@@ -101,17 +113,17 @@ class Deployment(Processes):
         return {role: round(sum(map(memory_bytes, some)) / 2**20, 1) for role, some in self._pids().items()}
 
     def cpu_s(self) -> dict[str, float]:
-        """CPU time by role, without the Workers, which come and go."""
-        pids = self._pids()
-        del pids["workers"]
-        return {role: round(sum(map(cpu_s, some)), 2) for role, some in pids.items()}
+        """CPU time by role so far, that of killed Workers too; `load` is this process, which makes the load."""
+        used = {role: sum(map(cpu_s, some)) for role, some in self._pids().items()}
+        used["workers"] += self._killed_cpu_s
+        return used | {"load": time.process_time()}
 
     def _pids(self) -> dict[str, list[int]]:
         return {
             "store": [self.server.pid],
             "dispatch": [each.pid for each in self.replicas],
             "infer": [each.pid for each in self.controllers],
-            "workers": [each.pid for each in self.workers.values()],
+            "workers": [*self.hosts.values()],
         }
 
 

@@ -31,13 +31,22 @@ PLAIN_STEPS = 10  # Lines of progress where there is no terminal.
 
 
 def run_parts(
-    experiment: Experiment, size: Size, folder: Path, *, processes: int | None = None, quiet: bool = False
+    experiment: Experiment,
+    size: Size,
+    folder: Path,
+    *,
+    processes: int | None = None,
+    quiet: bool = False,
+    only: str = "",
 ) -> dict[str, list[Row]]:
-    """All parts' rows by the part's name."""
+    """All parts' rows by the part's name; with `only`, those of this part. A later run of all keeps it."""
     folder = folder / ".parts" / experiment.name
     folder.mkdir(parents=True, exist_ok=True)
     code = code_digest(experiment)
-    parts = experiment.parts(size)
+    parts = [part for part in experiment.parts(size) if only in ("", part.name)]
+    if not parts:
+        names = ", ".join(part.name for part in experiment.parts(size))
+        raise SystemExit(f"{experiment.name} has no part {only}; its parts are {names}")
     files = {part.name: folder / f"{part.name}-{_digest(part, code)}.json" for part in parts}
     missing = [part for part in parts if not files[part.name].exists()]
     count = 1 if experiment.alone else processes or os.cpu_count() or 1

@@ -3,8 +3,9 @@
 Real store, Dispatch replicas and Infer-Controllers, Workers of the `null` runtime. 255 Workers of about 196 lives, as
 the paper's 51 losses and 9,927 session migrations suggest; hosts are processes with several Workers each
 (dhsched/bench/host.py). First all lives are created. Then, at once: pushes at an even rate, creates and ends in the
-day's proportion to them, planned moves likewise, and every Worker loss of the day, spread over the replay: hosts of
-three Workers are killed and started again.
+day's proportion to them, planned moves likewise, and Worker losses: hosts of three Workers are killed, and forked again
+from a process that has imported everything. `CASES` says at which rate, and with how many losses; each case is run
+three times, and its figures are the medians.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack, suppress
 from itertools import cycle, islice
-from pathlib import Path
 from random import Random
+from statistics import median
 from typing import Any
 
 import aiohttp
-import matplotlib.pyplot as plt
 
 from dhsched.bench.harness import metrics_page, percentile
 from dhsched.client.metrics import samples, total
@@ -27,33 +28,44 @@ from dhsched.dispatch.recovery.safety import violations
 from dhsched.errors import DhschedError
 from dhsched.store.records import Records
 from evaluation.deployment import WAIT_S, Deployment, deployment
-from evaluation.experiment import Experiment, Finding, Part, Row, Size, Tables
-from evaluation.files import save
+from evaluation.experiment import Experiment, Part, Row, Size
+from evaluation.production_cases import (
+    BIG_HOST_WORKERS,
+    BIG_HOSTS,
+    CAPACITY,
+    CASES,
+    DAY,
+    LOSS_S,
+    PEAK,
+    PUSHES,
+    ROLES,
+    RUNS,
+    SMALL_HOST_WORKERS,
+    SMALL_HOSTS,
+    Case,
+)
+from evaluation.production_report import draw, findings, remarks
 from evaluation.pushing import Pusher
+from evaluation.statistics import grouped
 
-DAY = {"creates": 125_728, "pushes": 18_470_000, "migrations": 9_927, "moves": 2_040, "losses": 51}
-PEAK = 49_987
-PAPER_P99_MS = {"create": 98.3, "select": 9.9, "push": 16.5}
-CAPACITY = 206
-BIG_HOSTS, BIG_HOST_WORKERS = 4, 51
-SMALL_HOSTS, SMALL_HOST_WORKERS = 17, 3
 ISSUERS = 32
 PUSHERS = 4
 LIVES_PER_PUSHER = 8_000
-PUSHES = 1_000_000
-PUSH_S = 600.0  # They are spread over this: 8 times as dense as the day's average.
 TICK_S = 0.02
 REPLAY_MAX_S = 1_000.0
 RESTART_S = 2.0
+QUIET_S = 40.0  # Lives are looked at once more within half a minute of their claim; upkeep is measured after that.
+UPKEEP_S = 20.0
 NOTICE_S = 8.0
 SETTLE_S = 180.0
 
 
-def run(seed: int, scale: float, pushes: int, replay_max_s: float) -> list[Row]:
-    return asyncio.run(_run(seed, scale, pushes, replay_max_s))
+def run(case: str, seed: int, scale: float, pushes: int, replay_max_s: float) -> list[Row]:
+    return asyncio.run(_run(case, seed, scale, pushes, replay_max_s))
 
 
-async def _run(seed: int, scale: float, pushes: int, replay_max_s: float) -> list[Row]:
+async def _run(name: str, seed: int, scale: float, pushes: int, replay_max_s: float) -> list[Row]:
+    case = CASES[name]
     lives = round(PEAK * scale)
     capacity = max(4, round(CAPACITY * scale))
     async with deployment(dispatch=2, infer=2) as made:
@@ -63,23 +75,49 @@ async def _run(seed: int, scale: float, pushes: int, replay_max_s: float) -> lis
             await made.add_host(f"small{number}", workers=SMALL_HOST_WORKERS, capacity=capacity)
         await made.until_workers(BIG_HOSTS * BIG_HOST_WORKERS + SMALL_HOSTS * SMALL_HOST_WORKERS, WAIT_S)
         began = time.monotonic()
-        replay = Replay(made, Random(seed), lives, pushes, capacity, began + replay_max_s)
+        replay = Replay(made, Random(seed), case, lives, pushes, capacity, began + replay_max_s)
         await replay.fill()
         filled_s = time.monotonic() - began
-        began = time.monotonic()
-        replay.give_up = began + replay_max_s
-        await replay.play()
-        played_s = time.monotonic() - began
-        row = await replay.result()
-        return [row | {"filled_s": round(filled_s, 1), "played_s": round(played_s, 1)}]
+        upkeep = None
+        if name == "cost":
+            await asyncio.sleep(QUIET_S * min(1.0, scale * 10))
+            upkeep = await used(made, asyncio.sleep(UPKEEP_S))
+        replay.give_up = time.monotonic() + replay_max_s
+        play = await used(made, replay.play())
+        row: Row = {"case": name, "rate": case.per_s} | await replay.result() | costs(play, upkeep, len(replay.took()))
+        return [row | {"filled_s": round(filled_s, 1), "played_s": round(play["wall"], 1)}]
+
+
+async def used(made: Deployment, work: Coroutine[Any, Any, None]) -> dict[str, float]:
+    """CPU seconds by role while this is done, and how long it took."""
+    before, began = made.cpu_s(), time.monotonic()
+    await work
+    wall_s, after = time.monotonic() - began, made.cpu_s()
+    return {role: after[role] - before[role] for role in ROLES} | {"wall": wall_s}
+
+
+def costs(play: dict[str, float], upkeep: dict[str, float] | None, pushes: int) -> Row:
+    """CPU seconds of each role during the replay; CPU time of store and controllers for each push, where upkeep was
+    measured also without what as long a time costs when nothing is pushed."""
+    row: Row = {f"cpu_{role}_s": round(play[role], 2) for role in ROLES}
+    gross = (play["store"] + play["infer"]) * 1e6 / max(1, pushes)
+    net: float | str = ""
+    if upkeep is not None:
+        idle = (upkeep["store"] + upkeep["infer"]) / upkeep["wall"] * play["wall"]
+        net = round(gross - idle * 1e6 / max(1, pushes), 1)
+    return row | {"push_us": round(gross, 1), "push_net_us": net}
 
 
 class Replay:
     """One replay, and what it counted."""
 
-    def __init__(self, made: Deployment, rng: Random, lives: int, pushes: int, capacity: int, give_up: float) -> None:
-        self.made, self.rng, self.wanted, self.pushes, self.capacity = made, rng, lives, pushes, capacity
+    def __init__(
+        self, made: Deployment, rng: Random, case: Case, lives: int, pushes: int, capacity: int, give_up: float
+    ) -> None:
+        self.made, self.rng, self.case = made, rng, case
+        self.wanted, self.pushes, self.capacity = lives, pushes, capacity
         self.give_up = give_up
+        self.killed_at: list[float] = []
         self.fill_ms: list[float] = []
         self.create_ms: list[float] = []
         self.pushers: list[Pusher] = []
@@ -116,13 +154,21 @@ class Replay:
             for pusher in self.pushers:
                 await pusher.finish()
 
+    def took(self) -> list[tuple[float, float]]:
+        """When each accepted item was pushed, and how many ms its answer took."""
+        return [each for pusher in self.pushers for each in pusher.took]
+
+    def without_losses(self) -> list[float]:
+        """The ms of the items that were pushed in seconds without a loss."""
+        return [ms for at, ms in self.took() if not any(0 <= at - killed < LOSS_S for killed in self.killed_at)]
+
     @property
     def pushed(self) -> int:
         return sum(pusher.answered for pusher in self.pushers)
 
     async def _push(self, pusher: Pusher) -> None:
         share, sent, began = -(-self.pushes // PUSHERS), 0, time.monotonic()
-        rate = PUSHES / PUSH_S / PUSHERS
+        rate = self.case.per_s / PUSHERS
         while sent < share and time.monotonic() < self.give_up:
             due = min(share, round((time.monotonic() - began) * rate)) - sent
             await pusher.push(due)
@@ -162,16 +208,17 @@ class Replay:
             self.counts["moves"] += 1
 
     async def _lose(self, done: asyncio.Event) -> None:
-        """All of the day's Worker losses, spread over the pushes: a host of three at a time."""
-        for number in range(SMALL_HOSTS):
-            due = self.pushes * (number + 1) // (SMALL_HOSTS + 1)
+        """The case's Worker losses, spread over the pushes: a host of three at a time."""
+        for number in range(self.case.hosts_lost):
+            due = self.pushes * (number + 1) // (self.case.hosts_lost + 1)
             while self.pushed < due and not done.is_set():
                 with suppress(TimeoutError):
                     await asyncio.wait_for(done.wait(), TICK_S)
             if time.monotonic() > self.give_up:
                 return
             name = f"small{number}"
-            self.made.workers[name].kill()
+            self.made.kill_host(name)
+            self.killed_at.append(time.monotonic())
             self.counts["losses"] += SMALL_HOST_WORKERS
             await asyncio.sleep(RESTART_S)
             await self.made.add_host(name, workers=SMALL_HOST_WORKERS, capacity=self.capacity)
@@ -179,7 +226,7 @@ class Replay:
     async def result(self) -> Row:
         settled_s = await self._settle()
         metrics = [await metrics_page(each.url) for each in (*self.made.replicas, *self.made.controllers)]
-        push_ms = [took for pusher in self.pushers for took in pusher.took_ms]
+        push_ms, other_ms = [ms for _, ms in self.took()], self.without_losses()
         refused = sum((pusher.refused for pusher in self.pushers), Counter[str]())
         found = await self._safety()
         row: Row = {
@@ -200,6 +247,9 @@ class Replay:
             "select_p99_ms": round(quantile(metrics, "dhsched_select_seconds", 0.99) * 1e3, 3),
             "push_p50_ms": percentile(push_ms, 0.5),
             "push_p99_ms": percentile(push_ms, 0.99),
+            "push_p999_ms": percentile(push_ms, 0.999),
+            "push_other_p99_ms": percentile(other_ms, 0.99),
+            "push_other_percent": round(100 * len(other_ms) / max(1, len(push_ms)), 1),
             "push_service_p99_ms": round(quantile(metrics, "dhsched_push_seconds", 0.99) * 1e3, 3),
             "overshoots": found["overshoots"],
             "dual_owners": found["dual_owners"],
@@ -208,7 +258,6 @@ class Replay:
             "settled_s": round(settled_s, 1),
         }
         row |= {f"memory_{role}_mb": value for role, value in self.made.memory_mb().items()}
-        row |= {f"cpu_{role}_s": value for role, value in self.made.cpu_s().items()}
         return row | {"gave_out": self.gave_out}
 
     async def _settle(self) -> float:
@@ -261,88 +310,29 @@ def quantile(pages: list[str], name: str, share: float) -> float:
 
 
 def parts(size: Size) -> list[Part]:
-    arguments: dict[str, Any] = {"seed": size.seed, "scale": 1.0, "pushes": PUSHES, "replay_max_s": REPLAY_MAX_S}
+    full: dict[str, Any] = {"scale": 1.0, "pushes": PUSHES, "replay_max_s": REPLAY_MAX_S}
     if size.quick:
-        arguments |= {"scale": 0.02, "pushes": 20_000, "replay_max_s": 120.0}
-    return [Part("replay", run, arguments)]
+        full = {"scale": 0.02, "pushes": 6_000, "replay_max_s": 120.0}
+    return [
+        Part(f"{case}_{number}", run, {"case": case, "seed": size.seed + number, **full})
+        for number in range(size.pick(RUNS, 1))
+        for case in CASES
+    ]
 
 
 def tables(rows: dict[str, list[Row]]) -> dict[str, list[Row]]:
-    (row,) = rows["replay"]
-    return {"production": [row | {"fill_creates_per_s": round(row["lives"] / max(0.1, row["filled_s"]), 1)}]}
-
-
-def draw(tables: Tables, folder: Path) -> list[str]:
-    (row,) = tables["production"]
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.4))
-    names = list(PAPER_P99_MS)
-    axes[0].bar(
-        [n - 0.2 for n in range(3)], list(PAPER_P99_MS.values()), 0.38, color="#1f5fa8", label="paper, production"
-    )
-    ours = [row[f"{name}_p99_ms"] for name in names]
-    axes[0].bar([n + 0.2 for n in range(3)], ours, 0.38, color="#0b6e4f", label="ours, replay")
-    axes[0].set_xticks(range(3), names)
-    axes[0].set(yscale="log", ylabel="P99 (ms)")
-    axes[0].legend()
-    roles = ("store", "dispatch", "infer", "workers")
-    axes[1].bar(roles, [row[f"memory_{role}_mb"] for role in roles], color="#56b870")
-    axes[1].set(ylabel="resident memory (MiB)", title=f"{row['lives']:,} lives")
-    return [save(figure, folder, "production")]
-
-
-def findings(tables: Tables) -> list[Finding]:
-    (row,) = tables["production"]
-    seconds = max(1.0, row["played_s"])
-    return [
-        Finding("lives at once", f"{PEAK:,}", f"{row['lives']:,} of {row['lives_wanted']:,} asked for"),
-        Finding(
-            "pushes",
-            f"{DAY['pushes']:,} a day (214/s on average)",
-            f"{row['pushes']:,} in {seconds:.0f} s ({row['pushes'] / seconds:,.0f}/s); "
-            f"{row['pushes_refused']:,} were refused",
-        ),
-        Finding("creates beside the pushes", f"{DAY['creates']:,} a day", f"{row['creates']:,}, and the fill before"),
-        Finding("Workers lost", str(DAY["losses"]), str(row["losses"])),
-        Finding(
-            "session migrations",
-            f"{DAY['migrations']:,}; {DAY['moves']:,} Worker-level",
-            f"{row['migrations']:,} generations after the first, {row['moves']:,} of them planned moves",
-        ),
-        Finding(
-            "CreateLive P99",
-            f"{PAPER_P99_MS['create']} ms",
-            f"{row['create_p99_ms']:.1f} ms (while filling, {ISSUERS} at once: {row['fill_create_p99_ms']:.1f} ms)",
-        ),
-        Finding("WorkerSelect P99", f"{PAPER_P99_MS['select']} ms", f"{row['select_p99_ms']:.3f} ms"),
-        Finding(
-            "PushText P99",
-            f"{PAPER_P99_MS['push']} ms",
-            f"{row['push_p99_ms']:.1f} ms at the client, {row['push_service_p99_ms']:.1f} ms in the controller (P50 at "
-            f"the client: {row['push_p50_ms']:.1f} ms)",
-            "all of it is on two cores here, clients and Workers too, and a day's losses come in ten minutes: each "
-            "puts some 600 lives on other Workers and starts three Workers anew on the same cores. How much of the P99 "
-            "is theirs was not taken apart.",
-        ),
-        Finding("dual owners, overshoots", "0, 0", f"{row['dual_owners']}, {row['overshoots']}"),
-        Finding(
-            "memory: store, dispatch, infer, Workers",
-            "not given",
-            ", ".join(f"{row[f'memory_{role}_mb']:.0f}" for role in ("store", "dispatch", "infer", "workers")) + " MiB",
-        ),
+    """Each case's medians over its runs, and the runs."""
+    runs = [
+        row | {"fill_creates_per_s": round(row["lives"] / max(0.1, row["filled_s"]), 1)} for (row,) in rows.values()
     ]
-
-
-def remarks(tables: Tables) -> list[str]:
-    (row,) = tables["production"]
-    said = [
-        f"Scaled down: a day's pushes to {row['pushes']:,}, creates and planned moves in proportion, Workers "
-        f"({row['workers']}) in {BIG_HOSTS + SMALL_HOSTS} processes, no GPU, no media, one machine for everything. Not "
-        "scaled: lives at once, and Worker losses, which come much closer together than in a day.",
-        f"{row['unclaimed_at_end']} lives were without a claimed owner {row['settled_s']:.0f} s after the replay.",
-    ]
-    if row["gave_out"]:
-        said.append(f"What gave out first: {row['gave_out']}")
-    return said
+    medians = []
+    for (case,), some in grouped(runs, "case").items():
+        row: Row = {"case": case, "runs": len(some)}
+        for field in some[0].keys() - row.keys():
+            values = [one[field] for one in some]
+            row[field] = next(filter(None, values), "") if isinstance(values[0], str) else round(median(values), 3)
+        medians.append({field: row[field] for field in ("case", "runs", *some[0]) if field in row})
+    return {"production": medians, "production_runs": runs}
 
 
 EXPERIMENT = Experiment(
@@ -354,7 +344,7 @@ EXPERIMENT = Experiment(
     draw=draw,
     findings=findings,
     remarks=remarks,
-    measured=("production",),
+    measured=("production", "production_runs"),
     alone=True,
     uses=("ownership", "placement", "store", "dispatch", "infer", "worker"),
 )

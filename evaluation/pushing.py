@@ -21,7 +21,7 @@ class Pusher:
     """Accepted items are counted with how long each took; refused ones by the code of the refusal."""
 
     def __init__(self, lives: list[str], socket: aiohttp.ClientWebSocketResponse) -> None:
-        self.took_ms: list[float] = []
+        self.took: list[tuple[float, float]] = []  # When each accepted item was pushed, and for how many ms.
         self.refused: Counter[str] = Counter()
         self._lives = lives
         self._socket = socket
@@ -33,7 +33,7 @@ class Pusher:
 
     @property
     def answered(self) -> int:
-        return len(self.took_ms) + self.refused.total()
+        return len(self.took) + self.refused.total()
 
     async def push(self, count: int) -> None:
         """So many items as fast as the window lets them go."""
@@ -64,10 +64,10 @@ class Pusher:
             now = time.monotonic()
             for answer in msgspec.json.decode(message.data):
                 # The answers of one live come in the order in which it was sent to.
-                took_ms = (now - self._began_at[answer["live"]].popleft()) * 1e3
+                began = self._began_at[answer["live"]].popleft()
                 self._open -= 1
                 self._room.release()
                 if answer.get("problem") is None:
-                    self.took_ms.append(took_ms)
+                    self.took.append((began, (now - began) * 1e3))
                 else:
                     self.refused[answer["problem"]["code"]] += 1

@@ -36,8 +36,11 @@ from evaluation.experiment import Experiment, Finding, Part, Row, Size, Tables
 from evaluation.files import save
 from evaluation.statistics import share_interval, the
 
-FENCE = "f[1] ~= epoch or f[2] ~= worker_id or f[3] ~= worker_id or f[4] ~= pull_no or number(epoch) <= floor"
-WORKER_ID_ONLY = "f[2] ~= worker_id or f[3] ~= worker_id"
+FENCE = """\
+  if selected ~= worker_id or number(epoch) <= floor
+    or r ~= USUAL and (r.epoch ~= epoch or r.pull_no ~= pull_no or r.unclaimed) then
+"""
+WORKER_ID_ONLY = "  if selected ~= worker_id or r.unclaimed then\n"
 AT_ONCE = 300  # Schedules under way.
 OLD_PULLS = 4
 BEFORE_MS = 200.0  # Old A asks from this long before the reassignment to as long after it, as in authority.py.
@@ -239,20 +242,17 @@ async def _lose_one(direct: RedisStore, store: RedisStore, cutter: Cutter, a: st
             break
         except StoreUnavailable:
             continue
-    record = await direct.link.call("HMGET", direct.keys.of("live", live), "epoch", "issued", "selected")
+    record = await direct.records.lives.get(live)
+    one_commit = record is not None and (record.epoch, record.issued, record.selected) == (2, 2, target)
     slots = await direct.link.call("HLEN", direct.keys.of("slots", target))
     load = await direct.link.call("HGET", direct.keys.of("worker", target), "load")
     same = isinstance(answered, o.Committed) and answered.again and answered.generation.epoch == 2
     return {
         "failures": cutter.cut - before,
         "same_generation": int(same and answered.generation.worker == target),
-        "no_second_successor": int([int(record[0]), int(record[1]), _text(record[2])] == [2, 2, target]),
+        "no_second_successor": int(one_commit),
         "no_duplicate_charge": int((slots, int(load)) == (1, 1)),
     }
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 # -- the experiment

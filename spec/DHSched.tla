@@ -58,6 +58,7 @@ Max(a, b) == IF a > b THEN a ELSE b
 Min(a, b) == IF a < b THEN a ELSE b
 Has(group) == group \in On
 Broken(mutant) == Mutant = mutant
+Lifetimes == Has("lifetimes")   \* Every live has a lifetime.
 
 NoLive == [st |-> "none", epoch |-> 0, issued |-> 0, sel |-> 0, active |-> 0, pull |-> 0,
            target |-> 0, number |-> 0, hold |-> FALSE, note |-> FALSE, stalled |-> FALSE,
@@ -306,14 +307,21 @@ Release(l, w, e, p) ==
 ----------------------------------------------------------------------------
 (* The end of a live, and looking *)
 
-End(l) ==
-  LET a == ClearMove(store, l, TRUE)
+Finish(s, l) ==
+  LET a == ClearMove(s, l, TRUE)
       L == a.lives[l]
       b == LeaveWaiting(Write(a, L.sel, l, L.epoch, IF Current(a, l) = "vacant" THEN "none" ELSE "departing"), l)
-  IN
+  IN [b EXCEPT !.lives[l] = [@ EXCEPT !.st = "ended", !.active = 0, !.note = FALSE, !.stalled = FALSE, !.due = TRUE]]
+
+End(l) ==
   /\ Has("ends") /\ store.lives[l].st = "open"
-  /\ store' = [b EXCEPT !.lives[l] = [@ EXCEPT !.st = "ended", !.active = 0, !.note = FALSE, !.stalled = FALSE,
-                                               !.due = TRUE]]
+  /\ store' = Finish(store, l)
+  /\ UNCHANGED <<agents, released, bad, trouble, admitted>>
+
+\* A look finds that the live's lifetime is over. With the group, every live has a lifetime, and so stays on the agenda.
+Outlive(l) ==
+  /\ Has("lifetimes") /\ store.lives[l].st = "open" /\ (store.lives[l].due \/ Needs(store, l))
+  /\ store' = Finish(store, l)
   /\ UNCHANGED <<agents, released, bad, trouble, admitted>>
 
 Sweep(l) ==
@@ -338,7 +346,7 @@ Look(l, expired, ripe) ==
   /\ store' = CASE Needs(a, l) -> [a EXCEPT !.lives[l].due = TRUE]
                 [] watched /\ ~noted -> [b EXCEPT !.lives[l].note = TRUE, !.lives[l].due = TRUE]
                 [] watched /\ ripe -> [b EXCEPT !.lives[l].stalled = TRUE, !.lives[l].due = TRUE]
-                [] ~watched /\ b.lives[l].target = 0 -> [b EXCEPT !.lives[l].due = FALSE]
+                [] ~watched /\ b.lives[l].target = 0 -> [b EXCEPT !.lives[l].due = Lifetimes /\ ~Broken("lifetime-leaves-the-agenda")]
                 [] OTHER -> b
   /\ IF ripe THEN Trouble ELSE UNCHANGED trouble
   /\ UNCHANGED <<agents, released, bad, admitted>>
@@ -549,7 +557,7 @@ Rest ==
             \/ \E p \in Pulls(l) : Release(l, w, e, p)
             \/ Depart(w, l, e)
             \/ Agent(w, l, e)
-       \/ Hold(l) \/ Cancel(l) \/ End(l) \/ Sweep(l)
+       \/ Hold(l) \/ Cancel(l) \/ End(l) \/ Outlive(l) \/ Sweep(l)
        \/ \E expired, ripe \in BOOLEAN : Look(l, expired, ripe)
   \/ \E w \in Workers :
        \/ TakeLate(w)
@@ -613,7 +621,7 @@ I7 == \A l \in Lives :
   LET L == store.lives[l] IN
   \/ L.st = "none" \/ L.due
   \/ L.st = "open" /\ L.epoch <= store.floor
-  \/ L.st = "open" /\ ~Needs(store, l) /\ L.active # 0 /\ L.target = 0
+  \/ L.st = "open" /\ ~Needs(store, l) /\ L.active # 0 /\ L.target = 0 /\ ~Lifetimes
 
 \* One reservation per live, no reserved slot without its move, and no hold without one.
 Moves ==

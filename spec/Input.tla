@@ -22,7 +22,7 @@ CONSTANTS
   MaxPull,
   Credit,     \* items a pull may have in hand
   PoisonMax,  \* generations that an item may kill
-  On,         \* groups: boundaries, interrupts, crashes, losses, moves, closing, ghosts, looks
+  On,         \* groups: boundaries, interrupts, crashes, losses, moves, closing, ghosts, looks, lifetimes
   Mutant
 
 VARIABLES
@@ -48,6 +48,7 @@ None == -1
 NextOne == -2   \* hold: at the next boundary
 Has(group) == group \in On
 Broken(mutant) == Mutant = mutant
+Lifetimes == Has("lifetimes")
 Max(a, b) == IF a > b THEN a ELSE b
 Min(a, b) == IF a < b THEN a ELSE b
 Other(w) == 3 - w
@@ -237,6 +238,15 @@ End(afterPending) ==
      ELSE Finish(acked)
   /\ UNCHANGED bad
 
+\* A look finds that the live's lifetime is over: it ends as `end after pending' does. With the group the live has one.
+Outlive ==
+  /\ Lifetimes /\ st = "open" /\ due
+  /\ IF acked < appended
+     THEN /\ st' = "closing"
+          /\ UNCHANGED <<epoch, issued, sel, active, pull, slot, cursors, planned, sent, around, fate>>
+     ELSE Finish(acked)
+  /\ UNCHANGED bad
+
 ----------------------------------------------------------------------------
 (* Looking: what the steps above leave on the agenda, and what a look makes of it *)
 
@@ -268,7 +278,7 @@ Look(expired, ripe) ==
   /\ moving' = (IF expired THEN 0 ELSE moving) /\ hold' = still
   /\ note' = (noted \/ (watched /\ ~needs))
   /\ stalled' = (stalled \/ ripe)
-  /\ due' = (needs \/ watched \/ moving' # 0)
+  /\ due' = (needs \/ watched \/ moving' # 0 \/ (Lifetimes /\ st = "open" /\ ~Broken("lifetime-leaves-the-agenda")))
   /\ UNCHANGED <<owner, cursors, sent, around, fate, bad>>
 
 \* The Worker reports that this live needs time.
@@ -283,7 +293,7 @@ Act ==
   \/ \E a \in 0..Items, ghost \in BOOLEAN : Pull(a, ghost)
   \/ \E credit \in 1..Credit, had \in 0..Credit : Release(credit, had)
   \/ \E n \in Range : Ack(n) \/ AckOld(n)
-  \/ Crash \/ Reserve \/ Hold \/ Cancel
+  \/ Crash \/ Reserve \/ Hold \/ Cancel \/ Outlive
   \/ \E w \in {1, 2}, back \in BOOLEAN : Recover(w, back)
   \/ \E yes \in BOOLEAN : PlaceMove(yes) \/ End(yes)
 
@@ -303,6 +313,7 @@ I6 == /\ acked <= released /\ released <= appended
 \* Nothing is forgotten: whatever is to happen later is on the agenda.
 I7 == \/ due
       \/ st # "ended" /\ slot # "vacant" /\ ~stalled /\ active /\ moving = 0 /\ acked = appended
+         /\ ~(Lifetimes /\ st = "open")
 
 \* An old generation's work ends no live.
 I3 == bad # "I3"

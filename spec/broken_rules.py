@@ -11,8 +11,10 @@ from unittest.mock import patch
 from dhsched.ownership import agent as agency
 from dhsched.ownership.draft import Draft
 from dhsched.ownership.items import mark_of
-from dhsched.ownership.outcomes import Ahead, Ended, Pulling, Stale
-from dhsched.ownership.state import Live, State, frozen
+from dhsched.ownership.journal import Change
+from dhsched.ownership.limits import Limits
+from dhsched.ownership.outcomes import Ahead, Ended, Gap, Pulling, Stale
+from dhsched.ownership.state import Journal, Live, State, frozen
 from dhsched.ownership.steps import STEPS
 from dhsched.types import slot_tag
 from spec.patching import users_of
@@ -53,6 +55,10 @@ def model_function(name: str, mutated: Callable[..., Any]) -> Iterator[None]:
 
 def set_live(state: State, live: str, **fields: Any) -> State:
     return replace(state, lives=frozen({**state.lives, live: replace(state.lives[live], **fields)}))
+
+
+def lifetime_not_looked_at(real: Any, record: Live, now: int) -> int | None:
+    return None
 
 
 def guard_without_epoch(real: Any, s: Draft, record: Live | None, worker: str, epoch: int) -> Any:
@@ -109,6 +115,24 @@ def depart_untagged(real: Any, state: State, *rest: Any, worker: str, live: str,
 def ack_unfenced(real: Any, state: State, *rest: Any, live: str, worker: str, epoch: int, **named: Any) -> Any:
     record = state.lives[live]
     return real(state, *rest, live=live, worker=record.selected, epoch=record.epoch, **named)
+
+
+def emit_unfenced(real: Any, state: State, *rest: Any, live: str, worker: str, epoch: int, **named: Any) -> Any:
+    record = state.lives[live]
+    after, outcome = real(
+        set_live(state, live, epoch=epoch, active=worker), *rest, live=live, worker=worker, epoch=epoch, **named
+    )
+    return set_live(after, live, epoch=record.epoch, active=record.active), outcome
+
+
+def emit_twice(real: Any, state: State, *rest: Any, live: str, epoch: int, n: int, **named: Any) -> Any:
+    if state.lives[live].emitted[0] == epoch and n <= state.lives[live].emitted[1]:
+        state = set_live(state, live, emitted=(epoch, n - 1))
+    return real(state, *rest, live=live, epoch=epoch, n=n, **named)
+
+
+def emit_out_of_order(real: Any, *state: Any, n: int, told: int, **named: Any) -> Any:
+    return real(*state, n=n, told=max(told, n - 1), **named)
 
 
 def ack_ahead(real: Any, state: State, *rest: Any, live: str, n: int, **named: Any) -> Any:
@@ -252,3 +276,22 @@ def fence_with_its_publishers(real: Any, fence: Any, home: str) -> Any:
 
 def home_without_info(real: Any, cell: Any, *, greeted: str, server: str | None = None) -> Any:
     return real(cell, greeted=greeted)
+
+
+def journal_repeating(real: Any, journal: Journal, change: Change, limits: Limits) -> Any:
+    after = real(journal, change, limits)
+    if isinstance(after, Journal) and after.entries == journal.entries and change.entries:
+        return Journal(after.last + len(change.entries), after.entries + change.entries)
+    return after
+
+
+def journal_with_gaps(real: Any, journal: Journal, change: Change, limits: Limits) -> Any:
+    if isinstance(real(journal, change, limits), Gap):
+        return Journal(change.last, journal.entries + change.entries)
+    return real(journal, change, limits)
+
+
+def acked_since_with_all(real: Any, journal: Any, stored: int) -> Any:
+    real(journal, stored)
+    journal.acked()
+    return real(journal, stored)

@@ -8,10 +8,12 @@ other positions (spec/failover.py keeps them).
 What becomes what:
     cell        rev, placed, workers_issued, pos = 0; of the homes only the last one's name; term, epoch_base,
                 epoch_floor and pull_base stay
-    lives       current.cause, .operation and all times, history, controller, starts, tries = their defaults: they
-                choose waiting times and answers to repeated operations. note and stalled are dropped where they no
-                longer equal the cursors: within a generation cursors never come back to an earlier value.
-    workers     beat = 0 or 1, slots_rev = 0, lost_at = 0, link = "", no start budgets: they are not explored
+    lives       current.cause, .operation and all times, history, controller, starts, tries, interrupted = their
+                defaults: they choose waiting times and answers to repeated operations, or are only shown. created_at
+                and seen = now, expired = none: a look is explored with the lifetime over and not over. note and stalled
+                are dropped where they no longer equal the cursors: within a generation cursors never come back to an
+                earlier value.
+    workers     beat = 0 or 1, slots_rev = 0, lost_at = 0, link = "", pace = 1: limits are the same in every state
     changed, slot_revs   empty
     agenda      who is on it, at time 0: due. A look that comes too early changes nothing.
     waiting     who waits, all since the same time: who of them is woken first matters only to lives below the floor
@@ -62,6 +64,10 @@ def canonical_live(record: Live) -> Live:
         starts=0,
         tries=0,
         ended_at=NOW,
+        created_at=NOW,
+        seen=(record.appended, NOW),
+        expired=None,
+        interrupted=(0, 0),
         move=replace(record.move, expires=NEVER) if record.move else None,
         note=(cursors, NOW) if record.note and record.note[0] == cursors else None,
         stalled=cursors if record.stalled == cursors else None,
@@ -71,16 +77,24 @@ def canonical_live(record: Live) -> Live:
 
 
 def canonical_worker(record: Worker) -> Worker:
-    never = replace(record, starts_create_max=0, starts_recover_max=0, pace=1)
-    return replace(never, beat=min(record.beat, 1), slots_rev=0, lost_at=0, link="")
+    return replace(record, pace=1, beat=min(record.beat, 1), slots_rev=0, lost_at=0, link="")
 
 
 def zeroed(times: Mapping[str, int]) -> Mapping[str, int]:
     return frozen(dict.fromkeys(times, 0))
 
 
-def aged(state: State, live: str, *, expired: bool = False, ripe: bool = False, forgotten: bool = False) -> State:
-    """The same state, later: the live's move is over its time, its note is a full period old, its end long past."""
+def aged(
+    state: State,
+    live: str,
+    *,
+    expired: bool = False,
+    ripe: bool = False,
+    forgotten: bool = False,
+    outlived: bool = False,
+) -> State:
+    """The same state, later: the live's move is over its time, its note is a full period old, its end long past, its
+    lifetime over."""
     record = state.lives[live]
     if expired and record.move:
         record = replace(record, move=replace(record.move, expires=LONG_AGO))
@@ -88,4 +102,6 @@ def aged(state: State, live: str, *, expired: bool = False, ripe: bool = False, 
         record = replace(record, note=(record.note[0], LONG_AGO))
     if forgotten:
         record = replace(record, ended_at=LONG_AGO)
+    if outlived:
+        record = replace(record, created_at=LONG_AGO)
     return replace(state, lives=frozen({**state.lives, live: record}))

@@ -17,13 +17,16 @@ from pathlib import Path
 from typing import Literal
 
 from spec import configuration, tlc
+from spec.emits import Emits
 from spec.explore import Explored, World, explore
 from spec.failover import Failover
 from spec.homes import Homes
 from spec.input import Input
+from spec.journal import Journals
 from spec.marks import Marks
-from spec.mutants import Mutant
+from spec.mutant import Mutant
 from spec.ownership import Ownership
+from spec.time import Time
 
 HERE = Path(__file__).parent
 COUNTS = HERE / "counts.json"
@@ -31,8 +34,11 @@ WORLDS: dict[str, Callable[..., World]] = {
     "DHSched": Ownership,
     "Input": Input,
     "Marks": Marks,
+    "Emits": Emits,
     "Failover": Failover,
     "Homes": Homes,
+    "Journal": Journals,
+    "Time": Time,
 }
 
 
@@ -41,7 +47,7 @@ class Check:
     """One configuration, spec/<name>.cfg. `says` is for the reader of the table."""
 
     name: str
-    module: Literal["DHSched", "Input", "Marks", "Failover", "Homes"]
+    module: Literal["DHSched", "Input", "Marks", "Emits", "Failover", "Homes", "Journal", "Time"]
     says: str
     compare: bool = True
     quick: bool = False
@@ -58,12 +64,16 @@ CHECKS = (
     Check("MovesAgents", "DHSched", "planned moves, prepared by agents", quick=True),
     Check("Late", "DHSched", "slot tables that arrive late and out of order", quick=True),
     Check("Terms", "DHSched", "new terms in the middle of moves", quick=True),
+    Check("Lifetimes", "DHSched", "lifetimes that end lives in moves, losses, stalls", quick=True),
     Check("TwoLives", "DHSched", "two lives compete for two slots", quick=True),
     Check("Input", "Input", "lost replies, repeats, interrupts, crashes, closing", quick=True),
     Check("InputMoves", "Input", "boundaries, holds, planned and forced moves", quick=True),
     Check("InputGhosts", "Input", "late and repeated pulls before a planned move", quick=True),
     Check("InputLooks", "Input", "stalls, holds that end, what is due", quick=True),
+    Check("InputLifetimes", "Input", "lifetimes that close lives with input on its way", quick=True),
     Check("Poison", "Input", "input that kills its generations", quick=True),
+    Check("Emits", "Emits", "messages of runtimes, on a store that forgets", quick=True),
+    Check("EmitsThree", "Emits", "messages of three generations", quick=True),
     Check("Failover", "Failover", "promotions, demotions, two primaries; connections that outlive them", quick=True),
     Check("Settled", "Failover", "two clients, who are told when the replica has it", quick=True),
     Check("Restarts", "Failover", "a store that restarts with an older state", quick=True),
@@ -78,6 +88,12 @@ CHECKS = (
     Check("HomesAgents", "Homes", "what agents run on a store that forgets"),
     Check("Marks", "Marks", "a store that forgets, whose runtimes and controllers do not"),
     Check("MarksReleases", "Marks", "the same, one pull and more items"),
+    Check("Journal", "Journal", "what acks write to the journal, on a store that forgets", quick=True),
+    Check("Time", "Time", "standstills, starts, interrupts, pulls, a hang; producers and connections", quick=True),
+    Check("TimeCrashes", "Time", "crash loops, replicas that die with a recovery in their hands", quick=True),
+    Check("TimeCounted", "Time", "generations without an ack, counted in a window", quick=True),
+    Check("TimeTight", "Time", "one generation fewer is too few", compare=False, violates="Paced"),
+    Check("LiveTime", "Time", "what stands still goes on, and time with it", compare=False),
     Check("TermsBoots", "DHSched", "new terms with losses and new boots"),
     Check("AgentsTwo", "DHSched", "two lives and agents with two slots each", quick=True),
     Check("MovesLosses", "DHSched", "planned moves while Workers are lost and come back"),
@@ -115,6 +131,8 @@ CHECKS = (
         "LongHomesBack", "Homes", "two losses, or one and back to the primary that was left", compare=False, long=True
     ),
     Check("LongHomesRoom", "Homes", "the same, and the room's fence", compare=False, long=True),
+    Check("LongTime", "Time", "three items, crashes, starts that take time", compare=False, long=True),
+    Check("LongTimeCounted", "Time", "generations without an ack, in a larger window", compare=False, long=True),
     Check("LongGhosts", "Input", "three items, three generations, three pulls, ghosts", compare=False, long=True),
 )
 

@@ -9,7 +9,10 @@ in the same order, so that the two sets of reachable states can be compared, and
     ownership.py   DHSched.tla    store, agents, released, trouble
     input.py       Input.tla      the live's cursors, its pull's controller, its runtime
     marks.py       Marks.tla      the same cursors on a store that forgets; controllers, runtimes, their old messages
+    emits.py       Emits.tla      messages of the runtimes on a store that forgets; what each runtime knows to be stored
     homes.py       Homes.tla      those of DHSched.tla on a store that forgets; what was given out; the room
+    journal.py     Journal.tla    the journal on a store that forgets; runtimes, and every ack that they sent
+    time.py        Time.tla       one live and a clock: notes, leases, backoff; how long it stood still
     failover.py    Failover.tla   servers and what they hold, homes, connections, what callers were told
 
 Each world says at its top, field by field, what its projection takes from the model, and what it leaves out and why.

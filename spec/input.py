@@ -27,13 +27,12 @@ from dhsched.ownership.limits import Limits
 from dhsched.ownership.outcomes import Ended, Items, Pulling, Stale
 from dhsched.ownership.state import EMPTY, Live, State
 from dhsched.ownership.steps import STEPS
-from dhsched.ownership.steps.place import Create
 from dhsched.types import slot_tag
 from spec.canonical import NOW, aged, canonical
 from spec.configuration import Configuration
 from spec.explore import Move
 from spec.shapes import boot, named, worker_id, worker_number
-from spec.stores import POOL
+from spec.stores import MAKE, MAKE_MORTAL, POOL
 
 LIVE = "t/L1"
 PRODUCER = "p"
@@ -96,7 +95,8 @@ class Input:
             arguments = {"name": f"w{w}", "boot": boot(w), "pool": POOL, "capacity": 4}
             state, _ = STEPS["register_worker"](canonical(state), NOW, self.limits, **arguments)
             state, _ = STEPS["report"](state, NOW, self.limits, worker=worker_id(w), boot=boot(w))
-        create = {"cause": "create", "create": Create(digital_id="d", fingerprint="f"), "operation": "first"}
+        make = MAKE_MORTAL if "lifetimes" in self.on else MAKE
+        create = {"cause": "create", "create": make, "operation": "first"}
         state, _ = STEPS["place"](state, NOW, self.limits, live=LIVE, candidates=(worker_id(1),), **create)
         nothing = (False,) * self.items
         return self.add(state), NONE, 0, nothing, nothing
@@ -197,6 +197,9 @@ class Input:
         if "closing" in self.on:
             yield from self.step(node, "end", "end_live", live=LIVE)
             yield from self.step(node, "end after what is pending", "end_live", live=LIVE, after_pending=True)
+        if "lifetimes" in self.on and live.state == "open":
+            state, _ = STEPS["look"](aged(node.state, LIVE, outlived=True), NOW, self.limits, live=LIVE)
+            yield from self.effect(node, "look, lifetime over", state)
         if "looks" in self.on and live.state != "ended":
             yield from self.looking(node, live)
         yield from self.from_before(node, live)

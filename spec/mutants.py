@@ -7,17 +7,16 @@ named invariant: a mutant that is caught by something else, or not at all, fails
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-
 from dhsched.ownership import agent as agency
 from dhsched.ownership.draft import Draft
 from dhsched.room import fence as room
+from dhsched.worker.journal import Journal
 from spec import failover
+from spec import journal as spec_journal
 from spec.broken_rules import (
     ack_ahead,
     ack_unfenced,
+    acked_since_with_all,
     always_needed,
     append_repeats,
     clear_keeping_hold,
@@ -27,6 +26,9 @@ from spec.broken_rules import (
     commit_of_another_home,
     depart_untagged,
     departs_all,
+    emit_out_of_order,
+    emit_twice,
+    emit_unfenced,
     enter_as_a_term,
     enter_with_old_pulls,
     enter_without_jump,
@@ -37,6 +39,9 @@ from spec.broken_rules import (
     guard_without_floor,
     home_without_info,
     interrupt_sparing_released,
+    journal_repeating,
+    journal_with_gaps,
+    lifetime_not_looked_at,
     model_function,
     place_before_the_ack,
     place_from_anywhere,
@@ -54,20 +59,8 @@ from spec.broken_rules import (
     take_any_table,
     with_the_stores_mark,
 )
-
-Patch = Callable[[], AbstractContextManager[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """One broken rule. `tlc` and `explorer` are a configuration and the invariant that it violates there."""
-
-    name: str
-    breaks: str
-    tlc: tuple[str, str] | None = None
-    explorer: tuple[str, str] | None = None
-    patch: Patch | None = None
-
+from spec.mutant import Mutant
+from spec.time_mutants import TIME_MUTANTS
 
 MUTANTS = (
     Mutant(
@@ -109,6 +102,27 @@ MUTANTS = (
         tlc=("Input", "I6"),
         explorer=("Input", "I6"),
         patch=lambda: step("ack_input", ack_unfenced),
+    ),
+    Mutant(
+        "emit-without-fence",
+        "a message is stored from any generation",
+        tlc=("EmitsThree", "Ordered"),
+        explorer=("EmitsThree", "Ordered"),
+        patch=lambda: step("emit", emit_unfenced),
+    ),
+    Mutant(
+        "emit-twice",
+        "a message that comes again is stored again",
+        tlc=("Emits", "Ordered"),
+        explorer=("Emits", "Ordered"),
+        patch=lambda: step("emit", emit_twice),
+    ),
+    Mutant(
+        "emit-out-of-order",
+        "a message is stored although those before it are still on their way",
+        tlc=("Emits", "Whole"),
+        explorer=("Emits", "Whole"),
+        patch=lambda: step("emit", emit_out_of_order),
     ),
     Mutant(
         "no-pull-no",
@@ -165,6 +179,13 @@ MUTANTS = (
         tlc=("Losses", "Need"),
         explorer=("Losses", "Need"),
         patch=lambda: model_function("needs", always_needed),
+    ),
+    Mutant(
+        "lifetime-leaves-the-agenda",
+        "a look takes a live that has a lifetime off the agenda, so nothing ends it",
+        tlc=("Lifetimes", "I7"),
+        explorer=("Lifetimes", "I7"),
+        patch=lambda: model_function("lifetime_look_at", lifetime_not_looked_at),
     ),
     Mutant(
         "hold-survives-move",
@@ -254,6 +275,37 @@ MUTANTS = (
         "begin-is-named",
         "a runtime that has no item yet names the one that it begins after",
         tlc=("MarksInterrupts", "Consumed"),
+    ),
+    Mutant(
+        "journal-repeats",
+        "entries that the journal has are added again",
+        tlc=("Journal", "Exact"),
+        explorer=("Journal", "Exact"),
+        patch=lambda: function(spec_journal, "changed", journal_repeating),
+    ),
+    Mutant(
+        "gap-is-taken",
+        "entries are added although some before them are missing",
+        tlc=("Journal", "Exact"),
+        explorer=("Journal", "Exact"),
+        patch=lambda: function(spec_journal, "changed", journal_with_gaps),
+    ),
+    Mutant(
+        "again-with-what-is-not-acked",
+        "an ack that is sent again brings what its runtime has written since",
+        tlc=("Journal", "Exact"),
+        explorer=("Journal", "Exact"),
+        patch=lambda: function(Journal, "acked_since", acked_since_with_all),
+    ),
+    Mutant(
+        "journal-without-fence",
+        "an older generation writes to the journal",
+        tlc=("Journal", "Known"),
+    ),
+    Mutant(
+        "ack-without-its-journal",
+        "an ack whose journal is refused moves the cursor all the same",
+        tlc=("Journal", "Exact"),
     ),
     Mutant(
         "agent-over-capacity",
@@ -374,4 +426,5 @@ MUTANTS = (
         explorer=("HomesRoom", "Audible"),
         patch=lambda: function(room, "in_home", fence_with_its_publishers),
     ),
+    *TIME_MUTANTS,
 )

@@ -37,6 +37,7 @@ from spec.shapes import (
 
 POOL = "p"
 MAKE = Create(digital_id="d", fingerprint="f")
+MAKE_MORTAL = replace(MAKE, idle_ms=60_000, max_ms=60_000)
 VERBS = ("cordon", "uncordon", "drain", "undrain")
 GROUP_OF = {"reassign": "reassign", "drain": "modes", "rebalance": "moves"}
 """Which group of actions switches a reason to place on; recovery is always there."""
@@ -84,6 +85,7 @@ class Stores:
         self.workers = range(1, self.c["NW"] + 1)
         self.numbers = range(1, self.c["Top"] + 1)
         self.devices: int = self.c["ND"]
+        self.make = MAKE_MORTAL if "lifetimes" in self.on else MAKE
         self.limits = Limits(term_step=self.c["Step"], cutovers_max=self.c["Cutovers"])
         self.live_ids = [live_id(i) for i in self.lives]
         self.worker_ids = [worker_id(w) for w in self.workers]
@@ -218,7 +220,7 @@ class Stores:
         return wrong
 
     def creates(self, node: StoreNode, live: str) -> Iterator[Edge]:
-        common: Arguments = {"live": live, "operation": "new", "cause": "create", "create": MAKE}
+        common: Arguments = {"live": live, "operation": "new", "cause": "create", "create": self.make}
         for worker in self.worker_ids:
             yield from self.step(node, f"create {live} on {worker}", "place", candidates=(worker,), **common)
         yield from self.step(node, f"create {live} in the Pool", "place", pools=(POOL,), **common)
@@ -252,6 +254,9 @@ class Stores:
             later = aged(node.state, live, forgotten=True)
             yield from self.step(node, f"look {live}, sweep", "look", live=live, later=later)
             return
+        if "lifetimes" in self.on:
+            later = aged(node.state, live, outlived=True)
+            yield from self.step(node, f"look {live}, lifetime over", "look", live=live, later=later)
         for expired in (False, True) if record.move else (False,):
             for ripe in (False, True) if record.note else (False,):
                 later = aged(node.state, live, expired=expired, ripe=ripe)

@@ -17,15 +17,21 @@ import typer.testing
 from typer.main import get_command
 
 from dhsched.store import homes
+from dhsched.store.link.connect import LinkSettings
 
 STATE = tempfile.TemporaryDirectory(prefix="dhsched-tests-")
-os.environ["XDG_STATE_HOME"] = STATE.name
-"""Keys that deployments of this user have left for their addresses are no keys of what a test starts there."""
+os.environ["XDG_STATE_HOME"] = os.environ["XDG_CONFIG_HOME"] = STATE.name
+"""Keys that deployments of this user have left for their addresses are no keys of what a test starts there, and no test
+calls a deployment of this user's contexts."""
 
 REAL_JUMP = homes.random_jump
 homes.random_jump = lambda: 0
 """Tests empty the store under a link that goes on. In this process the numbers then begin at 1 again: what jumps is
 tested where it matters, and in every process that a test starts."""
+
+LinkSettings.__init__.__kwdefaults__ = {**(LinkSettings.__init__.__kwdefaults__ or {}), "deadline_s": 6.0}
+"""A process of a busy machine may stand still for seconds, and that is no failure of a store. Tests of deadlines give
+their own."""
 
 typer.testing._get_command = cache(get_command)  # type: ignore[attr-defined]
 """Tests run a few hundred verbs, and building all verbs for each of them would be most of the work."""

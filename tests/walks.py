@@ -41,9 +41,18 @@ AFTER_S = 0.25  # After a walk: for what its last call set off.
 RARELY = dict.fromkeys(("refresh_min_s", "refresh_max_s", "worker_ttl_s", "reconcile_s", "rebalance_s", "drain_s"), 60)
 """A replica's polls that can be made rare. The Worker that is killed hangs up, so it is lost without `worker_ttl_s`."""
 ALWAYS = {
-    *("drain", "drain, next", "rebalance", "cutovers", "handoffs", "reconciliation", "quotas"),  # A replica's loops,
-    *("metering", "fleet view", "worker links"),  # and what it reads again and again.
-    *("announce_until", "reconnects"),  # An Infer-Controller.
+    *(
+        "drain",
+        "drain, new",
+        "drain, next",
+        "rebalance",
+        "cutovers",
+        "handoffs",
+        "reconciliation",
+        "quotas",
+    ),  # A replica's loops,
+    *("metering", "fleet view", "worker links", "replica report", "changes"),  # and what it reads again and again.
+    *("announce_until",),  # An Infer-Controller.
     *("key ring",),  # Both.
     *("_report_every_second",),  # A Worker.
 }

@@ -6,6 +6,7 @@ DhschedError
   BadValue             an argument has the wrong type or is out of range
     Banned             the Worker's name is banned
     Unbounded          a key would be for more than its maker has said
+  TooManyEmits         a runtime emits faster than its messages are stored
   BadAddress           the URL of the store or of a server cannot be parsed or used
   Unauthorized         the request has no valid token
   Forbidden            the caller is known, but not allowed to make this request
@@ -18,6 +19,9 @@ DhschedError
   BadToken             a token has expired, or was not signed by this cell
   DeviceBusy           another Worker runs on this device
   ChildFailed          the child process of a live ended although the live goes on
+  BotEnded             the Pipecat pipeline of a live ended, or did not start, although the live goes on
+  SetupFailed          the setup of a Worker's runtime raised an error, before the Worker registered
+  RuntimeFailed        a runtime under test ended although its live goes on, or did not end with it
   Problem              a server's refusal, with a code of the API (web/problems.py)
   StoreError           an error of the store
     StoreUnavailable   unreachable, lost, or silent past the deadline; `unknown` says whether the operation may have run
@@ -58,6 +62,10 @@ class Banned(BadValue):
 
 class Unbounded(BadValue):
     """A key would be for more than its maker has said."""
+
+
+class TooManyEmits(DhschedError):
+    """A runtime emits faster than its messages are stored: wait for `Session.emits_stored`, or emit less."""
 
 
 class BadAddress(DhschedError):
@@ -146,6 +154,18 @@ class DeviceBusy(DhschedError):
 
 class ChildFailed(DhschedError):
     """The child process of a live ended although the live goes on."""
+
+
+class BotEnded(DhschedError):
+    """The Pipecat pipeline of a live ended, or did not start, although the live goes on."""
+
+
+class SetupFailed(DhschedError):
+    """The setup of a Worker's runtime raised an error, before the Worker registered."""
+
+
+class RuntimeFailed(DhschedError):
+    """A runtime under test (dhsched.testing) ended although its live goes on, or did not end with it."""
 
 
 class StoreError(DhschedError):

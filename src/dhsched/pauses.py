@@ -98,4 +98,4 @@ class Pauses:
 
 
 PAUSES = Pauses()
-"""Of this process; without figures in a process that does not measure (a Worker's: it serves no metrics)."""
+"""Of this process; without figures in a process that does not measure (a Worker that serves no metrics)."""

@@ -297,8 +297,7 @@ def wanted_of(each: Field[Any], hints: Mapping[str, Any]) -> str:
         return f"{whole} from {each.metadata['low']:.9g} to {each.metadata['high']:.9g}"
     if "allowed" in each.metadata:
         return f"one of {', '.join(each.metadata['allowed'])}"
-    wanted = hints[each.name]
-    if isinstance(wanted, types.UnionType):
+    if isinstance(wanted := hints[each.name], types.UnionType):
         wanted = next(kind for kind in get_args(wanted) if kind is not type(None))
     words = {str: "text", bool: "true or false", Path: "a path"}
     return words.get(wanted, "a list of texts" if get_origin(wanted) is tuple else str(wanted))
@@ -418,11 +417,20 @@ class DispatchSettings(ReplicaSettings):
     rebalance_s: float = bounded(
         10, 0.1, 3600, "Time between two checks of a Pool's spread, and between two rounds of moves."
     )
+    otlp: str = free(
+        "", "URL of an OpenTelemetry collector that gets traces by OTLP over HTTP; needs the extra otel. Empty: none."
+    )
+    room: str = free(
+        "", "URL of the room as browsers reach it, without a path; the console shows lives there. Empty: no picture."
+    )
     policy: str = free("emptiest", "Placement policy, one of those in placement/policies.py.")
     stop_s: float = bounded(10, 0, 600, "Time for requests in flight when the replica stops.")
 
     def __post_init__(self) -> None:
         check(self)
+        check_origins("room", self.room)
+        if "," in self.room:
+            raise BadSetting(f"setting room names {self.room!r}; it must be one URL: that of the room, or its balancer")
         if self.refresh_min_s > self.refresh_max_s:
             raise BadSetting(
                 f"setting refresh_min_s is {self.refresh_min_s:g} and refresh_max_s {self.refresh_max_s:g}; "

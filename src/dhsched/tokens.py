@@ -125,8 +125,7 @@ class Tokens:
         return jwt.encode(claims, self._ring.secrets("boot")[kid], algorithm=ALGORITHM, headers={"kid": kid})
 
     async def _claims(self, token: str, audience: str) -> dict[str, Any]:
-        kid = self._kid(token)
-        if kid not in self._ring.secrets("boot"):
+        if (kid := self._kid(token)) not in self._ring.secrets("boot"):
             await self._refresh()
         return self._verify(token, kid, audience)
 
@@ -140,8 +139,7 @@ class Tokens:
         return kid
 
     def _verify(self, token: str, kid: str, audience: str) -> dict[str, Any]:
-        secret = self._ring.secrets("boot").get(kid)
-        if secret is None:
+        if (secret := self._ring.secrets("boot").get(kid)) is None:
             raise BadToken("the token is signed with a secret that this cell does not have; register to get another")
         try:
             # The times are checked below, by this object's clock.
@@ -154,8 +152,7 @@ class Tokens:
             )
         except jwt.InvalidTokenError as error:
             raise BadToken(f"the token does not hold ({error}); register to get another") from None
-        now = self._clock()
-        if now > claims["exp"] + LEEWAY_S:
+        if (now := self._clock()) > claims["exp"] + LEEWAY_S:
             raise BadToken(f"the token expired {now - claims['exp']:.0f} s ago; register to get another")
         return claims
 
@@ -169,8 +166,7 @@ class Tokens:
 
 
 def _boot(claims: Mapping[str, object]) -> Boot:
-    capacity = claims.get("capacity")
-    if not isinstance(capacity, int):
+    if not isinstance(capacity := claims.get("capacity"), int):
         raise BadToken("the token has no capacity; register to get another")
     return Boot(
         worker=check_worker(claims["sub"]),

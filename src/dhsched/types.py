@@ -9,7 +9,7 @@ no brace (hash tag), no colon (key separator), no `@` (slot tag), no `#` (boot n
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, Literal, NamedTuple
@@ -40,7 +40,7 @@ def whole(pattern: str, **more: Any) -> msgspec.Meta:
 
 Id = Annotated[str, whole(ID_PATTERN, max_length=64)]
 """An id in a document. Who takes one still checks it (`check_id`): this pattern is what OpenAPI can say of it."""
-WorkerId = Annotated[str, whole(rf"{ID_PATTERN}#[0-9]{{1,16}}", description="In a URL, # is %23.")]
+WorkerId = Annotated[str, whole(rf"{ID_PATTERN}#[0-9]{{1,15}}", description="In a URL, # is %23.")]
 
 SlotState = Literal["reserved", "starting", "running", "vacant", "departing"]
 OWNED: tuple[SlotState, ...] = ("starting", "running", "vacant")
@@ -48,6 +48,8 @@ OWNED: tuple[SlotState, ...] = ("starting", "running", "vacant")
 WITH_RUNTIME: tuple[SlotState, ...] = ("starting", "running")
 """Owned slots that have a runtime or are about to. Drains and rebalancing move these; recovery moves vacant ones."""
 LiveState = Literal["open", "closing", "ended"]
+LifetimeReason = Literal["idle", "age"]
+LIFETIME_MIN_S, LIFETIME_MAX_S = 1.0, 30 * 86_400.0  # A lifetime outside of these bounds is refused.
 Mode = Literal["ready", "cordoned", "draining"]
 WorkerStatus = Literal["ready", "new", "cordoned", "draining", "lost", "gone"]
 """Status of a Worker (`ownership.state.status_of`); only a ready Worker takes lives."""
@@ -132,6 +134,31 @@ def live_key(tenant: str, live_id: str) -> str:
     return f"{check_id(tenant, 'tenant')}/{check_id(live_id, 'live_id')}"
 
 
+def check_candidates(candidates: Candidates, pools: Sequence[str], most: int) -> None:
+    """Raise BadId or BadValue for candidates or Pools that are not named as they must be, or are more than `most`."""
+    named: list[str] = []
+    for candidate in candidates:
+        if isinstance(candidate, Equals):
+            check_id(candidate.pool, "pool")
+            if not candidate.workers:
+                raise BadValue(f"equal candidates of Pool {candidate.pool} name no Worker")
+            named += candidate.workers
+        else:
+            named.append(candidate)
+    for what, given in (("candidates", named), ("Pools", pools)):
+        if len(given) > most:
+            raise BadValue(f"{len(given)} {what} are given, at most {most} are allowed")
+    for worker in named:
+        check_worker(worker)
+    for pool in pools:
+        check_id(pool, "pool")
+
+
+def if_given(check: Callable[[Any], object]) -> Callable[[Any], object]:
+    """Return the check of an argument that may be empty."""
+    return lambda value: check(value) if value else None
+
+
 def check_live(value: object) -> str:
     """Return `value` if it is a live's full name, tenant and id."""
     if isinstance(value, str) and len(value) <= 2 * ID_BYTES_MAX + 1 and _is_live(value):
@@ -196,6 +223,23 @@ def check_ack(mark: object, saved: object, bytes_max: int) -> None:
         check_bytes(saved, "saved state", bytes_max)
 
 
+EMIT_BYTES_MAX = 4_096  # More data in one message of a runtime is refused.
+LINE_BYTES_MAX = 1_024  # A longer line of a runtime's log is cut off.
+
+
+def check_emit(name: object, data: object) -> None:
+    """Check one message of a runtime: its name is an id, its data a JSON object of at most EMIT_BYTES_MAX bytes."""
+    check_id(name, "name of a message")
+    check_bytes(data, "data of a message", EMIT_BYTES_MAX)
+    try:
+        check_nesting(_object.decode(data), "the data of a message")  # type: ignore[arg-type]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadValue(f"the data of message {name} must be a JSON object ({error})") from None
+
+
+_object = msgspec.json.Decoder(dict[str, Any])
+
+
 def check_text(value: object, what: str) -> None:
     if not isinstance(value, str) or len(value) > 1_024 or any(ord(c) < 32 for c in value):
         raise BadValue(f"{what} must be text of at most 1024 characters without control characters")
@@ -227,5 +271,18 @@ def check_nesting(value: dict[str, Any], what: str) -> None:
 
 def clean_reason(said: str) -> str:
     """Return a Worker's reason for the end of a runtime as it is stored: one printable line of REASON_BYTES_MAX."""
-    printable = "".join(each if each.isprintable() else " " for each in said[: 4 * REASON_BYTES_MAX])
-    return " ".join(printable.split()).encode()[:REASON_BYTES_MAX].decode(errors="ignore").rstrip()
+    return (
+        " ".join(printable(said[: 4 * REASON_BYTES_MAX]).split())
+        .encode()[:REASON_BYTES_MAX]
+        .decode(errors="ignore")
+        .rstrip()
+    )
+
+
+def printable(text: str) -> str:
+    """Return a text without control characters, which could change the terminal of somebody who reads the text."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else " " for each in text)
+
+
+STATE_IS_JSON, STATE_IS_BYTES = b"\0j", b"\0b"
+"""What a stored state begins with: a JSON value, or bytes that begin with a zero. Other bytes have nothing before."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from statistics import correlation
 from urllib.parse import quote
 
 import pytest
@@ -43,17 +42,25 @@ async def test_watch_talk_and_kill(faces: Stage) -> None:
 
 
 async def test_the_mouth_opens_with_the_sound(faces: Stage) -> None:
-    """Over pictures of a face that speaks, pauses between sentences included: louder is more open."""
+    """The mouth moves while the face is heard, and rests when it has said all.
+
+    That louder is more open, picture by picture, is shown where both are made (test_avatar_speech): on a slow machine
+    a browser shows a picture long after its sound.
+    """
     page = await faces.watch()
     await page.until_playing()
     await page.page.click("#sound")
+    shut = 3 * max(await page.mouth(20))  # Lips are dark too, and the head moves a little.
     for sentence in ("Papa and mama are far away.", "Open your arms.", "Good afternoon."):
         await faces.fleet.push("demo", sentence, boundary=True)
     await page.until_sound()
-    seen = await page.mouth(90)
-    loud, opened = [level for level, _ in seen], [dark for _, dark in seen]
-    assert max(opened) > 0, "the mouth's place was looked at in vain"
-    assert correlation(loud, opened) > 0.2, list(zip(loud, opened, strict=True))
+    spoken = await page.mouth(90)
+    assert max(spoken) > shut > 0, (shut, spoken)
+    await page.until_quiet()
+    for _ in range(20):
+        if max(await page.mouth(10)) <= shut:
+            break
+    assert max(await page.mouth(30)) <= shut, (shut, spoken)
 
 
 SENTENCES = 14  # More than a Worker is granted at once: what it has been granted it finishes before it is left.

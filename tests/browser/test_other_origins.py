@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from aiohttp import web
 from playwright.async_api import Browser, Page, async_playwright
 
 from dhsched.bench.avatar_room import FLAGS, chromium
 from dhsched.links.messages import Register, encode
+from tests.browser.other_origin import page_elsewhere
 from tests.harness.fleet import Fleet, Record
 from tests.harness.theatre import theatre
 
@@ -63,28 +61,10 @@ TRY_ALL = """async ({dispatch, infer, room, register}) => {
   await open("publish", `${room}/v1/publish`);
   return found;
 }"""
+EMPTY = "<!doctype html><title>elsewhere</title><body>"
 SAY = """async (url) => (await fetch(url, {
   method: "POST", body: '{"text": "hello"}', headers: {"Content-Type": "application/json"},
 })).status"""
-
-
-@asynccontextmanager
-async def elsewhere() -> AsyncIterator[str]:
-    """An empty page of another origin: another name of this machine, another port."""
-
-    async def page(_request: web.Request) -> web.Response:
-        return web.Response(text="<!doctype html><title>elsewhere</title><body>", content_type="text/html")
-
-    app = web.Application()
-    app.router.add_get("/", page)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        yield f"http://localhost:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
 
 
 async def try_all(page: Page, urls: dict[str, str]) -> dict[str, Any]:
@@ -104,7 +84,7 @@ async def untouched(fleet: Fleet, worker: Record) -> None:
 
 async def test_a_page_of_another_origin_gets_nowhere(browser: Browser, tmp_path: Path) -> None:
     worker = Record()
-    async with theatre(tmp_path) as at, elsewhere() as origin:
+    async with theatre(tmp_path) as at, page_elsewhere(EMPTY) as origin:
         await at.fleet.start_worker(worker, "a")
         await at.fleet.create("demo")
         page = await browser.new_page()

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
-from aiohttp import web
 from playwright.async_api import Browser
 
+from tests.browser.other_origin import page_elsewhere
 from tests.browser.watching import Stage, Watching
 
 
@@ -45,7 +42,8 @@ async def test_the_page_takes_its_viewer_token_from_the_link(browser: Browser, t
 
 
 async def test_a_page_of_another_origin_embeds_the_room_only_if_it_may(browser: Browser, theatre: Stage) -> None:
-    async with embedding(await theatre.link()) as origin:
+    frame = f'<iframe src="{await theatre.link()}" allow="autoplay"></iframe>'
+    async with page_elsewhere(f"<!doctype html><title>app</title>{frame}") as origin:
         page = await browser.new_page()
         await page.goto(origin)
         assert [frame.url for frame in page.frames if "/live/demo" in frame.url] == [], "frame-ancestors refuses it"
@@ -55,22 +53,3 @@ async def test_a_page_of_another_origin_embeds_the_room_only_if_it_may(browser: 
         await page.goto(origin)
         embedded = page.frame_locator("iframe")
         await embedded.locator('#connection[data-state="connected"]').wait_for()
-
-
-@asynccontextmanager
-async def embedding(link: str) -> AsyncIterator[str]:
-    """A page of another origin with the room's page in it."""
-
-    async def page(_request: web.Request) -> web.Response:
-        body = f'<!doctype html><title>app</title><iframe src="{link}" allow="autoplay"></iframe>'
-        return web.Response(text=body, content_type="text/html")
-
-    app = web.Application()
-    app.router.add_get("/", page)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        yield f"http://localhost:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from playwright.async_api import Browser, Page
+from playwright.async_api import Browser, Page, ViewportSize
 
 from dhsched.client.models.viewers import ViewerToken
 from dhsched.local.ports import free_port
@@ -21,13 +22,15 @@ from tests.harness.processes import FleetProcesses, Process, processes
 TESTCARD = "tests.browser.testcard:show"
 WAIT_S = 30.0
 LOUD, QUIET = 0.01, 0.001
+PHONE: ViewportSize = {"width": 390, "height": 844}
+LOOKS = os.environ.get("DHSCHED_LOOKS", "")  # A folder for pictures of the page, for people.
 LOOK = """async () => {
   const pc = viewer.pc(), found = {
     frames: viewer.frames.length, connects: viewer.connects(), state: viewer.state,
     restarts: viewer.states.map((each) => each[1]).filter((each) => each === "connecting").length,
     ufrag: pc && pc.currentRemoteDescription ? /ice-ufrag:(\\S+)/.exec(pc.currentRemoteDescription.sdp)[1] : "",
   };
-  const video = document.getElementById("video");
+  const video = viewer.video;
   if (video.videoWidth) {
     const canvas = document.createElement("canvas");
     canvas.width = canvas.height = 1;
@@ -48,30 +51,22 @@ def epochs(found: dict[str, Any]) -> list[int]:
 
 
 MOUTH = """async (samples) => {
-  const video = document.getElementById("video");
-  const context = new AudioContext();
-  const analyser = context.createAnalyser();
-  analyser.fftSize = 2048;
-  context.createMediaStreamSource(video.srcObject).connect(analyser);
-  await context.resume();
+  const video = viewer.video;
   const canvas = document.createElement("canvas");
   canvas.width = canvas.height = 160;
   const drawing = canvas.getContext("2d", { willReadFrequently: true });
-  const wave = new Float32Array(analyser.fftSize);
   const found = [];
   for (let n = 0; n < samples; n++) {
     await new Promise((done) => video.requestVideoFrameCallback(done));
-    analyser.getFloatTimeDomainData(wave);
     drawing.drawImage(video, 0, 0, 160, 160);
     const pixels = drawing.getImageData(70, 94, 24, 18).data;
     let dark = 0;
     for (let i = 0; i < pixels.length; i += 4) dark += Math.max(0, 150 - pixels[i]);
-    found.push([Math.sqrt(wave.reduce((sum, x) => sum + x * x, 0) / wave.length), dark]);
+    found.push(dark);
   }
-  await context.close();
   return found;
 }"""
-"""For each of so many pictures: the level of the sound around it, and how much of the mouth's place is dark inside."""
+"""For each of so many pictures: how much of the mouth's place is dark inside."""
 
 
 class Watching:
@@ -81,6 +76,8 @@ class Watching:
         self.page = page
 
     async def look(self) -> dict[str, Any]:
+        # A page that a click led to may be loading. Its policy forbids waiting for a function, which is evaluated.
+        await self.page.wait_for_selector("#title:not(:text-is('Live'))", state="attached")
         found: dict[str, Any] = await self.page.evaluate(LOOK)
         return found
 
@@ -115,9 +112,9 @@ class Watching:
         power: float = (after["totalAudioEnergy"] - before["totalAudioEnergy"]) / max(lasted, 0.001)
         return math.sqrt(max(power, 0.0))
 
-    async def mouth(self, pictures: int) -> list[tuple[float, float]]:
-        """The sound's level and the mouth's opening, picture by picture."""
-        found: list[tuple[float, float]] = await self.page.evaluate(MOUTH, pictures)
+    async def mouth(self, pictures: int) -> list[int]:
+        """How far the mouth is open, picture by picture."""
+        found: list[int] = await self.page.evaluate(MOUTH, pictures)
         return found
 
     async def until_sound(self) -> None:
@@ -135,10 +132,16 @@ class Watching:
         return loop.time() - began
 
 
+async def look_at(page: Watching, name: str) -> None:
+    """Take a picture of the page for people, where LOOKS says so."""
+    if LOOKS:
+        await page.page.screenshot(path=Path(LOOKS) / f"{name}.png", full_page=True)
+
+
 class Stage:
     """The deployment."""
 
-    def __init__(self, browser: Browser, made: Fleet, running: FleetProcesses, port: int) -> None:
+    def __init__(self, browser: Browser | None, made: Fleet, running: FleetProcesses, port: int) -> None:
         self.fleet = made
         self.processes = running
         self.workers: dict[str, Process] = {}
@@ -149,6 +152,8 @@ class Stage:
 
     async def start_room(self, *options: str) -> None:
         patient = {"DHSCHED_ROOM_STUN_S": "60", "DHSCHED_ROOM_CONNECT_S": "60"}
+        if "--host" not in options:  # Only a room on loopback tells pids.
+            patient["DHSCHED_ROOM_PIDS"] = str(self.processes.pids)
         ports = {"port": self._port, "metrics_port": self._metrics_port}
         self.room = await self.processes.room("room", "--access", "keys", *options, **ports, environment=patient)
         await self.room.until_ready()
@@ -178,6 +183,7 @@ class Stage:
         return msgspec.convert(minted, ViewerToken).link(self.room.url)
 
     async def watch(self, live: str = "demo", **options: Any) -> Watching:
+        assert self._browser is not None, "this stage is without a browser"
         page = await self._browser.new_page(**options)
         await page.goto(await self.link(live))
         return Watching(page)
@@ -189,12 +195,14 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(browser: Browser, folder: Path, runtime: str = TESTCARD) -> AsyncIterator[Stage]:
+async def stage(
+    browser: Browser | None, folder: Path, runtime: str = TESTCARD, room: Sequence[str] = ()
+) -> AsyncIterator[Stage]:
+    """The deployment, with a live, `demo`. `room` are options of the room."""
     port = free_port()
-    room = f"http://127.0.0.1:{port}"
-    async with fleet(folder, room=room, with_loops=True) as made, processes(made) as running:
+    async with fleet(folder, room=f"http://127.0.0.1:{port}", with_loops=True) as made, processes(made) as running:
         prepared = Stage(browser, made, running, port)
-        await prepared.start_room()
+        await prepared.start_room(*room)
         for name in ("a", "b"):
             await prepared.start_worker(name, runtime)
         await running.workers_ready(2)

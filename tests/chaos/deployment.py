@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
-import json
 import os
 import signal
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dhsched.local.ports import free_port
-from dhsched.local.process import START_S, Process
+from dhsched.local.process import Process
+from dhsched.local.zygote import Zygote
 from tests.chaos.access import Access
 from tests.chaos.cluster import Cluster
 from tests.chaos.histories import Histories
@@ -75,8 +73,8 @@ class Role:
         return self.name.partition("-")[0]
 
 
-class Zygote(Process):
-    """The process that forks the roles (zygote.py)."""
+class InRoot(Process):
+    """A process that can import the tests."""
 
     folder = ROOT
 
@@ -114,9 +112,7 @@ class Deployment:
         self.ended_at: dict[int, float] = {}
         """When each process ended that did, by pid."""
         self._mutant = mutant
-        self._keys = itertools.count()
         self._zygote: Zygote
-        self._started: dict[int, asyncio.Future[int]] = {}
         self._by_pid: dict[int, Role] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -129,9 +125,8 @@ class Deployment:
         if self.hostile:
             async with self.store.link() as link:
                 await self.access.make(link, HOSTILE, HOSTILE_POOL, self.size.capacity)
-        command = (sys.executable, "-m", "tests.chaos.zygote", self._mutant, *(["room"] if self.room else []))
-        self._zygote = await Zygote.spawn("python -m tests.chaos.zygote", *command, hear=self._hear)
-        await self._zygote.until_ready()
+        how = (self._mutant, *(["room"] if self.room else []))
+        self._zygote = await Zygote.start("tests.chaos.zygote", *how, on_end=self._on_end, kind=InRoot)
         for n in range(1, self.size.dispatch + 1):
             await self._controller("dispatch", n)
         for n in range(1, self.size.infer + 1):
@@ -156,7 +151,7 @@ class Deployment:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if hasattr(self, "_zygote"):
-            await self._zygote.stop()
+            await self._zygote.process.stop()
         await stopped([*self.proxies.values()])
         self.store.let_go_on()
         await self.store.stop()
@@ -211,23 +206,15 @@ class Deployment:
         return self.folder / f"{name}.log"
 
     async def _fork(self, role: Role) -> None:
-        key = next(self._keys)
-        started = self._started[key] = asyncio.get_running_loop().create_future()
-        asked: dict[str, Any] = {"key": key, "arguments": role.arguments, "environment": role.environment}
-        asked["log"] = str(self.log_of(role.name))
         role.ended.clear()
-        self._zygote.write(json.dumps(asked).encode())
-        role.pid = await asyncio.wait_for(started, START_S)
+        role.pid = await self._zygote.fork(role.arguments, log=self.log_of(role.name), environment=role.environment)
         self._by_pid[role.pid] = role
 
-    def _hear(self, line: bytes) -> None:
-        """Take one line of the zygote. Whatever ended is started again, as an init system does."""
-        said = json.loads(line)
-        if "pid" in said:
-            self._started.pop(said["key"]).set_result(said["pid"])
-        elif "ended" in said and (role := self._by_pid.pop(said["ended"], None)) is not None:
-            role.exits.append(said["status"])
-            self.ended_at[said["ended"]] = time.monotonic()
+    def _on_end(self, pid: int, status: int) -> None:
+        """Start again whatever ended, as an init system does."""
+        if (role := self._by_pid.pop(pid, None)) is not None:
+            role.exits.append(status)
+            self.ended_at[pid] = time.monotonic()
             role.ended.set()
             if role.wanted:
                 self._spawn(self._again(role))

@@ -296,7 +296,24 @@ def known_values(prey: Prey, tokens: Tokens) -> Mapping[str, Known]:
         "after": Known(mine.acked, theirs.appended, max(0, mine.acked - 1), mine.appended + 1),
         "n": Known(mine.acked, theirs.appended, max(0, mine.acked - 1), mine.appended + 1),
         "mark": Known(mine.acked_mark, theirs.acked_mark or MARK, MARK, MARK),
+        "data": Known(b'{"by": "EVIL"}', b'{"by": "EVIL of another"}', b'{"by": "EVIL old"}', b'{"by": "EVIL new"}'),
+        "told": Known(mine.emitted[1], theirs.emitted[1] + 7, max(0, mine.emitted[1] - 1), mine.emitted[1] + 1),
+        "lines": Known(*([["info", f"{EVIL} {whose}".encode()]] for whose in ("own", "theirs", "old", "new"))),
+        "devices": Known(*([[f"{EVIL}-{whose}", 9, True]] for whose in ("own", "theirs", "old", "new"))),
+        "device": Known("", f"{EVIL}-gpu", f"{EVIL}-old", f"{EVIL}-new"),
         "saved": Known(MARK, MARK + b"theirs", MARK + b"old", MARK + b"new"),
+        **journals(mine.journal.last, theirs.journal.last),
+    }
+
+
+def journals(last: int, another: int) -> dict[str, Known]:
+    """A change of the own journal, and its parts with wrong values."""
+    firsts = (last + 1, another + 1, max(1, last), last + 9)
+    return {
+        "journal": Known(*({"drop": 0, "first": first, "entries": [MARK]} for first in firsts)),
+        "journal.drop": Known(0, another, max(0, last - 1), last + 9),
+        "journal.first": Known(last + 1, another + 1, max(1, last - 1), last + 9),
+        "journal.entries": Known([MARK], [MARK + b"theirs"], [MARK + b"old"], [MARK + b"new"]),
     }
 
 

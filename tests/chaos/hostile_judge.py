@@ -6,6 +6,7 @@ was alone.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -16,7 +17,7 @@ from tests.chaos.hostile_values import EVIL, is_hostile, is_lent
 from tests.chaos.trace import Taken
 from tests.harness.hammer import as_text
 
-WORKERS_OWN = frozenset({"report", "depart", "pull", "release_input", "ack_input"})
+WORKERS_OWN = frozenset({"report", "depart", "pull", "release_input", "ack_input", "emit"})
 """Steps that are made for the Worker that they name, because it asked for them."""
 
 
@@ -81,10 +82,16 @@ def changed_of_others(step: str, worker: str, before: State, after: State, *, sa
             given_back.add(other)
             if any(tag.rpartition("@")[0] not in lives for tag in changed):
                 yield f"{step} of {worker} changed the slots of {other}"
+    sources = Counter(record.selected for record in before.lives.values() if record.move and own(record.move.target))
     for other in before.workers.keys() | after.workers.keys():
         boot, now = before.workers.get(other), after.workers.get(other)
         if own(other) or boot == now:
             continue
+        if boot is not None and now is not None and 0 < boot.cutovers - now.cutovers <= sources[other]:
+            # What was reserved on this Worker is given back, and the source has so many moves less.
+            boot = replace(boot, cutovers=now.cutovers)
+            if boot == now:
+                continue
         if other not in given_back or boot is None or now is None or standing(boot) != standing(now):
             yield f"{step} of {worker} changed the workers of {other}"
 
@@ -115,7 +122,8 @@ def of_others(state: State, viewed: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for live, record in state.lives.items():
         if not is_lent(live) and record.state != "ended":
-            found[live] = record if live != viewed else record.generation
+            # A look notes by itself what it has seen of the input.
+            found[live] = replace(record, seen=(0, 0)) if live != viewed else record.generation
     for worker, boot in state.workers.items():
         if not is_hostile(worker) and not boot.gone:
             found[worker] = (boot.boot, boot.pool, boot.capacity, boot.mode)

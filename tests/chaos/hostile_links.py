@@ -28,7 +28,17 @@ from tests.chaos.hostile_values import (
     wrong,
 )
 
-FRAME = {m.Depart: 16, m.Exit: 1, m.Open: 256, m.Pull: 256, m.Ack: 256, m.Leave: 256, m.Hello: 256}
+FRAME = {
+    m.Depart: 16,
+    m.Exit: 1,
+    m.Open: 256,
+    m.Pull: 256,
+    m.Ack: 256,
+    m.Emit: 256,
+    m.Log: 256,
+    m.Leave: 256,
+    m.Hello: 256,
+}
 """Messages of one kind in a frame; of others REPEATS_MAX, because more end a Worker's link. A frame ends with its first
 exit, and a long frame of departs would seldom be worked on to its end: other links of the boot close its own."""
 GREETINGS = (m.Register, m.Resume, m.Hello)
@@ -185,6 +195,6 @@ def of_other(kind: type[m.Message], prey: Prey, given: Mapping[str, Any], tokens
     """The message as the other Worker would send it, as far as values of others are known."""
     known = known_values(prey, tokens)
     return {
-        name: known[name].anothers if name in known and name not in ("reason", "saved", "mark") else value
+        name: known[name].anothers if name in known and name not in ("reason", "saved", "mark", "data") else value
         for name, value in given.items()
     } | {name: MARK for name in ("mark",) if name in given and kind is m.Pull}

@@ -200,7 +200,11 @@ class Requests:
         """A request that was granted is about what is the sender's own."""
         wrongful = False
         if call.role == "room" and call.path.startswith("/v1/"):
-            wrongful = given["live_id"] != VIEWED.partition("/")[2]
+            viewed = VIEWED.partition("/")[2]
+            if "live_id" in given:
+                wrongful = given["live_id"] != viewed
+            else:
+                wrongful = any(each["live_id"] != viewed for each in json.loads(answer)["lives"])
         elif "worker" in call.fields:
             wrongful = given["worker"] != prey.boot.worker
         elif call.path == MINT.path:

@@ -235,4 +235,6 @@ def as_array(kind: type[msgspec.Struct], given: Mapping[str, Any]) -> list[Any]:
     told = inspect.type_info(kind)
     assert isinstance(told, inspect.StructType)
     names = [each.encode_name for each in told.fields]
-    return [told.tag, *(given[name] for name in names), *(value for name, value in given.items() if name not in names)]
+    # A struct within it is an array too.
+    plain = {name: [*value.values()] if isinstance(value, Mapping) else value for name, value in given.items()}
+    return [told.tag, *(plain[name] for name in names), *(value for name, value in plain.items() if name not in names)]

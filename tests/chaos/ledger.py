@@ -89,9 +89,10 @@ def check(
     capacity: int,
     lost: Sequence[TakenBack] = (),
     besides: str = "",
+    credit: int = CREDIT,
 ) -> list[str]:
     """Everything that must be true of what was consumed. `accounts` are of the store's history in the end; `besides` is
-    the name of a hostile Worker, which is not believed."""
+    the name of a hostile Worker, which is not believed; `credit` is that of the Infer-Controllers."""
     by_live: dict[str, list[Consumed]] = defaultdict(list)
     for one in records.consumed:
         by_live[one.live].append(one)
@@ -103,7 +104,8 @@ def check(
         found += granted(live, items, [account for account, _ in histories])
         for account, until in histories:
             own = of_history(items, account, until) if lost else items
-            found += [*settled(live, account, items, besides), *planned(live, account, own), *superseded(live, own)]
+            found += [*settled(live, account, items, besides), *planned(live, account, own)]
+            found += superseded(live, own, credit)
     return [*dict.fromkeys(found)]
 
 
@@ -140,7 +142,10 @@ def stored(
     told: Mapping[str, Told], accounts: Mapping[str, Account], histories: Sequence[TakenBack] = ()
 ) -> Iterator[str]:
     """What an application was told is what is in the store: accepted once, in order, and nothing else. What was taken
-    back was in a history that is lost, and somebody said so."""
+    back was in a history that is lost, and somebody said so.
+
+    An item that was lost may come back (`stored_again`): a copy of its request was on its way, in a controller that was
+    frozen, say. Then the item stands behind others that were accepted since."""
     for live, known in told.items():
         account = accounts.get(f"default/{live}")
         found = [account.content[seq] for seq in sorted(account.content)] if account else []
@@ -154,7 +159,8 @@ def stored(
         ]
         twice = [text for text, count in times.items() if count > 1]
         strange = [text for text in found if text not in {*known.accepted, *known.unknown}]
-        in_order = [text for text in found if text not in known.unknown]
+        aside = {*known.unknown, *back, *(stored_again(live, account, histories) if account else ())}
+        in_order = [text for text in found if text not in aside]
         if lost:
             yield f"I6: {live}: accepted and not stored: {lost[:5]}"
         if unsaid:
@@ -163,11 +169,7 @@ def stored(
             yield f"I6: {live}: stored twice: {twice[:5]}"
         if strange:
             yield f"I6: {live}: stored although nobody was told so: {strange[:5]}"
-        if (
-            not lost
-            and not strange
-            and in_order != [text for text in known.accepted if text not in {*known.unknown, *back}]
-        ):
+        if not lost and not strange and in_order != [text for text in known.accepted if text not in aside]:
             yield f"I6: {live}: stored in another order than accepted"
 
 
@@ -180,6 +182,14 @@ def taken_back(known: Told, accounts: Mapping[str, Account]) -> list[str]:
 
 def with_item(live: str, text: str, histories: Sequence[TakenBack]) -> list[TakenBack]:
     return [each for each in histories if text in each.accounts.get(f"default/{live}", Account()).content.values()]
+
+
+def stored_again(live: str, account: Account, histories: Sequence[TakenBack]) -> set[str]:
+    """The items that have another number in a history that was lost: the store forgot that it had them, so a repeat of
+    their request that was late stored them once more, behind what was accepted meanwhile."""
+    there = {*account.content.values()}
+    lost = [row for each in histories for row in each.accounts.get(f"default/{live}", Account()).content.items()]
+    return {text for seq, text in lost if text in there and account.content.get(seq) != text}
 
 
 def settled(live: str, account: Account, items: Iterable[Consumed], besides: str = "") -> Iterator[str]:
@@ -240,7 +250,7 @@ def left_by_plan(epoch: int, account: Account) -> Iterator[int]:
         epoch = before
 
 
-def superseded(live: str, items: list[Consumed]) -> Iterator[str]:
+def superseded(live: str, items: list[Consumed], credit: int = CREDIT) -> Iterator[str]:
     """After a later generation has begun to consume, an older one finishes what it has in hand, and no more."""
     first: dict[int, float] = {}
     for one in items:
@@ -248,8 +258,8 @@ def superseded(live: str, items: list[Consumed]) -> Iterator[str]:
     for epoch in first:
         later = min((t for other, t in first.items() if other > epoch), default=float("inf"))
         late = [one.seq for one in items if one.epoch == epoch and one.t > later]
-        if len(late) > CREDIT:
-            yield f"I2: {live}@{epoch} consumed {len(late)} items after it was superseded, the credit is {CREDIT}"
+        if len(late) > credit:
+            yield f"I2: {live}@{epoch} consumed {len(late)} items after it was superseded, the credit is {credit}"
 
 
 def consumed_twice(records: Records) -> int:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import copy
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dhsched.ownership import invariants
 from dhsched.ownership import outcomes as o
+from dhsched.ownership.limits import Limits
 from dhsched.ownership.state import EMPTY, Live, State
 from dhsched.ownership.steps import STEPS
 from tests.chaos.hostile_judge import HostileJudge
@@ -25,7 +26,7 @@ from tests.chaos.trace import COUNTED_AROUND, Taken, read
 from tests.harness.hammer import as_text, said
 from tests.harness.judge import Judge
 
-HOT = frozenset({"append_input", "release_input", "ack_input", "report"})
+HOT = frozenset({"append_input", "release_input", "ack_input", "emit", "report"})
 """Steps that come so often that the whole state is looked at after some of them only."""
 HOT_EVERY = 25
 SHOWN = 6
@@ -105,12 +106,15 @@ class Tally:
         self.tell = tell
         """Takes a violation and the last steps before it."""
         self.hostile: HostileJudge | None = None
+        self.watch: Callable[[Taken, State, State], None] | None = None
+        """Is called with each step that the model has made too, and the states before and after it."""
 
 
 class Replay:
     """The model beside one history of the store. After a wrong answer the model follows it no longer."""
 
-    def __init__(self, tally: Tally) -> None:
+    def __init__(self, tally: Tally, limits: Limits = CHAOS_LIMITS) -> None:
+        self.limits = limits
         self.state: State = EMPTY
         self.tick = 0
         self.now = 0
@@ -118,13 +122,14 @@ class Replay:
         self.accounts: dict[str, Account] = {}
         self._tally = tally
         self._judge = Judge()
-        self._latest: list[Taken] = []
+        self._latest: deque[Taken] = deque(maxlen=SHOWN)
 
     def branch(self) -> Replay:
         """A history that is the same up to here and goes on by itself."""
         other = copy.copy(self)
         other.accounts = {live: account.branch() for live, account in self.accounts.items()}
         other._judge = copy.deepcopy(self._judge)
+        other._latest = self._latest.copy()
         return other
 
     def take(self, record: bytes) -> None:
@@ -141,7 +146,7 @@ class Replay:
         self._tally.cpu_s += time.process_time() - began
 
     def follow(self, taken: Taken) -> None:
-        self._latest = [*self._latest, taken][-SHOWN:]
+        self._latest.append(taken)
         self.now = taken.now
         if taken.step in COUNTED_AROUND:
             self.state = counted(self.state)
@@ -155,12 +160,14 @@ class Replay:
         if self.diverged:
             return
         before = counted(self.state) if taken.counted else self.state
-        after, expected = STEPS[taken.step](before, taken.now, CHAOS_LIMITS, **taken.arguments)
+        after, expected = STEPS[taken.step](before, taken.now, self.limits, **taken.arguments)
         if expected != taken.answer:
             self._wrong("model", f"{taken.step} {taken.arguments} answered {taken.answer}, the model {expected}")
             self.diverged = True
             return
         self.state = after
+        if self._tally.watch is not None:
+            self._tally.watch(taken, before, after)
         if self._tally.hostile is not None:
             for complaint in self._tally.hostile.take(taken, before, after):
                 self._wrong("hostile", complaint)

@@ -16,7 +16,7 @@ from dhsched.ownership import outcomes as o
 from tests.chaos.cluster import NODES, WAYS, way_of
 from tests.chaos.deployment import ROOT, Size
 from tests.chaos.faults import KINDS, LOSSES, draw_faults, kinds_of, old_side
-from tests.chaos.ledger import Consumed, Records, TakenBack, check, one_runtime
+from tests.chaos.ledger import Consumed, Records, TakenBack, check, one_runtime, stored
 from tests.chaos.load import Told
 from tests.chaos.replay import Account, Generation, Numbers
 from tests.chaos.store import StoreKind
@@ -108,6 +108,16 @@ CRASHED_THEN_PLANNED = {
     3: Generation("C", "drain", 1, planned=True),
 }
 LATE = [(0.0, "B", 2, 2, "text", "two"), *((float(n), "A", 1, n, "text", str(n)) for n in range(3, 13))]
+
+
+def test_an_item_that_was_lost_and_stored_again_by_a_late_repeat_is_in_no_order() -> None:
+    told = {"L": Told("L", accepted=["one", "two"])}
+    accounts = {LIVE: Account({1: "two", 2: "one"})}
+    before = TakenBack(0.0, 1.0, {LIVE: Account({1: "one"})}, said=True, silent=())
+    assert [*stored(told, accounts)] == ["I6: L: stored in another order than accepted"]
+    assert [*stored(told, accounts, [before])] == []
+    elsewhere = before._replace(accounts={LIVE: Account({2: "one"})})
+    assert [*stored(told, accounts, [elsewhere])] == ["I6: L: stored in another order than accepted"]
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,9 @@ def test_every_message_of_a_worker_and_every_field_has_a_row() -> None:
     """The rows are those of the product's definitions: a field that is added is a row that is added."""
     sent = {*get_args(messages.FromWorker), *get_args(messages.PullSays)}
     assert {*WORKER_MESSAGES.values()} == sent
-    fields = {(kind, field) for kind in sent for field in kind.__struct_fields__}
+    fields = {(kind, field.partition(".")[0]) for kind in sent for field in fields_of(kind)}
+    assert {(kind, field) for kind in sent for field in kind.__struct_fields__ or ("-",)} == fields
+    fields = {(kind, field) for kind in sent for field in fields_of(kind) if field != "-"}
     rows = {(WORKER_MESSAGES[row.message], row.field) for row in worker_rows()}
     assert fields == {row for row in rows if row[1] != "-"}
     assert {kind for kind in sent if not kind.__struct_fields__} == {kind for kind, field in rows if field == "-"}
@@ -175,6 +177,21 @@ def test_a_slot_that_was_reserved_for_a_live_of_the_hostile_worker_may_be_given_
     for now, complaints in ((replace(record, load=record.load - 1), 0), (replace(record, lost=True), 1)):
         after = replace(before, slots=scene().slots, workers={**before.workers, HONEST: now})
         assert len([*HostileJudge().take(Taken(1, 9, "ack_input", given, None), before, after)]) == complaints
+
+
+def test_a_hostile_worker_may_give_back_what_was_reserved_on_it_and_the_source_has_a_move_less() -> None:
+    before = placed(scene(), "E2", HONEST)
+    before, reserved = STEPS["reserve"](
+        before, 5, DEFAULT_LIMITS, live="default/E2", expected=1, candidates=[EVIL_BOOT]
+    )
+    assert isinstance(reserved, o.Reserved), reserved
+    given = {"worker": EVIL_BOOT, "live": "default/E2", "number": reserved.number, "reason": "EVIL"}
+    after, _ = STEPS["depart"](before, 9, DEFAULT_LIMITS, **given)
+    assert after.workers[HONEST].cutovers == before.workers[HONEST].cutovers - 1
+    for now, complaints in ((after.workers[HONEST], 0), (replace(after.workers[HONEST], load=0), 1)):
+        seen = replace(after, workers={**after.workers, HONEST: now})
+        taken = Taken(1, 9, "depart", given, o.Departed("reserved"))
+        assert len([*HostileJudge().take(taken, before, seen)]) == complaints
 
 
 def test_a_live_that_is_not_lent_is_never_on_the_hostile_worker() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -19,8 +20,9 @@ from dhsched.ownership.limits import Limits
 from dhsched.ownership.steps import STEPS, UNCOUNTED
 from dhsched.ownership.steps.place import Create
 from dhsched.store.steps import scripts
-from dhsched.store.steps.replies import outcome
+from dhsched.store.steps.replies import appended_row, other_row, outcome
 from dhsched.types import candidate_of
+from tests.harness.rows import split_row
 
 FRAME = """{shebang}
 local frame_time = redis.call('TIME')
@@ -92,9 +94,10 @@ def steps_of(tick: int, name: str, now: int, argv: list[str], reply: list[Any]) 
         yield Taken(tick, now, step, arguments_of(step, fixed), answer, counted)
         return
     width, rest = len(script.each), argv[len(script.argv) :]
+    read_row = appended_row if step == "append_input" else other_row
     for n, one in enumerate(reply[1:]):
         row = dict(zip(script.each, rest[n * width : (n + 1) * width], strict=True))
-        yield Taken(tick, now, step, arguments_of(step, {**fixed, **row}), outcome(one[0], one[1:]), counted and n == 0)
+        yield Taken(tick, now, step, arguments_of(step, {**fixed, **row}), read_row(one), counted and n == 0)
 
 
 SCRIPTS = scripts.load()
@@ -115,7 +118,8 @@ def as_bytes(value: Any) -> Any:
 
 def arguments_of(step: str, given: Mapping[str, str]) -> dict[str, Any]:
     """The arguments of a script as the model's step takes them."""
-    values: dict[str, Any] = {IN_MODEL.get(name, name): value for name, value in given.items() if name not in _LIMITS}
+    named = {IN_MODEL.get(name, name): value for name, value in given.items() if name not in _LIMITS}
+    values = split_row(step, named)
     if step == "place":
         made = {name: values.pop(name) for name in _CREATE & values.keys()}
         values["create"] = create_of(made) if values["cause"] == "create" else None
@@ -128,12 +132,14 @@ def arguments_of(step: str, given: Mapping[str, str]) -> dict[str, Any]:
         values["kind"], values["payload"] = read.kind, read.payload
         values["boundary"] = read.boundary and read.kind != "interrupt"
         values["mark"] = items.mark_of(item).decode()
-        values["through"] = items.read_through(values["through"])
-    elif step == "ack_input":
-        saved = values["saved"].encode()
-        values["saved"] = saved[1:] if saved else None
-    parameters = inspect.signature(STEPS[step]).parameters
-    return {name: typed(value, str(parameters[name].annotation)) for name, value in values.items()}
+    kinds = kinds_of(step)
+    return {name: typed(value, kinds[name]) for name, value in values.items()}
+
+
+@cache
+def kinds_of(step: str) -> Mapping[str, str]:
+    """The types of a step's arguments, as the model's signature names them."""
+    return {name: str(each.annotation) for name, each in inspect.signature(STEPS[step]).parameters.items()}
 
 
 def create_of(made: Mapping[str, str]) -> Create:

@@ -38,6 +38,15 @@ def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEv
     return {"uvloop": uvloop.new_event_loop}
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Random runs on the second server are for the release; scenarios run on both."""
+    for item in items:
+        on = getattr(item, "callspec", None)
+        if on and on.params.get("subject") == "redis" and not item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.release)
+
+
 @pytest.fixture(params=SERVERS, scope="module")
 def subject(request: pytest.FixtureRequest) -> Iterator[tuple[asyncio.Runner, StoreSubject]]:
     """The Lua steps on a server, and the loop to call them on."""

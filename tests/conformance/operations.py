@@ -8,10 +8,12 @@ Hypothesis can shrink a failure and a seed can repeat one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any, NamedTuple
 
 from dhsched.ownership.items import mark_of
+from dhsched.ownership.journal import Change
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.state import Live, State
 from dhsched.ownership.steps.enter import JUMP_MIN
@@ -35,12 +37,16 @@ LIMITS = Limits(
     starts_create_max=2,
     starts_recover_max=1,
     history_max=2,
+    journal_entries_max=5,
+    journal_bytes_max=12,
     dead_max=2,
     boots_max=3,
     boots_window_ms=100,
     walk_max=2,
     start_wait_max_ms=20,
     term_step=16,
+    emits_max=3,
+    emits_bytes_max=60,
 )
 """Small enough that every limit is met within a few steps."""
 LIVES = ("t/a", "t/b", "u/a")
@@ -115,6 +121,9 @@ def report(r: Random, s: State, who: str | None = None) -> dict[str, Any]:
         "busy": [*s.slots.get(who, {})] if r.random() < 0.3 else [],
         "partly": r.random() < 0.5,
         "link": r.choice(["", "d1"]),
+        "starts_create": r.choice([0, 0, 0, 1, 3]),
+        "starts_recover": r.choice([0, 0, 0, 2]),
+        "cutovers": r.choice([0, 0, 0, 2]),
     }
 
 
@@ -160,6 +169,9 @@ def place(r: Random, s: State) -> dict[str, Any]:
             metadata=r.choice([b"", b"m"]),
             config=r.choice([b"", b"c"]),
         )
+        # Some lives have a lifetime, by what was drawn anyway.
+        idle_ms, max_ms = 40 * bool(create.room and create.metadata), 120 * bool(create.config and create.metadata)
+        create = replace(create, idle_ms=idle_ms, max_ms=max_ms, labels=create.metadata and b"zone=1 tier=2")
         return {**arguments, "cause": "create", "create": create, "lives_max": r.choice([0, 0, 0, 2, 4])}
     return {
         **arguments,
@@ -228,7 +240,29 @@ def ack_input(r: Random, s: State) -> dict[str, Any]:
     name, record, who, epoch = owner(r, s)
     n = r.choice([record.acked, record.released, record.acked + 1, record.released + 1]) if record else 1
     arguments = {"live": name, "worker": who, "epoch": epoch, "n": n, "saved": r.choice([None, b"", b"memory"])}
-    return {**arguments, "mark": mark(r, record, n)}
+    return {**arguments, "mark": mark(r, record, n), "journal": journal(r, record) if r.random() < 0.4 else None}
+
+
+def journal(r: Random, record: Live | None) -> Change:
+    """A change of the journal: mostly one that goes on where the journal ends, or repeats a part of it."""
+    last = record.journal.last if record else 0
+    first = max(1, last + r.choice([1, 1, 1, 0, -1, 2, 4]))
+    drop = r.choice([0, 0, 0, last, max(0, last - 1), first - 1])
+    entries = [b"%d" % number * r.choice([1, 1, 1, 3]) for number in range(first, first + r.randrange(4))]
+    return Change(drop, first, tuple(entries))
+
+
+def emit(r: Random, s: State) -> dict[str, Any]:
+    name, record, who, epoch = owner(r, s)
+    last = record.emitted[1] if record and record.emitted[0] == epoch else 0
+    n = max(1, last + r.choice([1, 1, 1, 1, 0, 2, 3]))
+    told = r.choice([0, 0, last, n - 1, n])
+    arguments = {"live": name, "worker": who, "epoch": epoch, "n": n, "told": told}
+    return {
+        **arguments,
+        "name": r.choice(["m", "spoken"]),
+        "data": r.choice([b"{}", b'{"a": 1}', b'{"a":"%b"}' % (b"x" * 40)]),
+    }
 
 
 def end_live(r: Random, s: State) -> dict[str, Any]:
@@ -267,6 +301,7 @@ WEIGHTED: dict[str, tuple[int, Maker]] = {
     "append_input": (12, append_input),
     "release_input": (12, release_input),
     "ack_input": (10, ack_input),
+    "emit": (6, emit),
     "end_live": (2, end_live),
     "look": (12, look),
     "new_term": (1, new_term),

@@ -12,16 +12,28 @@ from typing import Any
 
 from dhsched.ownership import invariants, outcomes
 from dhsched.ownership.items import UNMARKED, Through
+from dhsched.ownership.journal import Change
 from dhsched.ownership.outcomes import Outcome
 from dhsched.ownership.state import State
 from dhsched.ownership.steps.place import Create
 from dhsched.types import MARK_BYTES, Equals, candidate_of, slot_tag
 from tests.conformance.shown import CHECK, Said, describe, in_full, listed, say
 from tests.conformance.subjects import Home, Subject
-from tests.scenarios.language import SET_VERBS, Line, Scenario, ScenarioError
+from tests.scenarios.language import CHECKS, SET_VERBS, Line, Scenario, ScenarioError
 
 Arguments = dict[str, Any]
-CREATE_OPTIONS = ("digital_id", "fingerprint", "room", "metadata", "config", "priority", "immovable")
+CREATE_OPTIONS = (
+    "digital_id",
+    "fingerprint",
+    "room",
+    "metadata",
+    "config",
+    "priority",
+    "immovable",
+    "idle_ms",
+    "max_ms",
+    "labels",
+)
 REFERENCE = re.compile(r"(?<![\w#'/])[A-K]\d*'*(?![\w#])")
 
 
@@ -148,7 +160,12 @@ class Runner:
             case "release":
                 return {"pull_no": v.pop("pull", pull_no), "after": last, "credit": 100, **v}
             case "ack":
+                if "journal" in v:
+                    v["journal"] = change_of(v["journal"].decode())
                 return {"n": v.pop("number"), "saved": v.pop("state", None), **v}
+            case "emit":
+                data = v.pop("data", b"{}")
+                return {"n": v.pop("number"), "name": v.pop("word"), "data": data, **v}
             case "new_term":
                 return {"term": v["number"]}
         return v
@@ -214,10 +231,11 @@ class Runner:
         kind, *names = [self.canonical(word) for word in line.values["plain"]]
         named = {self.canonical(name): self.canonical(value) for name, value in line.values["named"].items()}
         found = CHECK[kind](state, names[0] if names else "", self.subject.now)
-        if names[1:] == ["none"]:
+        said = names[CHECKS[kind][0] - 1 :]
+        if said == ["none"]:
             wanted, compared = "none", found
         elif isinstance(found, list):
-            wanted, compared = listed(names[1:]), found
+            wanted, compared = listed(said), found
         elif kind == "slots" or not found:
             wanted, compared = listed(named) if named else "something", found
         else:
@@ -225,7 +243,7 @@ class Runner:
             if unknown:
                 raise ScenarioError(f"{line.where}: {unknown[0]!r} cannot be checked; allowed are {', '.join(found)}")
             wanted, compared = listed(named), {name: found[name] for name in named}
-        order = sorted if kind == "slots" else list
+        order = sorted if kind in ("slots", "wakes") else list
         if order(listed(compared).split()) != order(wanted.split()):
             shown = [f"expected {self.shorten(wanted)}", f"but got  {self.shorten(listed(compared))}"]
             raise self.failure(line, shown, state)
@@ -261,8 +279,14 @@ def carried_epoch(step: str, given: Arguments) -> int | None:
     match step:
         case "place" | "reserve":
             return int(given.get("expected", 0))
-        case "pull" | "release_input" | "ack_input":
+        case "pull" | "release_input" | "ack_input" | "emit":
             return int(given["epoch"])
         case "depart" | "hold" | "cancel":
             return int(given["number"])
     return None
+
+
+def change_of(text: str) -> Change:
+    """A change of the journal: the last entry that is dropped, the first number, and the entries."""
+    drop, first, *entries = text.split()
+    return Change(int(drop), int(first), tuple(entry.encode() for entry in entries))

@@ -5,7 +5,9 @@ Each is there for the mutants that name it (mutants.py).
 
 from __future__ import annotations
 
-SHORT_SCENARIOS = {
+from tests.conformance.short_input_scenarios import INPUT
+
+OWNERSHIP = {
     "late_recovery": """# The Worker is back before the recovery that found no free slot: nobody goes on waiting.
 worker A
 place L on A                              => COMMITTED A@1
@@ -114,17 +116,6 @@ reserve L from 1 on A                     => FULL
 new_term 1                                => NEW_TERM 2 floor 100
 reserve L from 1 on B                     => RESERVED B@101
 """,
-    "move_of_an_idle_live": """# A live that nobody looked at any more is looked at when its move expires.
-worker A
-worker B
-place L on A                              => COMMITTED A@1
-pull L A@1                                => PULLING 1 after 0
-wait 15s
-look L                                    => IDLE
-reserve L from 1 on B                     => RESERVED B@2
-check agenda L in=120s
-hold L 1                                  => NO_MOVE
-""",
     "expiry_before_the_period": """# The expiry of a move comes before the period of a standstill.
 limits move_expires_ms=1000
 worker A
@@ -136,78 +127,6 @@ wait 500ms
 look L                                    => WAKE
 check agenda L in=500ms
 """,
-    "held_twice": """# A hold that was fixed stays where it is, wherever input stands now: an interrupt took it along.
-worker A
-worker B
-place L on A                              => COMMITTED A@1
-pull L A@1                                => PULLING 1 after 0
-append L text "a"                         => APPENDED 1
-release L A@1                             => ITEMS 1..1
-reserve L from 1 on B                     => RESERVED B@2
-hold L 2                                  => HELD next
-append L text "b" boundary                => APPENDED 2
-release L A@1                             => ITEMS 2..2
-hold L 2                                  => HELD 2
-interrupt L "stop"                        => APPENDED 3
-check live L released=2
-hold L 2                                  => HELD 3
-""",
-    "interrupted_before_the_boundary": """# A hold that waits for the next boundary goes on waiting.
-worker A
-worker B
-place L on A                              => COMMITTED A@1
-pull L A@1                                => PULLING 1 after 0
-append L text "a"                         => APPENDED 1
-release L A@1                             => ITEMS 1..1
-reserve L from 1 on B                     => RESERVED B@2
-hold L 2                                  => HELD next
-interrupt L "stop"                        => APPENDED 2
-""",
-    "strangers": """# Neither another Worker nor the selected one before its first pull is handed anything.
-worker A
-worker B
-place L on A                              => COMMITTED A@1
-append L text "a"                         => APPENDED 1
-release L A@1 pull 0                      => STALE A@1
-pull L A@1                                => PULLING 1 after 0
-release L B@1 pull 1                      => STALE A@1
-""",
-    "forget_release_kept_pull": """# Asked after an item that is here and not released, the store hands it out again.
-worker A
-place L on A                              => COMMITTED A@1
-append L text "one" mark=a                => APPENDED 1
-append L text "two" mark=b                => APPENDED 2
-pull L A@1                                => PULLING 1 after 0
-remember
-release L A@1 pull 1 after 0              => ITEMS 1..2
-forget
-release L A@1 pull 1 after 2 mark=b       => ITEMS 1..2
-""",
-    "forget_later_ack": """# The mark of every ack is kept, not only that of a generation's first.
-worker A
-place L on A                              => COMMITTED A@1
-append L text "one" mark=a                => APPENDED 1
-append L text "two" mark=b                => APPENDED 2
-pull L A@1                                => PULLING 1 after 0
-release L A@1 pull 1 after 0              => ITEMS 1..2
-ack L A@1 1 mark=a                        => ACKED 1
-ack L A@1 2 mark=b                        => ACKED 2
-pull L A@1 after 2 mark=b                 => PULLING 2 after 2
-pull L A@1 after 2 mark=a                 => STALE nobody
-""",
-    "config_fallback_planned": """# Only a recovery gives a configuration up.
-limits poison_max=2
-worker A
-place L on A                              => COMMITTED A@1
-append L config "c1"                      => APPENDED 1
-pull L A@1                                => PULLING 1 after 0
-release L A@1                             => ITEMS 1..1
-ack L A@1 1                               => ACKED 1
-place L from 1 on A                       => COMMITTED A@2
-place L from 2 on A                       => COMMITTED A@3
-place L from 3 on A                       => COMMITTED A@4
-check live L starts=2 config="c1" fallback=""
-""",
     "vacant_forgets_its_stall": """# A runtime that is gone is no stall any more.
 limits claim_wait_ms=1000
 worker A
@@ -218,60 +137,6 @@ wait 1s
 look L                                    => RECOVER A@1 stalled
 depart A L@1                              => DEPARTED starting
 check live L stalled=no
-""",
-    "closing_not_handed": """# What no generation had in its hands is no poison, not even a closing live's last item.
-limits poison_max=1
-worker A
-place L on A                              => COMMITTED A@1
-append L text "one"                       => APPENDED 1
-end L after_pending                       => FINISHED closing
-depart A L@1                              => DEPARTED starting
-place L from 1 on A cause recover       => COMMITTED A@2
-""",
-    "less_credit": """# A repeat with less credit takes nothing back.
-worker A
-place L on A                              => COMMITTED A@1
-pull L A@1                                => PULLING 1 after 0
-append L text "a"                         => APPENDED 1
-append L text "b"                         => APPENDED 2
-append L text "c"                         => APPENDED 3
-release L A@1 credit 3                    => ITEMS 1..3
-release L A@1 after 0 credit 1            => ITEMS 1..1
-check live L released=3
-""",
-    "producer_at_the_end": """# An ended live remembers no producers.
-worker A
-place L on A                              => COMMITTED A@1
-append L text "a" producer=p n=1          => APPENDED 1
-end L                                     => FINISHED ended
-""",
-    "requests_forgotten": """# Request ids leave when they are old and enough are left, or when there are too many.
-limits recent_min=2 recent_max=3 recent_ms=1000
-worker A
-place L on A                              => COMMITTED A@1
-append L text "a" request=a               => APPENDED 1
-append L text "b" request=b               => APPENDED 2
-append L text "c" request=c               => APPENDED 3
-append L text "d" request=d               => APPENDED 4
-append L text "a" request=a               => APPENDED 5
-append L text "c" request=c               => DUPLICATE
-wait 1s
-append L text "e" request=e               => APPENDED 6
-wait 1s
-append L text "f" request=f               => APPENDED 7
-append L text "e" request=e               => DUPLICATE
-""",
-    "goes_on_while_it_waits": """# A live that was given up too early and gets on with its input waits no more.
-worker A
-place L on A                              => COMMITTED A@1
-pull L A@1                                => PULLING 1 after 0
-append L text "a"                         => APPENDED 1
-release L A@1                             => ITEMS 1..1
-expire A                                  => EXPIRED 1
-place L from 1 in gpu cause recover     => FULL
-report A                                  => REPORTED
-ack L A@1 1                               => ACKED 1
-check waiting gpu none
 """,
     "busy_with_something_else": """# Only the current generation's own Worker stops its clock.
 worker A
@@ -301,29 +166,6 @@ reap A                                    => WORKER_SET ready gone
 exit B                                    => WORKER_SET ready gone
 expire B                                  => NOTHING
 """,
-    "swept_clean": """# A live that is created anew has nothing of the one before it: no dead letters, no saved state.
-limits poison_max=2 ended_ttl_ms=1000 term_step=16
-worker A
-place L on A                              => COMMITTED A@1
-append L text "good"                      => APPENDED 1
-append L text "bad"                       => APPENDED 2
-pull L A@1                                => PULLING 1 after 0
-release L A@1                             => ITEMS 1..2
-ack L A@1 1 state "memory"                => ACKED 1
-depart A L@1                              => DEPARTED running
-place L from 1 on A cause recover       => COMMITTED A@2
-pull L A@2                                => PULLING 1 after 1
-release L A@2                             => ITEMS 2..2
-depart A L@2                              => DEPARTED running
-place L from 2 on A cause recover       => COMMITTED A@3
-end L                                     => FINISHED ended
-depart A L@3                              => DEPARTED departing
-wait 1s
-look L                                    => SWEPT
-new_term 1                                => NEW_TERM 2 floor 19
-place L on A                              => COMMITTED A@20
-pull L A@20                               => PULLING 1 after 0 state=""
-""",
     "looked_at_early": """# A look before the period is over, whatever brought it forward, finds no standstill yet.
 worker A
 place L on A                              => COMMITTED A@1
@@ -345,4 +187,81 @@ wait 2s
 look L                                    => RECOVER A@1 lost
 check agenda L in=2s
 """,
+    "recovered_on_an_empty_one": """# A Worker without any load is the emptiest of equals.
+worker A capacity=4
+worker B capacity=4
+worker C
+place M on B                              => COMMITTED B@1
+place L on C                              => COMMITTED C@1
+expire C                                  => EXPIRED 1
+place L from 1 on gpu=B=A cause recover   => COMMITTED A@2
+""",
+    "reassigned_in_place": """# A slot that is written anew where it is frees nothing: nobody who waits is woken.
+limits starts_create_max=1 starts_recover_max=1
+worker A capacity=4
+worker B
+place L on A                              => COMMITTED A@1
+place M on B                              => COMMITTED B@1
+expire B                                  => EXPIRED 1
+look M                                    => RECOVER B@1 lost
+place M from 1 in gpu cause recover       => STARTING
+check agenda M in=2s
+place L from 1 on A                       => COMMITTED A@2
+check agenda M in=2s
+""",
+    "revived_while_cordoned": """# Lives of a Worker that comes back are looked at now, also where it takes no others.
+worker A
+place L on A                              => COMMITTED A@1
+cordon A                                  => WORKER_SET cordoned
+expire A                                  => EXPIRED 1
+look L                                    => RECOVER A@1 lost
+place L from 1 in gpu cause recover       => FULL
+check agenda L in=2s
+report A                                  => REPORTED
+check agenda L in=0s
+""",
+    "reserved_number_at_the_floor": """# A number that was reserved and is the floor now is not committed.
+limits term_step=2
+worker A
+worker B
+place L on A                              => COMMITTED A@1
+reserve L from 1 on B                     => RESERVED B@2
+new_term 1                                => NEW_TERM 2 floor 2
+place L from 1 on B                       => COMMITTED B@3
+""",
+    "equally_empty_at_a_budget": """# Of two that are equally empty, the one below its budget.
+limits starts_create_max=2 starts_recover_max=1
+worker A capacity=4
+worker B capacity=4
+place L on A                              => COMMITTED A@1
+place M on B                              => COMMITTED B@1
+pull M B@1                                => PULLING 1 after 0
+place N in gpu                            => COMMITTED B@1
+""",
+    "start_as_slow_as_it_may_be": """# A start that takes exactly as long as it may changes no budget.
+limits start_quick_ms=100 start_slow_ms=1000
+worker A capacity=4
+place L on A                              => COMMITTED A@1
+pull L A@1                                => PULLING 1 after 0
+check worker A pace=2
+place M on A                              => COMMITTED A@1
+wait 1s
+pull M A@1                                => PULLING 1 after 0
+check worker A pace=2
+""",
+    "claimed_quickly_while_cordoned": """# A quick start wakes nobody for a Worker that takes no lives.
+limits starts_create_max=1 starts_recover_max=1
+worker A capacity=4
+worker B
+place L on A                              => COMMITTED A@1
+place M on B                              => COMMITTED B@1
+expire B                                  => EXPIRED 1
+look M                                    => RECOVER B@1 lost
+place M from 1 in gpu cause recover       => STARTING
+cordon A                                  => WORKER_SET cordoned
+pull L A@1                                => PULLING 1 after 0
+check agenda M in=2s
+""",
 }
+SHORT_SCENARIOS = {**OWNERSHIP, **INPUT}
+"""Every short scenario by its name."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from dhsched.ownership import items, outcomes
 from dhsched.ownership.outcomes import Outcome
 from dhsched.ownership.state import Cell, Live, State, Worker
+from dhsched.ownership.steps.emit import read_emit
 from dhsched.types import Generation
 from tests.conformance.subjects import Home
 from tests.scenarios.language import outcome_word
@@ -64,12 +65,15 @@ def say(outcome: Outcome | Home, now: int) -> Said:
             words = (outcome.pull_no, "after", outcome.after)
             details = {"digital_id": outcome.digital_id, "room": outcome.room, "metadata": quoted(outcome.metadata)}
             details |= {"config": quoted(outcome.config), "state": quoted(outcome.saved)}
+            details |= {"journal_last": outcome.journal_last, "journal": show_journal(outcome.journal or ())}
         case outcomes.Items():
             words = (f"{outcome.first}..{outcome.first + len(outcome.items) - 1}",)
             payload = tuple(show_item(blob) for blob in outcome.items)
             details = {"more": int(outcome.more)}
         case outcomes.Appended():
-            words = (outcome.seq, *flag("released", bool(outcome.mark)))
+            words, details = (outcome.seq, *flag("released", bool(outcome.mark))), {"dropped": outcome.dropped}
+        case outcomes.Duplicate():
+            details = {"seq": outcome.seq}
         case outcomes.Acked():
             words = (outcome.acked, *flag("ended", outcome.ended))
         case outcomes.Recover():
@@ -106,6 +110,10 @@ def show_item(blob: bytes) -> str:
     return f"{item.kind}:{quoted(item.payload)}{brought}"
 
 
+def show_journal(entries: Iterable[bytes]) -> str:
+    return ",".join(entry.decode() for entry in entries) or "none"
+
+
 def in_full(live: str) -> str:
     return live if "/" in live else f"t/{live}"
 
@@ -121,24 +129,30 @@ def show_live(record: Live) -> dict[str, str]:
     """The fields of a live that a scenario can check."""
     names = (
         "epoch issued selected active pull_no controller state appended released acked at_boundary"
-        " forgot dropped dropped_interrupt dropped_end dropped_poison starts tries priority immovable"
+        " expired forgot dropped dropped_interrupt dropped_end dropped_poison starts tries priority immovable"
     )
     move = record.move
     return {name: plain(getattr(record, name)) for name in names.split()} | {
         "pending": str(len(record.pending)),
+        "seen": str(record.seen[0]),
         "move": f"{move.target}@{move.number}" if move else "none",
         "hold": plain(move.hold if move else None),
         "suspect": ":".join(map(str, record.suspect)) if record.suspect else "none",
         "stalled": plain(record.stalled is not None and record.stalled == record.cursors),
         "waits": ",".join(record.waits) or "none",
         "config": quoted(record.config),
+        "labels": quoted(record.labels),
         "fallback": "none" if record.fallback is None else quoted(record.fallback),
         "saved": quoted(record.saved),
+        "journal": f"{record.journal.last}:{show_journal(record.journal.entries)}",
         "dead": ",".join(show_item(items.read_dead_letter(blob)[0]) for blob in record.dead) or "none",
         "died_of": ",".join(quoted(items.read_dead_letter(blob)[1].encode()) for blob in record.dead) or "none",
         "history": ",".join(f"{row.worker}@{row.epoch}" for row in (*record.history, record.current)),
         "reasons": ",".join(quoted(row.reason.encode()) for row in (*record.history, record.current)),
         "cause": record.current.cause,
+        "interrupted": ":".join(map(str, record.interrupted)) if record.interrupted[0] else "none",
+        "emits": ",".join(f"{epoch}.{n}:{name}" for epoch, n, name, _ in map(read_emit, record.emits)) or "none",
+        "emitted": ".".join(map(str, record.emitted)) if record.emitted[0] else "none",
     }
 
 
@@ -149,6 +163,7 @@ def show_cell(cell: Cell) -> dict[str, str]:
 
 def show_worker(record: Worker) -> dict[str, str]:
     names = "pool capacity mode lost gone beat load starting cutovers pace"
+    names += " starts_create_max starts_recover_max cutovers_max"
     return {name: plain(getattr(record, name)) for name in names.split()}
 
 
@@ -177,6 +192,7 @@ CHECK: dict[str, Callable[[State, str, int], dict[str, str] | list[str]]] = {
     "free": lambda state, pool, now: ranked(state.free.get(pool, {})),
     "waiting": lambda state, pool, now: ranked(state.waiting.get(pool, {})),
     "agenda": check_agenda,
+    "wakes": lambda state, _, now: sorted(f"{channel}:{in_short(about)}".rstrip(":") for channel, about in state.wakes),
 }
 
 

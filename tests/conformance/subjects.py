@@ -1,4 +1,4 @@
-"""What a scenario runs on: anything that answers the seventeen steps and can show its whole state.
+"""What a scenario runs on: anything that answers the eighteen steps and can show its whole state.
 
 The pure model is the first subject. A store comes in behind the same interface with its own clock set by `wait`, so
 that one scenario says the same thing about every one of them.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
 from typing import Any
@@ -42,9 +42,14 @@ class Moment:
     state: State
 
     @property
+    def is_step(self) -> bool:
+        """Whether a step ran: else the state, and its wakes, are those of the step before."""
+        return self.outcome is not None and not isinstance(self.outcome, Home)
+
+    @property
     def alone(self) -> bool:
         """Whether it is sent by itself: it is no step, or it changes the connection."""
-        return self.outcome is None or isinstance(self.outcome, Home) or self.operation.name == "enter"
+        return not self.is_step or self.operation.name == "enter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +122,10 @@ async def play(tape: Tape, link: Link, scripts: dict[str, Script]) -> None:
             raise Mismatch(f"{tape.name}, step {start + len(part)}: the state cannot be read: {error!r}") from error
         for n, (moment, answer) in enumerate(zip(part, answers, strict=True), start=start + 1):
             stop = moment is part[-1]
-            if answer != moment.outcome or (stop and found != moment.state):
+            wakes = subject.wakes_of(n - start) if moment.is_step else moment.state.wakes
+            if answer != moment.outcome or wakes != moment.state.wakes or (stop and found != moment.state):
                 sent = [each.operation for each in tape.moments[:n]]
+                found = replace(found, wakes=wakes)
                 what = describe(sent, moment.outcome, answer, moment.outcome, moment.state, found, [])
                 raise Mismatch(f"{tape.name}, step {n}: {what}")
 
@@ -141,7 +148,7 @@ async def send(part: Sequence[Moment], subject: StoreSubject) -> list[Any]:
         await getattr(subject, name)(**arguments)
         return [None]
     calls: list[Awaitable[Any]] = []
-    for moment in part:
-        calls.append(subject.set_clock(moment.now))
+    for turn, moment in enumerate(part, start=1):
+        calls.append(subject.set_clock(moment.now, turn))
         calls.append(subject.step(moment.operation.name, **moment.operation.arguments))
     return (await asyncio.gather(*calls, return_exceptions=True))[1::2]

@@ -52,6 +52,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("mutant", MUTANTS)
 async def test_store_and_model_agree_on_what_has_changed_when_they_remember_little(
     mutant: str, monkeypatch: pytest.MonkeyPatch
@@ -64,7 +65,7 @@ async def test_store_and_model_agree_on_what_has_changed_when_they_remember_litt
     async with real_subject(SERVERS[0], LIMITS, text) as real:
 
         async def runs() -> None:
-            for seed in range(8):
+            for seed in range(16):
                 await run(Random(seed), real, steps=250)
 
         if mutant:

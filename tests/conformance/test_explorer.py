@@ -59,6 +59,9 @@ def test_every_configuration_is_checked_and_switches_on_what_exists() -> None:
 def test_safety_is_checked_in_full_wherever_it_is_checked() -> None:
     full = {"DHSched": "I0 I1 I2 I3 I4 I5 I7 Moves Final Slots Floor Need", "Input": "I3 I6 I7 Order Repeat Moves Once"}
     full["Marks"] = "Cursors Consumed Granted"
+    full["Journal"] = "Exact Known"
+    full["Emits"] = "Ordered Whole"
+    full["Time"] = "Claimed Replaced Restarted Patient Paced I7"
     full["Failover"] = "Twice NotRun Reported Kept OneSide"
     full["Homes"] = "H0 H1 H3 I2 I4 I5 I7 Moves Floor Need Twice Quiet Audible"
     for check in CHECKS:

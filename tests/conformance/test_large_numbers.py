@@ -16,6 +16,7 @@ import pytest
 from dhsched.errors import BadId, BadValue
 from dhsched.ownership.items import UNMARKED
 from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
+from dhsched.ownership.outcomes import Emitted
 from dhsched.ownership.state import Cell, State
 from dhsched.ownership.steps.place import Create
 from dhsched.store.steps.memory import MemoryStore
@@ -68,9 +69,9 @@ async def long_life(real: StoreSubject, at: int) -> None:
     await both("place", live="t/a", operation="o1", cause="create", create=create, candidates=[worker])
     store = real.store
     numbers = {"appended": at, "released": at, "acked": at, "pull_no": at, "saved_seq": at, "dropped_interrupt": at}
-    await store.link.call("HSET", store.keys.of("live", "t/a"), *(w for pair in numbers.items() for w in pair))
-    await store.link.call("HSET", store.keys.of("live", "t/a"), "from:p", f"{at} {at} 1000")
-    await store.link.call("HSET", store.keys.of("live", "t/a"), "acked_mark", UNMARKED)
+    fields: dict[str, Any] = {"fence": f"1 {at} open unclaimed", "cursors": f"{at} {at} {at} 0 0 {UNMARKED.decode()}"}
+    fields |= {"saved_seq": at, "dropped_interrupt": at, "from:p": f"{at} {at} 1000"}
+    await store.link.call("HSET", store.keys.of("live", "t/a"), *(w for pair in fields.items() for w in pair))
     memory.state = with_live(memory.state, **numbers, producers={"p": (at, at, 1000)}, acked_mark=UNMARKED)
 
     await both("append_input", live="t/a", kind="text", payload=b"one", producer="p", n=at + 1)
@@ -79,6 +80,8 @@ async def long_life(real: StoreSubject, at: int) -> None:
     pull = await both("pull", **owner, after=at, controller="c")
     await both("release_input", **owner, pull_no=pull.pull_no, after=at, credit=10)
     await both("ack_input", **owner, n=at + 1, saved=b"s")
+    for n in (at, at + 1):
+        assert await both("emit", **owner, n=n, name="m", data=b"{}", told=n - 1) == Emitted(n)
     await real.wait(LIMITS.ack_wait_ms)
     await both("look", live="t/a")
     await real.wait(LIMITS.ack_wait_ms)

@@ -25,7 +25,7 @@ from dhsched.store.steps.scripts import Script, load
 from tests.conformance.lockstep import Mismatch, run
 from tests.conformance.mutants import MUTANTS, Mutant
 from tests.conformance.operations import LIMITS
-from tests.conformance.real import HELD, Greeted, StoreSubject
+from tests.conformance.real import Greeted, StoreSubject, recorded
 from tests.conformance.short_scenarios import SHORT_SCENARIOS
 from tests.conformance.tape import play, scenario_tape, walk_tape
 from tests.harness.servers import running_server
@@ -75,7 +75,7 @@ def bench() -> Iterator[Bench]:
 @asynccontextmanager
 async def linked(bench: Bench, mutant: Mutant | None) -> AsyncIterator[tuple[Link, dict[str, Script]]]:
     """A link with the mutant's scripts; without one, with the scripts as they are."""
-    scripts = load({**HELD, **(mutant.replacements() if mutant else {})})
+    scripts = load({**recorded(), **(mutant.replacements() if mutant else {})})
     sources = {name: script.source for name, script in scripts.items()}
     async with await Link.open(bench.address, sources, slot_key=Keys("main").cell, entry=Greeted()) as link:
         yield link, scripts

@@ -11,7 +11,8 @@ import pytest
 
 from spec.checks import CHECKS, module_of, source_of, text_of, world
 from spec.explore import explore
-from spec.mutants import MUTANTS, Mutant
+from spec.mutant import Mutant
+from spec.mutants import MUTANTS
 
 EXPLORED = [mutant for mutant in MUTANTS if mutant.explorer]
 WANTED = """

@@ -101,6 +101,29 @@ async def test_a_stream_of_the_client_library_goes_on_after_a_loss(kind: str, tm
         await until(lambda: everything <= {one.text for one in f.books.consumed}, "also what the store lost")
 
 
+async def test_a_copy_of_a_post_that_comes_after_the_loss_is_a_new_item(kind: str, tmp_path: Path) -> None:
+    """The store has forgotten the id with the item. A stream's items are numbered: there a copy is refused."""
+    async with deployed(kind, tmp_path) as f, client_of(f, deadline_s=5.0) as client:
+        live, numbered = LIVES[0], LIVES[1]
+        tail = f.begin_to_lose("power cut")
+        await tail.begin()
+        for text in ("one", "two"):
+            assert (await f.push(live, text, request_id=text))[0] == 200
+        async with client.stream(numbered) as stream:
+            await stream.push("one")
+            await tail.lose()
+            for text in ("two", "one"):
+                again = partial(f.push, live, text, request_id=text)
+                await until_so(again, lambda answer: answer[0] == 200, "the store is back")
+            await stream.push("two")
+
+        def consumed(live: str) -> list[str]:
+            return [one.text for one in f.books.consumed if one.live == live]
+
+        await until(lambda: consumed(live)[-2:] == ["two", "one"], "in the order of the copies")
+        await until(lambda: consumed(numbered)[-2:] == ["one", "two"], "in the order of the stream")
+
+
 # -- nothing is lost
 
 

@@ -26,7 +26,7 @@ from dhsched.settings import DispatchSettings
 from dhsched.store.link.address import Address
 from dhsched.store.server.embedded import Embedded
 from dhsched.web import serve
-from dhsched.worker.main import run_worker
+from dhsched.worker.main import Leaving, run_worker
 from dhsched.worker.runtimes import Runtime
 from dhsched.worker.session import Session
 from dhsched.worker.settings import WorkerSettings
@@ -145,6 +145,22 @@ class Fleet:
         async with self.http.request("PUT" if put else "POST", url, json=body or {}) as response:
             return response.status, await response.json()
 
+    async def sign_in(self, key: str = "") -> None:
+        """Show a token of an admin's key, or of a new one, with every request from now on."""
+        self.http.headers["Authorization"] = f"Bearer {await self.mint(key or await self.key('admin'))}"
+
+    async def key(self, role: str) -> str:
+        """Return a new API key of this role."""
+        text, _ = await self.replicas[0].ring.create(role=role)
+        return text
+
+    async def mint(self, key: str) -> str:
+        """Return a token that the key mints."""
+        async with self.http.post(
+            f"{self.dispatch[0]}/v1/tokens", json={}, headers={"Authorization": f"Bearer {key}"}
+        ) as response:
+            return str((await response.json())["token"])
+
     async def get(self, path: str) -> Any:
         async with self.http.get(self.dispatch[0] + path) as response:
             return await response.json()
@@ -173,8 +189,9 @@ class WorkerTask:
     """A Worker in this process. `kill` is as good as kill -9: nothing is said to anybody."""
 
     def __init__(self, settings: WorkerSettings, runtime: Runtime) -> None:
-        self.leave = asyncio.Event()
-        self.task = asyncio.create_task(run_worker(settings, runtime, self.leave))
+        self.leaving = Leaving()
+        self.leave = self.leaving.requested
+        self.task = asyncio.create_task(run_worker(settings, runtime, self.leaving))
 
     async def kill(self) -> None:
         await ended(self.task)
@@ -208,6 +225,8 @@ async def fleet(
             await made.start_dispatch(with_loops=with_loops, **(replica or {}))
         for _ in range(infer):
             await made.start_infer(**infer_settings)
+        if (replica or {}).get("access") == "keys":
+            await made.sign_in()
         await made.configure()
         yield made
 

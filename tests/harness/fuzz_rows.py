@@ -18,23 +18,28 @@ from urllib.parse import quote, urlencode
 import msgspec
 from msgspec import inspect
 
+from dhsched.access.callers import ROLES
+from dhsched.access.rules import rule_of
 from dhsched.dispatch.app import Replica
 from dhsched.dispatch.worker_link import PATH as LINK
 from dhsched.infer import push
 from dhsched.infer.pull import PATH as PULL
 from dhsched.links import messages
+from dhsched.links.json_bounds import CONTAINERS_MAX, STRINGS_MAX
 from dhsched.room import viewing
-from dhsched.room.offers import LINES_MAX, MEDIA_MAX
+from dhsched.room.offers import CODECS_MAX, LINES_MAX, MEDIA_MAX
+from dhsched.room.packets import CAPTION_BYTES_MAX
 from dhsched.room.whep import SDP_BYTES_MAX
-from dhsched.tokens import Boot, Publishing
+from dhsched.tokens import Publishing
 from dhsched.types import Generation
 from dhsched.web import MINT, Endpoint
 from dhsched.web.endpoints import BODY_BYTES_MAX
-from tests.harness.fuzz import Deployment, Row, Sender, frame, send_frame, send_request
+from tests.harness.fuzz import Deployment, Row, Sender
 from tests.harness.fuzz_values import HONEST, struct_of, value
+from tests.harness.fuzz_wire import frame, send_frame, send_request, upgrade_request
 
 DEEP = 60  # Levels that every decoder accepts.
-OTHERS: dict[str, Any] = {"live_id": "spare", "digital_id": "spare", "pool": "spare", "name": "spare"}
+OTHERS = dict.fromkeys(("live_id", "digital_id", "pool", "name", "tenant"), "spare")
 """What a request that changes something names, so that the next row finds the deployment as it was."""
 
 
@@ -92,6 +97,12 @@ def bodies(kind: type[Any]) -> Iterator[tuple[str, bytes]]:
     yield "whole numbers as fractions", filled(before + b"[", b"2.0,", b"2.0]}")
     yield "most exponents", filled(before + b'{"a":[', b"1e308,", b"0]}}")
     yield "most texts", filled(before + b'{"a":[', b'"a",', b"0]}}")
+    texts = ",".join(f'"{n:03x}"' for n in range(STRINGS_MAX - 40)).encode()
+    yield "most allowed texts", before + b'{"a":[' + texts + b"]}}"
+    allowed = ",".join(f'"{n:x}":0' for n in range(STRINGS_MAX - 40)).encode()
+    yield "most allowed keys", before + b"{" + allowed + b"}}"
+    yield "most allowed objects", before + b'{"a":[' + b"{}," * (CONTAINERS_MAX - 9) + b"{}]}}"
+    yield "most large numbers", filled(before + b'{"a":[', b"257,", b"257]}}")
     yield "escapes", filled(before + b'{"a":"', b"\\u00e9", b'"}}')
     yield "open text", filled(before + b'"', b'\\"', b"")
     yield "invalid UTF-8", filled(before + b'"', b"\xff", b'"}')
@@ -131,17 +142,35 @@ def path_of(deployment: Deployment, endpoint: Endpoint) -> str:
     return path
 
 
+def shown_at(role: str, name: str) -> str:
+    """Return what a request to this endpoint shows, where access is by keys: what a caller who needs it has."""
+    if role == "room":
+        return "viewer"
+    rule = rule_of(name)
+    if rule.public:
+        return ""
+    if "token" not in rule.shown:
+        return "boot" if "boot" in rule.shown else "app key"
+    fits = [each for each in ROLES if rule.everyone or ROLES[each] & rule.scopes]
+    return fits[0] if fits else "admin"
+
+
 def endpoint_rows(deployment: Deployment, role: str, endpoint: Endpoint) -> Iterator[Row]:
     path = path_of(deployment, endpoint)
     to = partial(Sender.connect, role=role)
+    shown = shown_at(role, endpoint.name)
+    row = partial(Row, f"{role} {endpoint.name}", open=to, send=send_request)
     body = b"{}" if endpoint.body is not None else None
     if endpoint.body is not None:
-        honest = msgspec.json.encode(struct_of(endpoint.body, large=False))
         for shape, given in bodies(endpoint.body):
-            yield Row(f"{role} {endpoint.name}", shape, request(endpoint.method, path, given), to, send_request)
-        body = honest
+            yield row(shape, request(endpoint.method, path, given), shown=shown)
+        body = msgspec.json.encode(struct_of(endpoint.body, large=False))
     else:
-        yield Row(f"{role} {endpoint.name}", "honest", request(endpoint.method, path, None), to, send_request)
+        yield row("honest", request(endpoint.method, path, None), shown=shown)
+    if deployment.access == "keys" and shown:
+        yield row("honest, no token", request(endpoint.method, path, body))
+        large = None if body is None else padded(body, BODY_BYTES_MAX)
+        yield row("largest, forged token", request(endpoint.method, path, large), shown=f"forged {shown}")
     queries = {
         "query, every field at its largest": urlencode(struct_of(endpoint.query, large=True)),
         "query, most parameters": "&".join(f"{n:x}=" for n in range(1_600)),
@@ -150,9 +179,7 @@ def endpoint_rows(deployment: Deployment, role: str, endpoint: Endpoint) -> Iter
     }
     for shape, query in queries.items():
         if query:
-            yield Row(
-                f"{role} {endpoint.name}", shape, request(endpoint.method, f"{path}?{query}", body), to, send_request
-            )
+            yield row(shape, request(endpoint.method, f"{path}?{query}", body), shown=shown)
     if "{" in endpoint.path:
         for shape, part in (
             ("path, longest", "a" * 7_900),
@@ -161,14 +188,15 @@ def endpoint_rows(deployment: Deployment, role: str, endpoint: Endpoint) -> Iter
         ):
             target = re.sub(r"{\w+}", part, endpoint.path, count=1)
             target = re.sub(r"{\w+}", "a", target)
-            yield Row(f"{role} {endpoint.name}", shape, request(endpoint.method, target, body), to, send_request)
+            yield row(shape, request(endpoint.method, target, body), shown=shown)
 
 
 def head_rows(role: str) -> Iterator[Row]:
     """Yield heads as such, and the routes that every role has."""
     to = partial(Sender.connect, role=role)
-    for path in ("/healthz", "/readyz", "/openapi.json", "/metrics", "/nothing"):
-        yield Row(f"{role} {path}", "honest", request("GET", path, None), to, send_request)
+    routes = {"/healthz": "healthz", "/readyz": "readyz", "/openapi.json": "openapi", "/metrics": "metrics"}
+    for path, name in {**routes, "/nothing": "elsewhere"}.items():
+        yield Row(f"{role} {path}", "honest", request("GET", path, None), to, send_request, shown_at(role, name))
     shapes = {
         "most headers": [f"X-{n:x}: a" for n in range(3_000)],
         "long header": ["X-A: " + "a" * 100_000],
@@ -184,12 +212,12 @@ def head_rows(role: str) -> Iterator[Row]:
     yield Row(f"{role} head", "garbage", bytes(range(256)) * 100 + b"\r\n\r\n", to, send_request)
     chunks = b"1\r\n \r\n" * 60_000 + b"0\r\n\r\n"
     head = b"POST /v1/tokens HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    yield Row(
-        f"{role} body", "smallest chunks", head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks, to, send_request
-    )
+    shown = shown_at(role, "mint_token")
+    chunked = head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks
+    yield Row(f"{role} body", "smallest chunks", chunked, to, send_request, shown)
     for coding, bomb in (("deflate", zlib.compress(bytes(50_000_000), 9)), ("gzip", gzip.compress(bytes(50_000_000)))):
         coded = head + f"Content-Encoding: {coding}\r\nContent-Length: {len(bomb)}\r\n\r\n".encode() + bomb
-        yield Row(f"{role} body", f"most compressible, {coding}", coded, to, send_request)
+        yield Row(f"{role} body", f"most compressible, {coding}", coded, to, send_request, shown)
 
 
 # -- frames
@@ -237,31 +265,47 @@ def link_rows(target: str, kinds: Sequence[type[msgspec.Struct]], to: Open, fres
     for kind in kinds:
         greets = kind in (messages.Register, messages.Resume, messages.Hello)
         for shape, payload in packed_frames(kind):
-            steps = messages.MESSAGES_MAX if kind in STEPS and shape in ("most messages", "largest") else 1
             opened = fresh if greets else to
-            yield Row(f"{target} {kind.__name__}", shape, frame(payload, text=False), opened, send_frame, steps)
+            yield Row(f"{target} {kind.__name__}", shape, frame(payload, text=False), opened, send_frame)
     for shape, payload in SHAPES.items():
         yield Row(target, shape, frame(payload, text=False), to, send_frame)
     yield Row(target, "compressed", frame(bytes(4_000), text=False, flags=0xC0), to, send_frame)
 
 
-STEPS = (messages.Depart,)
 Open = Callable[[Sender], socket.socket]
 
 
-def to_dispatch(sending: Sender) -> socket.socket:
-    connection = sending.upgrade("dispatch", LINK)
-    said = messages.Register("f", "boot-f", "gpu", messages.MESSAGES_MAX)
-    send_frame(connection, frame(messages.encode([said]), text=False))
+def to_dispatch(sending: Sender, *, register: bool = True) -> socket.socket:
+    connection = sending.upgrade("dispatch", LINK, sending.deployment.tokens.get("worker", ""))
+    if register:
+        said = messages.Register("f", "boot-f", "gpu", messages.MESSAGES_MAX)
+        send_frame(connection, frame(messages.encode([said]), text=False))
     return connection
 
 
-def to_infer(sending: Sender) -> socket.socket:
-    connection = sending.upgrade("infer", PULL)
-    tokens = sending.deployment.at.fleet.controllers[0].pull_text.tokens
-    token = tokens.issue(Boot(sending.deployment.workers[0], "boot-gpu-w-0", "w0", "gpu", 50))
-    send_frame(connection, frame(messages.encode([messages.Hello(token)]), text=False))
+def to_infer(sending: Sender, *, hello: bool = True) -> socket.socket:
+    token = sending.deployment.boot_token()
+    connection = sending.upgrade("infer", PULL, token)
+    if hello:
+        send_frame(connection, frame(messages.encode([messages.Hello(token)]), text=False))
     return connection
+
+
+def refused_sockets() -> Iterator[Row]:
+    """Yield upgrades without a token and with a forged one."""
+    for role, path, shown in (
+        ("dispatch", LINK, "worker"),
+        ("infer", PULL, "boot"),
+        ("infer", "/v1/stream", "app"),
+        ("room", "/v1/publish", "boot"),
+    ):
+        wire = upgrade_request(path)
+        to = partial(Sender.connect, role=role)
+        yield Row(f"{role} {path}", "upgrade, no token", wire, to, send_request)
+        yield Row(f"{role} {path}", "upgrade, forged token", wire, to, send_request, f"forged {shown}")
+
+
+STREAM = "/v1/lives/demo/stream?producer=p"
 
 
 def stream_rows() -> Iterator[Row]:
@@ -270,7 +314,6 @@ def stream_rows() -> Iterator[Row]:
     shapes = {
         "smallest": b"{}",
         "honest": b'{"text":"Hello there."}',
-        "honest, many": b"[" + b",".join(many % n for n in range(1, 257)) + b"]",
         "most items": b"[" + b",".join(many % n for n in range(1, messages.PUSHES_MAX + 1)) + b"]",
         "most tokens": b"[" + b",".join([b'{"token":"a"}'] * messages.PUSHES_MAX) + b"]",
         "too many items": filled(b"[", b"{},", b"{}]", size),
@@ -283,6 +326,7 @@ def stream_rows() -> Iterator[Row]:
         "deep objects": filled(b"", b'{"config":', b"", size),
         "deep configuration": b'{"kind":"config","config":' + b'{"a":' * DEEP + b"1" + b"}" * DEEP + b"}",
         "most elements": filled(b'{"kind":"config","config":{"a":[', b"0,", b"0]}}", size),
+        "most large numbers": filled(b'{"kind":"config","config":{"a":[', b"257,", b"0]}}", size),
         "most fractions": filled(b'{"kind":"config","config":{"a":[', b"1.7976931348623157e308,", b"0]}}", size),
         "most keys": b'{"kind":"config","config":{' + b",".join(b'"%x":0' % n for n in range(90_000)) + b"}}",
         "longest number": filled(b'{"n":', b"9", b"}", size),
@@ -294,17 +338,19 @@ def stream_rows() -> Iterator[Row]:
         "invalid UTF-8": filled(b'{"text":"', b"\xff", b'"}', 100_000),
         "zeros": bytes(size),
     }
-    for path in ("/v1/lives/demo/stream?producer=p", "/v1/stream"):
+    for path in (STREAM, "/v1/stream"):
         for shape, payload in shapes.items():
             for text in (True, False) if shape in ("honest", "invalid UTF-8") else (True,):
                 name = f"infer {path.partition('?')[0]}{'' if text else ' binary'}"
                 yield Row(name, shape, frame(payload, text=text), partial(to_stream, path), send_frame)
+    small = b"".join(frame(many % n, text=True) for n in range(1, 2_001))
+    yield Row("infer /v1/lives/demo/stream", "many small frames", small, partial(to_stream, STREAM), send_frame)
     squeezed = frame(bytes(4_000), text=True, flags=0xC0)
     yield Row("infer /v1/stream", "compressed", squeezed, partial(to_stream, "/v1/stream"), send_frame)
 
 
 def to_stream(path: str, sending: Sender) -> socket.socket:
-    return sending.upgrade("infer", path)
+    return sending.upgrade("infer", path, sending.deployment.tokens.get("app", ""))
 
 
 def room_rows(deployment: Deployment) -> Iterator[Row]:
@@ -333,6 +379,16 @@ def room_rows(deployment: Deployment) -> Iterator[Row]:
     }
     for shape, payload in packets.items():
         yield Row("room packet", shape, frame(payload, text=False), partial(to_room, begin), send_frame)
+    captions = {
+        "honest": b'{"seq":1,"text":"Hello"}',
+        "largest": padded(b'{"seq":1,"text":"Hello"}', size - len(audio)),
+        "deepest": b"[" * CAPTION_BYTES_MAX,
+        "most elements": filled(b'{"seq":1,"text":"","x":[', b"0,", b"0]}", CAPTION_BYTES_MAX),
+        "invalid UTF-8": b'{"seq":1,"text":"' + b"\xff" * 1_000 + b'"}',
+    }
+    for shape, payload in captions.items():
+        wire = frame(b"\x02" + audio[1:] + payload, text=False)
+        yield Row("room caption", shape, wire, partial(to_room, begin), send_frame)
     many = frame(audio + b"o" * 10, text=False) * 2_000
     yield Row("room packet", "many small frames", many, partial(to_room, begin), send_frame)
     offer = b"v=0\r\no=- 1 1 IN IP4 0.0.0.0\r\ns=-\r\nt=0 0\r\n"
@@ -344,12 +400,13 @@ def room_rows(deployment: Deployment) -> Iterator[Row]:
         "too many media": fill(offer, media, b""),
         "too many lines": fill(offer + media, b"a\r\n", b""),
         "most lines": offer + media + b"a\r\n" * (LINES_MAX - 8),
-        "most attributes": offer + media + b"a=rtpmap:97 VP8/90000\r\n" * (LINES_MAX - 8),
+        "most codecs": offer + media + b"a=rtpmap:97 VP8/90000\r\n" * (CODECS_MAX - 1),
+        "too many codecs": offer + media + b"a=rtpmap:97 VP8/90000\r\n" * (LINES_MAX - 8),
         "most candidates": offer + media + b"a=candidate:1 1 udp 1 127.0.0.1 9 typ host\r\n" * (LINES_MAX - 8),
         "most formats": offer + (b"m=video 9 UDP/TLS/RTP/SAVPF" + b" 96" * 1_350 + b"\r\n") * 7,
         "most feedback": offer + media + b"a=rtcp-fb:* nack\r\n" * (LINES_MAX - 8),
         "most ssrc": offer + media + b"a=ssrc:1 cname:a\r\n" * (LINES_MAX - 8),
-        "most groups": offer + b"a=group:BUNDLE 0\r\n" * (LINES_MAX - 8) + media,
+        "most groups": offer + b"a=group:BUNDLE 0\r\n" * (CODECS_MAX - 1) + media,
         "long lines": offer + media + (b"a=fmtp:96 " + b"a=1;" * 1_000 + b"\r\n") * 7,
         "longest line": fill(offer + media + b"a=fmtp:96 ", b"a=1;", b"\r\n"),
         "zeros": bytes(SDP_BYTES_MAX),
@@ -359,7 +416,7 @@ def room_rows(deployment: Deployment) -> Iterator[Row]:
     to = partial(Sender.connect, role="room")
     for shape, payload in offers.items():
         wire = request("POST", "/v1/lives/demo/whep", payload).replace(b"application/json", b"application/sdp")
-        yield Row("room offer", shape, wire, to, send_request)
+        yield Row("room offer", shape, wire, to, send_request, shown_at("room", "whep"))
 
 
 def to_room(begin: bytes, sending: Sender) -> socket.socket:
@@ -379,11 +436,10 @@ def all_rows(deployment: Deployment) -> Iterator[Row]:
         yield from head_rows(role)
         for endpoint in endpoints:
             yield from endpoint_rows(deployment, role, endpoint)
-    yield from link_rows(
-        "dispatch link", get_args(messages.FromWorker), to_dispatch, partial(Sender.upgrade, role="dispatch", path=LINK)
-    )
-    yield from link_rows(
-        "infer pull", get_args(messages.PullSays), to_infer, partial(Sender.upgrade, role="infer", path=PULL)
-    )
+    link = partial(to_dispatch, register=False)
+    yield from link_rows("dispatch link", get_args(messages.FromWorker), to_dispatch, link)
+    yield from link_rows("infer pull", get_args(messages.PullSays), to_infer, partial(to_infer, hello=False))
     yield from stream_rows()
     yield from room_rows(deployment)
+    if deployment.access == "keys":
+        yield from refused_sockets()

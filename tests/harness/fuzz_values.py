@@ -12,6 +12,8 @@ from dhsched.types import MARK_BYTES
 HONEST: dict[str, Any] = {
     "digital_id": "demo",
     "pool": "gpu",
+    "tenant": "default",
+    "label": "no-live-has-it",  # Or the end of many lives would end those of the other rows.
     "text": "Hello there.",
     "role": "app",
     "live": "default/demo",
@@ -57,7 +59,7 @@ UNSENT = (inspect.NoneType,)
 
 def text_of(kind: inspect.StrType, *, large: bool) -> str:
     longest = min(kind.max_length or 4_096, 16_000)
-    for text in ("a" * longest, "a" * 200, "a" * 64, "0" * 16, "0" * 12, "w1#1", "t/l", "1-1", "0"):
+    for text in ("a" * longest, "a" * 200, "a" * 64, "0" * 16, "0" * 12, "w1#1", "t/l", "1-1", "00000000.1", "0"):
         text = text if large else text[: kind.min_length or 1] if text[0] == "a" else text
         if kind.pattern is None or re.search(kind.pattern, text):
             return text

@@ -21,6 +21,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, TextIO
 
+from dhsched.ownership.journal import Change
 from dhsched.ownership.state import State
 from dhsched.ownership.steps.place import Create
 from dhsched.store.raw import decode
@@ -96,11 +97,16 @@ def said(outcome: Any) -> dict[str, Any]:
     return {"is": type(outcome).__name__, **fields}
 
 
+PLAIN = frozenset({str, int, bool, float, type(None)})
+
+
 def as_text(value: Any) -> Any:
+    if value.__class__ in PLAIN:
+        return value
     match value:
         case bytes():
             return value.decode("latin-1")
-        case Create():
+        case Create() | Change():
             return as_text(asdict(value))
         case Equals():
             return written(value)
@@ -114,14 +120,20 @@ def as_text(value: Any) -> Any:
 def read_arguments(line: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a line, as the step takes them."""
     arguments = dict(line["arguments"])
-    for name in ("payload", "saved", "mark"):
+    for name in ("payload", "saved", "mark", "data"):
         if isinstance(arguments.get(name), str):
             arguments[name] = arguments[name].encode("latin-1")
     if "candidates" in arguments:
         arguments["candidates"] = [candidate_of(each) for each in arguments["candidates"]]
+    if isinstance(arguments.get("journal"), dict):
+        change = arguments["journal"]
+        entries = tuple(entry.encode("latin-1") for entry in change["entries"])
+        arguments["journal"] = Change(change["drop"], change["first"], entries)
     if arguments.get("create"):
         made = arguments["create"]
-        arguments["create"] = Create(**{**made, **{k: made[k].encode("latin-1") for k in ("metadata", "config")}})
+        arguments["create"] = Create(
+            **{**made, **{k: made[k].encode("latin-1") for k in ("metadata", "config", "labels")}}
+        )
     return arguments
 
 

@@ -41,6 +41,8 @@ class Judge:
             case "ack_input", "Acked":
                 yield from self.fenced(a)
                 self.acked[a["live"], a["epoch"]] = outcome["acked"]
+            case "emit", "Emitted":
+                yield from self.fenced(a)
             case "report", "Reported":
                 # Of differences, those that are there: the Worker holds these slots, and perhaps others.
                 yield from self.holds(a["worker"], sum(map(bool, (outcome["table"] or {}).values())))

@@ -21,7 +21,7 @@ from dhsched.infer.settings import InferSettings
 from dhsched.links import messages
 from dhsched.settings import DispatchSettings
 from dhsched.store.link.address import Address
-from dhsched.worker.main import run_worker
+from dhsched.worker.main import Leaving, run_worker
 from dhsched.worker.settings import WorkerSettings
 from tests.harness.fleet import PATIENCE_S, Record
 from tests.harness.serving import Api
@@ -89,7 +89,7 @@ class Keyed:
         url = str(self.api.client.make_url("/")).rstrip("/")
         given = {"pool": "gpu", "capacity": 2, "name": "gpu-1", "drain_s": 0, "teardown_s": 1, **given}
         settings = WorkerSettings(**given, dispatch=(url,), lock_folder=folder)
-        task = asyncio.create_task(run_worker(settings, record, asyncio.Event()))
+        task = asyncio.create_task(run_worker(settings, record, Leaving()))
         try:
             yield task
         finally:

@@ -86,3 +86,8 @@ async def processes(fleet: Fleet) -> AsyncIterator[FleetProcesses]:
 
 async def until_consumed(process: Process, live: str, text: str) -> None:
     await until(lambda: any(one[2] == text for one in process.consumed(live)), f"{text!r} on {live}", START_S)
+
+
+def children_of(pid: int) -> list[int]:
+    listed = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in listed.read_text().split()] if listed.exists() else []

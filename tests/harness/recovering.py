@@ -66,7 +66,7 @@ async def recovering(
 async def verb(f: Fleet, *words: str) -> Any:
     env = {"DHSCHED_URL": f.dispatch[0]}
     result = await asyncio.to_thread(CliRunner().invoke, cli.app, [*words, "--json"], env=env)
-    return json.loads(result.output[min(at for sign in "[{" if (at := result.output.find(f"{sign}\n")) >= 0) :])
+    return json.loads(result.output[result.output.index("{\n") :])
 
 
 def ready(found: Any) -> int:

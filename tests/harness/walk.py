@@ -25,48 +25,15 @@ from dhsched.ownership.state import EMPTY, Live, State
 from dhsched.ownership.steps import STEPS
 from dhsched.ownership.steps.place import Create
 from dhsched.types import split_tag
+from tests.conformance.operations import journal
+from tests.harness.walk_limits import LIMITS
 from tests.scenarios.language import outcome_word
 
 SEEDS = 80
-
-
 STEPS_EACH = 300
-
-
 SEED_VARIABLE = "DHSCHED_WALK_SEED"
-
-
 COMMAND = f"{SEED_VARIABLE}={{seed}} .venv/bin/pytest tests/unit/test_model_walk.py -k every_outcome"
-
-
 LIVES = ("t/L", "t/M", "u/L")
-
-
-LIMITS = Limits(
-    claim_wait_ms=200,
-    start_wait_max_ms=600,
-    ack_wait_ms=300,
-    lease_ms=50,
-    backoff_max_ms=400,
-    ended_ttl_ms=100,
-    move_expires_ms=500,
-    reap_ms=300,
-    boots_window_ms=1000,
-    boots_max=4,
-    walk_max=2,
-    starts_create_max=2,
-    starts_recover_max=1,
-    cutovers_max=1,
-    pending_max=6,
-    producers_max=2,
-    recent_min=2,
-    recent_ms=1000,
-    recent_max=4,
-    poison_max=3,
-    dead_max=1,
-    history_max=2,
-    term_step=1000,
-)
 
 
 WEIGHTS = {
@@ -83,6 +50,7 @@ WEIGHTS = {
     "append_input": 13,
     "release_input": 14,
     "ack_input": 12,
+    "emit": 3,
     "end_live": 1,
     "look": 12,
     "new_term": 0.2,
@@ -91,8 +59,6 @@ WEIGHTS = {
 
 
 STEP_NAMES = list(WEIGHTS)
-
-
 CUMULATED = list(accumulate(WEIGHTS.values()))
 
 
@@ -323,9 +289,11 @@ class Walk:
             live = next(each for each in LIVES if each not in self.state.lives)
             record, common["live"] = None, live
         if (record is None and self.rng.random() < 0.97) or self.rng.random() < 0.05:
-            create = Create("anna", self.often("f", lambda: "g"), config=b"c", priority=LIVES.index(live))
-            limit = {"lives_max": self.often(0, lambda: 1)}
-            return {**common, **limit, "cause": "create", "create": create, "candidates": self.workers(3)}
+            fingerprint, lives_max = self.often("f", lambda: "g"), self.often(0, lambda: 1)
+            idle_ms = 1_000 * (self.steps % 7 == 0)
+            create = Create("anna", fingerprint, config=b"c", priority=LIVES.index(live), idle_ms=idle_ms)
+            common |= {"lives_max": lives_max}
+            return {**common, "cause": "create", "create": create, "candidates": self.workers(3)}
         cause = self.rng.choice(("recover", "recover", "recover", "reassign", "drain", "rebalance"))
         target = [record.move.target] if record and record.move and self.rng.random() < 0.5 else []
         return {
@@ -394,7 +362,15 @@ class Walk:
         n = self.often(got, lambda: self.rng.randint(0, got), 0.7)
         if self.rng.random() < 0.05:
             n = (record.released if record else 0) + 1
-        return {**given, "n": n, "saved": b"s"}
+        written = journal(self.rng, record) if self.rng.random() < 0.3 else None
+        return {**given, "n": n, "saved": b"s", "journal": written}
+
+    def emit(self) -> dict[str, Any]:
+        given = self.a_generation()
+        record = self.state.lives.get(given["live"])
+        last = record.emitted[1] if record and record.emitted[0] == given["epoch"] else 0
+        n = self.often(last + 1, lambda: self.rng.randint(1, last + 3))
+        return {**given, "n": n, "name": "m", "data": b"{}", "told": self.often(last, lambda: self.rng.randint(0, n))}
 
     def end_live(self) -> dict[str, Any]:
         return {"live": self.a_live()[0], "after_pending": self.rng.random() < 0.3}

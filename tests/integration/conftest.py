@@ -1,4 +1,5 @@
-"""Fixtures over real servers: every test that asks for one runs with Valkey and with Redis.
+"""Fixtures over real servers: every test that asks for one runs with Valkey and, most of them with the release, with
+Redis.
 
 Here the event loop is uvloop, as in the product; the unit tests run on asyncio's own.
 """
@@ -17,6 +18,10 @@ from tests.harness.servers import empty_server, kind
 
 __all__ = ["kind"]
 
+HERE = Path(__file__).parent
+ON_BOTH = ("test_link", "test_store", "test_slot", "test_homes", "test_power", "test_settling")
+"""Tests of the store itself: `make test` runs them on both servers, as it does the conformance tests."""
+
 log_plainly()
 
 
@@ -24,8 +29,15 @@ def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEv
     return loop_factories()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    end_from_a_thread(items, Path(__file__).parent)
+    """What is not about the store says the same of both servers: on the second one it runs with the release."""
+    end_from_a_thread(items, HERE)
+    for item in items:
+        on = getattr(item, "callspec", None)
+        about_the_store = item.path.parent != HERE or item.path.name.startswith(ON_BOTH)
+        if on and "redis" in on.params.values() and not about_the_store and not item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.release)
 
 
 @pytest.fixture

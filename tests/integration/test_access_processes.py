@@ -84,7 +84,10 @@ async def test_machine_keys_and_tls_from_the_command_line(certificate: Path, tmp
             roles.append(await start("run", "worker", "--runtime", "echo", "--locks", str(tmp_path), *own))
 
             async def names() -> list[str]:
-                return [row["worker"].partition("#")[0] for row in json.loads(await dhsched("worker", "ls", "--json"))]
+                return [
+                    row["worker"].partition("#")[0]
+                    for row in json.loads(await dhsched("worker", "ls", "--json"))["workers"]
+                ]
 
             await until_so(names, lambda found: sorted(found) == ["gpu-1", "gpu-2"], "both Workers")
             await dhsched("worker", "ban", "gpu-2")

@@ -22,18 +22,31 @@ from tests.harness.keyed import Keyed, bearer, keyed
 CELLS = {
     "create_live": "app",
     **dict.fromkeys(
-        ("list_lives", "get_history", "list_dead_letters", "watch_live", "get_usage"), "app reader operator"
+        (
+            "list_lives",
+            "get_history",
+            "get_logs",
+            "get_state",
+            "list_dead_letters",
+            "watch_live",
+            "get_usage",
+            "follow_changes",
+        ),
+        "app reader operator",
     ),
-    **dict.fromkeys(("end_live", "drop_dead_letter", "push_dead_letter_again"), "app operator"),
+    **dict.fromkeys(
+        ("change_live", "end_live", "end_lives", "drop_dead_letter", "push_dead_letter_again"), "app operator"
+    ),
     "get_live": "app room reader operator",
     "mint_viewer_token": "app",
     **dict.fromkeys(("show_publishing", "list_viewer_keys"), "room"),
     **dict.fromkeys(("push_text", "push_stream", "push_streams"), "app room"),
     **dict.fromkeys(("get_why", "list_workers", "get_worker", "get_drain", "list_recoveries"), "reader operator"),
     **dict.fromkeys(("list_events", "get_rebalance", "get_store", "list_pools", "get_pool"), "reader operator"),
+    **dict.fromkeys(("get_summary", "list_replicas"), "reader operator"),
     **dict.fromkeys(("list_digital_ids", "get_digital_id", "list_tenants", "get_tenant"), "reader operator"),
     **dict.fromkeys(("reassign_live", "cordon_worker", "uncordon_worker"), "operator"),
-    **dict.fromkeys(("drain_worker", "undrain_worker"), "operator"),
+    **dict.fromkeys(("drain_worker", "undrain_worker", "even_out_pool"), "operator"),
     **dict.fromkeys(("put_pool", "delete_pool", "put_digital_id", "delete_digital_id", "begin_term"), ""),
     **dict.fromkeys(("put_tenant", "delete_tenant"), ""),
     **dict.fromkeys(("list_audit", "list_keys", "create_key", "revoke_key", "rotate_secret"), ""),
@@ -44,7 +57,8 @@ CELLS = {
     "metrics": "metrics reader operator",
     **dict.fromkeys(("openapi", "elsewhere"), "app worker room metrics reader operator"),
     **dict.fromkeys(
-        ("healthz", "readyz", "join", "end_session"), "nobody app worker room metrics reader operator boot"
+        ("healthz", "readyz", "join", "end_session", "console_page", "console_file"),
+        "nobody app worker room metrics reader operator boot",
     ),
     **dict.fromkeys(("mint_token", "begin_session"), "nobody's token: only a key"),
 }

@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 
 from dhsched import cli
 from dhsched.dispatch.app import Replica
-from dhsched.dispatch.telemetry import writer
-from dhsched.dispatch.telemetry.writer import BATCH_MAX, UNWRITTEN_MAX
 from dhsched.errors import StoreUnavailable
 from dhsched.store.link.address import Address
+from dhsched.store.records import writer
 from dhsched.store.records.audit import Asked
+from dhsched.store.records.writer import BATCH_MAX, UNWRITTEN_MAX
 from tests.harness.keyed import Keyed, keyed
 from tests.harness.serving import serving
 

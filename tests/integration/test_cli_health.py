@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from dhsched import cli
 from dhsched.cli.top import Sample, rates_of, shown
+from dhsched.errors import DhschedError
 from dhsched.infer.app import open_infer
 from dhsched.infer.settings import InferSettings
 from dhsched.local.ports import free_port
@@ -27,19 +28,38 @@ async def dhsched(*words: str) -> Result:
 
 
 def by_check(result: Result) -> dict[str, Any]:
-    return {finding["check"]: finding for finding in json.loads(result.stdout)}
+    return {finding["check"]: finding for finding in json.loads(result.stdout)["findings"]}
 
 
 async def test_doctor_finds_a_healthy_deployment() -> None:
     async with empty_server("valkey") as server, serving(server.address) as api:
         url = f"http://127.0.0.1:{api.client.port}"
-        store = ["--store", server.address.url()]
-        result = await dhsched("doctor", *store, "--url", url, "--infer", f"http://127.0.0.1:{free_port()}", "--json")
+        nobody = f"http://127.0.0.1:{free_port()}"
+        words = (
+            "doctor",
+            "--store",
+            server.address.url(),
+            "--url",
+            url,
+            "--infer",
+            nobody,
+            "--room-url",
+            nobody,
+            "--json",
+        )
+        found = by_check(await dhsched(*words))
+        assert found["workers"]["state"] == "warning" and "run worker" in found["workers"]["remedy"]
+        await api.configure()
+        await api.workers(2, capacity=4)
+        await api.context.fleet.refresh()
+        result = await dhsched(*words)
         found = by_check(result)
     assert result.exit_code == 0, result.output
     assert {name for name, each in found.items() if each["state"] != "ok"} == {"infer"}
     assert found["infer"]["state"] == "warning" and "the port is free" in found["infer"]["found"]
     assert found["dispatch"]["found"] == f"d1 is ready at {url}"
+    assert found["workers"]["found"] == "2 ready; 8 free slots" and "no replica" in found["store in use"]["found"]
+    assert "run room" in found["room"]["remedy"]
     assert "valkey" in found["store"]["found"] and "differs" in found["clocks"]["found"]
 
 
@@ -94,6 +114,13 @@ async def test_a_role_does_not_start_on_a_store_that_evicts_lives_unless_it_is_t
                 pass
 
 
+async def test_a_controller_opens_no_store_that_evicts_lives() -> None:
+    async with running_server("valkey", extra=EVICTING) as server:
+        with pytest.raises(DhschedError, match="maxmemory-policy is allkeys-lru"):
+            async with open_infer(InferSettings(store=server.address.url(), access="open")):
+                raise AssertionError("it was opened")
+
+
 async def test_a_store_that_evicts_only_what_has_a_ttl_is_taken_and_mentioned() -> None:
     extra = ("--maxmemory-policy", "volatile-lru")
     async with running_server("valkey", extra=extra) as server, serving(server.address):
@@ -108,11 +135,16 @@ async def test_top_shows_pools_workers_and_rates() -> None:
         url = f"http://127.0.0.1:{api.client.port}"
         for n in range(3):
             assert (await api.create(f"L{n}"))[0] == 201
+        worker = (await api("GET", "/v1/workers"))[1]["workers"][0]["worker"].replace("#", "%23")
+        assert (await api("POST", f"/v1/workers/{worker}/cordon"))[0] == 200
+        assert (await api("POST", f"/v1/workers/{worker}/uncordon"))[0] == 200
         await api.context.fleet.refresh()
         once = await dhsched("top", "--once", "--url", url)
         document = json.loads((await dhsched("top", "--json", "--url", url)).stdout)
     assert once.exit_code == 0, once.output
     assert "38%" in once.output and "2 Workers" in once.output and "0 lives wait" in once.output
+    assert "█" in next(line for line in once.output.splitlines() if "2/4" in line), "a bar for each Worker"
+    assert "worker_cordoned" in once.output.partition("Latest events")[2]
     assert document["counters"]["creates/s"] == 3
 
 
@@ -145,12 +177,12 @@ dhsched_refusals_total{reason="a \\"b\\" {c}"} 3.0
 """
     found = rates_of(page)
     assert (found["creates/s"], found["refusals/s"], found["recoveries/s"]) == (7, 5, 0)
-    earlier = Sample(0.0, [], [], [], {**found, "creates/s": 1.0, "refusals/s": 9.0})
+    earlier = Sample(0.0, [], [], [], counters={**found, "creates/s": 1.0, "refusals/s": 9.0})
     from rich.console import Console
 
     console = Console(width=160)
     with console.capture() as captured:
-        console.print(shown(Sample(2.0, [], [], [], found), earlier))
+        console.print(shown(Sample(2.0, [], [], [], counters=found), earlier))
     assert "creates/s 3.0" in captured.get() and "refusals/s 0.0" in captured.get()
 
 
@@ -163,6 +195,7 @@ def states(found: dict[str, Any], prefix: str) -> dict[str, tuple[str, str]]:
     }
 
 
+@pytest.mark.release
 async def test_doctor_says_what_each_host_of_the_store_is() -> None:
     async with replicated("valkey", 1) as (primary, replica):
         gone = free_port()

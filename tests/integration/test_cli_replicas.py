@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 from dhsched import cli
 from dhsched.cli.remote import URL
 from dhsched.cli.sample import UpSettings
-from dhsched.client import Client, Refused, http
+from dhsched.client import Client, Refused, calls
 from dhsched.errors import DhschedError
 from tests.harness.fleet import Record, fleet, until
 from tests.harness.keyed import keyed
@@ -95,7 +95,7 @@ async def test_every_verb_goes_on_at_the_replica_that_serves() -> None:
             done(await dhsched(*verb.split(), "--url", urls))
         assert "pools" in done(await dhsched("top", "--json", env={"DHSCHED_URL": urls}))
         found = json.loads((await dhsched("doctor", "--url", urls, "--json")).stdout)
-        states = {each["found"]: each["state"] for each in found if each["check"] == "dispatch"}
+        states = {each["found"]: each["state"] for each in found["findings"] if each["check"] == "dispatch"}
         assert states[f"d1 is ready at {url}"] == "ok"
         assert [state for said, state in states.items() if DEAD in said] == ["warning"]
 
@@ -126,8 +126,9 @@ async def test_a_malformed_address_is_one_sentence(verb: str, url: str) -> None:
     assert "address" in str(failed) and "\n" not in str(failed)
 
 
+@pytest.mark.release
 async def test_a_hung_replica_is_left_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "TRY_S", 2.0)
+    monkeypatch.setattr(calls, "TRY_S", 2.0)
 
     async def silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
@@ -258,9 +259,10 @@ async def test_what_up_prints_works_when_its_first_replica_is_dead(
         await until(lambda: any("live why" in line for line in up.printed), "a deployment", 60)
         [victim] = [int(line.split()[2]) for line in up.printed if line.strip().startswith("dispatch-1 ")]
         os.kill(victim, signal.SIGKILL)
+        [export] = [line.strip() for line in up.printed if line.strip().startswith("export DHSCHED_URL=")]
         for line in [line for line in up.printed if line.strip().startswith("dhsched live")]:
             verb = await asyncio.create_subprocess_shell(
-                line.strip().replace("dhsched", f"{sys.executable} -m dhsched.cli", 1),
+                f"{export}; {line.strip().replace('dhsched', f'{sys.executable} -m dhsched.cli', 1)}",
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,

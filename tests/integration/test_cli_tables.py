@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from fcntl import ioctl
 from typing import Any
 
+import pytest
+
 from dhsched.ownership.items import stored
 from tests.harness.fleet import until_so
 from tests.harness.servers import empty_server
@@ -185,7 +187,7 @@ def one_line_for_each_row(words: Verb, in_pipe: str, rows_in_pipe: int, on_scree
     assert all(len(line) <= COLUMNS for line in table), f"{words}: {table}"
     assert len(hints) <= 1, f"{words}: {hints}"
     left_out = set(re.split(r"\s{2,}", piped[0])) - set(re.split(r"\s{2,}", table[0]))
-    assert not left_out or "--json" in hints[0], f"{words}: {left_out} are left out without a word"
+    assert not left_out or "-o wide" in hints[0], f"{words}: {left_out} are left out without a word"
     for name in left_out:
         assert name.lower() in hints[0].lower()
 
@@ -203,6 +205,7 @@ async def test_lives_without_a_worker_and_keys_too() -> None:
                 assert len([line for line in printed.splitlines() if name in line]) == 1, printed
 
 
+@pytest.mark.release
 def test_what_this_machine_says_fits_a_terminal_too() -> None:
     nowhere, verbs = "http://127.0.0.1:1", (("config",), ("doctor",))
     for piped, terminal in zip(in_a_pipe(nowhere, *verbs), on_a_terminal(nowhere, *verbs), strict=True):

@@ -50,6 +50,21 @@ async def test_every_verb() -> None:
         made = await document("live", "create", "anna", "--id", "L", "--metadata", '{"a": 1}', "--explain")
         assert made["worker"] in (a, b) and made["explanation"]["policy"] == "emptiest"
         assert (await document("live", "get", "L"))["metadata"] == {"a": 1}
+        for name in ("P", "Q"):
+            lifetime = ("--idle", "30m", "--max", "none")
+            await dhsched(
+                "live", "create", "anna", "--id", name, "--label", "user=7", "--label", f"n={name}", *lifetime
+            )
+        assert (await document("live", "get", "P"))["idle_s"] == 1800
+        assert [row["live_id"] for row in (await document("live", "ls", "--label", "user=7"))["lives"]] == ["P", "Q"]
+        assert (await document("live", "set", "P", "--label", "n=P", "--metadata", "{}"))["labels"] == ["n=P"]
+        assert (await document("live", "ls", "--label", "user=7", "--idle", "1h", "--stalled"))["lives"] == []
+        assert (await document("live", "end", "--label", "user=7", "--yes"))["live_ids"] == ["Q"]
+        assert "0 lives ended" in await dhsched("live", "end", "--label", "user=7")
+        await dhsched("live", "end", "P")
+        for name in ("P", "Q"):
+            on = (await document("live", "get", name))["worker"]
+            await api.context.store.depart(worker=on, live=f"default/{name}", number=1)  # No agent is there to say so.
         opened = await dhsched("live", "create", "anna", "--id", "shown", "--open", "--room-url", "http://r:1/")
         assert "http://r:1/live/shown#token=" in opened
         assert granted(opened) == ({"watch", "say", "interrupt"}, "")
@@ -64,16 +79,16 @@ async def test_every_verb() -> None:
         moved = await document("live", "reassign", "L")
         assert moved["epoch"] == 2 and moved["worker"] != made["worker"]
         assert (await document("live", "reassign", "L", "--to", moved["worker"]))["epoch"] == 3
-        assert [row["live_id"] for row in await document("live", "ls", "--worker", moved["worker"])] == ["L"]
+        assert [row["live_id"] for row in (await document("live", "ls", "--worker", moved["worker"]))["lives"]] == ["L"]
         assert len((await document("live", "history", "L"))["generations"]) == 3
         assert (await document("worker", "cordon", a))["mode"] == "cordoned"
-        assert [row["worker"] for row in await document("worker", "ls", "--status", "cordoned")] == [a]
+        assert [row["worker"] for row in (await document("worker", "ls", "--status", "cordoned"))["workers"]] == [a]
         assert (await document("worker", "uncordon", a))["mode"] == "ready"
         assert [each["kind"] for each in (await document("events"))["events"]] == [
             "worker_cordoned",
             "worker_uncordoned",
         ]
-        assert await document("recoveries") == []
+        assert await document("recoveries") == {"recoveries": []}
         letters = [stored("text", text, False) for text in (b"one", b"two")]
         await api.context.store.link.call("RPUSH", api.context.store.keys.of("dead", "default/L"), *letters)
         letters = (await document("dead-letters", "L"))["items"]

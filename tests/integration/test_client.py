@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 
 from dhsched.client import Client, Refused, Unreachable, following
+from dhsched.client import stream as stream_module
 from dhsched.errors import BadAddress
 from dhsched.local.ports import free_port
 from tests.harness.clients import client_of, cut_off
@@ -109,6 +110,57 @@ async def test_a_stream_is_exact_over_lost_connections(tmp_path: Path) -> None:
             assert first.cut + second.cut >= 2, "the connections were to be lost"
         await until(lambda: len(record.texts(live)) >= 60, "all items")
         assert record.texts(live) == [f"t{n}" for n in range(60)]
+
+
+async def test_a_stream_leaves_a_replica_that_answers_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a frozen process: its kernel still accepts the connection."""
+    monkeypatch.setattr(stream_module, "CONNECT_S", 0.2)
+
+    async def read(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    silent = await asyncio.start_server(read, "127.0.0.1", 0)
+    record = Record()
+    async with silent, fleet(tmp_path) as f:
+        await f.start_worker(record, "w1")
+        frozen = f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}"
+        async with Client(f.dispatch, [frozen, *f.infer], deadline_s=30) as client:
+            live = (await client.create("demo", wait_s=10)).live_id
+            async with asyncio.timeout(30), client.stream(live) as stream:
+                assert (await stream.push("one")).seq == 1
+
+
+async def test_a_stream_that_was_idle_for_long_outlives_its_connection() -> None:
+    """The deadline is for items that wait: a connection that had none to answer is replaced like any other."""
+    idle, connections = asyncio.Event(), 0
+
+    async def serve(request: web.Request) -> web.WebSocketResponse:
+        nonlocal connections
+        connections += 1
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        if connections == 1:
+            await idle.wait()
+            return socket
+        async for message in socket:
+            await socket.send_json([{"live": "L", "n": item["n"], "seq": item["n"]} for item in message.json()])
+        return socket
+
+    app = web.Application()
+    app.router.add_get("/v1/lives/L/stream", serve)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        async with Client(url, key="", deadline_s=0.5) as client, client.stream("L") as stream:
+            await until(lambda: connections == 1, "a connection")
+            await asyncio.sleep(1.0)  # Longer than the deadline, and nothing is sent.
+            idle.set()
+            await until(lambda: connections == 2, "the next connection")
+            assert (await stream.push("one")).seq == 1
+    finally:
+        await runner.cleanup()
 
 
 async def test_a_stream_to_nowhere_ends_with_the_reason(tmp_path: Path) -> None:

@@ -43,12 +43,28 @@ async def test_a_cordoned_worker_keeps_its_lives_and_gets_no_more(api: Api) -> N
     assert (await api("POST", f"/v1/workers/{quote(b)}/uncordon"))[1] == {"worker": b, "mode": "ready"}
     assert (await api.create("L5"))[1]["worker"] == b
     _, worker = await api("GET", f"/v1/workers/{quote(a)}")
-    assert len(worker["slots"]) == 5 and worker["slots"][0] == {
+    slot = worker["slots"][0]
+    assert len(worker["slots"]) == 5 and slot.pop("committed_at_ms") <= worker["at_ms"]
+    assert slot == {
         "live_id": "L0",
         "tenant": "default",
         "number": 1,
         "state": "starting",
+        "digital_id": "anna",
+        "acked": 0,
+        "pending": 0,
+        "stalled": False,
     }
+    troubles = {each["kind"]: (each["count"], each["count_max"]) for each in worker["troubles"]}
+    settings = api.context.settings
+    assert troubles == {
+        "loss": (0, settings.losses_max),
+        "crash": (0, settings.crashes_max),
+        "stall": (0, settings.stalls_max),
+    }
+    await api.context.fleet.refresh()
+    _, drain = await api("GET", f"/v1/workers/{quote(a)}/drain")
+    assert (drain["left"], drain["free_elsewhere"]) == (5, 4), "b has one live"
     await api.context.store.set_worker(worker=a, verb="drain")
     status, problem = await api("POST", f"/v1/workers/{quote(a)}/cordon")
     assert (status, problem["code"]) == (409, "DRAINING")

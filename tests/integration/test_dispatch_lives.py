@@ -216,6 +216,7 @@ async def test_bad_input_is_refused_by_name_and_changes_nothing(api: Api) -> Non
         assert api.context.store.link.calls == before, (method, path, body)
 
 
+@pytest.mark.release
 async def test_a_store_that_is_gone_is_a_503_and_the_replica_is_not_ready() -> None:
     async with empty_server("valkey") as server, serving(server.address, deadline_s=0.5, fresh_s=0.5) as api:
         await api.configure()
@@ -236,6 +237,8 @@ async def test_a_store_almost_out_of_memory_creates_nothing_but_lets_lives_move_
     await api.create("L")
     api.context.fleet.memory_share = 0.95
     status, problem = await api.create("M")
+    assert (status, problem["code"]) == (507, "STORE_FULL")
+    status, problem = await api("PATCH", "/v1/lives/L", {"metadata": {"a": "x" * 10_000}})
     assert (status, problem["code"]) == (507, "STORE_FULL")
     assert (await api("POST", "/v1/lives/L/reassign", {"expected_epoch": 1}))[0] == 200
     assert (await api("POST", "/v1/lives/L/end"))[0] == 200

@@ -94,6 +94,7 @@ async def test_a_worker_told_to_go_is_drained_and_the_rest_is_cut_over_before_it
         await settled(f)
 
 
+@pytest.mark.release
 async def test_a_worker_that_runs_nothing_goes_although_no_dispatch_answers(tmp_path: Path) -> None:
     async with fleet(tmp_path) as f:
         stop = await f.start_dispatch()

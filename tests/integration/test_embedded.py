@@ -1,6 +1,7 @@
 """The server that we run ourselves: it starts clearly or fails clearly, and is never left behind."""
 
 import asyncio
+import fcntl
 import importlib.util
 import os
 import signal
@@ -141,6 +142,14 @@ async def test_a_data_directory_has_one_server(kind: str, tmp_path: Path) -> Non
             assert await link.call("PING") == b"PONG"
     async with running_server(kind, tmp_path):
         pass
+
+
+async def test_a_data_directory_whose_server_is_just_stopping_is_waited_for(tmp_path: Path) -> None:
+    with (tmp_path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        asyncio.get_running_loop().call_later(0.5, fcntl.flock, lock, fcntl.LOCK_UN)
+        async with running_server("valkey", tmp_path) as server, await Link.open(server.address, {}) as link:
+            assert await link.call("PING") == b"PONG"
 
 
 async def test_a_data_directory_that_cannot_be(tmp_path: Path) -> None:

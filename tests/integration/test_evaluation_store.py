@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from evaluation import admission, validation
 
 
@@ -12,6 +14,7 @@ async def test_a_lost_response_is_answered_with_the_generation_it_committed() ->
     assert row == dict.fromkeys(("failures", "same_generation", "no_second_successor", "no_duplicate_charge"), 12)
 
 
+@pytest.mark.release
 async def test_the_generation_guard_lets_no_old_runtime_through_and_the_mutant_does() -> None:
     fenced, mutant = await asyncio.gather(
         asyncio.to_thread(validation.run_returns, "generation", 800.0, 1, 16),

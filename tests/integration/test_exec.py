@@ -16,6 +16,7 @@ from dhsched.worker.inbox import LiveInfo, SessionInbox
 from dhsched.worker.session import Session
 from tests.harness.acked import until_acked
 from tests.harness.fleet import fleet, until
+from tests.harness.nowhere import Nowhere
 from tests.harness.processes import processes
 
 COUNTS = """
@@ -85,21 +86,13 @@ async def test_what_a_child_started_dies_with_its_live_and_with_its_agent(tmp_pa
 
 async def test_a_child_that_ends_is_noticed_although_its_output_is_held_open(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
-    session = Session("t/a", Generation("w#1", 3), Port())
+    session = Session("t/a", Generation("w#1", 3), Nowhere())
     inbox = SessionInbox(session)
     inbox.made_of(LiveInfo())
     with exec_runtime(f"sh {shell_script(tmp_path, 'exit 7')} {pids}") as runtime:
         with pytest.raises(ChildFailed, match="status 7"):
             await asyncio.wait_for(runtime(session), 20)
         await until(lambda: not any(map(alive, noted(pids))), "the end of both")
-
-
-class Port:
-    def claim(self, session: Session) -> None:
-        pass
-
-    def ack(self, session: Session, n: int, mark: bytes, saved: bytes | None) -> None:
-        pass
 
 
 def shell_script(folder: Path, rest: str) -> Path:

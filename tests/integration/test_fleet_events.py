@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
 from dhsched import cli
@@ -67,6 +68,7 @@ async def test_the_log_is_bounded(monkeypatch: Any) -> None:
         assert found[-1]["numbers"] == {"beat": 499}
 
 
+@pytest.mark.release
 async def test_an_event_that_cannot_be_written_is_dropped_and_counted() -> None:
     async with empty_server("valkey") as server, serving(server.address) as api:
         with frozen(server.pid):

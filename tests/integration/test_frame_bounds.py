@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 from aiohttp import WSMsgType
 
+from dhsched.client.stream import frames_of
 from dhsched.dispatch.worker_link import PATH as LINK
 from dhsched.infer.pull import PATH as PULL
 from dhsched.infer.stream import read_pushes
@@ -96,13 +98,14 @@ async def test_a_frame_whose_text_never_ends_is_refused_like_any_other(tmp_path:
     assert [answer["problem"]["code"] for message in heard for answer in message.json()] == ["TOO_LARGE"]
 
 
-async def test_a_long_frame_is_stored_in_order_and_answered(tmp_path: Path) -> None:
-    """Longer than a turn, and than what one stream may have in flight."""
+async def test_long_frames_are_stored_in_order_and_answered(tmp_path: Path) -> None:
+    """More items than a turn has, and than one stream may have in flight."""
     async with fleet(tmp_path, stream_in_flight_max=300) as f:
         await f.start_worker(Record(), "w1")
         await f.create("a")
         async with f.http.ws_connect(f"{f.infer[0]}/v1/lives/a/stream?producer=p") as socket:
-            await socket.send_json([{"n": n, "text": "x"} for n in range(1, 901)])
+            for frame in frames_of(msgspec.json.encode({"n": n, "text": "x"}) for n in range(1, 901)):
+                await socket.send_str(frame)
             answers: list[dict[str, Any]] = []
             while len(answers) < 900:
                 answers += await socket.receive_json(timeout=10)

@@ -1,75 +1,53 @@
 """The fuzz table: what each endpoint and each kind of frame costs with the worst input that it can be sent.
 
-`make fuzz` measures and prints every row. `make test` sends each endpoint honest input, and measures nothing.
+`make fuzz` measures and prints every row, where access is open and where it is by keys. `make test` sends each endpoint
+honest input, and measures nothing.
 """
 
 from __future__ import annotations
 
 import gc
+import time
 import tracemalloc
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dhsched.links.messages import MESSAGES_MAX
-from tests.harness.fuzz import MEMORY_TIMES, TICK_S, Cost, Deployment, Row, sender, table, tracing
+from tests.harness.fuzz import MEMORY_TIMES, Deployment, Row, sender, table, tracing
 from tests.harness.fuzz_rows import all_rows, endpoints_of
 
-QUICK = {
-    *("dispatch create_live", "infer push_text", "room say", "dispatch body", "dispatch link Report"),
-    *("dispatch link Drain", "infer pull Pull", "infer /v1/stream", "room offer", "room packet"),
-}
-QUICK_SHAPES = {
-    *(
-        "honest",
-        "largest",
-        "most objects",
-        "most exponents",
-        "deepest",
-        "most items",
-        "most messages",
-        "most attributes",
-    ),
-    *("most compressible, gzip", "most fractions", "many small frames", "braces in a text"),
-}
-CHUNKED = "smallest chunks"
-CHUNKED_TICK_S = 0.060
-"""aiohttp parses all that one read returned, up to 256 KiB, in one tick, and nothing of ours can split that."""
+REFUSED = {"dispatch join", "dispatch show_publishing", "dispatch say_blocked"}
+"""Rows whose body has a token that nobody has made, or a live that is not the Worker's."""
+TRIES = 40  # Times that an honest request is sent while its answer is "not now".
+KEYS = pytest.param("keys", marks=pytest.mark.release)
 
 
 @pytest.fixture
-def deployment(tmp_path: Path) -> Iterator[Deployment]:
-    with Deployment(tmp_path) as made:
+def access() -> str:
+    return "open"
+
+
+@pytest.fixture
+def deployment(tmp_path: Path, access: str) -> Iterator[Deployment]:
+    with Deployment(tmp_path, access) as made:
         yield made
-
-
-def over(cost: Cost) -> list[str]:
-    limit_s = CHUNKED_TICK_S if cost.row.shape == CHUNKED else TICK_S
-    return replace(cost, tick_s=0.0 if cost.tick_s < limit_s else cost.tick_s).over()
 
 
 def judge(deployment: Deployment, rows: list[Row], capsys: pytest.CaptureFixture[str]) -> None:
     """Measure the rows and print the table. A row that is over a limit is measured again: another process may have
     made the processor slower meanwhile."""
     costs = [deployment.measure(row, times=2) for row in rows]
-    again = [n for n, cost in enumerate(costs) if over(cost)]
+    again = [n for n, cost in enumerate(costs) if cost.over()]
     for n in again:
         costs[n] = deployment.measure(rows[n], times=8)
     with capsys.disabled():
         print("\n" + table(costs))
-    wrong = [line for cost in costs for line in over(cost)]
+    wrong = [line for cost in costs for line in cost.over()]
     assert wrong == [], "\n".join(wrong)
 
 
-@pytest.mark.release
-def test_fuzz_what_was_the_most_expensive_input(deployment: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [row for row in all_rows(deployment) if row.target in QUICK and row.shape in QUICK_SHAPES]
-    assert {row.target for row in rows} == QUICK and {row.shape for row in rows} == QUICK_SHAPES
-    judge(deployment, rows, capsys)
-
-
+@pytest.mark.parametrize("access", ["open", KEYS])
 def test_fuzz_has_every_endpoint_and_honest_input_is_served(deployment: Deployment) -> None:
     """Each endpoint has a row with a request that a client could send; none of these is answered with an error of
     ours."""
@@ -77,9 +55,15 @@ def test_fuzz_has_every_endpoint_and_honest_input_is_served(deployment: Deployme
     names = {f"{role} {each.name}" for role, endpoints in endpoints_of(deployment).items() for each in endpoints}
     assert names <= {row.target for row in rows}
     for row in rows:
-        with sender(deployment) as sending:
-            answer = row.send(row.open(sending), row.wire)
+        for _ in range(TRIES):
+            with sender(deployment) as sending:
+                answer = row.send(row.open(sending), deployment.signed(row))
+            if answer.what != "503":
+                break
+            time.sleep(0.5)  # A replica of a busy machine may be without its store for a moment, and says so.
         assert answer.what != "cut" and not answer.what.startswith("50"), row.name
+        assert answer.what not in ("401", "403") or row.target in REFUSED, row.name
+        deployment.renew_if_void(row)
 
 
 @pytest.mark.release
@@ -118,7 +102,8 @@ def repeat(deployment: Deployment, row: Row, times: int) -> None:
 
 @pytest.mark.release
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("access", ["open", "keys"])
 def test_fuzz_all(deployment: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [*all_rows(deployment)]
-    assert len(rows) > 500 and any(row.steps == MESSAGES_MAX for row in rows)
+    assert len(rows) > 1_000
     judge(deployment, rows, capsys)

@@ -106,6 +106,7 @@ def to_dispatch(s: Scene) -> list[m.Message]:
         m.Report(0, 0, busy=tags(0, 1, 2), prepared=tags(0, 1, 2)),
         m.Depart(VICTIM, 1),
         m.Depart(VICTIM, 2, "crashed"),
+        m.DeviceList([m.Device("gpu0", 1, True)]),
         m.Drain(0.001),
         m.Exit(),
     ]
@@ -121,6 +122,11 @@ def to_infer(s: Scene) -> list[m.Message]:
         m.Pull(VICTIM, 2, 0),
         m.Ack(VICTIM, 1, 1, b"state"),
         m.Ack(VICTIM, 2, 1),
+        m.Emit(VICTIM, 1, 1, "word", b"{}"),
+        m.Emit(VICTIM, 2, 1, "word", b"{}"),
+        m.Log(VICTIM, 1, [m.LogLine("info", b"forged")]),
+        m.Log(VICTIM, 2, [m.LogLine("info", b"forged")]),
+        m.Log(OWN, 1, [m.LogLine("info", b"own\x1b[2J")]),
         m.Leave(VICTIM, 1),
     ]
 
@@ -135,6 +141,9 @@ async def test_no_message_of_a_hostile_worker_reaches_what_is_not_its_own(server
             assert not any(isinstance(one, m.Items | m.Pulling) for one in told), each
             assert not any(isinstance(one, m.Opened) and one.live != OWN for one in told), each
             assert await s.of_others() == before, each
+        await s.k.infer_context.logs.written()
+        assert await s.store.records.logs.after(VICTIM, 0, 10) == []
+        assert [line.text for line in await s.store.records.logs.after(OWN, 0, 10)] == ["own [2J"]
         for each in to_dispatch(s):
             await s.says_to_dispatch(each)
             assert await s.of_others() == before, each

@@ -6,6 +6,9 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from dhsched.client.stream import frames_of
 from dhsched.worker.session import Session
 from tests.harness.acked import slots_of, until_acked, until_slots
 from tests.harness.fleet import PATIENCE_S, Consumed, Fleet, Record, fleet, until, until_so
@@ -114,7 +117,8 @@ async def test_too_much_pending_is_429(tmp_path: Path) -> None:
         await f.create("a")
         await worker.kill()
         socket = await f.http.ws_connect(f"{f.infer[0]}/v1/lives/a/stream?producer=p")
-        await socket.send_json([{"n": n, "text": "x"} for n in range(1, 1_002)])
+        for frame in frames_of(msgspec.json.encode({"n": n, "text": "x"}) for n in range(1, 1_002)):
+            await socket.send_str(frame)
         answers: list[dict[str, Any]] = []
         while len(answers) < 1_001:
             answers += await socket.receive_json(timeout=PATIENCE_S)
@@ -131,7 +135,8 @@ async def test_a_stream_is_exact(tmp_path: Path) -> None:
         await f.create("a")
         url = f"{f.infer[0]}/v1/lives/a/stream?producer=p"
         async with f.http.ws_connect(url) as socket:
-            await socket.send_json([{"n": n, "text": f"t{n}"} for n in range(1, 101)])
+            for frame in frames_of(msgspec.json.encode({"n": n, "text": f"t{n}"}) for n in range(1, 101)):
+                await socket.send_str(frame)
             answers: list[dict[str, Any]] = []
             while len(answers) < 100:
                 answers += await socket.receive_json(timeout=PATIENCE_S)

@@ -89,11 +89,14 @@ async def test_script_flush_under_load_is_not_noticed(server: Address) -> None:
 
 
 async def test_client_kill_under_load_leaves_only_unknowns(server: Address) -> None:
+    told: list[int] = []
     async with linked(server) as link, linked(server) as killer:
+        link.on_reconnect.append(lambda: told.append(link.reconnects))
         async with under_load(link) as tally:
             for kills in range(1, 6):
                 await killer.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
                 await eventually(lambda kills=kills: link.reconnects == kills)  # type: ignore[misc]
+                await eventually(lambda kills=kills: told == [*range(1, kills + 1)])  # type: ignore[misc]
             acked = tally.acked
             await eventually(lambda: tally.acked > acked)
         assert tally.acked <= int(await killer.call("GET", KEY)) <= tally.acked + tally.unknown

@@ -14,7 +14,7 @@ from dhsched.dispatch.app import open_context
 from dhsched.dispatch.config import DIGITAL_IDS, POOLS
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.moves.cutover import Cutovers, MoveInProgress
-from dhsched.dispatch.moves.drain import Draining
+from dhsched.dispatch.moves.drain import Draining, ask_for_drain
 from dhsched.dispatch.moves.plan import DrainNotes
 from dhsched.dispatch.recovery.liveness import Liveness
 from dhsched.dispatch.recovery.reconcile import Reconciliation
@@ -118,6 +118,20 @@ async def test_a_replica_that_has_not_heard_of_a_drain_s_end_moves_nothing(repli
     records = [await replica.records.lives.get(f"default/{live}") for live in ("L1", "L2")]
     assert [(record.selected, record.move) for record in records if record] == [(a, None)] * 2
     assert notes.queue.get(a, []) == []
+
+
+async def test_a_drain_begins_without_waiting_for_a_round(replica: DispatchContext) -> None:
+    a, b = await register(replica.store, 2, capacity=4)
+    await place(replica.store, "L1", a)
+    await replica.fleet.refresh(full=True)
+    draining = Draining(replica, Cutovers(replica, Silences()), DrainNotes())
+    beginning = asyncio.create_task(draining.begin())
+    await ask_for_drain(replica, a)
+    await asyncio.wait_for(beginning, 30)
+    record = await replica.records.lives.get("default/L1")
+    assert record and record.move and record.move.target == b
+    await replica.fleet.refresh()
+    assert not draining._unread.is_set(), "a drain whose lives were read is left to the rounds"
 
 
 async def owner(replica: DispatchContext, live: str) -> tuple[str, int]:

@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 
+from dhsched.dispatch import passing
+from dhsched.dispatch.app import Replica
 from dhsched.infer.settings import InferSettings
 from dhsched.room.settings import RoomSettings
 from dhsched.settings import DispatchSettings
@@ -117,7 +119,11 @@ async def test_its_own_pages_and_those_that_are_allowed_go_on(tmp_path: Path) ->
             asks = {"Origin": APP, "Access-Control-Request-Method": "POST"}
             async with http.options(url + "/v1/lives/demo/text", headers=asks) as response:
                 assert response.status == 204 and "POST" in response.headers["Access-Control-Allow-Methods"]
-                assert "authorization" in response.headers["Access-Control-Allow-Headers"].lower()
+                allowed = {name.strip().lower() for name in response.headers["Access-Control-Allow-Headers"].split(",")}
+                assert {"authorization", *(name.lower() for name in passing.PASSED)} - allowed == {"accept"}
+                methods = {each.strip() for each in response.headers["Access-Control-Allow-Methods"].split(",")}
+                endpoints = Replica(at.fleet.replicas[0]).endpoints()
+                assert {endpoint.method for endpoint in endpoints} <= methods, "a page may use the whole API"
             async with http.options(url + "/v1/lives/demo/text", headers={**asks, "Origin": EVIL}) as response:
                 assert response.status == 403 and "Access-Control-Allow-Origin" not in response.headers
         text = {"text": "hello"}

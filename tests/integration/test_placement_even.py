@@ -108,6 +108,7 @@ async def labelled(api: Api, label: str, count: int) -> None:
     await api.context.fleet.refresh()
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("policy", ["emptiest", "bottom-tier", "exact"])
 async def test_new_workers_at_their_start_budget_hide_nobody(policy: str) -> None:
     """More new Workers than a walk looks at take as many starts as they may; the others still have free slots."""

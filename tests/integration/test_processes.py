@@ -11,11 +11,12 @@ from typing import Any
 import aiohttp
 import pytest
 
+from dhsched.client.calls import Minter
 from dhsched.client.credentials import Credentials, find_key
-from dhsched.client.http import Minter
+from dhsched.client.http import Session
 from dhsched.local.pids import alive
 from tests.harness.fleet import fleet, until, until_so
-from tests.harness.processes import Process, processes, start, until_consumed
+from tests.harness.processes import Process, children_of, processes, start, until_consumed
 
 
 async def test_sigterm_drains_and_a_second_one_exits(tmp_path: Path) -> None:
@@ -40,6 +41,7 @@ async def test_sigterm_drains_and_a_second_one_exits(tmp_path: Path) -> None:
         assert await full.ended() == 1
 
 
+@pytest.mark.release
 async def test_up_from_create_to_recovery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The walking skeleton: create, push, output, move, kill -9, reassign; then nothing is left behind."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
@@ -51,6 +53,7 @@ async def test_up_from_create_to_recovery(tmp_path: Path, monkeypatch: pytest.Mo
         assert len(left) >= 7, "store, 2 dispatch, infer, 3 Workers"
         async with aiohttp.ClientSession() as http:
             await walk(up, http)
+        left += children_of(up.pid)
     finally:
         up.kill()
         await up.ended()
@@ -63,7 +66,7 @@ async def walk(up: Process, http: aiohttp.ClientSession) -> None:
 
     assert (await http.get(lives)).status == 401, "up asks for its development key"
     assert (Path(os.environ["XDG_STATE_HOME"]) / "dhsched" / "development-keys.json").stat().st_mode & 0o777 == 0o600
-    headers = await Minter(http, infer, Credentials(find=find_key)).headers()
+    headers = await Minter(Session(http), infer, Credentials(find=find_key)).headers()
 
     async def post(url: str, **body: Any) -> Any:
         async with http.post(url, json=body, headers=headers) as response:
@@ -93,8 +96,11 @@ async def walk(up: Process, http: aiohttp.ClientSession) -> None:
     third, fourth = moved["epoch"] + 1, moved["epoch"] + 2
     consumed = [(first["epoch"], 1, "one"), (moved["epoch"], 2, "two"), (third, 3, "three"), (fourth, 4, "four")]
     assert up.consumed("hello") == consumed
-
-
-def children_of(pid: int) -> list[int]:
-    listed = Path(f"/proc/{pid}/task/{pid}/children")
-    return [int(child) for child in listed.read_text().split()] if listed.exists() else []
+    for name in (moved["worker"].partition("#")[0], "dispatch-1"):
+        if name == "dispatch-1":
+            os.kill(int(where[name][2]), signal.SIGKILL)
+        await until(lambda: any(f"{name} is started again" in line for line in up.printed), name)  # noqa: B023
+        [said] = [line for line in up.printed if f"{name} is started again, pid " in line]
+        assert alive(int(said.split()[-1])) and not alive(int(where[name][2]))
+    ready = await start("worker", "wait", moved["worker"].partition("#")[0], "--url", where["dispatch-1"][-1])
+    assert await ready.ended() == 0, "the replica is at its old address, and the Worker registers again"

@@ -1,6 +1,7 @@
 """Limits of tenants: exact on lives, over all replicas, and told in numbers."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from dhsched.store.link.address import Address
 from dhsched.store.records import tenants as tenant_records
 from dhsched.store.records.tenants import FORGET_MS, FRESH_MS, PENDING_MS, TenantCounts
 from tests.harness.fleet import PATIENCE_S, Record, until, until_so
-from tests.harness.keyed import Keyed, keyed
+from tests.harness.keyed import Keyed, bearer, keyed
 from tests.harness.servers import empty_server
 from tests.harness.serving import Api, serving
 
@@ -146,6 +147,34 @@ async def test_quota_of_requests_is_over_all_keys_of_the_tenant_and_all_roles(se
         await reports.round()
         pushed = [await k.ask("POST", "/v1/lives/L/text", apps[0], {"text": "a"}, at="infer") for _ in range(2)]
         assert [status for status, _ in pushed] == [404, 429]
+
+
+async def test_a_request_that_dispatch_passes_on_counts_once(server: Address, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with keyed(server) as k:
+        admin = await k.role("admin")
+        await k.announce()
+        key = await k.key("app", tenant="acme", rate_per_s=2)
+        app = bearer(await k.token(key))  # One of the two requests at Dispatch.
+        there = k.infer_context.service.gate
+        assert there is not None
+        stopped = time.monotonic()
+        for gate in (k.gate, there):
+            monkeypatch.setattr(gate, "_monotonic", lambda: stopped)
+
+        async def push() -> int:
+            return (await k.ask("POST", "/v1/lives/L/text", app, {"text": "a"}))[0]
+
+        assert [await push(), await push()] == [404, 404], "the key's rate at the controller, and nothing at Dispatch"
+        assert (await k.ask("GET", "/v1/lives", app))[0] == 200
+        assert (await k.ask("GET", "/v1/lives", app))[0] == 429, "that was the second one at Dispatch"
+        assert await push() == 429, "the controller's answer"
+
+        other = await k.role("app", tenant="other")
+        assert (await k.ask("PUT", "/v1/tenants/other", admin, {"rate_per_s": 0.01}))[0] == 201
+        await k.infer_context.quota_reports.round()
+        statuses = [(await k.ask("POST", "/v1/lives/L/text", other, {"text": "a"}))[0] for _ in range(2)]
+        assert statuses == [404, 429], "the tenant's rate, at the controller"
+        assert (await k.ask("GET", "/v1/lives", other))[0] == 200
 
 
 async def measure(*replicas: Keyed) -> None:

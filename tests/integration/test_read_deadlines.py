@@ -18,7 +18,7 @@ from aiohttp import web
 
 from dhsched.dispatch import worker_link
 from dhsched.links import messages
-from dhsched.web import Service, deadlines, event_stream, make_app, serve
+from dhsched.web import Service, event_stream, make_app, reading, serve
 from dhsched.web.minting import MINT
 from tests.harness.fleet import Record, ended, fleet, until
 from tests.harness.processes import start
@@ -209,7 +209,7 @@ async def test_a_worker_link_that_says_nothing_is_closed(tmp_path: Path, monkeyp
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the kernel has no such deadline")
 async def test_who_does_not_read_an_answer_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deadlines, "TAKE_MAX_S", 1.0)
+    monkeypatch.setattr(reading, "TAKE_MAX_S", 1.0)
     transports: list[asyncio.Transport] = []
 
     async def large(request: web.Request) -> web.Response:

@@ -52,7 +52,7 @@ async def test_half_the_fleet_killed_the_rest_waits_visibly_and_a_new_worker_tak
             assert each["next_look_at_ms"] >= each["waiting_since_ms"] >= each["since_ms"]
         places = sorted(each["waiting_for"][0]["place"] for each in waiting(shown))
         assert places == [*range(1, without + 1)]
-        assert len(await verb(f, "recoveries")) == without
+        assert len((await verb(f, "recoveries"))["recoveries"]) == without
         status, problem = await f.post(f"{f.dispatch[0]}/v1/lives", {"live_id": "late", "digital_id": "demo"})
         assert (status, problem["code"]) in ((503, "FULL"), (503, "WAITING")), "who lost a Worker goes first"
         await f.start_worker(record, "fresh", capacity=8)

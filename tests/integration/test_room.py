@@ -9,6 +9,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from dhsched.ownership.limits import DEFAULT_LIMITS
 from dhsched.room import rooms
 from dhsched.room.app import open_room
 from dhsched.room.settings import RoomSettings
@@ -41,6 +42,13 @@ async def test_one_viewer_over_two_workers(tmp_path: Path) -> None:
             (2, moved["worker"]),
         ]
         assert state["owner"]["worker"] == moved["worker"] and state["viewers"] == 1 and state["on_air"] == 2
+        async with at.fleet.http.get(f"{at.url}/v1/lives") as response:
+            listed = (await response.json())["lives"]
+        assert listed == [state["live_id"]], "everybody may watch it here"
+        at.room.rooms.gate.needs_tokens = True
+        async with at.fleet.http.get(f"{at.url}/v1/lives") as response:
+            assert (await response.json())["lives"] == [], "which lives there are is not said where viewers need tokens"
+        at.room.rooms.gate.needs_tokens = False
 
         async with at.fleet.http.delete(at.url + watcher.location) as response:
             assert response.status == 200
@@ -230,6 +238,26 @@ async def test_viewers_of_an_ended_live_are_let_go_also_without_a_publisher(tmp_
         assert (await at.fleet.post(f"{at.fleet.dispatch[0]}/v1/lives/demo/end"))[0] == 200
         await until(lambda: at.room.rooms.viewers == 0, "the viewer to be let go")
         await watcher.close()
+
+
+async def test_viewers_are_told_of_the_servers_that_help_them(tmp_path: Path) -> None:
+    servers = "stun:127.0.0.1:9,turn:127.0.0.1:9"
+    given = {"ice_servers": servers, "turn_secret": "shared", "allowed_origins": "https://app.example"}
+    async with theatre(tmp_path, DEFAULT_LIMITS, None, **given) as at:
+        await at.fleet.start_worker(idle, "a")
+        await at.fleet.create("demo")
+        names = []
+        for _ in range(2):
+            watcher = Watcher()
+            headers = {**SDP, "Origin": "https://app.example"}
+            async with at.fleet.http.post(at.path("whep"), data=await watcher.offer(), headers=headers) as response:
+                assert response.status == 201 and "Link" in response.headers["Access-Control-Expose-Headers"]
+                stun, turn = response.headers.getall("Link")
+            assert stun == '<stun:127.0.0.1:9>; rel="ice-server"'
+            assert turn.startswith("<turn:127.0.0.1:9>") and 'credential="' in turn
+            names.append(turn.partition('username="')[2].partition('"')[0].partition(":")[2])
+            await watcher.close()
+        assert len({*names}) == 2, "each connection has a name of its own, where viewers have none"
 
 
 @pytest.mark.parametrize("kind", ["video", "audio"])

@@ -59,6 +59,7 @@ async def everything(at: Theatre, token: str | None, live: str = "demo") -> dict
         "whep": ("POST", "whep", {"data": "v=0", "headers": {**SDP, **headers}}),
         "leave": ("DELETE", "whep/nobody", {}),
         "renew": ("POST", "whep/nobody/token", {}),
+        "captions": ("GET", "whep/nobody/captions", {}),
         "say": ("POST", "text", {"json": {"text": "hello"}}),
         "interrupt": ("POST", "text", {"json": {"kind": "interrupt"}}),
     }
@@ -85,6 +86,7 @@ async def test_without_a_viewer_token_nothing_is_shown_or_taken(tmp_path: Path) 
             "whep": (400, "BAD_REQUEST"),
             "leave": (404, "NOT_FOUND"),
             "renew": (404, "NOT_FOUND"),
+            "captions": (404, "NOT_FOUND"),
             "say": (200, ""),
             "interrupt": (200, ""),
         }
@@ -130,7 +132,7 @@ async def test_a_viewer_token_is_for_one_live_and_its_grants(tmp_path: Path) -> 
         assert (await everything(at, other, "other"))["state"][0] == 200
 
         only = {grant: await at.viewer_token(grants=[grant]) for grant in GRANTS}
-        needs = {"state": "watch", "whep": "watch", "leave": "watch", "renew": "watch"}
+        needs = {"state": "watch", "whep": "watch", "leave": "watch", "renew": "watch", "captions": "watch"}
         for grant, token in only.items():
             for name, (status, _) in (await everything(at, token)).items():
                 assert (status != 403) == (needs.get(name, name) == grant), (grant, name, status)

@@ -11,7 +11,7 @@ from dhsched.infer.granted_pull import NO_STEP, GrantedPull, Step
 from dhsched.infer.pulls import Pulls
 from dhsched.links.messages import Pulling
 from dhsched.ownership import outcomes as o
-from dhsched.ownership.agent_book import AgentBook
+from dhsched.ownership.agent import AgentBook
 from dhsched.worker.inbox import SessionInbox
 from dhsched.worker.pull_client import Connection, PullClient
 from dhsched.worker.session import Item, Session
@@ -35,7 +35,7 @@ def accept_any_number(patch: pytest.MonkeyPatch) -> None:
 
 def ack_what_only_arrived(patch: pytest.MonkeyPatch) -> None:
     def ack(self: Session, item: Item | None = None) -> None:
-        self._port.ack(self, *self.accepted, None)
+        self._port.ack(self, *SessionInbox(self).accepted, None, None)
 
     patch.setattr(Session, "ack", ack)
 
@@ -75,19 +75,26 @@ def say_no_ack_again(patch: pytest.MonkeyPatch) -> None:
 def push_and_release_nothing(patch: pytest.MonkeyPatch) -> None:
     """The store sends no hint to who holds the pull itself, and nothing is released for it."""
 
-    def flush_pushed(self: Pulls) -> None:
+    flush = Pulls._flush
+
+    def mutant(self: Pulls) -> None:
         for row in self._pushed:
             self._appends_here.add(row)
         self._pushed.clear()
-        self._appends_here.flush()
+        flush(self)
 
-    patch.setattr(Pulls, "_flush_pushed", flush_pushed)
+    patch.setattr(Pulls, "_flush", mutant)
     patch.setattr(GrantedPull, "append_answered", lambda self, outcome: NO_STEP)
 
 
 def ignore_hints(patch: pytest.MonkeyPatch) -> None:
     """What another controller stored, or a hold's end, is not noticed."""
     patch.setattr(Pulls, "on_hint", lambda self, channel, live: None)
+
+
+def write_no_journal_again(patch: pytest.MonkeyPatch) -> None:
+    """What an ack has brought to the journal is not sent again with that ack."""
+    patch.setattr(SessionInbox, "journal_since", lambda self, stored: None)
 
 
 @pytest.mark.long
@@ -101,6 +108,7 @@ def ignore_hints(patch: pytest.MonkeyPatch) -> None:
         say_no_ack_again,
         push_and_release_nothing,
         ignore_hints,
+        write_no_journal_again,
     ],
 )
 async def test_schedules_catch(mutate: Patch, monkeypatch: pytest.MonkeyPatch) -> None:

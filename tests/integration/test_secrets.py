@@ -62,6 +62,7 @@ async def test_a_child_is_given_no_key_and_what_was_named(tmp_path: Path, monkey
     assert found["PATH"] == os.environ["PATH"]
 
 
+@pytest.mark.release
 async def test_processes_of_up_have_no_password_in_their_arguments() -> None:
     async with running_server("valkey", extra=("--requirepass", "s3cret-word")) as server:
         url = Address(scheme="unix", path=server.address.path, password="s3cret-word").url()

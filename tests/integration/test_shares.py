@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from dhsched.dispatch.api import events as api_events
+from dhsched.dispatch.api import followers
 from dhsched.dispatch.app import run_dispatch
 from dhsched.settings import DispatchSettings
 from dhsched.store.server.embedded import Embedded
@@ -59,13 +59,13 @@ async def test_a_tenant_with_many_requests_lets_others_begin() -> None:
         asked = [
             asyncio.create_task(at.ask("POST", "/v1/lives/L/text", busy, {"text": "a"}, at="infer")) for _ in range(30)
         ]
-        await until(lambda: sum(map(len, turns._waiting.values())) == 30 - TICK_MAX, "requests that wait")
+        await until(lambda: sum(map(len, turns.waiting.values())) == 30 - TICK_MAX, "requests that wait")
         other = asyncio.create_task(at.ask("POST", "/v1/lives/L/text", quiet, {"text": "a"}, at="infer"))
         forged = asyncio.create_task(at.ask("GET", "/v1/lives/L/events", {"Authorization": "Bearer x.y.z"}, at="infer"))
-        await until(lambda: {*turns._waiting} == {"one", "two", STRANGERS}, "requests of others that wait")
+        await until(lambda: {*turns.waiting} == {"one", "two", STRANGERS}, "requests of others that wait")
         held.pop()()
         assert (await asyncio.wait_for(other, 60))[0] == 404
-        assert len(turns._waiting["one"]) == 30 - TICK_MAX - (TICK_MAX - 1) and not forged.done()
+        assert len(turns.waiting["one"]) == 30 - TICK_MAX - (TICK_MAX - 1) and not forged.done()
         turns._call_soon = None
         held.pop()()
         assert [(await each)[0] for each in (*asked, forged)] == [404] * 30 + [401]
@@ -90,7 +90,7 @@ async def test_a_key_has_so_many_long_connections() -> None:
 async def test_a_key_has_its_share_of_the_event_feed_and_the_feed_counts_as_a_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(api_events, "FOLLOWERS_MAX", 4)
+    monkeypatch.setattr(followers, "FOLLOWERS_MAX", 4)
     async with empty_server("valkey") as server, keyed(server.address, connections_per_key_max=3) as at:
         stream = {"Accept": "text/event-stream"}
         one, two = [{**await at.role("reader"), **stream} for _ in range(2)]

@@ -35,6 +35,7 @@ from tests.harness.clusters import (
     two_primaries,
 )
 from tests.harness.fleet import Fleet, Record, until
+from tests.harness.servers import redis_with_release
 
 LIVE = "t/live"
 LIVES = [f"l{i}" for i in range(6)]
@@ -104,6 +105,7 @@ async def test_no_beat_is_read_on_a_slot_that_is_being_moved(kind: str) -> None:
         assert not caught.value.unknown
 
 
+@redis_with_release
 async def test_what_was_asked_while_a_slot_moved_is_done_in_order_on_its_new_node(kind: str) -> None:
     async with two_primaries(kind) as (left, right), opened(left) as store:
         await claimed_live(store)
@@ -189,6 +191,7 @@ class Load:
         await asyncio.gather(*self._tasks)
 
 
+@pytest.mark.release
 async def test_nothing_is_torn_when_a_slot_is_moved_under_load(kind: str, tmp_path: Path) -> None:
     record = Record()
     async with two_primaries(kind) as (left, right), cluster_fleet(left, tmp_path) as f:

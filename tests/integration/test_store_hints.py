@@ -16,10 +16,9 @@ from dhsched.store.link.address import Address
 from dhsched.store.link.cluster import SLOTS
 from dhsched.store.link.link import Link
 from dhsched.store.steps.redis import Append, RedisStore
-from dhsched.store.steps.scripts import load
 from tests.conformance.lockstep import run
 from tests.conformance.operations import LIMITS
-from tests.conformance.real import HELD, Greeted, StoreSubject
+from tests.conformance.real import Greeted, StoreSubject, held_scripts
 from tests.harness.servers import running_server
 
 CHANNELS = ("infer:c1", "infer:c2", "dispatch:d1", "dispatch:d2")
@@ -50,7 +49,7 @@ class Ear:
 @asynccontextmanager
 async def listening(address: Address, limits: Limits | None = None) -> AsyncIterator[tuple[StoreSubject, Ear]]:
     """A store whose clock the test holds, with a Worker A#1 behind d1, B#2 behind d2 and a live on A#1."""
-    opening = RedisStore.open(address, limits=limits or Limits(), scripts=load(HELD), entry=Greeted())
+    opening = RedisStore.open(address, limits=limits or Limits(), scripts=held_scripts(), entry=Greeted())
     async with await opening as store:
         subject, ear = StoreSubject(store), Ear(store)
         await subject.reset()

@@ -13,20 +13,18 @@ import shlex
 import shutil
 import subprocess
 import sys
-from configparser import ConfigParser
 from pathlib import Path
 
 import aiohttp
 import pytest
-from typer.main import get_command
 
-from dhsched import cli
 from dhsched.cli.config import kinds
 from dhsched.settings import environment_key, settings_of
-from tests.harness.processes import ROOT, START_S
+from tests.harness.processes import START_S
 from tests.harness.servers import empty_server
+from tests.harness.units import UNITS, role, service
+from tests.harness.verbs import every_verb
 
-UNITS = sorted((ROOT / "deploy" / "systemd").glob("*.service"))
 EXPOSED_MAX = 2.0  # Of 10, by systemd's own count.
 DEMANDED = {
     *("NoNewPrivileges", "CapabilityBoundingSet", "ProtectSystem", "ProtectHome", "PrivateTmp", "RestrictNamespaces"),
@@ -35,31 +33,23 @@ DEMANDED = {
 PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN = 65, 1
 
 
-def service(unit: Path) -> dict[str, str]:
-    parser = ConfigParser(strict=False, interpolation=None)
-    parser.optionxform = str  # type: ignore[assignment,method-assign]
-    parser.read(unit)
-    return dict(parser["Service"])
+ROLE_UNITS = [unit for unit in UNITS if role(unit) != "store"]
 
 
-def role(unit: Path) -> str:
-    return unit.stem.removeprefix("dhsched-")
+def test_every_role_has_a_unit_and_so_has_the_store() -> None:
+    assert {role(unit) for unit in UNITS} == {*kinds(), "store"}
 
 
-def test_every_role_has_a_unit() -> None:
-    assert {role(unit) for unit in UNITS} == {*kinds()}
-
-
-@pytest.mark.parametrize("unit", UNITS, ids=role)
+@pytest.mark.parametrize("unit", ROLE_UNITS, ids=role)
 def test_a_unit_starts_its_role_with_options_that_exist(unit: Path) -> None:
     _, run, started, *options = shlex.split(service(unit)["ExecStart"])
     assert (run, started) == ("run", role(unit))
-    command = get_command(cli.app).commands["run"].commands[started]  # type: ignore[attr-defined]
+    command = dict(every_verb())["run", started]
     known = {name for parameter in command.params for name in parameter.opts}
     assert {option for option in options if option.startswith("--")} <= known
 
 
-@pytest.mark.parametrize("unit", UNITS, ids=role)
+@pytest.mark.parametrize("unit", ROLE_UNITS, ids=role)
 def test_a_unit_hands_its_secret_over_as_a_credential(unit: Path) -> None:
     found, kind = service(unit), kinds()[role(unit)]
     secrets = {environment_key(kind, each.name) for each in settings_of(kind) if each.metadata.get("secret")}
@@ -82,7 +72,14 @@ def test_a_unit_is_hardened(unit: Path) -> None:
     assert counted.returncode == 0, counted.stdout[-2_000:] + counted.stderr
 
 
-@pytest.mark.parametrize("unit", [each for each in UNITS if "MemoryDenyWriteExecute" in service(each)], ids=role)
+ALLOCATING_SAFELY = [each for each in ROLE_UNITS if "MemoryDenyWriteExecute" in service(each)]
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [*ALLOCATING_SAFELY[:1], *(pytest.param(each, marks=pytest.mark.release) for each in ALLOCATING_SAFELY[1:])],
+    ids=[role(each) for each in ALLOCATING_SAFELY],
+)
 async def test_a_role_runs_without_memory_that_is_writable_and_executable(unit: Path, tmp_path: Path) -> None:
     """With its secret in a credential, as the unit hands it over."""
     libc = ctypes.CDLL(None)

@@ -60,7 +60,7 @@ async def test_who_waits_and_cannot_be_placed_any_more_leaves_the_line(tmp_path:
         await make_unplaceable(f, how)
         shown = only(await f.until("/v1/recoveries", lambda found: not waiting(found), "the orphan out of the line"))
         assert shown["live_id"] == "orphan" and shown["need"] == "lost" and "demo" in shown["unplaceable"], shown
-        assert [(each["live_id"], each["unplaceable"]) for each in await verb(f, "recoveries")] == [
+        assert [(each["live_id"], each["unplaceable"]) for each in (await verb(f, "recoveries"))["recoveries"]] == [
             ("orphan", shown["unplaceable"])
         ]
         assert (await f.post(f"{f.dispatch[0]}/v1/lives/first/end"))[0] == 200

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dhsched.client import Client
-from dhsched.links.json_bounds import CONTAINERS_MAX
+from dhsched.links.json_bounds import excess
 from dhsched.worker import Session
 from dhsched.worker.exec import Exec
 from tests.harness.acked import until_acked
@@ -134,9 +134,10 @@ async def test_what_is_nested_too_deep_for_a_runtime_is_refused_by_the_api(tmp_p
             status, problem = await post(text, f'{{"kind": "config", "config": {nested(levels)}}}')
             assert (status, problem["code"]) == (400, "BAD_REQUEST"), levels
             async with f.http.ws_connect(f"{f.infer[0]}/v1/lives/L/stream") as socket:
-                await socket.send_str(f'{{"kind": "config", "config": {nested(levels)}}}')
+                frame = f'{{"kind": "config", "config": {nested(levels)}}}'
+                await socket.send_str(frame)
                 [answer] = await socket.receive_json(timeout=20)
-                said = "TOO_LARGE" if levels > CONTAINERS_MAX else "BAD_REQUEST"  # More are not even decoded.
+                said = "TOO_LARGE" if excess(frame.encode()) else "BAD_REQUEST"  # More are not even decoded.
                 assert answer["problem"]["code"] == said, levels
         assert (await post(text, f'{{"kind": "config", "config": {nested(64)}}}'))[0] == 200
         await until_acked(f, "L", 1)

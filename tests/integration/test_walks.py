@@ -15,6 +15,6 @@ async def test_a_create_is_walked() -> None:
             await made.create("second")
         tasks = {walks.name_of(task) for task in asyncio.all_tasks()}
     path = calls.walk().path
-    assert {"dispatch/api/lives.py", "store/steps/api.py", "store/link/link.py"} <= {*path}
+    assert {"dispatch/api/create.py", "store/steps/api.py", "store/link/link.py"} <= {*path}
     assert all(here != there for here, there in pairwise(path)), "an entry comes from another file"
     assert walks.ALWAYS | walks.ACTS.keys() <= tasks, "tests/walks.py leaves out tasks that have another name now"

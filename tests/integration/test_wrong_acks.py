@@ -8,16 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 
 from dhsched.errors import ChildFailed
 from dhsched.links import messages
+from dhsched.links.messages import Source
 from dhsched.ownership.items import mark_of
+from dhsched.ownership.journal import Change
 from dhsched.tokens import Boot
 from dhsched.types import Generation
 from dhsched.worker.exec import exec_runtime
 from dhsched.worker.inbox import SessionInbox
-from dhsched.worker.session import Item, Session
+from dhsched.worker.session import Emission, Item, Session
 from tests.harness.acked import until_acked
 from tests.harness.fleet import PATIENCE_S, Fleet, fleet
 
@@ -100,7 +103,9 @@ async def test_an_ack_that_the_store_refuses_is_forgotten_as_well(tmp_path: Path
     async with fleet(tmp_path) as f, f.http.ws_connect(f"{f.infer[0]}/v1/pull") as socket:
         puller = await pulling(f, socket)
         store = f.controllers[0].context.store
-        await store.link.call("HSET", store.keys.of("live", LIVE), "released", 1)
+        key = store.keys.of("live", LIVE)
+        appended, _, rest = (await store.link.call("HGET", key, "cursors")).split(b" ", 2)
+        await store.link.call("HSET", key, "cursors", b"%b 1 %b" % (appended, rest))
         await puller.say(puller.ack(3))
         problem = await puller.hear(messages.Problem)
         assert problem.code == "AHEAD" and "acked 3" in problem.detail and "up to 1" in problem.detail
@@ -108,16 +113,23 @@ async def test_an_ack_that_the_store_refuses_is_forgotten_as_well(tmp_path: Path
         await until_acked(f, "a", 1)
 
 
-@pytest.mark.parametrize(("mark", "saved"), [(None, b"x" * 4_097), (b"abc", None)])
-async def test_an_ack_with_a_state_or_a_mark_of_the_wrong_size_ends_the_connection(
-    tmp_path: Path, mark: bytes | None, saved: bytes | None
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"saved": b"x" * 65_537}, "65536"),
+        ({"mark": b"abc"}, "mark"),
+        ({"journal": messages.JournalChange(0, 0, [b"x"])}, "first entry"),
+        ({"journal": messages.JournalChange(0, 1, [b"x" * 65_536] * 17)}, "bytes of journal"),
+    ],
+)
+async def test_an_ack_with_a_state_a_mark_or_a_journal_that_cannot_be_ends_the_connection(
+    tmp_path: Path, wrong: dict[str, Any], says: str
 ) -> None:
     async with fleet(tmp_path) as f, f.http.ws_connect(f"{f.infer[0]}/v1/pull") as socket:
         puller = await pulling(f, socket)
-        right = puller.ack(1, saved)
-        await puller.say(messages.Ack(LIVE, EPOCH, 1, saved, right.mark if mark is None else mark))
+        await puller.say(msgspec.structs.replace(puller.ack(1), **wrong))
         problem = await puller.hear(messages.Problem)
-        assert problem.code == "BAD_REQUEST" and ("4097 bytes" if saved else "mark") in problem.detail
+        assert problem.code == "BAD_REQUEST" and says in problem.detail
         record = await f.controllers[0].context.records.lives.get(LIVE)
         assert record is not None and (record.acked, record.saved) == (0, b""), "nothing of it was taken"
 
@@ -136,8 +148,14 @@ class NoPort:
         inbox.begins_after(0, b"", b"")
         inbox.accept(Item(1, "text", b"hello", True))
 
-    def ack(self, session: Session, n: int, mark: bytes, saved: bytes | None) -> None:
+    def ack(self, session: Session, n: int, mark: bytes, saved: bytes | None, journal: Change | None) -> None:
         self.acks.append(n)
+
+    def emit(self, session: Session, emission: Emission) -> None:
+        pass
+
+    def log(self, session: Session, source: Source, text: str | bytes) -> None:
+        pass
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ A to K name Workers, L to Z name lives. `A` is the latest boot under that name; 
 under that label; `A#1` is a WorkerID as the store gave it. `L` is the live `t/L`. What a line leaves out is what a
 well-behaved caller would say: a fresh operation or request id, the beat it has read, the latest pull of its
 generation, the last item it was handed, the mark that items have which were appended without one. An append that goes
-through to a pull names the last item of that pull by `after` and its mark by `last`.
+through to a pull names the last item of that pull by `after` and its mark by `last`. The journal of an ack is the last
+entry that is dropped, the number of the first one that is added, and the entries: "0 1 one two".
 
 In an outcome the significant fields stand in order, and all of them must be there. Further fields can be asked for as
 `name=value`, and the payloads of ITEMS as strings.
@@ -36,7 +37,8 @@ GRAMMAR = {
     "enter": "NUMBER [first]",
     "worker": "BOOT [pool=WORD] [capacity=NUMBER] [labels=WORD] [replaces=WORKER]",
     "register": "BOOT [pool=WORD] [capacity=NUMBER] [labels=WORD] [replaces=WORKER]",
-    "report": "WORKER [known] [partly] [home=WORD] [term=NUMBER] [rev=NUMBER] [link=WORD] [busy=TAG] [boot=WORD]",
+    "report": "WORKER [known] [partly] [home=WORD] [term=NUMBER] [rev=NUMBER] [link=WORD] [busy=TAG] [boot=WORD]"
+    " [starts_create=NUMBER] [starts_recover=NUMBER] [cutovers=NUMBER]",
     "cordon": "WORKER",
     "uncordon": "WORKER",
     "drain": "WORKER",
@@ -47,16 +49,17 @@ GRAMMAR = {
     "depart": "WORKER TAG [reason=STRING]",
     "place": "LIVE [from NUMBER] [on WORKERS...] [in WORD...] [cause WORD] [at_boundary] [op=WORD]"
     " [digital_id=WORD] [fingerprint=WORD] [room=WORD] [metadata=STRING] [config=STRING] [priority=NUMBER] [immovable]"
-    " [lives_max=NUMBER]",
+    " [lives_max=NUMBER] [idle_ms=NUMBER] [max_ms=NUMBER] [labels=STRING]",
     "reserve": "LIVE from NUMBER on WORKERS...",
     "hold": "LIVE NUMBER",
     "cancel": "LIVE NUMBER",
-    "pull": "LIVE GENERATION [after NUMBER] [controller=WORD] [mark=WORD]",
+    "pull": "LIVE GENERATION [after NUMBER] [controller=WORD] [mark=WORD] [journal]",
     "append": "LIVE KIND STRING [boundary] [producer=WORD] [n=NUMBER] [request=WORD] [mark=WORD]"
     " [through GENERATION] [pull NUMBER] [after NUMBER] [last=WORD] [credit NUMBER]",
     "interrupt": "LIVE STRING [producer=WORD] [n=NUMBER] [request=WORD] [mark=WORD] [through GENERATION] [last=WORD]",
     "release": "LIVE GENERATION [pull NUMBER] [after NUMBER] [credit NUMBER] [mark=WORD]",
-    "ack": "LIVE GENERATION NUMBER [state STRING] [mark=WORD]",
+    "ack": "LIVE GENERATION NUMBER [state STRING] [journal STRING] [mark=WORD]",
+    "emit": "LIVE GENERATION NUMBER WORD [data=STRING] [told=NUMBER]",
     "end": "LIVE [after_pending]",
     "look": "LIVE",
     "new_term": "NUMBER",
@@ -64,7 +67,8 @@ GRAMMAR = {
     "remember": "",
     "forget": "",
     "check": "slots WORKER TAG=STATE... | live LIVE NAME=VALUE... | worker WORKER NAME=VALUE... | cell NAME=VALUE..."
-    " | free POOL WORKER... | waiting POOL LIVE... | agenda LIVE [in=DURATION] [class=NUMBER]; `none` if nothing",
+    " | free POOL WORKER... | waiting POOL LIVE... | agenda LIVE [in=DURATION] [class=NUMBER]"
+    " | wakes [due] [dispatch:REPLICA:WORKER...] [infer:CONTROLLER:LIVE...], of the last step; `none` if nothing",
 }
 FULL_NAMES = {
     "register_worker": "register",
@@ -88,6 +92,7 @@ CHECKS = {
     "free": (2, True),
     "waiting": (2, True),
     "agenda": (2, False),
+    "wakes": (1, True),
 }
 """What can be checked, how many words name it, and whether the line must say what is there."""
 VALUES: dict[str, tuple[str, str]] = {

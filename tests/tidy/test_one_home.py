@@ -9,8 +9,8 @@ import re
 from dhsched import errors
 from tests.harness.tree import PACKAGE, ROOT, modules
 
-OPEN_SESSIONS = ("client/http.py", "avatar/publisher.py", "worker/watchdog.py")
-"""The caller; a WebSocket to a room; a thread that speaks while the event loop is blocked."""
+OPEN_SESSIONS = ("client/http.py", "client/blocking.py", "avatar/publisher.py", "worker/watchdog.py")
+"""The caller, with an event loop and without; a WebSocket to a room; a thread beside a blocked event loop."""
 
 
 def test_the_error_tree_is_complete() -> None:
@@ -29,8 +29,8 @@ def test_the_error_tree_is_complete() -> None:
 
 
 def test_there_is_one_http_caller() -> None:
-    """client/http.py knows replicas, deadlines, tokens and refusals. Benches load servers, and stand apart."""
-    calls = re.compile(r"ClientSession\(|urllib\.request|^import (http\.client|requests|httpx)", re.MULTILINE)
+    """client/calls.py knows replicas, deadlines, tokens and refusals. Benches load servers, and stand apart."""
+    calls = re.compile(r"ClientSession\(|urllib\.request|^(import|from) (http\.client|requests|httpx)", re.MULTILINE)
     found = {path.relative_to(PACKAGE).as_posix() for path in modules() if calls.search(path.read_text())}
     assert {each for each in found if not each.startswith("bench/")} == {*OPEN_SESSIONS}
 
@@ -44,4 +44,4 @@ def test_there_is_one_way_to_run_a_role_and_one_rule_for_its_garbage() -> None:
     assert {path for path, each in text.items() if re.search(r"\bgc\.\w+\(", each)} == {"pauses.py"}
     # Short commands, and experiments that start processes.
     elsewhere = {path for path, each in text.items() if "asyncio.run(" in each and not path.startswith("evaluation/")}
-    assert elsewhere == {f"cli/{name}.py" for name in ("demo", "doctor", "events", "key", "live", "remote")}
+    assert elsewhere == {f"cli/{name}.py" for name in ("calibrate", "demo", "doctor", "events", "key", "live", "store")}

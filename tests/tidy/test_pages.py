@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import get_args
 
+from dhsched.client.models.input import Answer, Push
+from dhsched.links import messages
 from tests.harness.tree import ROOT, document, texts
 
 DOCS = ROOT / "docs"
@@ -58,3 +61,26 @@ def test_every_test_that_the_threat_model_names_is_there() -> None:
         name for path in (ROOT / "tests").rglob("*.py") for name in re.findall(r"def (test_\w+)", path.read_text())
     }
     assert len(named) > 25 and named - there == set()
+
+
+def test_the_page_of_messages_has_every_message_with_its_fields() -> None:
+    page = document("docs/reference/messages.md")
+
+    def section(title: str) -> str:
+        return page.split(f"### {title}\n")[1].split("\n#")[0]
+
+    links = {
+        "Worker to Dispatch": messages.FromWorker,
+        "Dispatch to Worker": messages.FromDispatch,
+        "Worker to controller": messages.PullSays,
+        "Controller to Worker": messages.InferSays,
+    }
+    for title, union in links.items():
+        rows = re.findall(r"^\| `(\w+)` \| (.*?) \| .+ \|$", section(title), re.MULTILINE)
+        listed = {name: tuple(re.findall(r"`(\w+)`", fields)) for name, fields in rows}
+        kinds = get_args(union)
+        assert listed == {kind.__struct_config__.tag: kind.__struct_fields__ for kind in kinds}, title
+    limits = f"{messages.FRAME_BYTES_MAX // 2**20} MiB and {messages.MESSAGES_MAX} messages"
+    assert limits in re.sub(r"\s+", " ", page), "the limits of a frame"
+    for title, kind in (("Application to controller", Push), ("Controller to application", Answer)):
+        assert re.findall(r"^\| `(\w+)` \|", section(title), re.MULTILINE) == [*kind.__struct_fields__], title

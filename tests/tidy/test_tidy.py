@@ -8,16 +8,13 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
 import pytest
-import typer.main
 
 import dhsched
-from dhsched import cli
 from dhsched.cli import config
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.steps import STEPS
@@ -25,7 +22,9 @@ from dhsched.store import keys
 from dhsched.store.link.connect import LinkSettings
 from dhsched.store.steps import replies, scripts
 from dhsched.store.steps.api import Store
+from tests import cli_page
 from tests.harness.tree import PACKAGE, ROOT, document, modules, texts
+from tests.harness.verbs import every_verb
 from tests.scenarios.language import answers, outcome_word
 from tests.tidy import lua
 
@@ -34,18 +33,19 @@ LINES_MAX = 450
 LAYERS = (
     {"errors"},
     {"types"},
-    {"ownership", "placement", "settings", "failpoints", "addresses", "durations"},
+    {"ownership", "placement", "settings", "failpoints", "addresses", "durations", "tasks", "blame_limits"},
     {"store", "simulate", "links", "pauses"},
     {"access"},
     {"tokens"},
     {"web"},
     {"client"},
+    {"input_routes"},
     {"dispatch", "infer", "worker", "room", "trace"},
-    {"avatar", "local"},
-    {"bench", "cli"},
+    {"avatar", "livekit", "local", "pipecat", "testing"},
+    {"bench", "calibrate", "cli"},
 )
-"""A part of the package imports itself and the layers above it in this list; bench and cli may import all."""
-WITHOUT_THE_STORE = {"client", "worker", "avatar", "room"}
+"""A part of the package imports itself and the layers above it in this list; the last may import all."""
+WITHOUT_THE_STORE = {"client", "worker", "avatar", "room", "livekit", "pipecat"}
 """Whoever can reach the store can bypass the fence."""
 PURE = ("ownership", "placement")
 IMPURE = {"asyncio", "time", "random", "os", "socket", "subprocess", "threading", "logging", "pathlib", "datetime"}
@@ -177,10 +177,11 @@ def test_header_names_the_parts_that_are_needed_and_no_other(name: str) -> None:
     sections, used = scripts.header(SOURCES[name]), {*lua.free_names(SOURCES[name])}
     reads_clock = "clock" in used
     uses = {*scripts.names(sections.get("USES", ""))}
-    assert lua.needed(used, PARTS, reads_clock=reads_clock) - {*scripts.checks(name)} == uses
+    always = {*scripts.checks(name)}
+    assert lua.needed(used, PARTS, reads_clock=reads_clock) - always == uses
     rare, _, wanted = sections.get("RARELY", "").partition(":")
     asked = {*scripts.names(wanted)}
-    assert lua.needed(asked, PARTS, reads_clock=reads_clock) - uses == {*scripts.names(rare)}
+    assert lua.needed(asked, PARTS, reads_clock=reads_clock) - uses - always == {*scripts.names(rare)}
     assert ("rarely" in used) == bool(asked)
 
 
@@ -251,9 +252,20 @@ def test_the_page_of_settings_is_what_the_command_prints() -> None:
     assert document(page) == config.page(), f"run `dhsched config --markdown > {page}`"
 
 
+def test_the_page_of_the_command_line_has_the_help_of_every_verb_and_every_example() -> None:
+    text = document("docs/reference/cli.md")
+    assert text == cli_page.page(cli_page.examples_in(text)), "run `make cli-page`"
+    examples = [line for line in text.splitlines() if line.startswith("$ dhsched ")]
+    assert sorted(examples) == sorted(f"$ {line}" for line in cli_page.EXAMPLES), "run `make cli-page EXAMPLES=1`"
+    shown = cli_page.examples_in(text)
+    missing = {words for words, _ in every_verb() if " ".join(words) not in shown}
+    assert missing == cli_page.NONE, "add them to cli_page.EXAMPLES"
+    assert max(len(line) for each in shown.values() for line in each.splitlines()[1:]) <= cli_page.COLUMNS
+
+
 # -- documents
 
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 
 
 def step_rows() -> dict[str, list[str]]:
@@ -289,24 +301,15 @@ def test_every_outcome_is_explained() -> None:
 
 def test_commands_in_documents_exist() -> None:
     targets = {*re.findall(r"^([a-z][a-z-]*):", document("Makefile"), re.MULTILINE)}
-    verbs = {*cli_verbs(typer.main.get_command(cli.app), ())}
+    verbs = {path for path, _ in every_verb()}
     for page in PAGES:
         code = "\n".join(re.findall(r"```.*?```|`[^`\n]+`", page.read_text(), re.DOTALL))
         for target in re.findall(r"\bmake ([a-z][a-z-]*)", code):
             assert target in targets, f"{page.name}: there is no `make {target}`"
-        for words in re.findall(r"\bdhsched ((?:[a-z][a-z-]* ?)+)", code):
+        for words in re.findall(r"(?<!from )\bdhsched ((?:[a-z][a-z-]* ?)+)", code):
             given = tuple(words.split())
             known = any(verb[: len(given)] == given[: len(verb)] for verb in verbs)
             assert known, f"{page.name}: there is no `dhsched {words.strip()}`"
-
-
-def cli_verbs(command: object, before: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    commands = getattr(command, "commands", None)
-    if commands is None:
-        yield before
-        return
-    for name, sub in commands.items():
-        yield from cli_verbs(sub, (*before, name))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -364,7 +367,7 @@ def test_files_are_short_enough_to_read() -> None:
     long = {
         str(path.relative_to(ROOT)): lines
         for path in texts()
-        if path.relative_to(ROOT).parts[0] in ("src", "tests", "evaluation")
+        if path.relative_to(ROOT).parts[0] in ("src", "tests", "evaluation", "examples")
         and (lines := path.read_text(errors="replace").count("\n")) > LINES_MAX
     }
     assert long == {}, f"more than {LINES_MAX} lines: split them"

@@ -46,6 +46,9 @@ class Peer:
         self.waiting: set[ServedPull] = set()
         self.outbox = Outbox(self.send)
 
+    def emit_answered(self) -> None:
+        raise AssertionError("no message was sent")
+
     async def send(self, frame: bytes) -> None:
         raise AssertionError(f"nothing was to be sent: {frame!r}")
 

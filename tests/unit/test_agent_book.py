@@ -8,8 +8,7 @@ from typing import get_args
 import pytest
 
 from dhsched.ownership import agent as rules
-from dhsched.ownership.agent import Agent, Depart, Prepare, Start, Stop
-from dhsched.ownership.agent_book import AgentBook
+from dhsched.ownership.agent import Agent, AgentBook, Depart, Prepare, Start, Stop
 from dhsched.types import SlotState
 
 TAGS = [f"t/L{n}@{number}" for n in range(5) for number in (1, 2)]

@@ -25,6 +25,17 @@ def test_every_rule_says_what_to_do() -> None:
         assert isinstance(labels, dict) and labels["severity"] in ("page", "ticket"), rule["alert"]
 
 
+def test_every_rule_has_its_section_of_the_runbook_and_no_section_is_left_over() -> None:
+    page = (ROOT / "docs" / "guides" / "runbook.md").read_text()
+    sections = dict(re.findall(r"^## (\w+)\n\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE))
+    assert [*sections] == [rule["alert"] for rule in rules()], "one section for each alert, in the order of the rules"
+    for rule in rules():
+        name, annotations, labels = str(rule["alert"]), rule["annotations"], rule["labels"]
+        assert isinstance(annotations, dict) and isinstance(labels, dict)
+        assert annotations["runbook"] == f"docs/guides/runbook.md#{name.lower()}"
+        assert sections[name].startswith(f"*{labels['severity']}.*"), f"{name}: its severity is {labels['severity']}"
+
+
 def test_every_metric_in_a_rule_exists_and_is_documented() -> None:
     source = "\n".join(path.read_text() for path in sorted((ROOT / "src").rglob("*.py")))
     documented = (ROOT / "docs" / "reference" / "metrics.md").read_text()

@@ -5,15 +5,16 @@ from pathlib import Path
 from typing import Any, cast
 
 from dhsched.dispatch.app import Replica
+from dhsched.input_routes import INPUT
 from dhsched.web import PROBLEMS, document
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference"
-SERVED = Replica(cast(Any, None)).endpoints()
+SERVED = [*Replica(cast(Any, None)).endpoints(), *INPUT]
 
 
 def test_the_page_lists_every_operation() -> None:
     page = (DOCS / "api.md").read_text()
-    listed = re.findall(r"^\| (GET|POST|PUT|DELETE) \| `(.+?)` \| (.+?) \|$", page, re.MULTILINE)
+    listed = re.findall(r"^\| (GET|POST|PUT|PATCH|DELETE) \| `(.+?)` \| (.+?) \|$", page, re.MULTILINE)
     assert listed == [(each.method, each.path, each.summary) for each in SERVED]
 
 

@@ -23,6 +23,7 @@ from dhsched.avatar.looks import BACKGROUNDS, FACES
 from dhsched.avatar.persona import Persona, persona_of
 from dhsched.avatar.pose import BLINK_EVERY_S, Pose, blink_at, pose_at
 from dhsched.avatar.visemes import REST, VISEMES
+from dhsched.room.packets import Packet, read_packet, write_packet
 
 SIZE = 320
 Picture = NDArray[np.uint8]
@@ -148,8 +149,9 @@ def test_what_is_not_understood_changes_nothing(wish: dict[str, object]) -> None
 # -- packets
 
 
-def test_pictures_decode_and_keyframes_come_when_asked_for(face: Face) -> None:
-    encoder, decoder = VideoEncoder(SIZE, 15), av.CodecContext.create("vp8", "r")
+@pytest.mark.parametrize("codec", ["vp8", "h264"])
+def test_pictures_decode_and_keyframes_come_when_asked_for(face: Face, codec: str) -> None:
+    encoder, decoder = VideoEncoder(SIZE, 15, codec), av.CodecContext.create(codec, "r")
     assert isinstance(decoder, VideoCodecContext)
     keyframes = []
     for n in range(20):
@@ -159,7 +161,7 @@ def test_pictures_decode_and_keyframes_come_when_asked_for(face: Face) -> None:
         assert packet is not None and packet.pts_us == n * 66_667
         if packet.keyframe:
             keyframes.append(n)
-        assert packet.keyframe == (not packet.payload[0] & 1), "the flag is the frame's own"
+        assert read_packet(write_packet(packet), codec) == packet, "the flag is the frame's own"
         (frame,) = decoder.decode(av.Packet(packet.payload))
         error = np.abs(frame.to_ndarray(format="bgr24").astype(int) - picture).mean()
         assert error < 6, "it is the same picture"
@@ -167,19 +169,36 @@ def test_pictures_decode_and_keyframes_come_when_asked_for(face: Face) -> None:
 
 
 def test_sound_decodes_and_a_pause_is_silence() -> None:
-    encoder, decoder = AudioEncoder(), av.CodecContext.create("opus", "r")
-    assert isinstance(decoder, AudioCodecContext)
-    decoder.sample_rate, decoder.layout = 48_000, "mono"
+    encoder = AudioEncoder()
     tone = (9_000 * np.sin(2 * np.pi * 300 * np.arange(48_000) / 48_000)).astype(np.int16)
     packets = [encoder.encode(tone[at : at + 960], at) for at in range(0, 48_000, 960)]
     packets += [encoder.encode(np.zeros(960, np.int16), 0) for _ in range(15)]
-    payloads = [packet.payload for packet in packets if packet] + [encoder.pause(0).payload] * 3
-    assert len(payloads[-1]) == 1
-    sound = np.concatenate(
-        [frame.to_ndarray().reshape(-1) for data in payloads for frame in decoder.decode(av.Packet(data))]
-    )
+    pauses = encoder.pause(0)
+    assert len(pauses[-1].payload) == 1
+    sound = decoded([packet for packet in packets if packet] + pauses * 3)
     loud = float(np.abs(sound[10_000:40_000]).max())
     assert loud > 0
     spectrum = np.abs(np.fft.rfft(sound[:48_000].astype(float)))
     assert int(np.argmax(spectrum)) == pytest.approx(300, abs=2)
     assert float(np.abs(sound[-960:]).max()) < loud / 100
+
+
+def test_a_pause_is_silence_where_the_end_of_a_sentence_was_lost() -> None:
+    encoder = AudioEncoder()
+    noise = (np.random.default_rng(1).normal(0, 4_000, 48_000)).astype(np.int16)
+    heard = [packet for at in range(0, 48_000, 960) if (packet := encoder.encode(noise[at : at + 960], at))]
+    for _ in range(15):
+        encoder.encode(np.zeros(960, np.int16), 0)
+    pause = encoder.pause(0)
+    waiting = [pause[-1]] * 19  # A receiver makes sound of its own until the next pause comes.
+    sound = decoded(heard + (pause + waiting) * 3)
+    loud = float(np.abs(sound[10_000:40_000]).max())
+    assert float(np.abs(sound[-960:]).max()) < loud / 1_000
+
+
+def decoded(packets: list[Packet]) -> NDArray[np.float64]:
+    decoder = av.CodecContext.create("libopus", "r")
+    assert isinstance(decoder, AudioCodecContext)
+    decoder.sample_rate, decoder.layout = 48_000, "mono"
+    frames = [frame for packet in packets for frame in decoder.decode(av.Packet(packet.payload))]
+    return np.concatenate([frame.to_ndarray().reshape(-1) for frame in frames]).astype(float)

@@ -12,21 +12,25 @@ import asyncio
 import contextlib
 import json
 import sys
+import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import av
 import numpy as np
 from av.audio.codeccontext import AudioCodecContext
 
-from dhsched.avatar.clock import SLOT_US
+from dhsched import testing
+from dhsched.avatar.clock import SLOT_S, SLOT_US
 from dhsched.avatar.memory import LAST_CHARS_MAX, Memory, remembered
+from dhsched.avatar.performance import Cue
 from dhsched.avatar.runtime import Stage, avatar
 from dhsched.avatar.studio import AvatarSettings
-from dhsched.errors import BadSetting
-from dhsched.room.packets import AUDIO, VIDEO, Packet
+from dhsched.errors import BadSetting, RuntimeFailed
+from dhsched.room.packets import AUDIO, CAPTION, VIDEO, Caption, Packet, read_caption
 from dhsched.settings import settings_from
-from dhsched.types import Generation
-from dhsched.worker import Item, Publish, Session
+from dhsched.testing import ScriptedLive
+from dhsched.worker import Publish, Session
 from dhsched.worker.inbox import SessionInbox
 from dhsched.worker.runtimes import load_runtime
 from tests.harness.room_server import Room, running
@@ -35,34 +39,22 @@ SMALL = AvatarSettings(size=64, fps=15)
 LONG = "This is a long sentence that goes on and on, and nobody would want to hear the end of it today."
 
 
-class Port:
-    """The connection of a session: grants the claim, keeps the acks."""
-
-    def __init__(self) -> None:
-        self.acks: list[tuple[int, bytes | None]] = []
-        self.publish: Publish | None = None
-        self.saved = b""
-
-    def claim(self, session: Session) -> None:
-        session.publish = self.publish
-        SessionInbox(session).begins_after(0, json.dumps(session.config).encode(), self.saved)
-
-    def ack(self, session: Session, n: int, mark: bytes, saved: bytes | None) -> None:
-        self.acks.append((n, saved))
-
-
 class Recorder:
     """An output that keeps everything, with how many acks there were when it came."""
 
-    def __init__(self, port: Port) -> None:
+    def __init__(self) -> None:
         self.connected = True
         self.packets: list[Packet] = []
         self.acked: list[int] = []
-        self._port = port
+        self.live: ScriptedLive | None = None
 
     def put(self, packets: list[Packet]) -> None:
         self.packets += packets
-        self.acked += [len(self._port.acks)] * len(packets)
+        self.acked += [len(self.live.acks if self.live else ())] * len(packets)
+
+    @property
+    def captions(self) -> list[Caption]:
+        return [read_caption(packet.payload) for packet in self.packets if packet.kind == CAPTION]
 
     def loudness(self) -> dict[int, float]:
         """Of each slot of sound, decoded."""
@@ -77,56 +69,52 @@ class Recorder:
         return levels
 
 
-def text(seq: int, words: str) -> Item:
-    return Item(seq, "text", words.encode(), True)
+class Staged:
+    """The avatar as a runtime whose output is recorded; without `plays`, it speaks nothing."""
 
+    def __init__(self, *, plays: bool = True) -> None:
+        self._plays = plays
+        self.stage: Stage | None = None
+        self.recorder = Recorder()
 
-@pytest.fixture
-def port() -> Port:
-    return Port()
-
-
-@pytest.fixture
-def session(port: Port) -> Session:
-    made = Session("t/a", Generation("w#1", 3), port, may_claim=True)
-    made.digital_id = "anna"
-    return made
-
-
-@pytest.fixture
-def inbox(session: Session) -> SessionInbox:
-    return SessionInbox(session)
+    async def __call__(self, session: Session) -> None:
+        stage = self.stage = await Stage.ready(session, SMALL)
+        session.on_interrupt = stage.interrupt
+        tasks = [asyncio.create_task(stage.read())]
+        await session.claimed.wait()
+        if self._plays:
+            tasks.append(asyncio.create_task(stage.play(self.recorder)))
+        try:
+            await session.stopping.wait()
+        finally:
+            for task in tasks:
+                task.cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(result, asyncio.CancelledError | None) for result in results), results
 
 
 @contextlib.asynccontextmanager
-async def on_stage(session: Session, port: Port) -> AsyncIterator[Recorder]:
-    """The runtime with its output recorded."""
-    recorder = Recorder(port)
-    stage = await Stage.ready(session, SMALL)
-    session.on_interrupt = stage.interrupt
-    tasks = [asyncio.create_task(stage.read())]
-    await until(session.claimed.is_set)
-    tasks.append(asyncio.create_task(stage.play(recorder)))
-    try:
-        yield recorder
-    finally:
-        for task in tasks:
-            task.cancel()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-        assert all(isinstance(result, asyncio.CancelledError) for result in results), results
+async def on_stage(staged: Staged) -> AsyncIterator[tuple[ScriptedLive, Recorder]]:
+    async with testing.live(staged, digital_id="anna", wait_s=WAIT_S, teardown_s=WAIT_S) as live:
+        staged.recorder.live = live
+        yield live, staged.recorder
 
 
-async def test_an_item_is_acked_when_it_has_been_spoken_with_the_state_of_that_moment(
-    session: Session, inbox: SessionInbox, port: Port
-) -> None:
-    async with on_stage(session, port) as recorder:
-        inbox.accept(text(1, "Good morning. How are you?"))
-        inbox.accept(text(2, " ... "))
-        inbox.accept(text(3, "Fine."))
-        await until(lambda: len(port.acks) == 3)
-        assert inbox.busy(asyncio.get_running_loop().time()), "speaking is no stall"
-    assert [n for n, _ in port.acks] == [1, 2, 3]
-    states = [json.loads(saved or b"{}") for _, saved in port.acks]
+@contextlib.asynccontextmanager
+async def whole(**how: Any) -> AsyncIterator[ScriptedLive]:
+    async with testing.live(avatar, digital_id="anna", wait_s=WAIT_S, teardown_s=WAIT_S, **how) as live:
+        yield live
+
+
+async def test_an_item_is_acked_when_it_has_been_spoken_with_the_state_of_that_moment() -> None:
+    async with on_stage(Staged()) as (live, recorder):
+        await live.push("Good morning. How are you?")
+        await live.push(" ... ")
+        await live.push("Fine.")
+        await live.acked(3)
+        assert SessionInbox(live.session).busy(asyncio.get_running_loop().time()), "speaking is no stall"
+    assert [n for n, _ in live.acks] == [1, 2, 3]
+    states = [json.loads(saved or b"{}") for _, saved in live.acks]
     assert [state["sentences"] for state in states] == [2, 2, 3]
     assert states[0]["last"] == "Good morning. How are you?" and states[2]["items"] == 3
     levels = recorder.loudness()
@@ -141,128 +129,147 @@ def levels_high(levels: dict[int, float]) -> float:
     return max(levels.values())
 
 
-async def test_an_interrupt_stops_the_voice_within_200_ms_of_media_time(
-    session: Session, inbox: SessionInbox, port: Port
-) -> None:
-    async with on_stage(session, port) as recorder:
-        inbox.accept(text(1, LONG))
-        inbox.accept(text(2, LONG))
+async def test_an_interrupt_stops_the_voice_within_200_ms_of_media_time() -> None:
+    async with on_stage(Staged()) as (live, recorder):
+        await live.push(LONG)
+        await live.push(LONG)
         await until(lambda: sum(p.kind == AUDIO for p in recorder.packets) > 60)
         at_us = recorder.packets[-1].pts_us
-        inbox.accept(Item(9, "interrupt", b"", True))
-        await until(lambda: port.acks)
-        assert port.acks == [(9, None)], "what it dropped is nothing that was spoken"
+        await live.interrupt()
+        await live.acked(3)
+        assert live.acks == [(3, None)], "what it dropped is nothing that was spoken"
+        told = [data for name, data in live.emits if name == "spoken"]
+        assert {each["seq"] for each in told} == {1} and told[-1]["interrupt"] == 3
+        assert [each["chars"] for each in told] == sorted(each["chars"] for each in told)
+        assert 0 < told[-1]["chars"] < len(LONG)
+        assert LONG[: told[-1]["chars"]].split() == LONG.split()[: len(LONG[: told[-1]["chars"]].split())], (
+            "whole words"
+        )
+        shown = recorder.captions
+        assert shown[-1] == Caption(1, LONG[: told[-1]["chars"]], cut=True), "cut where the application is told"
+        assert [each.cut for each in shown[:-1]] == [False] * (len(shown) - 1) and {each.seq for each in shown} == {1}
+        assert all(LONG.startswith(each.text) for each in shown) and len(shown) > 3, "word by word"
         await until(lambda: recorder.packets[-1].pts_us > at_us + 600_000)
-        inbox.accept(text(10, "Yes?"))
-        await until(lambda: len(port.acks) == 2)
+        assert recorder.captions == shown, "nothing more of it is shown"
+        await live.push("Yes?")
+        await live.acked(4)
+        assert recorder.captions[-1] == Caption(4, "Yes?")
     levels, high = recorder.loudness(), levels_high(recorder.loudness())
     assert max(level for slot, level in levels.items() if slot * SLOT_US < at_us) > high / 2
     quiet_from, quiet_to = at_us + 200_000, at_us + 600_000
     assert all(level < high / 50 for slot, level in levels.items() if quiet_from <= slot * SLOT_US <= quiet_to)
-    assert json.loads(port.acks[1][1] or b"")["last"] == "Yes?", "and it goes on with what comes next"
+    assert json.loads(live.acks[1][1] or b"")["last"] == "Yes?", "and it goes on with what comes next"
 
 
-async def test_pictures_begin_with_a_keyframe_and_one_comes_when_it_is_asked_for(session: Session, port: Port) -> None:
-    recorder = Recorder(port)
-    stage = await Stage.ready(session, SMALL)
-    playing = asyncio.create_task(stage.play(recorder))
+async def test_pictures_begin_with_a_keyframe_and_one_comes_when_it_is_asked_for() -> None:
+    staged = Staged()
 
     def pictures() -> list[Packet]:
-        return [packet for packet in recorder.packets if packet.kind == VIDEO]
+        return [packet for packet in staged.recorder.packets if packet.kind == VIDEO]
 
-    try:
+    async with on_stage(staged):
         await until(lambda: len(pictures()) > 5)
         assert [packet.keyframe for packet in pictures()][:6] == [True] + [False] * 5
-        stage.want_keyframe()
+        assert staged.stage is not None
+        staged.stage.want_keyframe()
         await until(lambda: sum(packet.keyframe for packet in pictures()) == 2)
-    finally:
-        playing.cancel()
 
 
-async def test_a_configuration_changes_voice_and_face_in_its_turn(
-    session: Session, inbox: SessionInbox, port: Port
-) -> None:
-    async with on_stage(session, port) as recorder:
-        inbox.accept(text(1, "I am Anna."))
-        config = b'{"avatar": {"face": "ben", "voice": "ben", "background": "sand"}}'
-        inbox.accept(Item(2, "config", config, False, config))
-        inbox.accept(text(3, "I am Ben."))
-        await until(lambda: len(port.acks) == 3)
+async def test_pictures_that_take_too_long_are_left_out_and_reported_as_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    staged = Staged()
+    async with on_stage(staged) as (live, _):
+        assert staged.stage is not None
+        studio, make = staged.stage.studio, staged.stage.studio.make
+
+        def make_slowly(cue: Cue, *, keyframe: bool) -> list[Packet]:
+            if cue.picture is not None:
+                time.sleep(0.1)  # Longer than a frame: every second one is left out.
+            return make(cue, keyframe=keyframe)
+
+        monkeypatch.setattr(studio, "make", make_slowly)
+        await live.push("Good morning.")
+        await live.acked()
+        assert live.late_s > SLOT_S, "the item is acked in its time, and some of it was not seen"
+
+
+async def test_a_configuration_changes_voice_and_face_in_its_turn() -> None:
+    async with on_stage(Staged()) as (live, recorder):
+        await live.push("I am Anna.")
+        await live.configure({"avatar": {"face": "ben", "voice": "ben", "background": "sand"}})
+        await live.push("I am Ben.")
+        await live.acked(3)
         await until(lambda: sum(packet.keyframe for packet in recorder.packets) >= 2)
-    assert [n for n, _ in port.acks] == [1, 2, 3]
+    assert [n for n, _ in live.acks] == [1, 2, 3]
     second = [p for p in recorder.packets if p.keyframe][1]
     heard_before = [n for p, n in zip(recorder.packets, recorder.acked, strict=True) if p.pts_us <= second.pts_us]
     assert max(heard_before) >= 1, "the face changed after what was said before"
 
 
-async def test_a_configuration_outlives_an_interrupt_that_comes_before_its_turn(
-    session: Session, inbox: SessionInbox, port: Port
-) -> None:
-    stage = await Stage.ready(session, SMALL)
-    session.on_interrupt = stage.interrupt
-    reading = asyncio.create_task(stage.read())
-    try:
-        await until(session.claimed.is_set)
-        config = b'{"avatar": {"face": "ben"}}'
-        inbox.accept(text(1, LONG))
-        inbox.accept(Item(2, "config", config, False, config))
+async def test_a_configuration_outlives_an_interrupt_that_comes_before_its_turn() -> None:
+    staged = Staged(plays=False)
+    async with on_stage(staged) as (live, _):
+        await live.push(LONG)
+        await live.configure({"avatar": {"face": "ben"}})
         # Nobody plays: the first one is not spoken, and the configuration, once read, has to wait behind it.
-        await until(lambda: session.config)
-        assert port.acks == []
-        inbox.accept(Item(3, "interrupt", b"", True))
-        await until(lambda: port.acks == [(3, None)] and stage.studio.face.name == "ben")
-    finally:
-        reading.cancel()
+        await until(lambda: live.session.config)
+        assert live.acks == [] and staged.stage is not None
+        await live.interrupt()
+        await live.acked(3)
+        assert live.acks == [(3, None)]
+        stage = staged.stage
+        await until(lambda: stage.studio.face.name == "ben")
 
 
-async def test_without_a_room_it_speaks_at_its_pace_and_stops_when_told(
-    session: Session, inbox: SessionInbox, port: Port
-) -> None:
-    inbox.accept(text(1, "Hello."))
-    running_ = asyncio.create_task(avatar(session))
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    await until(lambda: port.acks)
-    assert loop.time() - began > 0.4, "it was spoken, not skipped"
-    inbox.accept(text(2, LONG * 20))
-    await asyncio.sleep(0.1)
-    inbox.close()
-    await asyncio.wait_for(running_, WAIT_S)
-    assert [n for n, _ in port.acks] == [1], "the long one was not spoken to its end"
+async def test_without_a_room_it_speaks_at_its_pace_and_stops_when_told() -> None:
+    async with whole() as live:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await live.push("Hello.")
+        await live.acked(1)
+        assert loop.time() - began > 0.4, "it was spoken, not skipped"
+        await live.push(LONG * 20)
+        await asyncio.sleep(0.1)
+    assert [n for n, _ in live.acks] == [1], "the long one was not spoken to its end"
 
 
-async def test_it_publishes_to_the_room_from_the_claim_on(port: Port) -> None:
-    session = Session("t/b", Generation("w#1", 7), port)
-    inbox = SessionInbox(session)
-    session.digital_id = "emi"
+async def test_it_publishes_to_the_room_from_the_claim_on() -> None:
     async with running(Room()) as room:
-        port.publish = Publish(room.url, "secret")
-        port.saved = Memory(items=4, sentences=9, last="before").saved()
-        running_ = asyncio.create_task(avatar(session))
-        await asyncio.sleep(0.5)
-        assert room.tokens == [], "prepared, it claims and publishes nothing"
-        inbox.allow_claim()
-        inbox.accept(text(1, "Here I am."))
-        await until(lambda: port.acks and sum(frame[0] == VIDEO for frame in room.frames) > 5)
-        inbox.close()
-        await asyncio.wait_for(running_, WAIT_S)
-    assert room.begins[0]["epoch"] == 7
-    assert json.loads(port.acks[0][1] or b"")["sentences"] == 10, "it goes on from what was saved"
+        saved = Memory(items=4, sentences=9, last="before").saved()
+        async with whole(state=saved, publish=Publish(room.url, "secret")) as live:
+            await until(lambda: len(room.tokens) == 1)
+            prepared = await live.prepare()
+            await asyncio.sleep(0.5)
+            assert len(room.tokens) == 1, "prepared, it claims and publishes nothing"
+            await live.move()
+            await live.push("Here I am.")
+            await live.acked()
+            seen = len(room.frames)
+            await until(lambda: sum(frame[0] == VIDEO for frame in room.frames[seen:]) > 5)
+    assert [begin["epoch"] for begin in room.begins] == [1, prepared.generation.epoch]
+    assert json.loads(live.acks[0][1] or b"")["sentences"] == 10, "it goes on from what was saved"
     first_video = next(frame for frame in room.frames if frame[0] == VIDEO)
     assert first_video[1] == 1, "a keyframe"
     assert sum(frame[0] == AUDIO for frame in room.frames) > 30
 
 
-async def test_a_voice_that_fails_ends_the_runtime(
-    session: Session, inbox: SessionInbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stage = avatar(session)
-    running_ = asyncio.create_task(stage)
-    await until(session.claimed.is_set)
+async def test_after_a_crash_the_avatar_says_again_what_was_not_said_to_its_end() -> None:
+    async with whole() as live:
+        await live.push("One.")
+        await live.acked(1)
+        await live.push("Two, and a little more than that.")
+        await live.until(lambda: SessionInbox(live.session).accepted[0] == 2)
+        await live.crash()
+        await live.acked(2)
+    states = [json.loads(saved or b"") for _, saved in live.acks]
+    assert [state["items"] for state in states] == [1, 2] and len(live.sessions) == 2
+
+
+async def test_a_voice_that_fails_ends_the_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dhsched.avatar.runtime.say", broken)
-    inbox.accept(text(1, "Hello."))
-    with pytest.raises(RuntimeError, match="no breath"):
-        await asyncio.wait_for(running_, WAIT_S)
+    with pytest.raises(RuntimeFailed, match="no breath"):
+        async with whole() as live:
+            await live.push("Hello.")
+            await live.acked(1)
 
 
 async def broken(*_: object) -> None:

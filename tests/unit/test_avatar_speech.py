@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from dhsched.avatar.espeak import VOICES, EspeakVoice, resampled
-from dhsched.avatar.sentences import PIECE_CHARS_MAX, pieces
+from dhsched.avatar.sentences import PIECE_CHARS_MAX, ends_in, pieces
 from dhsched.avatar.speech import RATE, SpeechFailed, Utterance, say
 from dhsched.avatar.visemes import LEAD_S, REST, VISEMES, Sound, Track, viseme_of
 
@@ -176,3 +176,28 @@ async def test_many_may_speak_at_once(voice: EspeakVoice) -> None:
         same = alone[("anna", "ben")[n % 2]]
         assert [sound.phoneme for sound in utterance.sounds] == [sound.phoneme for sound in same.sounds]
         assert utterance.length_s == pytest.approx(same.length_s, abs=0.02)
+
+
+def test_the_characters_of_a_piece_are_found_in_its_text() -> None:
+    spoken_text = 'One  two.\n"Three,"  he said.\tFour...  !!  Five'
+    end, heard = 0, []
+    for piece in pieces(spoken_text):
+        ends = ends_in(spoken_text, piece, end)
+        assert len(ends) == len(piece) + 1 and ends == sorted(ends)
+        end = ends[-1]
+        heard.append(spoken_text[:end])
+    assert heard[0] == "One  two."
+    assert heard[-1] == spoken_text
+
+
+def test_a_word_is_heard_when_the_next_one_begins() -> None:
+    said = EspeakVoice("anna").say("Hello there, my friend.")
+    heard = [said.heard(n) for n in range(0, len(said.samples) + 480, 480)]
+    assert heard == sorted(heard)
+    assert [said.text[:n] for n in dict.fromkeys(heard)] == [
+        "",
+        "Hello",
+        "Hello there,",
+        "Hello there, my",
+        "Hello there, my friend.",
+    ]

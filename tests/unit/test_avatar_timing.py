@@ -10,7 +10,7 @@ require_avatar()
 
 import numpy as np
 
-from dhsched.avatar.clock import RESET_S, SAMPLES_PER_SLOT, SLOT_S, Due, MediaClock
+from dhsched.avatar.clock import FRAME_LATE_S, RESET_S, SAMPLES_PER_SLOT, SLOT_S, Due, Lateness, MediaClock
 from dhsched.avatar.performance import PAUSE_EVERY_SLOTS, TAIL_SLOTS, Cue, Performance
 from dhsched.avatar.speech import Utterance
 from dhsched.avatar.visemes import Sound
@@ -51,10 +51,30 @@ def test_a_slot_that_is_a_little_late_is_made_up() -> None:
 def test_past_the_limit_the_clock_starts_again_from_here() -> None:
     clock = MediaClock(0.0)
     held_up = 10 * SLOT_S + RESET_S + 0.5
-    assert clock.due(10, held_up) == Due(0.0, 0.0)
+    due = clock.due(10, held_up)
+    assert (due.wait_s, due.late_s) == (0, 0) and due.stood_s == pytest.approx(RESET_S + 0.5)
     assert clock.resets == 1
     assert clock.due(11, held_up).wait_s == pytest.approx(SLOT_S), "media time stood still; nothing is hurried"
     assert clock.slot_at(held_up) == 10
+
+
+def test_a_picture_that_was_due_is_left_out() -> None:
+    performance = Performance(seed=1, fps=15)
+    performance.say(spoken(10), lambda: None)
+    first, second = performance.cue(0, pictures=False), performance.cue(1)
+    assert first.left_out and first.picture is None
+    assert not second.left_out and second.picture is not None, "it was wanted, and is still"
+    assert not performance.cue(2, pictures=False).left_out, "no frame is due in this slot"
+
+
+def test_a_slot_is_late_while_a_picture_is_missing_and_after_a_standstill() -> None:
+    lateness, in_time, late = Lateness(), Due(0.01, 0.0), Due(0.0, FRAME_LATE_S + 0.01)
+    assert lateness.of_slot(in_time, picture=True, left_out=False) == 0
+    assert lateness.of_slot(late, picture=False, left_out=False) == 0, "its sound is late, but not left out"
+    assert lateness.of_slot(late, picture=False, left_out=True) == SLOT_S
+    assert lateness.of_slot(in_time, picture=False, left_out=False) == SLOT_S, "the picture is still missing"
+    assert lateness.of_slot(in_time, picture=True, left_out=False) == 0
+    assert lateness.of_slot(Due(0.0, 0.0, stood_s=0.3), picture=True, left_out=False) == 0.3
 
 
 # -- the performance

@@ -97,3 +97,10 @@ def test_every_peer_has_its_ratio_and_its_cpu_beside_ours() -> None:
     for name in PEERS:
         assert result[f"ratio_vs_{name}"] == 3.0 and result[f"p50_vs_{name}"] == 0.5
         assert (result[f"{name}_store_us_per_item"], result[f"{name}_controller_us_per_item"]) == (40.0, 30.0)
+
+
+def test_a_run_too_short_to_measure_cpu_time_has_figures_without_ratios_of_it() -> None:
+    short = Figures(items_per_s=100.0, store_us=0.0, middle_us=0.0, p50_ms=1.0, p99_ms=2.0, push_p99_ms=2.0)
+    result = described({"ours": [short], "unfenced": [short]})
+    assert result["fence_cost"] is None
+    assert (result["items_per_s"], result["store_us_per_item"]) == (100, 0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dhsched.dispatch.recovery.blame_limits import Blamed, BlameLimits, judge_blame, may_cordon
+from dhsched.blame_limits import Blamed, BlameLimits, judge_blame, may_cordon
 
 LIMITS = BlameLimits(loss=3, stall=8, crash=8, cordon_share=0.25)
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from dhsched.client import blocking as blocking_module
 from dhsched.client import http as http_module
+from dhsched.client.blocking import Blocking, finish
+from dhsched.client.calls import Calls
 from dhsched.client.credentials import Credentials
-from dhsched.client.http import Replicas
+from dhsched.client.http import NO_ANSWER, Replicas, open_socket
 from dhsched.client.models.lives import Live, Placed
 from dhsched.errors import KeyRefused, NotMinted, Refused, Unreachable
 
@@ -171,3 +174,47 @@ async def test_an_answer_that_is_no_document_is_named() -> None:
         with pytest.raises(Unreachable) as made:
             await replicas.read(Placed, "POST", "lives", body={})
         assert made.value.unknown, "it may have been done"
+
+
+async def test_without_an_event_loop_the_rules_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command line blocks its thread until each answer is there."""
+
+    def called(urls: list[str], *path: str, key: str = "", **given: Any) -> bytes:
+        calls = Calls("Dispatch", urls, Blocking(""), Credentials(key), deadline_s=20, once=True)
+        return finish(calls.call("POST", *path, body={"a": 1}, **given))
+
+    async with serving(Replica(200, here=1)) as (_, [url]):
+        assert await asyncio.to_thread(called, [DEAD, url], "lives", twice=False) == b'{"here": 1}'
+    keyed = Replica(empty="")
+    keyed.open = False
+    async with serving(keyed) as (_, urls):
+        assert await asyncio.to_thread(called, urls, "lives", key=KEY) == b'{"empty": ""}'
+        with pytest.raises(Refused, match="no valid token"):
+            await asyncio.to_thread(called, urls, "lives")
+        assert (len(keyed.minted), keyed.asked) == (1, 2)
+    monkeypatch.setattr(blocking_module, "REPLY_BYTES_MAX", 1_000)
+    async with serving(Replica(filler="x" * 100_000), Replica(right=1)) as (_, urls):
+        assert await asyncio.to_thread(called, urls, "lives") == b'{"right": 1}'
+        with pytest.raises(Unreachable, match="whether it was done is not known") as lost:
+            await asyncio.to_thread(called, urls[:1], "lives", twice=False)
+        assert lost.value.unknown
+    with pytest.raises(Unreachable, match="Connection refused") as lost:
+        await asyncio.to_thread(called, [DEAD], "lives", twice=False)
+    assert not lost.value.unknown
+
+
+class Silent:
+    """A session whose WebSockets are never answered, or whose connection is lost in the tick of the answer."""
+
+    def __init__(self, *, lost: bool) -> None:
+        self._lost = lost
+
+    async def ws_connect(self, url: str) -> None:
+        assert not self._lost  # As aiohttp does it.
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("lost", [True, False])
+async def test_a_handshake_that_comes_to_nothing_is_no_answer(lost: bool) -> None:
+    with pytest.raises(NO_ANSWER):
+        await open_socket(cast(aiohttp.ClientSession, Silent(lost=lost)), DEAD, within_s=0.01)

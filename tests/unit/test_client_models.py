@@ -10,12 +10,25 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from dhsched.client.models import audit, base, fleet, input, keys, lives, pools, store, tenants, viewers, workers
+from dhsched.client.models import (
+    audit,
+    base,
+    fleet,
+    input,
+    keys,
+    lives,
+    pools,
+    store,
+    summary,
+    tenants,
+    viewers,
+    workers,
+)
 from dhsched.dispatch.app import Replica
 from dhsched.web import NoBody
 from dhsched.web.endpoints import Endpoint
 
-GROUPS = (audit, fleet, input, keys, lives, pools, store, tenants, viewers, workers)
+GROUPS = (audit, fleet, input, keys, lives, pools, store, summary, tenants, viewers, workers)
 SERVED: list[Endpoint] = Replica(cast(Any, None)).endpoints()
 HERE = {each for group in GROUPS for each in vars(group).values() if inspect.isclass(each)}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,17 @@ def test_one_at_a_time_and_the_last_worker_is_remembered(tmp_path: Path) -> None
             pass
     with DeviceLock("gpu0", tmp_path) as lock:
         assert lock.last_worker() == "w#4"
+
+
+def test_a_lock_is_waited_for(tmp_path: Path) -> None:
+    """The children of a Worker that was killed may hold it for some milliseconds."""
+    held = DeviceLock("gpu0", tmp_path)
+    held.__enter__()
+    releasing = threading.Timer(0.1, held.__exit__, (None, None, None))
+    releasing.start()
+    with DeviceLock("gpu0", tmp_path, wait_s=60) as lock:
+        assert lock.last_worker() == ""
+    releasing.join()
 
 
 def test_a_file_that_was_not_ours_replaces_nobody(tmp_path: Path) -> None:

@@ -1,14 +1,18 @@
 """Small parts of dispatch by themselves: the queue for a free slot and calls whose outcome is unknown."""
 
 import asyncio
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from dhsched.client.models.lives import CreateLive
-from dhsched.dispatch.api.lives import as_create, digest
-from dhsched.dispatch.context import retry_unknown
+from dhsched.dispatch.api.create import as_create, digest
+from dhsched.dispatch.commit import retry_unknown
+from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.view.create_queue import CreateQueue
 from dhsched.errors import StoreUnavailable
+from dhsched.settings import DispatchSettings
 
 
 def test_the_line_wakes_from_the_front_as_many_as_there_are_slots() -> None:
@@ -22,6 +26,10 @@ def test_the_line_wakes_from_the_front_as_many_as_there_are_slots() -> None:
     assert len(line) == 0 and not line.full
 
 
+def with_deadline(seconds: float) -> DispatchContext:
+    return cast(DispatchContext, SimpleNamespace(settings=DispatchSettings(deadline_s=seconds)))
+
+
 async def test_a_call_whose_outcome_is_unknown_is_repeated_as_it_was() -> None:
     asked: list[str] = []
 
@@ -31,8 +39,7 @@ async def test_a_call_whose_outcome_is_unknown_is_repeated_as_it_was() -> None:
             raise StoreUnavailable("no answer", unknown=True)
         return "done"
 
-    until = asyncio.get_running_loop().time() + 60
-    assert await retry_unknown("create", call, until=until) == "done"
+    assert await retry_unknown(with_deadline(60), "create", call) == "done"
     assert asked == ["op-1"] * 3
 
 
@@ -41,7 +48,10 @@ async def test_a_call_is_not_repeated_past_the_request_s_deadline() -> None:
         raise StoreUnavailable("no answer", unknown=True)
 
     with pytest.raises(StoreUnavailable):
-        await asyncio.wait_for(retry_unknown("create", call, until=asyncio.get_running_loop().time() + 0.25), 30)
+        await asyncio.wait_for(retry_unknown(with_deadline(0.25), "create", call), 30)
+    with pytest.raises(StoreUnavailable):
+        until = asyncio.get_running_loop().time() + 0.25
+        await asyncio.wait_for(retry_unknown(with_deadline(60), "create", call, until=until), 30)
 
 
 def test_equal_parameters_have_equal_fingerprints_and_no_others() -> None:

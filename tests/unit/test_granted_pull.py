@@ -27,6 +27,7 @@ from dhsched.infer.granted_pull import (
 from dhsched.links import messages
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import UNMARKED
+from dhsched.ownership.journal import Change
 from dhsched.store.steps.redis import Ack, Release
 from dhsched.types import Generation
 
@@ -38,14 +39,15 @@ def pull_in(serving: Serving, *, after: int = 0) -> GrantedPull[None]:
     pull: GrantedPull[None] = GrantedPull(None, "t/a", "A#1", 3, 7, after, UNMARKED)
     if serving is GONE:
         pull.dropped()
-    elif serving is not IDLE:
-        pull.due()
-        if serving is BLOCKED:
-            pull.full()
-        elif serving is not QUEUED:
-            pull.release()
-            if serving is AGAIN:
-                pull.due()
+    elif serving is BLOCKED:
+        pull.full()
+    elif serving is not QUEUED:
+        pull.release()
+        if serving is IDLE:
+            pull.release_answered(o.Nothing())
+            pull.at_window = False
+        elif serving is AGAIN:
+            pull.due()
     assert pull.serving is serving
     return pull
 
@@ -88,7 +90,7 @@ def test_an_answer_is_passed_on_and_what_is_due_again_follows(before: Serving, d
     pull, found = pull_in(before), items(1, 2)
     assert pull.release_answered(found) == (do, sent(found))
     assert pull.serving is then and (pull.after, pull.mark) == (2, b"00000002")
-    assert pull.release() == Release("t/a", "A#1", 3, 7, 2, b"00000002")
+    assert pull.release() == Release("t/a", b"A#1 3 7 2 00000002")
 
 
 @pytest.mark.parametrize(("before", "step"), [(SENT, RELEASE_STEP), (AGAIN, RELEASE_STEP), (GONE, NO_STEP)])
@@ -97,7 +99,7 @@ def test_a_release_that_failed_is_due_again_from_where_it_was(before: Serving, s
     pull.append_answered(o.Appended(6))
     assert pull.release_failed() == step
     assert pull.serving is (GONE if before is GONE else QUEUED)
-    assert pull.release() == Release("t/a", "A#1", 3, 7, 5, UNMARKED)
+    assert pull.release() == Release("t/a", b"A#1 3 7 5 00000000")
     # Nothing is left of what was due meanwhile: the repeated release was sent after it.
     assert pull.release_answered(o.Nothing()) == NO_STEP
 
@@ -128,25 +130,32 @@ def test_items_that_the_release_under_way_brings_are_not_asked_for() -> None:
 
 def test_an_own_append_goes_through_when_nothing_else_is_due() -> None:
     pull = pull_in(IDLE, after=4)
-    assert pull.through() == "A#1 3 7 4 00000000" and pull.serving is SENT
-    assert pull.through() == "", "one at a time"
+    assert pull.through() == b"A#1 3 7 4 00000000" and pull.serving is SENT
+    assert pull.through() == b"", "one at a time"
     step = pull.through_answered(b"thello", o.Appended(5, b"deadbeef"))
     assert step == (NOTHING, messages.Items("t/a", 3, 7, 5, [b"tdeadbeefhello"]))
     assert (pull.serving, pull.after, pull.mark, pull.at_window) == (IDLE, 5, b"deadbeef", False)
-    assert pull.through() == "A#1 3 7 5 deadbeef"
+    assert pull.through() == b"A#1 3 7 5 deadbeef"
+
+
+def test_a_mark_may_be_any_bytes() -> None:
+    """A Worker sends the mark of its pull, and the store does not compare it below what is acked."""
+    pull = pull_in(IDLE, after=4)
+    pull.mark = b"\xff \x00\xffmark"
+    assert pull.through() == b"A#1 3 7 4 \xff \x00\xffmark"
 
 
 @pytest.mark.parametrize("before", [BLOCKED, QUEUED, SENT, AGAIN, GONE])
 def test_an_own_append_does_not_pass_a_release(before: Serving) -> None:
     pull = pull_in(before, after=4)
-    assert pull.through() == "" and pull.serving is before
+    assert pull.through() == b"" and pull.serving is before
 
 
 def test_the_first_item_and_what_is_behind_the_window_are_released_by_a_release() -> None:
-    assert pull_in(IDLE).through() == ""
+    assert pull_in(IDLE).through() == b""
     pull = pull_in(SENT)
     pull.release_answered(items(1, 2, more=True))
-    assert pull.serving is IDLE and pull.through() == ""
+    assert pull.serving is IDLE and pull.through() == b""
 
 
 @pytest.mark.parametrize("outcome", [o.Appended(5), o.Duplicate(), o.Gap(3), o.TooManyPending(9), LOST])
@@ -240,8 +249,37 @@ def test_an_ack_cursor_never_goes_back() -> None:
 # -- acks
 
 
-def ack(n: int, mark: bytes, saved: bytes | None = None) -> Ack:
-    return Ack("t/a", "A#1", 3, n, saved, mark)
+def ack(n: int, mark: bytes, saved: bytes | None = None, journal: Change | None = None) -> Ack:
+    return Ack("t/a", "A#1", 3, n, saved, mark, journal)
+
+
+def test_what_was_written_to_the_journal_goes_with_the_ack_once_and_in_order() -> None:
+    pull = pull_in(IDLE, after=9)
+    pull.ack(5, b"5", None, Change(0, 1, (b"a",)))
+    pull.ack(6, b"6", None)
+    pull.ack(7, b"7", b"seven", Change(0, 2, (b"b", b"c")))
+    assert pull.ack_bytes == len(b"abcseven")
+    written = pull.ack_sent()
+    assert written == ack(7, b"7", b"seven", Change(0, 1, (b"a", b"b", b"c")))
+    assert pull.ack_bytes == 0
+    pull.ack(8, b"8", None)
+    assert pull.ack_sent() == ack(8, b"8"), "what was sent is not sent with the next one"
+    pull.ack(8, b"8", None, Change(2, 4, (b"d",)))
+    assert pull.ack_failed(written) == NO_STEP
+    assert pull.ack_sent() == ack(8, b"8", b"seven", Change(2, 3, (b"c", b"d")))
+    pull.ack(9, b"9", None)
+    assert pull.ack_failed(written) == NO_STEP
+    assert pull.ack_sent() == ack(9, b"9", b"seven", written.journal)
+
+
+@pytest.mark.parametrize(("outcome", "code"), [(o.Gap(3), "GAP"), (o.JournalFull(9), "JOURNAL_FULL")])
+def test_a_worker_is_told_that_its_journal_was_refused(outcome: o.Gap | o.JournalFull, code: str) -> None:
+    pull = pull_in(IDLE, after=9)
+    pull.ack(5, b"5", None, Change(0, 7, (b"a",)))
+    do, problem = pull.ack_answered(pull.ack_sent(), outcome)
+    assert do is NOTHING and isinstance(problem, messages.Problem)
+    assert (problem.code, problem.live, problem.epoch) == (code, "t/a", 3)
+    assert pull.acked == 0 and pull.serving is IDLE
 
 
 def test_a_queued_ack_is_replaced_by_a_later_one_and_keeps_the_latest_state() -> None:

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
 
-from dhsched.dispatch.telemetry.handoffs import FOLLOWED_MAX, ROUNDS_MAX, Handoffs
+from dhsched.dispatch.telemetry.handoffs import FOLLOWED_MAX, ROUNDS_MAX, Begun, Handoffs
 from dhsched.store.records import Records
 from dhsched.store.records.lives import Times
 
@@ -48,7 +48,7 @@ async def test_a_live_that_is_claimed_and_idle_is_read_a_few_times_in_all() -> N
     made = Measured()
     for n in range(FOLLOWED_MAX):
         made.lives.known[f"t/{n}"] = Times(1, 1_000, 1_500, 0)
-        made.handoffs.follow(f"t/{n}", 1, "create")
+        made.handoffs.follow(Begun(f"t/{n}", 1, "create"))
     await made.rounds(2 * ROUNDS_MAX)
     assert made.seconds("claim") == (FOLLOWED_MAX, FOLLOWED_MAX / 2)
     assert len(made.lives.reads) <= 8 * FOLLOWED_MAX
@@ -59,7 +59,7 @@ async def test_a_late_reading_measures_what_the_store_has_dated() -> None:
     for acked_in_round in (1, 2, 40, ROUNDS_MAX - 1):
         made = Measured()
         made.lives.known["t/a"] = Times(1, 1_000, 2_000, 0)
-        made.handoffs.follow("t/a", 1, "create")
+        made.handoffs.follow(Begun("t/a", 1, "create"))
         await made.rounds(acked_in_round)
         made.lives.known["t/a"] = Times(1, 1_000, 2_000, 9_000)
         await made.rounds(ROUNDS_MAX)
@@ -69,7 +69,7 @@ async def test_a_late_reading_measures_what_the_store_has_dated() -> None:
 async def test_a_live_without_a_claim_is_read_in_every_round() -> None:
     made = Measured()
     made.lives.known["t/a"] = Times(1, 1_000, 0, 0)
-    made.handoffs.follow("t/a", 1, "create")
+    made.handoffs.follow(Begun("t/a", 1, "create"))
     await made.rounds(50)
     assert len(made.lives.reads) == 50
     made.lives.known["t/a"] = Times(1, 1_000, 51_000, 0)
@@ -80,8 +80,8 @@ async def test_a_live_without_a_claim_is_read_in_every_round() -> None:
 async def test_a_generation_that_is_over_is_followed_no_further() -> None:
     made = Measured()
     made.lives.known["t/a"] = Times(2, 1_000, 2_000, 0)
-    made.handoffs.follow("t/a", 1, "create")
-    made.handoffs.follow("t/gone", 1, "create")
+    made.handoffs.follow(Begun("t/a", 1, "create"))
+    made.handoffs.follow(Begun("t/gone", 1, "create"))
     await made.rounds(ROUNDS_MAX)
     assert len(made.lives.reads) == 2
     assert made.seconds("claim") == (None, None)
@@ -90,9 +90,9 @@ async def test_a_generation_that_is_over_is_followed_no_further() -> None:
 async def test_no_more_than_the_limit_is_followed() -> None:
     made = Measured()
     for n in range(FOLLOWED_MAX + 10):
-        made.handoffs.follow(f"t/{n}", 1, "create")
+        made.handoffs.follow(Begun(f"t/{n}", 1, "create"))
     await made.rounds(1)
     assert len(made.lives.reads) == FOLLOWED_MAX
-    made.handoffs.follow("t/a", 1, "create")
+    made.handoffs.follow(Begun("t/a", 1, "create"))
     await made.rounds(1)
     assert made.lives.reads[-1] == "t/a", "those that are gone have made room"

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from dhsched.client.stream import frames_of
-from dhsched.links.json_bounds import CONTAINERS_MAX, EXPONENTS_MAX, SHORT_BYTES, STRINGS_MAX, excess
+from dhsched.links.json_bounds import CONTAINERS_MAX, EXPONENTS_MAX, SHORT_BYTES, STRINGS_MAX, VALUES_FREE, excess
 from dhsched.links.messages import PUSHES_MAX
 
 PAD = b" " * SHORT_BYTES
@@ -26,8 +26,12 @@ PAD = b" " * SHORT_BYTES
         (b"[" + b"1e308," * EXPONENTS_MAX + b"1E308]", "exponent"),
         (b"[" + b"true,false,null," * EXPONENTS_MAX + b"1e3]", ""),
         (b'["' + b"e" * 10_000 + b'"]', ""),
-        (b"[" + b'"{",' * 10_000 + b"{}," * (CONTAINERS_MAX - 1) + b"{}]", "objects and arrays"),
-        (b"[" + b'"{",' * 10_000 + b"{}," * (CONTAINERS_MAX - 2) + b"{}]", ""),
+        (b"[" + b'"{",' * 1_000 + b"{}," * (CONTAINERS_MAX - 1) + b"{}]", "objects and arrays"),
+        (b"[" + b'"{",' * 1_000 + b"{}," * (CONTAINERS_MAX - 2) + b"{}]", ""),
+        (b"[" + b"257," * 10_000 + b"257]", "values"),
+        (b"[" + b"0.12345," * 10_000 + b"0]", ""),
+        (b'["' + b"," * 100_000 + b'"]', ""),
+        (b'["' + b"," * 100_000 + b'",' + b"1," * (VALUES_FREE + 20_000) + b"1]", "values"),
         (b"[" + b'"e",' * STRINGS_MAX + b'""]', "strings"),
     ],
 )

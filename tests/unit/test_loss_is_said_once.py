@@ -78,3 +78,27 @@ async def test_a_home_is_lost_although_the_data_have_others_of_its_name() -> Non
     homes = await told_while_a_slot_came_back()
     await enter(homes, 50, "a 0 1", "b 10 2", "c 18 4", "a 22 5")
     assert [(loss.home, loss.told, loss.kept) for loss in homes.losses] == [("b", 20, 18), ("a", 30, 20)]
+
+
+def said(homes: Homes) -> list[str]:
+    """The homes of which the last entering says that calls in them are lost."""
+    return [str(numbers["home"]) for kind, numbers in homes.latest.events() if kind == "store_lost"]
+
+
+async def test_a_loss_is_said_again_if_the_home_that_it_was_said_in_is_lost_with_the_event() -> None:
+    homes = await told_in_a_lost_home()
+    assert said(homes) == ["b"]
+    homes.reader.pos = 108
+    await enter(homes, 104, "a 0 1", "d 104 2")
+    assert said(homes) == ["c", "b"]
+    homes.reader.pos = 106
+    await enter(homes, 106, "a 0 1", "d 104 2", "e 106 3")
+    assert said(homes) == []
+    assert [loss.home for loss in homes.losses] == ["b", "c"]
+
+
+async def test_a_loss_is_said_again_if_the_end_of_the_home_that_it_was_said_in_is_lost() -> None:
+    homes = await told_in_a_lost_home()
+    homes.reader.pos = 108
+    await enter(homes, 105, "a 0 1", "c 104 1", "d 105 2")
+    assert said(homes) == ["c", "b"]

@@ -15,7 +15,8 @@ from dhsched.ownership.state import Live, State
 from dhsched.ownership.steps import STEPS
 from dhsched.ownership.steps.place import Create
 from dhsched.types import split_tag
-from tests.harness.walk import LIMITS, Walk
+from tests.harness.walk import Walk
+from tests.harness.walk_limits import LIMITS
 
 
 class Moment(NamedTuple):
@@ -233,6 +234,7 @@ def test_work_carrying_an_older_epoch_performs_no_ownership_update() -> None:
                     ("pull", {**generation, "after": 0, "controller": "c"}),
                     ("release_input", {**generation, "pull_no": record.pull_no, "after": 0, "credit": 9}),
                     ("ack_input", {**generation, "n": record.released, "saved": b"s"}),
+                    ("emit", {**generation, "n": 1, "name": "m", "data": b"{}"}),
                     ("depart", {"live": live, "worker": worker, "number": epoch}),
                     ("reserve", {"live": live, "expected": epoch, "candidates": [worker]}),
                 ):

@@ -1,4 +1,4 @@
-"""A random walk over all seventeen steps, every invariant checked after each of them.
+"""A random walk over all eighteen steps, every invariant checked after each of them.
 
 The callers of the walk are mostly sensible and sometimes not: late, repeated, made up. A failure prints the seed and
 the command that repeats it. Over all seeds the walk must meet every outcome of every step, and a list of rarer sights,

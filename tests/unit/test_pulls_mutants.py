@@ -51,7 +51,7 @@ MUTANTS = {
         "granted_pull", "or self.at_window or not self.after", "or self.at_window"
     ),
     "lets two appends go through": Mutant(
-        "granted_pull", "        self.serving = SENT\n        return str(", "        return str("
+        "granted_pull", "        self.serving = SENT\n        return self._text(", "        return self._text("
     ),
     "takes a stored item for a released one": Mutant(
         "granted_pull", "isinstance(outcome, o.Appended) and outcome.mark:", "isinstance(outcome, o.Appended):"
@@ -83,11 +83,11 @@ MUTANTS = {
     ),
     "keeps the cursor of the first release": Mutant(
         "granted_pull",
-        "self.after, self.mark = outcome.first + len(items) - 1, mark_of(items[-1])",
+        "self.after, self.mark = outcome.first + len(items) - 1, items[-1][MARK]",
         "self.after = self.after",
     ),
     "goes on behind an item too many": Mutant(
-        "granted_pull", "outcome.first + len(items) - 1, mark", "outcome.first + len(items), mark"
+        "granted_pull", "outcome.first + len(items) - 1, items", "outcome.first + len(items), items"
     ),
     # GrantedPull: the window
     "forgets a window that is full": Mutant("granted_pull", "self.at_window = outcome.more", "self.at_window = False"),
@@ -108,17 +108,40 @@ MUTANTS = {
     ),
     # GrantedPull: acks
     "keeps an ack that was sent": Mutant(
-        "granted_pull", "self.ack_queued, self.ack_n, self.ack_saved = False, 0, None", "self.ack_queued = False"
+        "granted_pull",
+        "self.ack_queued, self.ack_n, self.ack_saved, self.ack_journal, self.ack_bytes = False, 0, None, None, 0",
+        "self.ack_queued = False",
     ),
     "keeps a state that was sent": Mutant(
-        "granted_pull", "self.ack_n, self.ack_saved = False, 0, None", "self.ack_n = False, 0"
+        "granted_pull",
+        "self.ack_n, self.ack_saved, self.ack_journal, self.ack_bytes = False, 0, None, None, 0",
+        "self.ack_n, self.ack_journal, self.ack_bytes = False, 0, None, 0",
+    ),
+    "keeps a journal that was sent": Mutant(
+        "granted_pull",
+        "self.ack_saved, self.ack_journal, self.ack_bytes = False, 0, None, None, 0",
+        "self.ack_saved, self.ack_bytes = False, 0, None, 0",
     ),
     "lets an earlier ack replace a later one": Mutant("granted_pull", "if n >= self.ack_n:", "if n >= 0:"),
     "loses a state that is followed by an ack without one": Mutant(
         "granted_pull",
-        "        if saved is not None:\n            self.ack_saved = saved\n",
+        "        if saved is not None:\n            self.ack_saved = saved\n            self.ack_bytes += len(saved)\n",
         "        self.ack_saved = saved\n",
     ),
+    "loses a journal that is followed by another": Mutant(
+        "granted_pull", "journal if self.ack_journal is None else joined(self.ack_journal, journal)", "journal"
+    ),
+    "loses the journal of an ack that failed": Mutant(
+        "granted_pull", "self.ack(ack.n, ack.mark, saved, ack.journal)", "self.ack(ack.n, ack.mark, saved)"
+    ),
+    "lets the journal of a failed ack replace a later one": Mutant(
+        "granted_pull", "        if later is not None:\n", "        if False:\n"
+    ),
+    "does not tell that a journal was refused": Mutant(
+        "granted_pull", "return NOTHING, self._journal_refused(outcome)", "return NO_STEP"
+    ),
+    "puts no bound on the bytes of acks": Mutant("granted_pull", "self.ack_bytes += journal.bytes", "pass"),
+    "puts no bound on the bytes of states": Mutant("granted_pull", "self.ack_bytes += len(saved)", "pass"),
     "lets the state of a failed ack replace a later one": Mutant(
         "granted_pull", "ack.saved if self.ack_saved is None else None", "ack.saved"
     ),
@@ -170,7 +193,7 @@ MUTANTS = {
     "tells a superseded pull of the same generation to stop": Mutant(
         "pulls", "if before.epoch != pull.epoch:", "if True:"
     ),
-    "keeps a pull that is over": Mutant("pulls", "        elif do is DROP:\n            self.drop(pull)\n", ""),
+    "keeps a pull that is over": Mutant("pulls", "self.drop(pull)\n            elif do", "pass\n            elif do"),
     "makes what is pushed wait for calls": Mutant("pulls", "calls_max=math.inf", "calls_max=2"),
     "gives up acks that failed": Mutant("pulls", "self._act(pull, pull.ack_failed(ack))", "None"),
     "gives up releases that failed": Mutant("pulls", "self._act(pull, pull.release_failed())", "None"),

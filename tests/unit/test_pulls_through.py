@@ -40,7 +40,7 @@ async def test_an_append_to_a_pull_that_waits_for_it_needs_no_release() -> None:
     served.append_soon(Append(LIVE, b"ttwo", "p", 1), told.append)
     await settle()
     [(rows, controller, answer)] = store.appends
-    assert rows == [Append(LIVE, b"ttwo", "p", 1, "", "A#1 1 1 1 00000000")] and controller == "c1"
+    assert rows == [Append(LIVE, b"ttwo", "p", 1, "", b"A#1 1 1 1 00000000")] and controller == "c1"
     answer.set_result([o.Appended(2, b"deadbeef")])
     await settle()
     assert [each.items for each in peer.said] == [[b"tdeadbeeftwo"]]
@@ -53,11 +53,11 @@ async def test_the_second_append_of_a_tick_is_released_behind_the_first() -> Non
         served.append_soon(Append(LIVE, b"tmore", "p", n), told.append)
     await settle()
     [(rows, _, answer)] = store.appends
-    assert [row.through for row in rows] == ["A#1 1 1 1 00000000", ""] and not store.releases
+    assert [row.through for row in rows] == [b"A#1 1 1 1 00000000", b""] and not store.releases
     answer.set_result([o.Appended(2, b"deadbeef"), o.Appended(3)])
     await settle()
     [(asked, _)] = store.releases
-    assert [(row.after, row.mark) for row in asked] == [(2, b"deadbeef")] and len(peer.said) == 1
+    assert [row.pull for row in asked] == [b"A#1 1 1 2 deadbeef"] and len(peer.said) == 1
 
 
 async def test_an_append_that_went_through_to_an_earlier_pull_makes_the_new_one_due() -> None:
@@ -71,7 +71,7 @@ async def test_an_append_that_went_through_to_an_earlier_pull_makes_the_new_one_
     await settle()
     store.appends[0][2].set_result([o.Appended(2, b"deadbeef")])
     await settle()
-    assert later.said == [] and [row.pull_no for rows, _ in store.releases for row in rows] == [2]
+    assert later.said == [] and [row.pull for rows, _ in store.releases for row in rows] == [b"A#1 1 2 1 00000000"]
 
 
 async def test_under_load_releases_gather_what_appends_have_stored() -> None:
@@ -93,4 +93,4 @@ async def test_nothing_goes_through_to_a_connection_that_is_full() -> None:
     peer.outbox.full = True
     served.append_soon(Append(LIVE, b"ttwo", "p", 1), told.append)
     await settle()
-    assert [row.through for rows, _, _ in store.appends for row in rows] == [""] and not store.releases
+    assert [row.through for rows, _, _ in store.appends for row in rows] == [b""] and not store.releases

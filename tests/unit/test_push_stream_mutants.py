@@ -25,7 +25,7 @@ MUTANTS = {
         "        if line is None:\n            actions.append(answer)",
         "        if True:\n            actions.append(answer)",
     ),
-    "takes a repetition for new": stream("answer.duplicate = True", "answer.seq = 1"),
+    "takes a repetition for new": stream("answer.duplicate, answer.seq = True, outcome.seq", "answer.seq = 1"),
     "does not say what the store refused": stream("problem.document() if problem else None", "None"),
     "counts tokens that were not stored": stream(
         "        if not isinstance(outcome, DhschedError):\n            answer", "        if True:\n            answer"

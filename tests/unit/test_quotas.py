@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from dhsched.access.callers import ROLES, Caller
-from dhsched.access.quotas import REPORT_MAX, Quotas, fair_share, over_pending
-from dhsched.access.tenants import TenantLimits, limits_of
+from dhsched.access.quotas import REPORT_MAX, Quotas, fair_share, limits_of, over_pending
+from dhsched.access.tenants import TenantLimits
 from dhsched.errors import OverQuota
 from dhsched.store.records.tenants import Pending, TenantCounts, parse, parse_pending
 
@@ -154,18 +154,17 @@ def test_quota_of_pending_input_goes_by_the_last_measurement_and_the_limits_now(
     assert over_pending(limits, pending) == {"a": (100, 100), "d": (51, 50)}
     assert over_pending({"a": TenantLimits(pending_bytes_max=101)}, pending) == {}
     quotas = Quotas(lambda: 1.0)
-    assert not quotas.measured and not quotas.shared and quotas.refuse_pending("a") is None
+    assert not quotas.measured and not quotas.shared and not quotas.over_pending
     quotas.set_limits(limits)
-    assert quotas.measured == ("*", "a") and quotas.shared and quotas.refuse_pending("a") is None
+    assert quotas.measured == ("*", "a") and quotas.shared and not quotas.over_pending
     quotas.learn([], pending)
-    refused = quotas.refuse_pending("a")
-    assert refused is not None
-    assert refused.numbers == {"tenant": "a", "quota": "pending_bytes_max", "used": 100, "limit": 100}
-    assert [quotas.refuse_pending(each) is None for each in "abcd"] == [False, True, True, False]
+    numbers = {"tenant": "a", "quota": "pending_bytes_max", "used": 100, "limit": 100}
+    assert quotas.too_much_pending("a").numbers == numbers
+    assert {*quotas.over_pending} == {"a", "d"}
     quotas.set_limits({**limits, "a": TenantLimits(pending_bytes_max=1_000)})  # It need not be measured anew.
-    assert quotas.refuse_pending("a") is None
+    assert {*quotas.over_pending} == {"d"}
     quotas.learn([])
-    assert [quotas.refuse_pending(each) for each in "abcd"] == 4 * [None]
+    assert not quotas.over_pending
 
 
 def test_quota_reports_are_bounded_and_leave_out_tenants_without_limits() -> None:

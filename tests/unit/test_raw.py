@@ -14,7 +14,8 @@ KEYS = Keys("main")
 class Deleting:
     """A link to a store that deletes a live's record after its type was asked for, and before its value is."""
 
-    async def call(self, command: str, *_: object) -> Any:
+    async def call(self, command: str, *_: object, deadline_s: float) -> Any:
+        assert deadline_s > 0
         answers: dict[str, Any] = {"SCAN": [b"0", [KEYS.of("live:t/l").encode()]], "TYPE": b"hash", "HGETALL": {}}
         return answers[command]
 

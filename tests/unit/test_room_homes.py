@@ -3,67 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, cast
 
 import pytest
 
-from dhsched.client.models.lives import Generation, PublishingOut
+from dhsched.client.models.lives import PublishingOut
 from dhsched.errors import DhschedError
 from dhsched.room import rooms as rooms_module
 from dhsched.room.fence import Admitted, NeverIssued
 from dhsched.room.live_room import Counts, LiveRoom
-from dhsched.room.packets import VIDEO, Packet
 from dhsched.room.rooms import Rooms
 from dhsched.room.settings import RoomSettings
 from dhsched.room.upstream import Upstream
-
-KEYFRAME, FRAME = Packet(VIDEO, True, 0, b"k"), Packet(VIDEO, False, 0, b"f")
-
-
-def said(epoch: int, current: int, home: str, live: str = "default/L") -> PublishingOut:
-    """Dispatch's answer; the Worker of each generation is named after its number."""
-    return PublishingOut(
-        live, live.partition("/")[2], f"w#{epoch}", epoch, Generation(f"w#{current}", current), "", "open", home
-    )
-
-
-class Hand:
-    """A publisher that counts what the room does to it."""
-
-    def __init__(self, epoch: int, ask: Callable[[], Awaitable[object]] | None = None) -> None:
-        self.epoch, self.worker, self.cause = epoch, f"w#{epoch}", "create"
-        self.keyframes = self.asked = 0
-        self.over = ""
-        self._ask = ask
-
-    def want_keyframe(self) -> None:
-        self.keyframes += 1
-
-    def superseded(self, epoch: int) -> None:
-        self.over = f"superseded by {epoch}"
-
-    def replaced(self) -> None:
-        self.over = "replaced"
-
-    def ended(self) -> None:
-        self.over = "ended"
-
-    async def confirm(self) -> None:
-        self.asked += 1
-        if self._ask is not None:
-            await self._ask()
-
-
-def on_air(room: LiveRoom, epoch: int, home: str) -> Hand:
-    """A publisher of the current generation, on air."""
-    hand = Hand(epoch)
-    assert room.admit(said(epoch, epoch, home)) == Admitted()
-    room.join(hand)
-    assert room.hear(hand, KEYFRAME) and room.on_air == epoch
-    return hand
-
+from tests.harness.publishers import FRAME, KEYFRAME, Hand, on_air, said
 
 # -- one live
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dhsched.room.offers import NOBODY, check_offer, without_addresses
+from dhsched.room.offers import CODECS_MAX, LINE_CHARS_MAX, LINES_MAX, NOBODY, check_offer, without_addresses
 from dhsched.web import Problem
 
 HEAD = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\n"
@@ -20,6 +20,22 @@ def test_one_of_each_kind_or_one() -> None:
     for bad in (HEAD, HEAD + VIDEO + VIDEO, HEAD + VIDEO.replace("m=video", "m=application")):
         with pytest.raises(Problem):
             check_offer(bad)
+
+
+@pytest.mark.parametrize(
+    ("line", "most"),
+    [
+        ("a=rtpmap:97 VP8/90000\r\n", CODECS_MAX - 1),
+        ("a=group:BUNDLE 0\r\n", CODECS_MAX - 1),
+        ("a=x\r\n", LINES_MAX - 8),
+        ("a=" + "x" * (LINE_CHARS_MAX - 3) + "\r\n", 7),
+    ],
+)
+def test_an_offer_is_bounded_before_it_is_parsed(line: str, most: int) -> None:
+    longer = line if len(line) < 99 else line.replace("x", "xx", 1)
+    check_offer(HEAD + VIDEO + line * most)
+    with pytest.raises(Problem, match=f"{LINES_MAX} lines of {LINE_CHARS_MAX} characters.*{CODECS_MAX} codecs"):
+        check_offer(HEAD + VIDEO + line * most + longer)
 
 
 def test_every_address_is_left_out() -> None:

@@ -7,11 +7,23 @@ import re
 from typing import Any
 
 import pytest
+from aiortc.codecs.h264 import H264Encoder
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dhsched.errors import BadValue
-from dhsched.room.packets import AUDIO, HEADER, PTS_MAX_US, VIDEO, Packet, read_begin, read_packet, write_packet
+from dhsched.room.packets import (
+    AUDIO,
+    H264_UNITS_MAX,
+    HEADER,
+    PTS_MAX_US,
+    VIDEO,
+    Packet,
+    is_h264_keyframe,
+    read_begin,
+    read_packet,
+    write_packet,
+)
 
 KEY = b"\x10\x02\x00\x9d\x01\x2a" + b"k" * 20
 INTER = b"\x11\x02\x00" + b"i" * 20
@@ -36,7 +48,7 @@ def test_a_packet_is_read_as_it_was_written(packet: Packet) -> None:
     [
         (b"", "has 0 bytes"),
         (HEADER.pack(AUDIO, 0, 0), "has 10 bytes"),
-        (HEADER.pack(2, 0, 0) + b"x", "kind 2"),
+        (HEADER.pack(3, 0, 0) + b"x", "kind 3"),
         (HEADER.pack(AUDIO, 2, 0) + b"x", "flags 2"),
         (HEADER.pack(AUDIO, 0, PTS_MAX_US + 1) + b"x", "pts"),
         (HEADER.pack(VIDEO, 1, 0) + INTER, "says keyframe True"),
@@ -49,10 +61,51 @@ def test_a_malformed_packet_is_refused_with_a_reason(frame: bytes, why: str) -> 
         read_packet(frame)
 
 
-@given(st.binary(max_size=64))
-def test_any_bytes_are_a_packet_or_refused(frame: bytes) -> None:
+UNIT = b"\0\0\0\1"
+IDR = UNIT + b"\x67sps" + UNIT + b"\x68pps" + b"\0\0\1\x65picture"
+
+
+@pytest.mark.parametrize(
+    "keyframe, payload, why",
+    [
+        (True, IDR, ""),
+        (False, UNIT + b"\x41picture", ""),
+        (False, b"\0\0\1\x41picture", ""),
+        (True, UNIT + b"\x41picture", "says keyframe True"),
+        (False, IDR, "says keyframe False"),
+        (True, UNIT + b"\x65picture", "says keyframe True"),  # Nobody could begin with it: its parameters are missing.
+        (False, b"\x41picture", "no H.264"),
+        (False, b"x" + UNIT + b"\x41picture", "no H.264"),
+        (False, UNIT + UNIT + b"\x41picture", "no H.264"),
+        (False, UNIT, "no H.264"),
+        (False, UNIT + b"\0", "no H.264"),
+        (False, (UNIT + b"\x41") * (H264_UNITS_MAX + 1), "NAL units"),
+    ],
+)
+def test_a_frame_of_h264_is_read_or_refused_with_a_reason(keyframe: bool, payload: bytes, why: str) -> None:
+    packet = Packet(VIDEO, keyframe, 1, payload)
+    if not why:
+        assert read_packet(write_packet(packet), "h264") == packet
+        return
+    with pytest.raises(BadValue, match=re.escape(why)):
+        read_packet(write_packet(packet), "h264")
+
+
+@given(st.lists(st.sampled_from([UNIT, b"\0\0\1", b"\0", b"\1", b"\x65", b"\x41" * 2_000]), min_size=1, max_size=8))
+def test_what_is_read_of_h264_can_be_packed_for_viewers(parts: list[bytes]) -> None:
+    payload = b"".join(parts)
     try:
-        packet = read_packet(frame)
+        is_h264_keyframe(payload)
+    except BadValue:
+        return
+    assert H264Encoder._packetize(H264Encoder._split_bitstream(payload))
+
+
+@pytest.mark.parametrize("video", ["vp8", "h264"])
+@given(st.binary(max_size=64))
+def test_any_bytes_are_a_packet_or_refused(video: str, frame: bytes) -> None:
+    try:
+        packet = read_packet(frame, video)
     except BadValue:
         return
     assert write_packet(packet)[HEADER.size :] == packet.payload
@@ -74,3 +127,5 @@ def test_the_first_message_must_fit_the_token_and_the_codecs(change: dict[str, A
         read_begin(json.dumps({**BEGIN, **change}), live="default/L", epoch=3)
     with pytest.raises(BadValue):
         read_begin(b"\xff{", live="default/L", epoch=3)
+    with pytest.raises(BadValue, match="announces vp8, and this room forwards h264"):
+        read_begin(json.dumps(BEGIN), live="default/L", epoch=3, video="h264")

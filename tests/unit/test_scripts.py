@@ -21,6 +21,7 @@ from dhsched.store.steps.scripts import (
     limit_values,
     load,
     names,
+    scripts_around,
     sources,
 )
 
@@ -169,8 +170,10 @@ def test_a_script_is_known_by_the_hash_that_the_server_gives_it() -> None:
 
 def test_only_new_work_is_refused_by_a_full_store() -> None:
     first = {name: lines(script)[0] for name, script in default_scripts().items()}
-    assert {name for name, line in first.items() if line == "#!lua"} == DENY_OOM == {"append_input", "place_create"}
+    assert {name for name, line in first.items() if line == "#!lua"} == {"append_input", "place_create"}
     assert {line for name, line in first.items() if name not in DENY_OOM} == {"#!lua flags=allow-oom"}
+    around = {name for name, script in scripts_around().items() if lines(script)[0] == "#!lua"}
+    assert around == {"describe"} and around < DENY_OOM
 
 
 def test_place_and_place_create_are_one_script_under_two_flags() -> None:

@@ -7,8 +7,10 @@ from random import Random
 
 import pytest
 
+from dhsched.access.callers import ROLES, Caller
+from dhsched.web.problems import Problem
 from dhsched.web.proxies import AddressLimit, proxies
-from dhsched.web.shares import Connections, InFlight
+from dhsched.web.shares import Connections, InFlight, Load
 
 
 def fill(load: InFlight, *callers: tuple[str, str]) -> Counter[tuple[str, str]]:
@@ -48,6 +50,36 @@ def test_below_half_of_the_limit_nobody_is_refused() -> None:
         while 2 * load.total < most:
             assert all(load.share_left(*caller) > 0 for caller in callers)
             load.begin(*rng.choice(callers))
+
+
+def test_only_a_crowded_replica_refuses() -> None:
+    """The server asks for a share before it reads a body only while `crowded` is set, or requests wait."""
+    rng = Random(5)
+    callers = [Caller(f"k{n}", "app", f"t{n % 2}", ROLES["app"]) for n in range(5)]
+    for most in (1, 2, 7, 64):
+        load = Load(most)
+        load.fair = True
+        begun: list[Caller] = []
+        refused = 0
+        for _ in range(20 * most):
+            caller = rng.choice(callers)
+            try:
+                load.refuse(caller)
+            except Problem:
+                assert load.crowded
+                refused += 1
+            else:
+                load.begin(caller.tenant, caller.key)
+                begun.append(caller)
+            if begun and rng.random() < 0.3:
+                ended = begun.pop(rng.randrange(len(begun)))
+                load.end(ended.tenant, ended.key)
+            assert load.crowded == (2 * len(begun) >= most)
+        assert refused
+    nothing_free = Load(0)
+    assert nothing_free.crowded
+    with pytest.raises(Problem):
+        nothing_free.refuse(callers[0])
 
 
 def test_what_has_ended_leaves_nothing() -> None:

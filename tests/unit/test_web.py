@@ -11,7 +11,19 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from dhsched.errors import StoreRefused, StoreUnavailable
 from dhsched.types import Id
-from dhsched.web import Endpoint, HeaderParameter, Problem, Reply, Request, Service, document, make_app, problem_from
+from dhsched.web import (
+    Endpoint,
+    HeaderParameter,
+    Problem,
+    Reply,
+    Request,
+    Service,
+    document,
+    make_app,
+    problem_from,
+    server,
+)
+from dhsched.web.logs import add_trace
 from dhsched.web.problems import PROBLEMS
 from dhsched.web.shares import Load
 
@@ -202,3 +214,37 @@ def test_errors_of_the_store_have_codes_of_their_own() -> None:
     assert getattr(problem_from(StoreUnavailable("gone", unknown=True)), "code", "") == "STORE_UNAVAILABLE"
     assert getattr(problem_from(StoreRefused("full", code="OOM")), "code", "") == "STORE_FULL"
     assert problem_from(RuntimeError("a bug")) is None
+
+
+async def test_log_lines_of_a_traced_request_have_the_trace_and_those_of_the_next_request_have_not() -> None:
+    """All requests come on one connection, which is one task."""
+    lines: list[Any] = []
+
+    async def logs(asked: Request) -> Thing:
+        lines.append(dict(add_trace(None, "info", {"event": "asked"})).get("trace_id"))
+        return Thing("a", 1)
+
+    endpoint = Endpoint(
+        name="get_thing", method="GET", path="/logs", handler=logs, summary="Log.", replies={200: Thing}
+    )
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    whole = f"00-{trace}-b7ad6b7169203331-01"
+    async with TestClient(TestServer(make_app(service(load=Load(4)), [endpoint]))) as client:
+        for given in (None, whole, None, whole + "-more", "00-" + "0" * 32 + whole[35:], "x" * 5_000, whole):
+            response = await client.get("/logs", headers={} if given is None else {"traceparent": given})
+            assert response.status == 200, given
+    assert lines == [None, trace, None, None, None, None, trace]
+
+
+async def test_nothing_is_kept_of_a_request_without_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Untouched:
+        """The variable of a request's trace, which must only be read."""
+
+        def get(self) -> str:
+            return ""
+
+    monkeypatch.setattr(server, "GIVEN", Untouched())
+    async with TestClient(TestServer(make_app(service(load=Load(4)), ENDPOINTS))) as client:
+        assert (await client.get("/things/a")).status == 200
+        traced = await client.get("/things/a", headers={"traceparent": "x"})
+        assert traced.status == 500, "where there is a header, the variable is set: this test would notice"

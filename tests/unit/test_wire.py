@@ -180,14 +180,12 @@ async def test_a_long_frame_gives_everybody_else_a_turn() -> None:
 
     taken: list[int] = []
     pulls = SimpleNamespace(find=lambda _peer, _live, epoch: taken.append(epoch))
-    peer = PullPeer(
-        cast(Any, SimpleNamespace(pulls=pulls)), cast(Any, OneFrame(leave_often(10 * messages.TURN_MESSAGES)))
-    )
+    peer = PullPeer(cast(Any, SimpleNamespace(pulls=pulls)), cast(Any, OneFrame(leave_often(messages.MESSAGES_MAX))))
     peer.worker = "w#1"
     running = asyncio.create_task(others())
     await peer.listen()
     running.cancel()
-    assert taken == [*range(10 * messages.TURN_MESSAGES)] and turns >= 9
+    assert taken == [*range(messages.MESSAGES_MAX)] and turns >= messages.MESSAGES_MAX // messages.TURN_MESSAGES - 1
 
 
 def test_what_a_stream_sends_again_is_split_into_frames_that_are_taken() -> None:

@@ -63,8 +63,9 @@ class Gate:
         self._open: dict[int, tuple[str, Callable[[], None]]] = {}
         ring.changed.append(self._ring_changed)
 
-    async def admit(self, headers: Mapping[str, str], name: str) -> Caller:
-        """Return the caller of endpoint `name`, or raise Unauthorized, Forbidden or TooManyRequests."""
+    async def admit(self, headers: Mapping[str, str], name: str, *, counted: bool = True) -> Caller:
+        """Return the caller of endpoint `name`, or raise Unauthorized, Forbidden or TooManyRequests. A request that is
+        not `counted` takes nothing of its key's rate."""
         rule = rule_of(name)
         if rule.public:
             return NOBODY
@@ -74,7 +75,7 @@ class Gate:
         known = self._known.get(shown) if "token" in rule.shown else None
         if known is None or known.until < self._clock():
             known = await self._identify(shown, rule)
-        wait_s = known.bucket.take(self._monotonic())
+        wait_s = known.bucket.take(self._monotonic()) if counted else 0.0
         if wait_s > 0:
             raise TooManyRequests(
                 f"key {known.caller.key} may make {known.bucket.rate_per_s:g} requests a second at this replica; try "

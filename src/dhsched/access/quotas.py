@@ -29,7 +29,7 @@ from typing import Literal
 
 from dhsched.access.bucket import Bucket
 from dhsched.access.callers import Caller
-from dhsched.access.tenants import TenantLimits, limits_of
+from dhsched.access.tenants import EVERY_OTHER, NO_LIMITS, TenantLimits
 from dhsched.errors import OverQuota
 from dhsched.store.records.tenants import TenantCounts
 
@@ -46,25 +46,25 @@ class Quotas:
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
-        self._limits: Mapping[str, TenantLimits] = {}
+        self.limits: Mapping[str, TenantLimits] = {}  # By tenant, `*` among them; empty if nobody has any.
         self._held: dict[Kind, Counter[str]] = {"streams": Counter(), "waiting": Counter()}
         self._requests: Counter[str] = Counter()  # Since the last report.
         self._reported_at = monotonic()
         self._others: list[Mapping[str, TenantCounts]] = []
         self._buckets: dict[str, Bucket] = {}
-        self._over: Mapping[str, tuple[int, int]] = {}  # Used and limit of tenants that may push nothing now.
+        self.over_pending: Mapping[str, tuple[int, int]] = {}  # Used and limit of tenants that may push nothing now.
         self.pending: Mapping[str, int] = {}  # Bytes of input at the last measurement, by tenant.
 
     def limits_of(self, tenant: str) -> TenantLimits:
         """Return the limits that apply to a tenant."""
-        return limits_of(self._limits, tenant)
+        return limits_of(self.limits, tenant)
 
     def set_limits(self, limits: Mapping[str, TenantLimits]) -> None:
         """Replace all limits, by tenant."""
-        self._limits = limits
+        self.limits = limits
         self._buckets = {tenant: each for tenant, each in self._buckets.items() if self.limits_of(tenant).rate_per_s}
         self._share()
-        self._over = over_pending(self._limits, self.pending)
+        self.over_pending = over_pending(self.limits, self.pending)
 
     # -- streams and waiting creates
 
@@ -141,12 +141,10 @@ class Quotas:
 
     # -- pending input
 
-    def refuse_pending(self, tenant: str) -> OverQuota | None:
-        """Return the error for a tenant that has too much input pending and may push nothing but interrupts, or None.
-        An interrupt always passes: it drops what is pending."""
-        if tenant not in self._over:
-            return None
-        used, limit = self._over[tenant]
+    def too_much_pending(self, tenant: str) -> OverQuota:
+        """Return the error for a tenant in `over_pending`, which has too much input pending and may push nothing but
+        interrupts. An interrupt always passes: it drops what is pending."""
+        used, limit = self.over_pending[tenant]
         return OverQuota(
             f"tenant {tenant} has {used} bytes of input pending, and may have {limit}; wait for its Workers to ack "
             "some, or ask an admin for a higher pending_bytes_max",
@@ -160,7 +158,7 @@ class Quotas:
     @property
     def measured(self) -> tuple[str, ...]:
         """The names of the records, `*` among them, that limit pending input: it is measured for these only."""
-        return tuple(sorted(name for name, limits in self._limits.items() if limits.pending_bytes_max))
+        return tuple(sorted(name for name, limits in self.limits.items() if limits.pending_bytes_max))
 
     # -- what the replicas tell each other
 
@@ -169,7 +167,7 @@ class Quotas:
         """Whether any tenant has a limit for which the replicas must know of each other."""
         return any(
             each.streams_max or each.waiting_max or each.rate_per_s or each.pending_bytes_max
-            for each in self._limits.values()
+            for each in self.limits.values()
         )
 
     def report(self) -> dict[str, TenantCounts]:
@@ -193,7 +191,12 @@ class Quotas:
         self._others = [*others]
         self._share()
         self.pending = pending or {}
-        self._over = over_pending(self._limits, self.pending)
+        self.over_pending = over_pending(self.limits, self.pending)
+
+
+def limits_of(limits: Mapping[str, TenantLimits], tenant: str) -> TenantLimits:
+    """Return the limits that apply to a tenant: its own, else those of `*`, else none."""
+    return limits.get(tenant) or limits.get(EVERY_OTHER) or NO_LIMITS
 
 
 def over_pending(limits: Mapping[str, TenantLimits], pending: Mapping[str, int]) -> dict[str, tuple[int, int]]:

@@ -48,14 +48,19 @@ RULES: dict[str, Rule] = {
     "list_lives": READ,
     "get_live": _scope("lives:read", "generations:read", "fleet:read"),
     "show_publishing": _scope("generations:read"),
+    "change_live": CHANGE,
     "end_live": CHANGE,
+    "end_lives": CHANGE,
     "mint_viewer_token": WRITE,
     "list_viewer_keys": _scope("generations:read"),
     "get_history": READ,
+    "get_logs": READ,
+    "get_state": READ,
     "list_dead_letters": READ,
     "drop_dead_letter": CHANGE,
     "push_dead_letter_again": CHANGE,
     "get_usage": READ,
+    "follow_changes": READ,  # An app is given its own tenant's lives and no Workers.
     # These show or change the fleet.
     "reassign_live": OPERATE,
     "get_why": SEE,
@@ -65,8 +70,11 @@ RULES: dict[str, Rule] = {
     "get_drain": SEE,
     "undrain_worker": OPERATE,
     "get_rebalance": SEE,
+    "even_out_pool": OPERATE,
     "list_recoveries": SEE,
     "list_events": SEE,
+    "get_summary": SEE,
+    "list_replicas": SEE,
     "get_store": SEE,
     "begin_term": ADMIN,
     "cordon_worker": OPERATE,
@@ -111,6 +119,8 @@ RULES: dict[str, Rule] = {
     "readyz": PUBLIC,
     "metrics": Rule(frozenset({"metrics:read"}), shown=frozenset({"token", "key"})),
     "openapi": EVERYONE,
+    "console_page": PUBLIC,  # Files, the same for everybody: what they show comes from other endpoints.
+    "console_file": PUBLIC,
     "elsewhere": EVERYONE,
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
@@ -33,8 +32,3 @@ class TenantLimits(msgspec.Struct, frozen=True):
 
 
 NO_LIMITS = TenantLimits()
-
-
-def limits_of(limits: Mapping[str, TenantLimits], tenant: str) -> TenantLimits:
-    """Return the limits that apply to a tenant: its own, else those of `*`, else none."""
-    return limits.get(tenant) or limits.get(EVERY_OTHER) or NO_LIMITS

@@ -26,7 +26,7 @@ _PHONEME_EVENTS, _PHONEME_IPA, _DONT_EXIT = 1, 2, 0x8000
 _UTF8 = 1
 _POSITION_CHARACTER = 1
 _SPEED, _PITCH, _RANGE = 1, 3, 4
-_EVENT_PHONEME = 7
+_EVENT_WORD, _EVENT_PHONEME = 1, 7
 
 
 class _Id(ctypes.Union):
@@ -82,6 +82,7 @@ class Engine:
         library = self._library = ctypes.CDLL(espeakng_loader.get_library_path())
         self._chunks: list[Samples] = []
         self._sounds: list[Sound] = []
+        self._words: list[tuple[float, int]] = []
         self._chosen: Settings | None = None
         options = _PHONEME_EVENTS | _PHONEME_IPA | _DONT_EXIT
         self.rate = library.espeak_Initialize(_SYNCHRONOUS, 0, espeakng_loader.get_data_path().encode(), options)
@@ -102,16 +103,16 @@ class Engine:
             self._library.espeak_SetParameter(parameter, value, 0)
         self._chosen = settings
 
-    def synthesise(self, text: str) -> tuple[Samples, tuple[Sound, ...]]:
-        """Return the samples at `rate`, and the sounds in them."""
-        self._chunks, self._sounds = [], []
+    def synthesise(self, text: str) -> tuple[Samples, tuple[Sound, ...], tuple[tuple[float, int], ...]]:
+        """Return the samples at `rate`, and the sounds and words in them."""
+        self._chunks, self._sounds, self._words = [], [], []
         encoded = text.encode()
         status = self._library.espeak_Synth(encoded, len(encoded) + 1, 0, _POSITION_CHARACTER, 0, _UTF8, None, None)
         if status != 0:
             raise SpeechFailed(f"espeak-ng could not speak {len(text)} characters (status {status})")
-        chunks, sounds = self._chunks, tuple(self._sounds)
-        self._chunks, self._sounds = [], []
-        return (np.concatenate(chunks) if chunks else np.zeros(0, np.int16)), sounds
+        chunks, sounds, words = self._chunks, tuple(self._sounds), tuple(self._words)
+        self._chunks, self._sounds, self._words = [], [], []
+        return (np.concatenate(chunks) if chunks else np.zeros(0, np.int16)), sounds, words
 
     def _on_sound(self, sound: Any, count: int, events: Any) -> int:
         if count > 0 and sound:
@@ -121,6 +122,8 @@ class Engine:
             event = events[n]
             if event.type == _EVENT_PHONEME:
                 self._sounds.append(Sound(event.audio_position / 1000, event.id.string.decode(errors="ignore")))
+            elif event.type == _EVENT_WORD:
+                self._words.append((event.audio_position / 1000, event.text_position - 1))
             n += 1
         return 0
 
@@ -145,8 +148,8 @@ class EspeakVoice:
         speaker = engine()
         with speaker.lock:
             speaker.choose(VOICES[self.name])
-            raw, sounds = speaker.synthesise(text)
-        return Utterance(text, resampled(raw, speaker.rate), sounds)
+            raw, sounds, words = speaker.synthesise(text)
+        return Utterance(text, resampled(raw, speaker.rate), sounds, words)
 
 
 def resampled(samples: Samples, rate: int) -> Samples:

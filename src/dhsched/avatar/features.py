@@ -138,17 +138,18 @@ def _eye(look: Look, side: int, blink_n: int, gaze_x_n: int, gaze_y_n: int, brow
 
 
 def _eyeball(eye: Feature, look: Look, x: float, y: float, upper: Points) -> None:
-    centre = upper.mean(0)
-    eye.add(eye.inside, _CIRCLE * 26 + centre, mix(WHITE, look.shadow, 0.06))
-    eye.add(eye.inside, _CIRCLE * 9.3 + (x, y), mix(look.eyes, BLACK, 0.5))
-    eye.add(eye.inside, _CIRCLE * 8.3 + (x, y), look.eyes)
-    eye.add(eye.inside, _CIRCLE * (5.8, 3.7) + (x, y + 3.8), mix(look.eyes, WHITE, 0.3))
-    eye.add(eye.inside, _CIRCLE * 4.2 + (x, y), (22, 16, 14))
-    # The lid's shadow on the ball.
-    shadow = np.concatenate([upper, (upper + np.array((0, 2.8), np.float32))[::-1]])
-    eye.add(eye.inside, shadow, mix(look.eyes, (70, 62, 66), 0.7))
-    eye.add(eye.inside, _CIRCLE * 2.6 + (x - 3.1, y - 3.2), WHITE)
-    eye.add(eye.inside, _CIRCLE * 1.3 + (x + 3.3, y + 3.2), mix(WHITE, look.eyes, 0.25))
+    lid_shadow = np.concatenate([upper, (upper + np.array((0, 2.8), np.float32))[::-1]])
+    for outline, colour in (
+        (_CIRCLE * 26 + upper.mean(0), mix(WHITE, look.shadow, 0.06)),
+        (_CIRCLE * 9.3 + (x, y), mix(look.eyes, BLACK, 0.5)),
+        (_CIRCLE * 8.3 + (x, y), look.eyes),
+        (_CIRCLE * (5.8, 3.7) + (x, y + 3.8), mix(look.eyes, WHITE, 0.3)),
+        (_CIRCLE * 4.2 + (x, y), (22, 16, 14)),
+        (lid_shadow, mix(look.eyes, (70, 62, 66), 0.7)),
+        (_CIRCLE * 2.6 + (x - 3.1, y - 3.2), WHITE),
+        (_CIRCLE * 1.3 + (x + 3.3, y + 3.2), mix(WHITE, look.eyes, 0.25)),
+    ):
+        eye.add(eye.inside, outline, colour)
 
 
 _TURN = np.linspace(0, 2 * np.pi, 24, endpoint=False)
@@ -167,8 +168,7 @@ def _glasses(eye: Feature, side: int, x: float) -> None:
     dark = (62, 48, 44)
     rim = np.concatenate([_LENS, _LENS[:2]]) * (side, 1) + np.array((x, EYE_Y + 2), np.float32)
     eye.add(eye.over, ribbon(rim.astype(np.float32), 1.9), dark)
-    arm = points((x + side * 21.5, EYE_Y - 3), (MIDDLE + side * 64, EYE_Y - 1))
-    eye.add(eye.over, ribbon(arm, 2.2), dark)
+    eye.add(eye.over, ribbon(points((x + side * 21.5, EYE_Y - 3), (MIDDLE + side * 64, EYE_Y - 1)), 2.2), dark)
     # Each side draws its half of the bridge.
     bridge = smooth(
         points((MIDDLE, EYE_Y - 3), (MIDDLE + side * 3, EYE_Y - 2.6), (MIDDLE + side * 6.5, EYE_Y)), closed=False

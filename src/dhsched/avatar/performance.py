@@ -27,16 +27,20 @@ ENERGY_FALL = 0.8  # Share of the energy that stays from slot to slot: a head do
 UNSEEN_SLOTS = 50  # Slots between two cues of an idle face that nobody can see.
 
 Done = Callable[[], None]
+Heard = Callable[[int], None]
+"""A function that is called with how many characters of an utterance have been heard."""
 
 
 @dataclass(slots=True)
 class Cue:
-    """One slot: sound, or a pause, or neither; a picture, or none; and the lines that ended in it."""
+    """One slot: sound, or a pause, or neither; a picture, or none; and the lines that ended in it. A picture that was
+    due may be `left_out`."""
 
     slot: int
     samples: Samples | None = None
     pause: bool = False
     picture: tuple[Pose, Mouth] | None = None
+    left_out: bool = False
     spoken: list[Done] = field(default_factory=list)
 
     @property
@@ -52,6 +56,7 @@ class Line:
     utterance: Utterance | None = None
     track: Track | None = None
     position: int = 0  # Samples already spoken.
+    heard: Heard | None = None
 
     @property
     def left(self) -> int:
@@ -71,9 +76,15 @@ class Performance:
 
     # -- lines
 
-    def say(self, utterance: Utterance, done: Done) -> None:
-        """Queue an utterance; `done` is called when its last sample has been spoken."""
-        self._lines.append(Line(done, utterance, Track(utterance.sounds, utterance.length_s)))
+    def say(self, utterance: Utterance, done: Done, heard: Heard | None = None) -> None:
+        """Queue an utterance; `done` is called when its last sample has been spoken, `heard` by `tell_heard`."""
+        self._lines.append(Line(done, utterance, Track(utterance.sounds, utterance.length_s), heard=heard))
+
+    def tell_heard(self) -> None:
+        """Call `heard` of the utterance that is being spoken, with how much of it has been heard."""
+        line, position = self._heard()
+        if line is not None and line.utterance is not None and line.heard is not None and position:
+            line.heard(line.utterance.heard(position))
 
     def mark(self, done: Done) -> None:
         """Call `done` when everything queued before has been spoken."""
@@ -120,9 +131,9 @@ class Performance:
 
     def cue(self, slot: int, *, pictures: bool = True) -> Cue:
         """Return the cue of `slot`. Call it once for each, in order; without `pictures` a due frame is left out."""
-        cue = Cue(slot)
         speaking = self.speaking
         framed = self._picture_wanted or self._frame_in(slot)
+        cue = Cue(slot, left_out=framed and not pictures)
         line, position = self._heard()
         if speaking:
             cue.samples = self._sound(cue)

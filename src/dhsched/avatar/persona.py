@@ -56,10 +56,10 @@ CHOICES: dict[str, tuple[str, ...]] = {
 def _by_name(digital_id: str) -> Persona:
     faces, backgrounds = tuple(FACES), tuple(BACKGROUNDS)
     chance = zlib.crc32(digital_id.encode())
-    face = digital_id if digital_id in FACES else faces[chance % len(faces)]
-    if digital_id in FACES:
-        return Persona(face, face, backgrounds[faces.index(face) % len(backgrounds)])
-    return Persona(face, face, backgrounds[chance // len(faces) % len(backgrounds)])
+    own = digital_id in FACES
+    face = digital_id if own else faces[chance % len(faces)]
+    behind = faces.index(face) if own else chance // len(faces)
+    return Persona(face, face, backgrounds[behind % len(backgrounds)])
 
 
 def _asked(option: Mapping[str, object]) -> dict[str, object]:

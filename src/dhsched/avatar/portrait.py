@@ -58,22 +58,15 @@ def _backdrop(look: Look, behind: Backdrop, size: int) -> Pixels:
     for x, y, radius in behind.lights:
         sheet.fill(ellipse(x, y, radius, radius), behind.light, soft=radius * 0.4, opacity=0.16)
     sheet.fill(ellipse(MIDDLE, 150, 120, 130), behind.light, soft=42, opacity=0.16)
-    _vignette(sheet)
+    sheet.paint(1 - sheet.mask(ellipse(MIDDLE, 150, 190, 180), soft=50), BLACK, 0.28)  # Darker towards the edges.
     _hair_behind(sheet, look)
     _body(sheet, look)
-    sprite = sheet.sprite()
-    return sprite.colours
-
-
-def _vignette(sheet: Layer) -> None:
-    middle = sheet.mask(ellipse(MIDDLE, 150, 190, 180), soft=50)
-    sheet.paint(1 - middle, BLACK, 0.28)
+    return sheet.sprite().colours
 
 
 def _hair_behind(sheet: Layer, look: Look) -> None:
     """Paint the part of the hair that falls behind the neck."""
-    half = BEHIND.get(look.hair_style)
-    if half is None:
+    if (half := BEHIND.get(look.hair_style)) is None:
         return
     outline = smooth(mirrored(half))
     if look.hair_style == "curls":
@@ -87,8 +80,7 @@ def _hair_behind(sheet: Layer, look: Look) -> None:
 def _curly(outline: Points, depth: float) -> Points:
     """Return the same outline in locks."""
     turn = np.arange(len(outline)) * (2 * np.pi * 26 / len(outline))
-    centre = outline.mean(0)
-    away = outline - centre
+    away = outline - outline.mean(0)
     away /= np.maximum(np.linalg.norm(away, axis=1, keepdims=True), 1)
     wavy: Points = (outline + away * (np.abs(np.sin(turn / 2))[:, None] * depth)).astype(np.float32)
     return wavy
@@ -142,8 +134,7 @@ def face_outline(look: Look) -> Points:
 def _head(look: Look, size: int) -> Sprite:
     sheet = Layer(size)
     _ears(sheet, look)
-    outline = face_outline(look)
-    face = sheet.mask(outline)
+    face = sheet.mask(face_outline(look))
     light = mix(look.skin, WHITE, 0.16)
     sheet.paint(face, sheet.gradient(light, mix(look.skin, look.shadow, 0.34), (116, 78), (232, 236)))
     _model(sheet, look, face)

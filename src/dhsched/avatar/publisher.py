@@ -1,7 +1,7 @@
 """Sends a generation's packets to the room, over one WebSocket that reconnects when it is lost.
 
     -> {"live", "epoch", "video": {"codec": "vp8", "clock": 90000}, "audio": {"codec": "opus", "clock": 48000}}
-    -> kind (0 video, 1 audio), flags (bit 0: keyframe), pts in microseconds (8 bytes), payload       binary frames
+    -> kind (0 video, 1 audio, 2 caption), flags (bit 0: keyframe), pts in microseconds (8 bytes), payload; binary
     <- {"keyframe": true}                 request: make the next frame a keyframe
     <- {"stale": {"epoch": n}}            the live has moved on
     <- {"ended": true}                    the live has ended
@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 import aiohttp
 import msgspec
@@ -27,6 +26,8 @@ import structlog
 from dhsched.avatar.encode import VIDEO_CLOCK
 from dhsched.avatar.speech import RATE
 from dhsched.room.packets import VIDEO, Packet, write_packet
+from dhsched.tasks import cancel, is_set_within
+from dhsched.worker.session import Publish
 
 log = structlog.get_logger(__name__)
 
@@ -41,18 +42,6 @@ BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 2.0
 STALE_S = 5.0  # A publisher whose generation is superseded, or whose live has ended, connects again after this long.
 MESSAGE_BYTES_MAX = 4_096  # A longer message of a room ends the connection.
-
-
-class Place(Protocol):
-    """The room's URL and token, as they come with the claim."""
-
-    @property
-    def url(self) -> str:
-        """Return the room's URL."""
-
-    @property
-    def token(self) -> str:
-        """Return the publish token of the generation."""
 
 
 class Heard(msgspec.Struct):
@@ -105,7 +94,13 @@ class Publisher:
     """Publishes one generation. `where` returns the place, which may change; `on_keyframe` requests a keyframe."""
 
     def __init__(
-        self, *, live: str, epoch: int, where: Callable[[], Place | None], on_keyframe: Callable[[], None]
+        self,
+        *,
+        live: str,
+        epoch: int,
+        where: Callable[[], Publish | None],
+        on_keyframe: Callable[[], None],
+        video: str = "vp8",
     ) -> None:
         self.connected = False
         self.stale = False  # Whether the room said at the last connection that the live has moved on or ended.
@@ -113,7 +108,7 @@ class Publisher:
             {
                 "live": live,
                 "epoch": epoch,
-                "video": {"codec": "vp8", "clock": VIDEO_CLOCK},
+                "video": {"codec": video, "clock": VIDEO_CLOCK},
                 "audio": {"codec": "opus", "clock": RATE},
             }
         ).decode()
@@ -147,13 +142,8 @@ class Publisher:
             return
         if self.connected and len(self._queue):
             self._empty.clear()
-            try:
-                async with asyncio.timeout(CLOSE_S):
-                    await self._empty.wait()
-            except TimeoutError:
-                pass
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+            await is_set_within(CLOSE_S, self._empty)
+        await cancel(self._task)
 
     async def _run(self) -> None:
         """Connect again and again, until cancelled."""
@@ -161,13 +151,12 @@ class Publisher:
         async with aiohttp.ClientSession() as http:
             while True:
                 self.stale = False
-                place = self._where()
-                if place is not None and await self._connect(http, place):
+                if (place := self._where()) is not None and await self._connect(http, place):
                     backoff_s = STALE_S if self.stale else BACKOFF_FIRST_S
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
 
-    async def _connect(self, http: aiohttp.ClientSession, place: Place) -> bool:
+    async def _connect(self, http: aiohttp.ClientSession, place: Publish) -> bool:
         """Serve one connection from its beginning to its end; return whether there was one."""
         served = False
         try:
@@ -203,9 +192,7 @@ class Publisher:
             for task in done:
                 task.result()
         finally:
-            for task in (sending, hearing):
-                task.cancel()
-            await asyncio.gather(sending, hearing, return_exceptions=True)
+            await cancel(sending, hearing)
 
     async def _send(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         while True:

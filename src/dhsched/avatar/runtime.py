@@ -3,7 +3,9 @@
 Two tasks run at once. One reads input, cuts it into pieces and turns them into sound a little ahead of what is heard;
 the other goes from slot to slot of the media clock, has the studio make packets, and gives them to the publisher. An
 item is acked when its last sample has been spoken, with the state of that moment. An interrupt stops the voice in the
-next slot. A prepared generation has its voice, face and encoders ready, and shows nothing until it is claimed.
+next slot. At the ends of words and at an interrupt, `spoken` tells the application how much of an item was heard, and
+a caption shows it to the room's viewers. A
+prepared generation has its voice, face and encoders ready, and shows nothing until it is claimed.
 """
 
 from __future__ import annotations
@@ -13,18 +15,21 @@ import zlib
 from functools import partial
 from typing import Protocol
 
-from dhsched.avatar.clock import MediaClock
+import msgspec
+
+from dhsched.avatar.clock import Due, Lateness, MediaClock
 from dhsched.avatar.espeak import EspeakVoice
 from dhsched.avatar.face import Face
 from dhsched.avatar.memory import remembered
-from dhsched.avatar.performance import Cue, Performance
+from dhsched.avatar.performance import Cue, Heard, Performance
 from dhsched.avatar.persona import Persona, persona_of
 from dhsched.avatar.publisher import Publisher
-from dhsched.avatar.sentences import pieces
+from dhsched.avatar.sentences import ends_in, pieces
 from dhsched.avatar.speech import Utterance, say
 from dhsched.avatar.studio import AvatarSettings, Studio, threads
-from dhsched.room.packets import Packet
+from dhsched.room.packets import CAPTION, Caption, Packet
 from dhsched.settings import settings_from
+from dhsched.tasks import cancel, is_set_within
 from dhsched.worker import Item, Session
 
 AHEAD_S = 1.0  # With more queued sound than this, no further piece is made: no gaps, and little to throw away.
@@ -57,8 +62,7 @@ async def avatar(session: Session) -> None:
     session.on_interrupt = stage.interrupt
     reading = asyncio.create_task(stage.read(), name=f"read {session.live}")
     playing = asyncio.create_task(stage.show(), name=f"show {session.live}")
-    stopping = asyncio.create_task(session.stopping.wait())
-    tasks = (reading, playing, stopping)
+    tasks = (reading, playing, asyncio.create_task(session.stopping.wait()))
     try:
         # Playing ends only with an error; reading may be in the middle of a long text when the live moves on.
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -66,9 +70,7 @@ async def avatar(session: Session) -> None:
             task.result()
     finally:
         session.on_interrupt = None
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(*tasks)
 
 
 class Stage:
@@ -80,7 +82,12 @@ class Stage:
         self.studio = studio
         self._memory = remembered(session.state)
         self._interrupts = 0
+        self._heard: tuple[Item, int] | None = None  # The item that is being spoken, and how many characters of it.
+        self._caption: Caption | None = None  # What of the present sentence has been heard.
+        self._output: Output = Nowhere()
+        self._pts_us = 0
         self._keyframe = True
+        self._lateness = Lateness()
         self._wake = asyncio.Event()  # Set when an idle face has something to show before its next slot.
         self._hungry = asyncio.Event()  # Set when at most AHEAD_S of speech is left.
 
@@ -116,6 +123,11 @@ class Stage:
     def interrupt(self) -> None:
         """Stop the voice as soon as an interrupt arrives, whatever the reader is doing."""
         self._interrupts += 1
+        self.performance.tell_heard()
+        self.session.spoken(*self._heard or (None,))
+        if self._heard is not None and self._caption is not None and self._heard[1] < len(self._heard[0].text):
+            self._show_caption(msgspec.structs.replace(self._caption, cut=True))
+        self._heard = self._caption = None
         self.performance.hush()
         self._hungry.set()
         self._wake.set()
@@ -124,18 +136,21 @@ class Stage:
         """Speak all pieces of one item. An interrupt drops the rest of it."""
         interrupts, sentences = self._interrupts, 0
         voice = EspeakVoice(self._persona().voice)
+        end = 0
         for piece in pieces(item.text):
             await self._until_hungry()
             utterance = await say(voice, piece)
             if interrupts != self._interrupts:
                 return
             sentences += 1
-            self._speak(utterance)
+            ends = ends_in(item.text, piece, end)
+            end = ends[-1]
+            self._speak(utterance, partial(self._hear, item, piece, ends))
         self.performance.mark(lambda: self._spoken(item, sentences))
         self._wake.set()
 
-    def _speak(self, utterance: Utterance) -> None:
-        self.performance.say(utterance, lambda: None)
+    def _speak(self, utterance: Utterance, heard: Heard) -> None:
+        self.performance.say(utterance, partial(heard, len(utterance.text)), heard)
         self.session.extend(self.performance.left_s + EXTEND_S)
         self._wake.set()
 
@@ -144,7 +159,22 @@ class Stage:
             self._hungry.clear()
             await self._hungry.wait()
 
+    def _hear(self, item: Item, piece: str, ends: list[int], chars: int) -> None:
+        """Note how much of the item has been heard; tell the application now and then, and the viewers each word."""
+        heard = (item, ends[chars])
+        if heard != self._heard:
+            self._heard = heard
+            self._caption = Caption(item.seq, piece[:chars])
+            if not self.session.interrupted.is_set():
+                self.session.spoken(*heard)
+                self._show_caption(self._caption)
+
+    def _show_caption(self, caption: Caption) -> None:
+        self._output.put([Packet(CAPTION, False, self._pts_us, msgspec.json.encode(caption))])
+
     def _spoken(self, item: Item, sentences: int) -> None:
+        # An interrupt that comes before the ack drops the item: then this says that it was heard.
+        self._heard = (item, len(item.text))
         self._memory.spoken(item.text, sentences)
         self.session.state = self._memory.saved()
         self.session.ack(item)
@@ -192,6 +222,7 @@ class Stage:
             epoch=session.generation.epoch,
             where=lambda: session.publish,
             on_keyframe=self.want_keyframe,
+            video=self.studio.settings.video,
         )
         publisher.start()
         try:
@@ -206,6 +237,7 @@ class Stage:
 
     async def play(self, output: Output) -> None:
         """Play slot by slot, for ever."""
+        self._output = output
         loop = asyncio.get_running_loop()
         clock, last = MediaClock(loop.time()), -1
         while True:
@@ -216,28 +248,26 @@ class Stage:
             if due.wait_s > 0 and await self._woken_within(due.wait_s):
                 continue
             last = slot
-            await self._step(slot, output, pictures=output.connected and not due.frame_too_late)
+            await self._step(slot, due, output)
 
     async def _woken_within(self, wait_s: float) -> bool:
         """Sleep to the deadline; return True if input woke an idle face first. A speaking face is not woken."""
         if self.performance.speaking:
             await asyncio.sleep(wait_s)
             return False
-        try:
-            async with asyncio.timeout(wait_s):
-                await self._wake.wait()
-        except TimeoutError:
-            return False
-        return True
+        return await is_set_within(wait_s, self._wake)
 
-    async def _step(self, slot: int, output: Output, *, pictures: bool) -> None:
-        cue = self.performance.cue(slot, pictures=pictures)
+    async def _step(self, slot: int, due: Due, output: Output) -> None:
+        cue = self.performance.cue(slot, pictures=output.connected and not due.frame_too_late)
+        self._pts_us = cue.pts_us
         if output.connected:
+            self.session.late(self._lateness.of_slot(due, picture=cue.picture is not None, left_out=cue.left_out))
             output.put(await self._packets(cue))
         else:
             await asyncio.sleep(0)  # A late slot is not waited for, so let other tasks run.
         for done in cue.spoken:
             done()
+        self.performance.tell_heard()
         if self.performance.left_s <= AHEAD_S:
             self._hungry.set()
 

@@ -21,6 +21,20 @@ def pieces(text: str) -> Iterator[str]:
         yield from _shortened(" ".join(sentence.split()))
 
 
+def ends_in(text: str, piece: str, begin: int) -> list[int]:
+    """Return, for each number of first characters of the piece, how many of the text are heard with them.
+
+    `begin` is where the piece before it ended. A piece has its characters in their order, but not all white space and
+    marks between them.
+    """
+    ends = [begin]
+    for char in piece:
+        at = begin if char.isspace() else text.find(char, begin)
+        begin = begin if char.isspace() or at < 0 else at + 1
+        ends.append(begin)
+    return ends
+
+
 def printable(text: str) -> str:
     """Return the text without control characters and lone surrogates, which a C library must not get."""
     return "".join(c if c.isprintable() or c in "\n\t" else " " for c in text)

@@ -8,9 +8,11 @@ engine per process; texts are short (sentences.py), so no live waits long.
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
+from operator import itemgetter
 from typing import Protocol
 
 import numpy as np
@@ -26,15 +28,26 @@ Samples = NDArray[np.int16]
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """One piece of text, spoken: mono at RATE, with the times of its sounds."""
+    """One piece of text, spoken: mono at RATE, with the times of its sounds.
+
+    `words` has, for each word, when it begins, in seconds, and how many characters of the text are before it.
+    """
 
     text: str
     samples: Samples
     sounds: tuple[Sound, ...]
+    words: tuple[tuple[float, int], ...] = ()
 
     @property
     def length_s(self) -> float:
         return len(self.samples) / RATE
+
+    def heard(self, samples: int) -> int:
+        """Return how many characters were heard in the first `samples` samples: those of whole words."""
+        if samples >= len(self.samples):
+            return len(self.text)
+        before = bisect_right(self.words, samples / RATE, key=itemgetter(0))
+        return len(self.text[: self.words[before - 1][1]].rstrip()) if before else 0
 
 
 class SpeechFailed(RuntimeError):

@@ -20,7 +20,7 @@ from dhsched.avatar.persona import Persona
 from dhsched.avatar.pose import Pose
 from dhsched.errors import BadSetting
 from dhsched.room.packets import Packet
-from dhsched.settings import bounded, check
+from dhsched.settings import bounded, check, one_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +31,7 @@ class AvatarSettings:
 
     size: int = bounded(320, SIZE_MIN, SIZE_MAX, "Side of the square picture in pixels; an even number.")
     fps: int = bounded(15, 1, 30, "Frames a second while the face speaks.")
+    video: str = one_of("vp8", ("vp8", "h264"), "Codec of the video; the room must have the same.")
 
     def __post_init__(self) -> None:
         check(self)
@@ -50,13 +51,13 @@ class Studio:
     def __init__(self, persona: Persona, settings: AvatarSettings) -> None:
         self.settings = settings
         self.face = Face(persona.face, persona.background, settings.size)
-        self._video = VideoEncoder(settings.size, settings.fps)
+        self._video = VideoEncoder(settings.size, settings.fps, settings.video)
         self._audio = AudioEncoder()
 
     def warm(self) -> None:
         """Run once what takes longer the first time. The first frame that is sent is a keyframe anyway."""
         self._video.encode(self.face.draw_i420(Pose()), 0, keyframe=True)
-        self._video = VideoEncoder(self.settings.size, self.settings.fps)
+        self._video = VideoEncoder(self.settings.size, self.settings.fps, self.settings.video)
 
     def make(self, cue: Cue, *, keyframe: bool) -> list[Packet]:
         """Return the packets of one slot, sound first."""
@@ -64,8 +65,7 @@ class Studio:
         if cue.samples is not None:
             packets.append(self._audio.encode(cue.samples, cue.pts_us))
         elif cue.pause:
-            packets.append(self._audio.pause(cue.pts_us))
+            packets += self._audio.pause(cue.pts_us)
         if cue.picture is not None:
-            picture = self.face.draw_i420(*cue.picture)
-            packets.append(self._video.encode(picture, cue.pts_us, keyframe=keyframe))
+            packets.append(self._video.encode(self.face.draw_i420(*cue.picture), cue.pts_us, keyframe=keyframe))
         return [packet for packet in packets if packet is not None]

@@ -83,8 +83,7 @@ def viseme_of(phoneme: str) -> str:
     rest = phoneme.strip("ˈˌ_ː .|‖")
     while rest:
         for length in range(min(_LONGEST, len(rest)), 0, -1):
-            found = _BY_SOUND.get(rest[:length])
-            if found:
+            if found := _BY_SOUND.get(rest[:length]):
                 return found
         rest = rest[1:]
     return "rest"
@@ -113,8 +112,7 @@ class Track:
         sums = [0.0, 0.0, 0.0, 0.0]
         total = 0.0
         # Sounds do not overlap by more than their reach, so few before this one can still be seen.
-        last = bisect_right(self._starts, at)
-        for n in range(last - 1, -1, -1):
+        for n in range(bisect_right(self._starts, at) - 1, -1, -1):
             if self._ends[n] + SOUND_MAX_S + REACH_S < at:
                 break
             pull = self._visemes[n].weight * _pull(at, self._begins[n], self._ends[n])

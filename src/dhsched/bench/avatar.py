@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import cycle
@@ -50,27 +51,27 @@ def bench_avatar(size: Size, report: Callable[[str], None]) -> dict[str, Any]:
     cv2.setNumThreads(1)
     voice = EspeakVoice(persona_of("anna").voice)
     lines = [voice.say(text) for text in TEXT]
-    talking: list[float] = []
-    idle: list[float] = []
-    figures: dict[str, list[float]] = {"speech_rtf": [], "frame_ms": [], "encode_ms": [], "audio_encode_ms": []}
+    figures: dict[str, list[float]] = defaultdict(list)
     for n in range(size.rounds):
-        figures["speech_rtf"].append(_speech_rtf(voice))
-        for name, value in _picture_ms(lines, settings).items():
+        found = {
+            "speech_rtf": _speech_rtf(voice),
+            **_picture_ms(lines, settings),
+            "audio_encode_ms": _audio_ms(lines),
+            "talking": _core_percent(voice, settings, seconds=size.seconds, talks=True),
+            "idle": _core_percent(voice, settings, seconds=size.seconds, talks=False),
+        }
+        for name, value in found.items():
             figures[name].append(value)
-        figures["audio_encode_ms"].append(_audio_ms(lines))
-        talking.append(_core_percent(voice, settings, seconds=size.seconds, talks=True))
-        idle.append(_core_percent(voice, settings, seconds=size.seconds, talks=False))
-        report(f"round {n + 1}: talking {talking[-1]:.1f} % of a core, idle {idle[-1]:.1f} %")
+        report(f"round {n + 1}: talking {found['talking']:.1f} % of a core, idle {found['idle']:.1f} %")
     medians = {name: statistics.median(values) for name, values in figures.items()}
-    per_talking, per_idle = statistics.median(talking), statistics.median(idle)
     return {
         "speech_rtf": round(medians["speech_rtf"], 5),
         "frame_ms": round(medians["frame_ms"], 3),
         "encode_ms": round(medians["encode_ms"], 3),
         "audio_encode_ms": round(medians["audio_encode_ms"], 3),
-        "core_percent_per_talking_live": round(per_talking, 2),
-        "core_percent_per_idle_live": round(per_idle, 2),
-        "idle_share_of_talking": round(per_idle / per_talking, 3),
+        "core_percent_per_talking_live": round(medians["talking"], 2),
+        "core_percent_per_idle_live": round(medians["idle"], 2),
+        "idle_share_of_talking": round(medians["idle"] / medians["talking"], 3),
         "size": settings.size,
         "fps": settings.fps,
         "rounds": size.rounds,

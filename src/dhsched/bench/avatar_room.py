@@ -72,11 +72,10 @@ async def bench_avatar_room(size: Size, say: Callable[[str], None]) -> dict[str,
                 gaps.append(await theatre.gap(page, act))
                 say(f"{what} {n + 1}: {gaps[-1]:.0f} ms without a picture")
             result |= {f"{what}_gap_ms_p50": round(median(gaps)), f"{what}_gap_ms_max": round(max(gaps))}
-        connects = await page.evaluate("viewer.connects()")
-        if connects != 1:
+        if (connects := await page.evaluate("viewer.connects()")) != 1:
             raise DhschedError(f"the viewer connected {connects} times instead of once; this is a bug, report it")
-        counts = {"workers": size.workers, "kills": size.kills, "drains": size.drains}
-        return result | counts | {"server": theatre.server}
+        counts = {"workers": size.workers, "kills": size.kills, "drains": size.drains, "server": theatre.server}
+        return result | counts
 
 
 async def offers(theatre: Theatre, size: Size) -> dict[str, Any]:
@@ -168,8 +167,7 @@ class Theatre:
 async def running(size: Size) -> AsyncIterator[Theatre]:
     from playwright.async_api import async_playwright
 
-    path = chromium()
-    if path is None:
+    if (path := chromium()) is None:
         raise DhschedError(f"no browser was found; install chromium, or set {CHROMIUM} to its path")
     async with (
         Embedded() as server,

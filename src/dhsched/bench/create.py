@@ -41,6 +41,7 @@ from dhsched.store.records import Records
 from dhsched.store.server.embedded import Embedded
 from dhsched.store.steps.redis import RedisStore
 from dhsched.store.steps.scripts import default_scripts
+from dhsched.web.figures import PAGE_KEPT_MAX_S
 
 CAPACITY = 10_000
 PAPER = POLICIES["bottom-tier"]  # Names candidates, which is how separate commands find a Worker.
@@ -80,10 +81,16 @@ async def bench_create(size: Size, say: Callable[[str], None]) -> dict[str, Any]
         ):
             say(f"registering {size.workers} Workers")
             workers = await _register(store, size.workers)
-            result: dict[str, Any] = {"bench": "create", "workers": size.workers, "server": str(store.link.server)}
-            result |= await _over_http(size, say, server.address.url())
-            result |= await _without_http(size, say, store, records, workers)
-    return {**result, "ratio_1_min": RATIO_1_MIN, "ratio_256_min": RATIO_256_MIN, "cpus": os.cpu_count()}
+            return {
+                "bench": "create",
+                "workers": size.workers,
+                "server": str(store.link.server),
+                **await _over_http(size, say, server.address.url()),
+                **await _without_http(size, say, store, records, workers),
+                "ratio_1_min": RATIO_1_MIN,
+                "ratio_256_min": RATIO_256_MIN,
+                "cpus": os.cpu_count(),
+            }
 
 
 async def _register(store: RedisStore, count_: int) -> list[str]:
@@ -139,8 +146,7 @@ async def _rounds(
 
     # Each ratio is of two neighbouring measurements; the median of ratios is steadier than the ratio of medians.
     def ratio(ours: str, theirs: str) -> float:
-        each = zip(per_s[ours], per_s[theirs], strict=True)
-        return round(statistics.median(one / other for one, other in each), 2)
+        return round(statistics.median(one / other for one, other in zip(per_s[ours], per_s[theirs], strict=True)), 2)
 
     return {
         f"place_per_s_{in_flight}": round(statistics.median(per_s["one_step"])),
@@ -232,9 +238,9 @@ async def _over_http(size: Size, say: Callable[[str], None], store_url: str) -> 
         await _creates(port, "warm", 200, 16)
         round_trips = []
         for connections in (16, 256):
-            before = await figure(url, "dhsched_store_calls_total")
+            before = await calls_of(url)
             load = await _creates(port, f"http-{connections}", size.creates, connections)
-            calls = await figure(url, "dhsched_store_calls_total") - before
+            calls = await calls_of(url) - before
             result |= {
                 f"creates_per_s_{connections}": round(load.per_s),
                 f"p50_ms_{connections}": round(load.percentile_ms(0.5), 2),
@@ -245,6 +251,12 @@ async def _over_http(size: Size, say: Callable[[str], None], store_url: str) -> 
         # The replica also reads the revision of its keys on this link, once a second: the lower has fewer of these.
         result["round_trips_per_create"] = round(min(round_trips), 3)
     return result
+
+
+async def calls_of(url: str) -> float:
+    """Return how many calls the replica has made to the store, once no page of metrics from before is kept."""
+    await asyncio.sleep(PAGE_KEPT_MAX_S)
+    return await figure(url, "dhsched_store_calls_total")
 
 
 async def _creates(port: int, prefix: str, number: int, connections: int) -> Load:

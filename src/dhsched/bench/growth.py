@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -28,11 +29,13 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 
+from dhsched.bench.harness import until_claimed
+from dhsched.client.stream import frames_of
 from dhsched.errors import DhschedError
 from dhsched.local.deployment import Deployment
 from dhsched.local.pids import cpu_s, memory_bytes
-from dhsched.local.waiting import until
 from dhsched.store.server.embedded import Embedded
 from dhsched.store.steps.redis import RedisStore
 
@@ -150,10 +153,10 @@ class Fleet:
                 f"idle_cores_{name}": round(sum(idle.cores.values()), 4),
                 f"settling_cores_{name}": round(sum(settling.cores.values()), 4),
                 f"memory_kb_{name}": round(sum(memory.values()), 2),
+                **by_role(f"push_us_{name}", pushed.without(idle), 1e6 / pushes),
+                **by_role(f"idle_cores_{name}", idle.cores, 1.0, digits=4),
+                **by_role(f"memory_kb_{name}", memory, 1.0, digits=2),
             }
-            found |= by_role(f"push_us_{name}", pushed.without(idle), 1e6 / pushes)
-            found |= by_role(f"idle_cores_{name}", idle.cores, 1.0, digits=4)
-            found |= by_role(f"memory_kb_{name}", memory, 1.0, digits=2)
             self._say(f"{lives} lives: { ({key: value for key, value in found.items() if key.endswith(f'_{name}')}) }")
         return found
 
@@ -189,10 +192,7 @@ class Fleet:
                         raise DhschedError(f"create of {name} was answered {answer.status}: {await answer.text()}")
 
         await asyncio.gather(*(issue(url) for url in islice(cycle(urls), ISSUERS)))
-        await until(self._all_claimed, f"{count} lives to be claimed", CLAIM_S, every_s=0.2)
-
-    async def _all_claimed(self) -> bool:
-        return not any(row.starting for row in (await self._store.records.fleet.snapshot()).workers)
+        await until_claimed(self._store, count, CLAIM_S)
 
     async def _push(self, count: int) -> None:
         """Push `count` items at an even rate, spread over all lives and both controllers, and wait for the acks."""
@@ -209,7 +209,10 @@ class Fleet:
             while answered < count:
                 due = min(count, round((time.monotonic() - began) * rate))
                 if due > sent:
-                    await socket.send_str(json.dumps([{"live": live, "text": "Hi."} for live in chosen[sent:due]]))
+                    for frame in frames_of(
+                        msgspec.json.encode({"live": each, "text": "Hi."}) for each in chosen[sent:due]
+                    ):
+                        await socket.send_str(frame)
                     sent = due
                 try:
                     message = await socket.receive(PUSH_S if sent < count else ACK_S)
@@ -294,12 +297,8 @@ async def running(size: Size, say: Callable[[str], None]) -> AsyncIterator[Fleet
 
 def wake_ups(pid: int) -> int:
     """Return how often the threads of a process have gone to sleep so far, hence how often they were woken."""
-    found = 0
-    for status in Path(f"/proc/{pid}/task").glob("*/status"):
-        for line in status.read_text().splitlines():
-            if line.startswith("voluntary_ctxt_switches"):
-                found += int(line.split()[1])
-    return found
+    status = "".join(each.read_text() for each in Path(f"/proc/{pid}/task").glob("*/status"))
+    return sum(map(int, re.findall(r"^voluntary_ctxt_switches:\s*(\d+)", status, re.MULTILINE)))
 
 
 def short(count: int) -> str:

@@ -89,11 +89,16 @@ async def place_all(store: RedisStore, lives: Sequence[str], pool: str, claim_s:
     """Create every live, and wait until each is claimed."""
     for live in lives:
         await place(store, live, pools=[pool])
+    await until_claimed(store, len(lives), claim_s)
+
+
+async def until_claimed(store: RedisStore, lives: int, claim_s: float) -> None:
+    """Wait until none of the store's lives, of which there are `lives`, is starting."""
 
     async def all_claimed() -> bool:
         return not any(row.starting for row in (await store.records.fleet.snapshot()).workers)
 
-    await until(all_claimed, f"{len(lives)} lives to be claimed", claim_s)
+    await until(all_claimed, f"{lives} lives to be claimed", claim_s, every_s=0.2)
 
 
 def print_result(result: Mapping[str, Any]) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from dhsched.web.logs import configure_logging
 from dhsched.web.running import run_loop
-from dhsched.worker.main import run_worker
+from dhsched.worker.main import Leaving, run_worker
 from dhsched.worker.runtimes import null
 from dhsched.worker.settings import WorkerSettings
 
@@ -35,9 +35,9 @@ def main() -> None:
 
 
 async def host(given: argparse.Namespace) -> None:
-    leave = asyncio.Event()
+    leaving = Leaving()
     for each in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(each, leave.set)
+        asyncio.get_running_loop().add_signal_handler(each, leaving.requested.set)
     settings = [
         WorkerSettings(
             pool=given.pool,
@@ -51,7 +51,7 @@ async def host(given: argparse.Namespace) -> None:
         for number in range(given.workers)
     ]
     print("ready", flush=True)
-    await asyncio.gather(*(run_worker(one, null, leave) for one in settings))
+    await asyncio.gather(*(run_worker(one, null, leaving) for one in settings))
 
 
 if __name__ == "__main__":

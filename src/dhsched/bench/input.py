@@ -26,6 +26,7 @@ import msgspec
 
 from dhsched.bench.ends import stamp
 from dhsched.bench.harness import percentile, place_all
+from dhsched.client.stream import frames_of
 from dhsched.errors import DhschedError
 from dhsched.local.deployment import Deployment
 from dhsched.local.pids import cpu_s
@@ -104,14 +105,16 @@ async def bench_input(size: Size, say: Callable[[str], None]) -> dict[str, Any]:
 
 
 def described(rounds: dict[str, list[Figures]]) -> dict[str, Any]:
-    """Return the medians over the rounds; a ratio is the median of the ratios within each round."""
+    """Return the medians over the rounds; a ratio is the median of the ratios within each round, and None if the run
+    was too short to measure its divisor."""
 
     def median(name: str, of: Callable[[Figures], float]) -> float:
         return statistics.median(map(of, rounds[name]))
 
-    def ratio(name: str, of: Callable[[Figures], float], digits: int = 2) -> float:
+    def ratio(name: str, of: Callable[[Figures], float], digits: int = 2) -> float | None:
         pairs = zip(rounds["ours"], rounds[name], strict=True)
-        return round(statistics.median(of(ours) / of(theirs) for ours, theirs in pairs if of(theirs)), digits)
+        ratios = [of(ours) / of(theirs) for ours, theirs in pairs if of(theirs)]
+        return round(statistics.median(ratios), digits) if ratios else None
 
     result: dict[str, Any] = {
         "items_per_s": round(median("ours", lambda f: f.items_per_s)),
@@ -124,12 +127,14 @@ def described(rounds: dict[str, list[Figures]]) -> dict[str, Any]:
     }
     for name in PEERS:
         if name in rounds:
-            result[f"{name}_items_per_s"] = round(median(name, lambda f: f.items_per_s))
-            result[f"{name}_store_us_per_item"] = round(median(name, lambda f: f.store_us), 1)
-            result[f"{name}_controller_us_per_item"] = round(median(name, lambda f: f.middle_us), 1)
-            result[f"{name}_p50_ms"] = median(name, lambda f: f.p50_ms)
-            result[f"ratio_vs_{name}"] = ratio(name, lambda f: f.items_per_s)
-            result[f"p50_vs_{name}"] = ratio(name, lambda f: f.p50_ms)
+            result |= {
+                f"{name}_items_per_s": round(median(name, lambda f: f.items_per_s)),
+                f"{name}_store_us_per_item": round(median(name, lambda f: f.store_us), 1),
+                f"{name}_controller_us_per_item": round(median(name, lambda f: f.middle_us), 1),
+                f"{name}_p50_ms": median(name, lambda f: f.p50_ms),
+                f"ratio_vs_{name}": ratio(name, lambda f: f.items_per_s),
+                f"p50_vs_{name}": ratio(name, lambda f: f.p50_ms),
+            }
     return result
 
 
@@ -181,10 +186,8 @@ async def paced(count: int, rate: int | None, batch: int) -> AsyncIterator[int]:
     """Yield batch sizes that add up to `count`: at full speed, or every few milliseconds so that they keep `rate`."""
     began, sent = time.monotonic(), 0
     while sent < count:
-        if rate is None:
-            due = min(batch, count - sent)
-        else:
-            due = min(int((time.monotonic() - began) * rate) - sent, count - sent)
+        allowed = batch if rate is None else int((time.monotonic() - began) * rate) - sent
+        due = min(allowed, count - sent)
         if due <= 0:
             await asyncio.sleep(0.001)
             continue
@@ -236,7 +239,8 @@ class Path:
                 n = self._numbers[live] = self._numbers[live] + 1
                 self._began_at[live, n] = time.monotonic()
                 pushes.append({"live": live, "n": n, "text": (stamp() + TEXT).decode()})
-            await self._socket.send_str(msgspec.json.encode(pushes).decode())
+            for frame in frames_of(map(msgspec.json.encode, pushes)):
+                await self._socket.send_str(frame)
         while len(self._took_ms) < count:
             if self._hearing.done():
                 self._hearing.result()
@@ -260,7 +264,7 @@ class Path:
 @asynccontextmanager
 async def our_path(size: Size, *, fenced: bool = True) -> AsyncIterator[Path]:
     """Start store, Dispatch, controller and Worker, and yield the path once every live is claimed."""
-    limits = Limits(starts_create_max=size.lives, claim_wait_ms=600_000)
+    limits = Limits(claim_wait_ms=600_000)
     async with (
         Embedded(appendfsync="no") as server,
         await RedisStore.open(server.address, limits=limits) as store,
@@ -268,6 +272,7 @@ async def our_path(size: Size, *, fenced: bool = True) -> AsyncIterator[Path]:
         aiohttp.ClientSession() as http,
     ):
         await processes.dispatch("dispatch")
+        await processes.configure({"bench": ["bench"]}, starts_create_max=size.lives)
         if fenced:
             infer = await processes.infer("infer")
         else:
@@ -281,8 +286,7 @@ async def our_path(size: Size, *, fenced: bool = True) -> AsyncIterator[Path]:
         lives = [f"l{i}" for i in range(size.lives)]
         await place_all(store, [f"default/{live}" for live in lives], "bench", CLAIM_S)
         async with http.ws_connect(f"{url}/v1/stream?producer=bench", max_msg_size=0) as socket:
-            name = str(store.link.server)
-            path = Path(lives, socket, end=end, server=name, store_pid=server.pid, middle=infer.pid)
+            path = Path(lives, socket, end=end, server=str(store.link.server), store_pid=server.pid, middle=infer.pid)
             path.memory = {
                 "worker_bytes_per_live": (worker.memory_bytes - before[0]) // size.lives,
                 "infer_bytes_per_live": (infer.memory_bytes - before[1]) // size.lives,

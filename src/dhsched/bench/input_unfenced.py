@@ -18,8 +18,8 @@ from dhsched.store.steps.scripts import Script, load, sources
 from dhsched.web import run_service
 
 GUARDS = {
-    "release_input": r"  elseif f\[1\] ~= epoch .*?number\(f\[4\]\) \}\n",
-    "ack_input": r"  elseif f\[1\] ~= epoch .*?number\(f\[4\]\) \}\n",
+    "release_input": r"  if selected ~= worker_id .*?\n  end\n",
+    "ack_input": r"  if selected ~= worker_id .*?\n  end\n",
 }
 
 

@@ -68,19 +68,15 @@ async def bench_link(size: Size, report: Callable[[str], None]) -> dict[str, Any
 
 
 async def _rounds(size: Size, report: Callable[[str], None], ours: Step, theirs: Step) -> tuple[list[Cost], list[Cost]]:
-    link_costs: list[Cost] = []
-    redispy_costs: list[Cost] = []
+    costs: dict[str, list[Cost]] = {"link": [], "redispy": []}
     # The round before the first opens redis-py's connection and warms both sides; it does not count.
     for n in range(-1, size.rounds):
-        for name, step, each, costs in (
-            ("link", ours, size.link_ops_each, link_costs),
-            ("redispy", theirs, size.redispy_ops_each, redispy_costs),
-        ):
+        for name, step, each in (("link", ours, size.link_ops_each), ("redispy", theirs, size.redispy_ops_each)):
             cost = await _round(size.coroutines, each, f"dh:{{main}}:{name}:{n}", step)
             report(f"{'warm-up' if n < 0 else f'round {n}':8} {name:8} {cost.cpu_us_per_op:8.1f} us CPU per operation")
             if n >= 0:
-                costs.append(cost)
-    return link_costs, redispy_costs
+                costs[name].append(cost)
+    return costs["link"], costs["redispy"]
 
 
 async def _round(coroutines: int, ops_each: int, prefix: str, step: Step) -> Cost:

@@ -110,13 +110,24 @@ class Gather(Generic[T, R]):
 # -- redis-py
 
 
-class Bare:
-    """Pipelined streams, and nothing else."""
+class Redispy:
+    """Two connections of redis-py: one for all calls that answer at once, one for the call that waits for items."""
 
     def __init__(self, url: str) -> None:
         redis = redispy().asyncio
         self._client = redis.Redis.from_url(url)
         self._reader = redis.Redis.from_url(url)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+        await self._reader.aclose()
+
+
+class Bare(Redispy):
+    """Pipelined streams, and nothing else."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
         self._adding = Gather(self._add)
 
     @classmethod
@@ -142,10 +153,6 @@ class Bare:
 
     async def ack(self, ticket: Any) -> None:
         await self._client.xack(STREAM, GROUP, *ticket)
-
-    async def close(self) -> None:
-        await self._client.aclose()
-        await self._reader.aclose()
 
 
 # Keys of each script: the live's hash (epoch, owner, acked, and the last number of each producer) and its queue. A live
@@ -181,18 +188,16 @@ return 1
 """
 
 
-class SameJob:
+class SameJob(Redispy):
     """Pipelined scripts: a queue per live, a fence, deduplication by the producer's number, trimming."""
 
     def __init__(self, url: str, owner: str = OWNER) -> None:
-        redis = redispy().asyncio
+        super().__init__(url)
         self.refused: set[str] = set()
         """Lives that have another owner now, as a take or an ack has shown."""
         self.duplicates = 0
         self._appending = Gather(self._append)
         self._owner = owner
-        self._client = redis.Redis.from_url(url)
-        self._reader = redis.Redis.from_url(url)
         self._epochs: dict[str, int] = {}
         self._shas: dict[str, str] = {}
 
@@ -228,10 +233,6 @@ class SameJob:
     async def ack(self, ticket: Any) -> None:
         acked = await self._scripts(ACK, [(live, epoch, last, live) for live, epoch, last in ticket])
         self.refused.update(live for (live, _, _), done in zip(ticket, acked, strict=True) if not done)
-
-    async def close(self) -> None:
-        await self._client.aclose()
-        await self._reader.aclose()
 
     async def _scripts(self, script: str, rows: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Run a script for each row, which is a live and the arguments, in one pipeline, and return the replies."""

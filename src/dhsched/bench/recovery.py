@@ -25,15 +25,17 @@ from typing import Any, NamedTuple
 import aiohttp
 import msgspec
 
+from dhsched.bench.agent import bench_agent
 from dhsched.bench.ends import RECORDS
 from dhsched.bench.harness import figure, percentile, place_all
+from dhsched.client.stream import frames_of
 from dhsched.errors import DhschedError
 from dhsched.local.deployment import Deployment
 from dhsched.local.waiting import until
-from dhsched.ownership.limits import Limits
 from dhsched.store.records.workers import is_yes
 from dhsched.store.server.embedded import Embedded
 from dhsched.store.steps.redis import RedisStore
+from dhsched.tasks import cancel
 from dhsched.types import split_tag
 
 POOL, DIGITAL_ID = "bench", "bench"
@@ -75,7 +77,7 @@ class Consumed(NamedTuple):
 
 
 async def bench_recovery(size: Size, say: Callable[[str], None]) -> dict[str, Any]:
-    """Kill one Worker, then drain another one, and return the figures of both."""
+    """Kill one Worker, then drain another one, and return the figures of both, and of an agent's starts (agent.py)."""
     async with running(size, say) as cell:
         result: dict[str, Any] = {"workers": size.workers, "lives": size.lives, "items_per_s": size.rate}
         result["server"] = str(cell.store.link.server)
@@ -88,7 +90,8 @@ async def bench_recovery(size: Size, say: Callable[[str], None]) -> dict[str, An
             await asyncio.sleep(STEADY_S)
             drained = await drain(cell, size, say)
         books = await cell.books(prefix="drain_")
-        return result | drained | {"dropped": books["drain_lost_items"]} | books
+        result |= drained | {"dropped": books["drain_lost_items"]} | books
+    return result | await bench_agent()
 
 
 # -- the kill and the drain
@@ -192,11 +195,9 @@ class Cell:
             try:
                 yield
             finally:
-                pushing.cancel()
-                await asyncio.gather(pushing, return_exceptions=True)
+                await cancel(pushing)
                 await asyncio.sleep(0.5)  # Time for answers to items in flight.
-                hearing.cancel()
-                await asyncio.gather(hearing, return_exceptions=True)
+                await cancel(hearing)
 
     async def _push(self, socket: aiohttp.ClientWebSocketResponse, producer: str, lives: list[str], rate: int) -> None:
         began, sent, again_at = time.monotonic(), 0, 0.0
@@ -215,8 +216,8 @@ class Cell:
                 n = self._numbers[producer, live] = self._numbers[producer, live] + 1
                 self._unanswered[producer, live, n] = now
                 pushes.append(item(live, n))
-            if pushes:
-                await socket.send_str(msgspec.json.encode(pushes).decode())
+            for frame in frames_of(map(msgspec.json.encode, pushes)):
+                await socket.send_str(frame)
             await asyncio.sleep(PUSH_S)
 
     async def _hear(self, socket: aiohttp.ClientWebSocketResponse, producer: str) -> None:
@@ -228,12 +229,9 @@ class Cell:
     # -- items that were consumed
 
     def consumed(self) -> list[Consumed]:
-        found = []
-        for file in self.processes.folder.glob("*.txt"):
-            for line in file.read_text().splitlines():
-                at, live, epoch, seq = line.split()
-                found.append(Consumed(float(at), live, int(epoch), int(seq)))
-        return sorted(found)
+        lines = "".join(file.read_text() for file in self.processes.folder.glob("*.txt")).splitlines()
+        rows = (line.split() for line in lines)
+        return sorted(Consumed(float(at), live, int(epoch), int(seq)) for at, live, epoch, seq in rows)
 
     async def books(self, *, prefix: str) -> dict[str, Any]:
         """Wait until all items are acked, and count those since the last call: all, lost, and consumed twice."""
@@ -302,8 +300,8 @@ class Cell:
 
     async def forced(self) -> int:
         """Return the number of cutovers without a boundary, from the replicas' metrics."""
-        urls = [replica.url for replica in self.processes.replicas]
-        return int(sum([await figure(url, "dhsched_drain_moves_total", how="forced") for url in urls]))
+        each = [await figure(one.url, "dhsched_drain_moves_total", how="forced") for one in self.processes.replicas]
+        return int(sum(each))
 
 
 @asynccontextmanager
@@ -311,7 +309,7 @@ async def running(size: Size, say: Callable[[str], None]) -> AsyncIterator[Cell]
     """Start every process, and yield the deployment once every live is claimed."""
     async with (
         Embedded(appendfsync="no") as server,
-        await RedisStore.open(server.address, limits=Limits(starts_create_max=size.lives)) as store,
+        await RedisStore.open(server.address) as store,
         aiohttp.ClientSession() as http,
         Deployment(server.address.url()) as processes,
     ):
@@ -319,16 +317,14 @@ async def running(size: Size, say: Callable[[str], None]) -> AsyncIterator[Cell]
             await processes.dispatch(f"dispatch-{n}")
         for n in range(size.infer):
             await processes.infer(f"infer-{n}")
-        await processes.configure({DIGITAL_ID: [POOL]})
+        await processes.configure({DIGITAL_ID: [POOL]}, starts_create_max=size.lives)
         how: dict[str, Any] = {"runtime": RUNTIME, "pool": POOL, "capacity": size.capacity}
         for n in range(size.workers):
             await processes.worker(worker_name(n), **how, environment={RECORDS: str(processes.folder)})
         await processes.until_workers(size.workers, CLAIM_S)
         say(f"placing {size.lives} lives on {size.workers} Workers")
         lives = [f"default/l{n}" for n in range(size.lives)]
-        await place_all(
-            store, lives, POOL, CLAIM_S
-        )  # With this store's limit on starting lives, which is never reached.
+        await place_all(store, lives, POOL, CLAIM_S)
         yield Cell(processes, store, http, lives)
 
 

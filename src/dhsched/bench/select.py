@@ -33,10 +33,12 @@ def run(*, decisions: int = 20_000, seed: int = 1) -> dict[str, float]:
     figures: dict[str, float] = {}
     for size, suffix in ((1_000, "1k"), (10_000, "10k")):
         costs, refreshes, tenths = _measure(size, decisions, Random(seed))
-        figures[f"p50_us_{suffix}"] = percentile(costs, 0.50) / 1000
-        figures[f"p99_us_{suffix}"] = percentile(costs, 0.99) / 1000
-        figures[f"refresh_us_{suffix}"] = percentile(refreshes, 0.50) / 1000
-        figures[f"refresh_tenth_us_{suffix}"] = percentile(tenths, 0.50) / 1000
+        figures |= {
+            f"p50_us_{suffix}": percentile(costs, 0.50) / 1000,
+            f"p99_us_{suffix}": percentile(costs, 0.99) / 1000,
+            f"refresh_us_{suffix}": percentile(refreshes, 0.50) / 1000,
+            f"refresh_tenth_us_{suffix}": percentile(tenths, 0.50) / 1000,
+        }
     return figures
 
 

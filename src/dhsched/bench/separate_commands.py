@@ -99,8 +99,7 @@ class SeparateCommands:
         if mode != b"ready" or record[3] or record[4]:
             await self._unlock(lock, operation)
             return False
-        load = await self.link.run("paper_reserve", [slots], [capacity, tag])
-        if load == 0:
+        if (load := await self.link.run("paper_reserve", [slots], [capacity, tag])) == 0:
             await self._unlock(lock, operation)
             return False
         await self._together(

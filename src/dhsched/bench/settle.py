@@ -94,8 +94,10 @@ async def compare(
         f"ratio_{in_flight}": round(statistics.median(ours.items_per_s / other.items_per_s for ours, other in pairs), 3)
     }
     for name, rounds in found.items():
-        figures[f"{name}_items_per_s_{in_flight}"] = round(statistics.median(each.items_per_s for each in rounds))
-        figures[f"{name}_p50_ms_{in_flight}"] = statistics.median(each.p50_ms for each in rounds)
+        figures |= {
+            f"{name}_items_per_s_{in_flight}": round(statistics.median(each.items_per_s for each in rounds)),
+            f"{name}_p50_ms_{in_flight}": statistics.median(each.p50_ms for each in rounds),
+        }
     calls = size.items // in_flight * in_flight * (size.rounds + 1)
     figures[f"calls_per_batch_{in_flight}"] = round(calls / (settled_batches(settled) - batches), 1)
     return figures

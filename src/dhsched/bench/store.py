@@ -29,6 +29,7 @@ from dhsched.store.steps.redis import Ack, Append, RedisStore, Release
 
 ITEM = b"x" * 60
 PIPELINE = 50  # Calls in flight.
+STATES_KIB = (0, 1, 4, 64)  # Sizes of the state that an ack saves; 64 is the most.
 SHARED = 16  # Lives that share a call, as the lives of one tick do in the Infer-Controller.
 T = TypeVar("T")
 
@@ -60,16 +61,19 @@ async def bench_store(size: Size, say: Callable[[str], None]) -> dict[str, Any]:
         say(f"registering {size.workers} Workers")
         await bench.register()
         say(f"placing {size.lives} lives, then moving each once")
-        result: dict[str, Any] = {"lives": size.lives, "workers": size.workers, "server": str(store.link.server)}
-        result["place_round_trips"] = await bench.round_trips()
-        result |= await bench.fill()
+        result: dict[str, Any] = {
+            "lives": size.lives,
+            "workers": size.workers,
+            "server": str(store.link.server),
+            "place_round_trips": await bench.round_trips(),
+            **await bench.fill(),
+        }
         say("measuring input steps")
-        result |= await bench.input_steps()
-        result |= await bench.whole_items()
+        result |= {**await bench.input_steps(), **await bench.whole_items()}
+        say("measuring acks that save a state")
+        result |= await bench.saved_states()
         say("measuring memory and expiry")
-        result |= await bench.pending_memory()
-        result["expire_400_ms"] = round(await bench.expire(400), 3)
-        return result
+        return result | await bench.pending_memory() | {"expire_400_ms": round(await bench.expire(400), 3)}
 
 
 class Bench:
@@ -148,7 +152,7 @@ class Bench:
         await self.store.append_soon([Append(p.live, item, "app", n) for p in lives], controller="")
 
     async def release_shared(self, lives: Sequence[Placed], after: int = 10) -> None:
-        rows = [Release(p.live, p.worker, p.epoch, 1, after, items.UNMARKED) for p in lives]
+        rows = [Release(p.live, items.Through(p.worker, p.epoch, 1, after, items.UNMARKED).text()) for p in lives]
         await self.store.release_soon(rows, credit=10)
 
     async def ack_shared(self, lives: Sequence[Placed], n: int) -> None:
@@ -228,8 +232,34 @@ class Bench:
             "item_shared_over_bare": round(statistics.median(map(truediv, ours, theirs)), 2),
         }
 
-    async def ack(self, p: Placed, n: int) -> None:
-        await self.store.ack_input(live=p.live, worker=p.worker, epoch=p.epoch, n=n)
+    async def ack(self, p: Placed, n: int, state: bytes | None = None) -> None:
+        await self.store.ack_input(live=p.live, worker=p.worker, epoch=p.epoch, n=n, saved=state)
+
+    async def saved_states(self) -> dict[str, float]:
+        """Measure an ack without a state, and with states of 1, 4 and 64 KiB, and how much memory each state takes.
+
+        Sizes take turns in each round. In the first round, in which a live's state is new, memory is measured; the
+        later rounds replace the state, as a runtime does with each item, and their time is measured.
+        """
+        lives = list(islice(self.fresh, self.size.per_round))
+        groups = {kib: lives[i :: len(STATES_KIB)] for i, kib in enumerate(STATES_KIB)}
+        costs: dict[int, list[float]] = {kib: [] for kib in STATES_KIB}
+        grown: dict[int, float] = {}
+        for n in range(11, 12 + self.size.rounds):
+            await pipelined([partial(self.append, p, n) for p in lives])
+            await pipelined([partial(self.release, p, pull_no=1, after=n - 1) for p in lives])
+            for kib, group in groups.items():
+                before = await self.used_memory()
+                state = n.to_bytes(4) * (kib * 256) if kib else None
+                _, us = await self.timed([partial(self.ack, p, n, state) for p in group])
+                if n == 11:
+                    grown[kib] = (await self.used_memory() - before) / len(group)
+                else:
+                    costs[kib].append(us)
+        return {
+            **{f"ack_{kib}_kib_server_us": round(statistics.median(costs[kib]), 1) for kib in STATES_KIB},
+            **{f"state_{kib}_kib_live_bytes": round(grown[kib] - grown[0]) for kib in STATES_KIB[1:]},
+        }
 
     async def pending_memory(self) -> dict[str, float]:
         lives = list(islice(self.fresh, self.size.lives // 10))
@@ -244,8 +274,7 @@ class Bench:
         for i in range(5):
             crowded = await register(self.store, f"crowded-{i}", "crowded", lives)
             await pipelined([partial(self.create, f"t/crowd-{i}-{j}", crowded) for j in range(lives)])
-            work = [partial(self.store.expire_worker, worker=crowded, beat=1)]
-            took.append((await self.timed(work))[1] / 1000)
+            took.append((await self.timed([partial(self.store.expire_worker, worker=crowded, beat=1)]))[1] / 1000)
         return statistics.median(took)
 
     async def timed(self, work: Sequence[Callable[[], Awaitable[T]]]) -> tuple[list[T], float]:

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
 from dhsched.bench.harness import print_result
 
-app = typer.Typer(help="Benchmarks of this machine.", no_args_is_help=True)
+app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None)
 
 Json = Annotated[bool, typer.Option("--json", help="Print only the last line: one JSON object.")]
 SIZE_MAX = 1_000_000  # A larger fleet than this is refused: one machine does not hold it.
@@ -22,9 +23,7 @@ def link(
     coroutines: Annotated[int, typer.Option(min=1, help="Concurrent callers.")] = 500,
 ) -> None:
     """Measure client CPU per EVALSHA: the store link compared with auto-pipelined redis-py."""
-    from dhsched.bench.link import Size, bench_link  # Late, so that other verbs do not load it.
-
-    run_bench(lambda report: bench_link(Size(rounds=rounds, coroutines=coroutines), report), json)
+    run_bench("link", json, rounds=rounds, coroutines=coroutines)
 
 
 @app.command()
@@ -36,9 +35,7 @@ def create(
     ] = 4_000,
 ) -> None:
     """Measure creates over HTTP, and one placement step compared with separate commands and locks."""
-    from dhsched.bench.create import Size, bench_create
-
-    run_bench(lambda report: bench_create(Size(rounds=rounds, creates=creates), report), json)
+    run_bench("create", json, rounds=rounds, creates=creates)
 
 
 @app.command()
@@ -62,10 +59,10 @@ def store(
     append_over_xadd, release10_over_xrange10: a step divided by that bare command; `shared` steps have 16 lives a call.
 
     item_shared_over_bare: append, release and ack of an item, in calls of 16 lives, divided by XADD, XRANGE and XDEL.
-    """
-    from dhsched.bench.store import Size, bench_store
 
-    run_bench(lambda report: bench_store(Size(lives=lives), report), json)
+    ack_N_kib_server_us, state_N_kib_live_bytes: an ack that replaces a state of N KiB, and the memory of that state.
+    """
+    run_bench("store", json, lives=lives)
 
 
 @app.command()
@@ -75,9 +72,7 @@ def settle(
     rounds: Annotated[int, typer.Option(min=1, help="Alternating rounds; the result is their median.")] = 21,
 ) -> None:
     """Measure appends that wait for a replica (replicas=1), compared with appends that do not."""
-    from dhsched.bench.settle import Size, bench_settle
-
-    run_bench(lambda report: bench_settle(Size(items=items, rounds=rounds), report), json)
+    run_bench("settle", json, items=items, rounds=rounds)
 
 
 @app.command("input")
@@ -99,10 +94,7 @@ def input_path(
 
     ratio_vs_nats: divided by those of NATS JetStream with publish_async: no fence, no deduplication, no queue per live.
     """
-    from dhsched.bench.input import Size, bench_input
-
-    size = Size(lives=lives, items=items, rate=rate, rounds=rounds, peers=peers)
-    run_bench(lambda report: bench_input(size, report), json)
+    run_bench("input", json, lives=lives, items=items, rate=rate, rounds=rounds, peers=peers)
 
 
 @app.command()
@@ -140,10 +132,11 @@ def recovery(
     workers: Annotated[int, typer.Option(min=3, max=64, help="Workers, of which one is killed and one drained.")] = 8,
     rate: Annotated[int, typer.Option(min=1, help="Items per second, over all lives.")] = 500,
 ) -> None:
-    """Measure how long a kill and a drain of a Worker take while input flows, and count lost and repeated items."""
-    from dhsched.bench.recovery import Size, bench_recovery
+    """Measure how long a kill and a drain of a Worker take while input flows, and count lost and repeated items.
 
-    run_bench(lambda report: bench_recovery(Size(lives=lives, workers=workers, rate=rate), report), json)
+    agent_start_ratio: CPU time of a start in a Worker's agent with 4,000 lives, divided by that with 50.
+    """
+    run_bench("recovery", json, lives=lives, workers=workers, rate=rate)
 
 
 @app.command()
@@ -157,9 +150,9 @@ def growth(
     rate: Annotated[int, typer.Option(min=1, help="Items per second while pushes are measured.")] = 500,
 ) -> None:
     """Measure the CPU time of creates, pushes, idle lives and reports, and memory, as lives and Workers grow."""
-    from dhsched.bench.growth import Size, bench_growth
-
-    size = Size(
+    run_bench(
+        "growth",
+        json,
         lives=sizes(lives, "--lives"),
         workers=sizes(workers, "--workers"),
         lives_per_worker=lives_per_worker,
@@ -167,7 +160,6 @@ def growth(
         settle_s=settle_s,
         rate=rate,
     )
-    run_bench(lambda report: bench_growth(size, report), json)
 
 
 def sizes(text: str, option: str) -> tuple[int, ...]:
@@ -178,9 +170,11 @@ def sizes(text: str, option: str) -> tuple[int, ...]:
     return tuple(sorted({int(part) for part in parts}))
 
 
-def run_bench(bench: Bench, json: bool) -> None:
-    """Run a benchmark and print its result."""
-    print_result(measured(bench, json))
+def run_bench(name: str, json: bool, **size: Any) -> None:
+    """Run the benchmark `bench_<name>` of dhsched/bench/<name>.py in this size, and print its result."""
+    module = import_module(f"dhsched.bench.{name}")  # Late, so that other verbs do not load it.
+    bench = getattr(module, f"bench_{name}")
+    print_result(measured(lambda report: bench(module.Size(**size), report), json))
 
 
 def measured(bench: Bench, json: bool) -> dict[str, Any]:
@@ -192,4 +186,4 @@ def measured(bench: Bench, json: bool) -> dict[str, Any]:
 
 
 def _silent(_line: str) -> None:
-    pass
+    """Print nothing: with --json there is no progress."""

@@ -30,7 +30,7 @@ def kinds() -> dict[str, type]:
 
 def config(
     role: Annotated[
-        str | None, typer.Argument(help="One role: dispatch, infer, worker or room. \\[default: all]")
+        str | None, typer.Argument(help="One role: dispatch, infer, worker or room. [default: all]")
     ] = None,
     config: Config = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print docs/reference/configuration.md.")] = False,
@@ -43,11 +43,11 @@ def config(
     known = kinds()
     if role is not None and role not in known:
         raise BadSetting(f"there is no role {role}{nearest(role, known)}")
-    rows = [row for name in ([role] if role else known) for row in rows_of(known[name], config, alone=role is not None)]
-    show(rows, json, COLUMNS, rows, least=())
+    rows = [row for name in ([role] if role else known) for row in rows_of(known[name], config)]
+    show({"settings": rows}, json, COLUMNS[1:] if role else COLUMNS, rows, least=(), cut="value")
 
 
-def rows_of(kind: Any, file: Path | None, *, alone: bool) -> list[dict[str, Any]]:
+def rows_of(kind: Any, file: Path | None) -> list[dict[str, Any]]:
     given = {"config": str(file) if file else None}
     lacking = [each for each in settings_of(kind) if each.default is MISSING]
     # A setting without default may be missing here, because another machine runs that role: show a stand-in.
@@ -133,8 +133,7 @@ def sections() -> Iterator[str]:
 
 
 def default_of(each: Field[Any]) -> str:
-    value = each.default
-    if value is MISSING:
+    if (value := each.default) is MISSING:
         return "must be given"
     if value is None or value == "":
         return ""

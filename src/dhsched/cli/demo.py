@@ -77,18 +77,18 @@ def demo(
 async def run_demo(log_level: str) -> None:
     settings = UpSettings(workers=3, capacity=4, dispatch_ports=(0, 0), infer_port=0, log_level=log_level)
     story = Story()
-    typer.echo("starting a store, two Dispatch replicas, an Infer-Controller and three Workers ...")
+    typer.echo("starting a store, two Dispatch replicas, an Infer-Controller, three Workers ...")
     async with sample(settings, story.hear) as made, made.processes.client() as client:
         await Tour(story, made.processes.workers, client).walk()
 
 
+@dataclass(frozen=True, slots=True)
 class Tour:
     """The steps of the demo, in order."""
 
-    def __init__(self, story: Story, workers: Mapping[str, Process], client: Client) -> None:
-        self.story = story
-        self.workers = workers
-        self.client = client
+    story: Story
+    workers: Mapping[str, Process]
+    client: Client
 
     async def walk(self) -> None:
         await self.speak()
@@ -111,13 +111,11 @@ class Tour:
         self.process(owner.worker).kill()
         await self.client.push(LIVE, "Did you miss me?", boundary=True)
         found = await self.story.until(lambda h: h.text == "Did you miss me?", "the next Worker to go on")
-        self.after(began, f"{found.worker} goes on in epoch {found.epoch}, where the last ack stood")
+        self.after(began, f"{found.worker} goes on after the last ack, in epoch {found.epoch}")
 
     async def drain(self) -> None:
         owner = await self.client.get(LIVE)
-        began = self.story.tell(
-            f"drain of {owner.worker}: another Worker prepares, the live moves at the end of a sentence"
-        )
+        began = self.story.tell(f"drain of {owner.worker}: the live moves at the end of a sentence")
         await self.client.drain(owner.worker)
         await self.client.push(LIVE, "This sentence is said once.", boundary=True)
         await self.moved(owner.epoch)
@@ -144,13 +142,12 @@ class Tour:
         await self.ready(first.worker)
         back = await self.client.reassign(LIVE, to=first.worker)
         self.story.tell(f"moved back to {back.worker} in epoch {back.epoch}: A, B, A")
-        await self.say("Only the latest epoch hears this.")
+        await self.say("Only the latest hears this.")
         zombie = [h for h in self.story.heard if h.epoch == first.epoch and h.at > superseded and h.event == "text"]
         given = sum(h.text.startswith("Only") for h in zombie)
-        self.story.tell(
-            f"the zombie of epoch {first.epoch} played {len(zombie) - given} items that it had been granted before it "
-            f"was superseded (their acks were refused), and was given {given} since"
-        )
+        had = f"items: {len(zombie) - given}, acks refused"
+        self.story.tell(f"the zombie of epoch {first.epoch} played what it had ({had}),")
+        self.story.tell(f"and was given {given} items since")
 
     # -- helpers
 

@@ -9,7 +9,7 @@ import typer
 from dhsched.cli.remote import URL, Json, Server, Url, show
 from dhsched.errors import BadValue
 
-app = typer.Typer(help="DigitalIDs: list, show, put, remove.", no_args_is_help=True)
+app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None)
 
 Name = Annotated[str, typer.Argument(help="Name of the DigitalID.")]
 COLUMNS = ("name", "pools", "required_labels", "preferred_labels")

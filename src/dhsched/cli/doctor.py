@@ -12,6 +12,7 @@ import os
 import socket
 import sys
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -21,7 +22,8 @@ from urllib.parse import urlsplit
 import typer
 
 from dhsched.addresses import addresses
-from dhsched.cli.live import INFER_DEFAULT, InferUrl
+from dhsched.cli.context_file import authority, key_at
+from dhsched.cli.live import INFER_DEFAULT, ROOM_DEFAULT, InferUrl, RoomUrl
 from dhsched.cli.remote import URL, Json, Url
 from dhsched.cli.tables import table
 from dhsched.errors import DhschedError, Refused, Unreachable
@@ -29,6 +31,7 @@ from dhsched.errors import DhschedError, Refused, Unreachable
 if TYPE_CHECKING:
     from dhsched.store.link.address import Address
     from dhsched.store.link.link import Link
+    from dhsched.store.records.server import ServerRecords
 
 CLOCK_WARN_S = 1.0  # A larger difference between the clocks is a warning.
 STORE_SLOW_MS = 5.0  # A longer round trip is a warning.
@@ -57,20 +60,22 @@ def doctor(
         str | None, typer.Option(envvar="DHSCHED_STORE", help="Store to check as well.", metavar="URL")
     ] = None,
     infer: InferUrl = INFER_DEFAULT,
+    room_url: RoomUrl = ROOM_DEFAULT,
     json: Json = False,
     url: Url = URL,
 ) -> None:
-    """Check this machine, the store, the roles, their settings and the clocks."""
+    """Check this machine, the store, the roles, the Workers, settings and clocks."""
     roles = {
         "dispatch": addresses("Dispatch", url),
         "infer": addresses("Infer-Controller", infer),
+        "room": addresses("room", room_url),
     }
     findings = asyncio.run(_examine(store, roles, quiet=url == URL))
     if json:
-        typer.echo(json_.dumps([asdict(finding) for finding in findings], indent=2))
+        typer.echo(json_.dumps({"findings": [asdict(finding) for finding in findings]}, indent=2))
     else:
         rows = [[each.check, each.state, each.found] for each in findings]
-        table(("check", "state", "found"), rows, least=())
+        table(("check", "state", "found"), rows, least=(), wrap=True)
         for each in findings:
             if each.remedy:
                 typer.echo(f"{each.check}: {each.remedy}")
@@ -87,7 +92,7 @@ async def _examine(store: str | None, roles: Mapping[str, Sequence[str]], *, qui
         well = [each for each in there if each.state == "ok"]
         found += (well or there[:1]) if quiet and role == "dispatch" else there
         if role == "dispatch" and well:
-            found += [each async for each in _bans(urls)]
+            found += [each async for each in _fleet(urls)]
     return found
 
 
@@ -141,6 +146,7 @@ def _settings() -> Iterator[Finding]:
 async def _store(url: str | None) -> AsyncIterator[Finding]:
     from dhsched.store.link.address import parse_address
     from dhsched.store.link.link import Link, LinkSettings
+    from dhsched.store.records.server import ServerRecords
     from dhsched.store.server.embedded import choose_server_binary
 
     if url is None:
@@ -156,19 +162,17 @@ async def _store(url: str | None) -> AsyncIterator[Finding]:
         yield Finding("store", "broken", str(error), "start it, or correct --store / DHSCHED_STORE")
         return
     async with link:
-        async for finding in _store_answers(link, address.redacted()):
-            yield finding
-        if address.replicas:
-            async for finding in _store_replicas(link, address.replicas):
+        server = ServerRecords(link)
+        for check in (
+            _store_answers(server, address.redacted()),
+            _store_replicas(server, address.replicas),
+            _store_hosts(link, address),
+        ):
+            async for finding in check:
                 yield finding
-        async for finding in _store_hosts(link, address):
-            yield finding
 
 
-async def _store_answers(link: Any, shown: str) -> AsyncIterator[Finding]:
-    from dhsched.store.records.server import ServerRecords
-
-    server = ServerRecords(link)
+async def _store_answers(server: ServerRecords, shown: str) -> AsyncIterator[Finding]:
     began = time.perf_counter()
     for _ in range(20):
         await server.ping()
@@ -199,23 +203,23 @@ async def _store_answers(link: Any, shown: str) -> AsyncIterator[Finding]:
     )
 
 
-async def _store_replicas(link: Link, wanted: int) -> AsyncIterator[Finding]:
-    """Check what a URL with replicas=N needs of the primary."""
-    from dhsched.store.records.server import ServerRecords
-
-    server = ServerRecords(link)
+async def _store_replicas(server: ServerRecords, wanted: int) -> AsyncIterator[Finding]:
+    """Check what a URL with replicas=N needs of the primary; nothing for 0."""
+    if not wanted:
+        return
     online = sum(replica.state == "online" for replica in (await server.standing()).replicas)
     if online < wanted:
         remedy = "start more replicas of it: until then no service is ready"
         yield Finding("store replicas", "broken", f"{online} online, and replicas={wanted}", remedy)
     else:
         yield Finding("store replicas", "ok", f"{online} online")
-    least = await server.replicas_to_write()
-    if least is not None:
-        remedy = (
-            "set min-replicas-to-write 1: a primary that has lost its replicas then takes no writes of others either"
+    if (least := await server.replicas_to_write()) is not None:
+        yield judged(
+            "store writes",
+            least > 0,
+            f"min-replicas-to-write is {least}",
+            "set min-replicas-to-write 1: a primary that has lost its replicas then takes no writes of others either",
         )
-        yield judged("store writes", least > 0, f"min-replicas-to-write is {least}", remedy)
 
 
 async def _store_hosts(link: Link, address: Address) -> AsyncIterator[Finding]:
@@ -257,11 +261,11 @@ def _store_memory(info: Mapping[str, str]) -> Iterator[Finding]:
 
 
 async def _role(role: str, url: str) -> AsyncIterator[Finding]:
-    from dhsched.client.credentials import TLS_CA, Credentials
+    from dhsched.client.credentials import Credentials
     from dhsched.client.http import Replicas, open_session
 
     try:
-        async with open_session([url], os.environ.get(TLS_CA, "")) as http:
+        async with open_session([url], authority()) as http:
             replica = Replicas(role, url, http, Credentials(), deadline_s=ASK_S, once=True)
             body = json_.loads(await replica.ask("GET", "/readyz"))
     except Refused as refused:
@@ -276,25 +280,55 @@ async def _role(role: str, url: str) -> AsyncIterator[Finding]:
     elif answer.get("role") == role:
         yield Finding(role, "ok", f"{answer['instance']} is ready at {url}")
     elif not answer:
-        yield Finding(role, "ok", f"ready at {url}, where access is by keys")
+        yield Finding(role, "ok", f"ready at {url}, access by keys")
     else:
         yield Finding(
             role, "broken", f"what answers at {url} is not {role}", f"give its address, or another --port for {role}"
         )
 
 
-async def _bans(urls: Sequence[str]) -> AsyncIterator[Finding]:
-    """Check whether Worker names are banned; find nothing without an admin key."""
-    from dhsched.client.credentials import TLS_CA, given_or_found
+async def _fleet(urls: Sequence[str]) -> AsyncIterator[Finding]:
+    """Check the Workers, the store that Dispatch uses, and the bans, as Dispatch knows them. What the key may not see
+    is not checked."""
+    from dhsched.client.credentials import Credentials
     from dhsched.client.http import Replicas, open_session
 
-    try:
-        async with open_session(urls, os.environ.get(TLS_CA, "")) as http:
-            replicas = Replicas("Dispatch", urls, http, given_or_found(None), deadline_s=ASK_S, once=True)
-            names = [ban["name"] for ban in json_.loads(await replicas.call("GET", "bans"))["bans"]]
-    except (DhschedError, ValueError):
+    async with open_session(urls, authority()) as http:
+        replicas = Replicas("Dispatch", urls, http, Credentials(find=key_at), deadline_s=ASK_S, once=True)
+        for path, judge in (("workers", _workers), ("store", _running_store), ("bans", _bans)):
+            try:
+                document = json_.loads(await replicas.call("GET", path))
+            except (DhschedError, ValueError):
+                continue
+            for finding in judge(document):
+                yield finding
+
+
+def _workers(document: Mapping[str, Any]) -> Iterator[Finding]:
+    if not (rows := document["workers"]):
+        yield Finding("workers", "warning", "none", "no live can be placed: start one with dhsched run worker")
         return
-    if names:
+    count = Counter(row["status"] for row in rows)
+    found = ", ".join(f"{number} {status}" for status, number in sorted(count.items()))
+    free = sum(row["capacity"] - row["load"] for row in rows if row["status"] == "ready")
+    remedy = "start Workers, or lift cordons: dhsched worker ls"
+    yield judged("workers", count["ready"] > 0 and count["lost"] == 0, f"{found}; {free} free slots", remedy)
+
+
+def _running_store(document: Mapping[str, Any]) -> Iterator[Finding]:
+    lost, unsettled = document["losses"], document.get("unsettled")
+    replicas = f"{len(document['replicas'])} replicas" if document["replicas"] else "no replica"
+    found = f"{document['address']}, {document['server']}, {replicas}"
+    if lost or unsettled:
+        yield Finding(
+            "store in use", "warning", str(unsettled or f"{found}: it has lost calls"), "dhsched store status"
+        )
+    else:
+        yield Finding("store in use", "ok", found)
+
+
+def _bans(document: Mapping[str, Any]) -> Iterator[Finding]:
+    if names := [ban["name"] for ban in document["bans"]]:
         yield Finding("banned", "warning", f"Worker names {', '.join(names)}", "lift a ban: dhsched worker unban NAME")
 
 
@@ -312,5 +346,7 @@ def _nobody(role: str, url: str, error: BaseException) -> Finding:
             f"{url} is taken by something else ({type(error).__name__})",
             f"choose another --port for {role}",
         )
+    if role == "room":  # Optional: only lives with pictures need one.
+        return Finding(role, "ok", f"nobody answers at {url}", "if lives publish pictures, start one: dhsched run room")
     start = "dhsched up" if os.environ.get("DHSCHED_STORE") is None else f"dhsched run {role}"
     return Finding(role, "warning", f"nobody answers at {url}; the port is free", f"start it: {start}")

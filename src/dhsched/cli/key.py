@@ -2,7 +2,7 @@
 
 With --store (or DHSCHED_STORE) a verb uses the store directly, which is how the first admin key is made: a user who can
 reach the store can do anything anyway. Without --store, a verb calls a Dispatch replica with the key in DHSCHED_KEY,
-DHSCHED_KEY_FILE or this user's key file.
+DHSCHED_KEY_FILE, the context or this user's key file.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import typer
 
 from dhsched.access.callers import ANY, TENANT, Role, worded
 from dhsched.addresses import addresses
+from dhsched.cli.context_file import key_at
 from dhsched.cli.remote import URL, Json, Server, Url, show
 from dhsched.cli.tables import day
-from dhsched.client.credentials import find_key
 from dhsched.errors import BadValue, DhschedError
 
-app = typer.Typer(help="API keys and tokens: create, list, revoke, mint, rotate.", no_args_is_help=True)
+app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None)
 
 Store = Annotated[
     str | None,
@@ -47,7 +47,7 @@ def create(
     capacity_max: Annotated[int, typer.Option(min=0, help="Largest capacity of these Workers; 0 is any.")] = 0,
     label: Annotated[
         list[str] | None,
-        typer.Option(help="Pattern of labels that these Workers may have. May be repeated. \\[default: none]"),
+        typer.Option(help="Pattern of labels that these Workers may have. May be repeated. [default: none]"),
     ] = None,
     rate: Annotated[
         float, typer.Option(min=0, help="Requests per second at one replica; 0 is the setting key_rate_per_s.")
@@ -59,14 +59,22 @@ def create(
     cell: Cell = "main",
 ) -> None:
     """Create an API key and print it. It cannot be shown again."""
-    body: dict[str, Any] = {"role": role, "tenant": tenant, "pool": pool, "labels": label or []}
-    body |= {"capacity_max": capacity_max, "rate_per_s": rate, "note": note}
+    body: dict[str, Any] = {
+        "role": role,
+        "tenant": tenant,
+        "pool": pool,
+        "labels": label or [],
+        "capacity_max": capacity_max,
+        "rate_per_s": rate,
+        "note": note,
+    }
     if names is not None:
         body["names"] = names
-    if store:
-        made = at_store(store, cell, lambda keys, ring: keys.create_key(ring, checked(body)))
-    else:
-        made = Server(url).call("POST", "keys", body=body)
+    made = (
+        at_store(store, cell, lambda keys, ring: keys.create_key(ring, checked(body)))
+        if store
+        else Server(url).call("POST", "keys", body=body)
+    )
     if json:
         show(made, True)
         return
@@ -89,8 +97,7 @@ def workers_of(record: Mapping[str, Any]) -> str:
 def ls(json: Json = False, url: Url = URL, store: Store = None, cell: Cell = "main") -> None:
     """List all API keys, without their secrets."""
     found = at_store(store, cell, lambda keys, ring: keys.list_keys(ring)) if store else Server(url).call("GET", "keys")
-    rows = [{**row, "created": day(row["created_at_ms"])} for row in found["keys"]]
-    show(found, json, COLUMNS, rows)
+    show(found, json, COLUMNS, [{**row, "created": day(row["created_at_ms"])} for row in found["keys"]])
 
 
 @app.command()
@@ -113,26 +120,21 @@ def revoke(
 def mint(
     ttl: Annotated[int, typer.Option(min=1, max=3600, help="Lifetime of the token, in seconds.")] = 900,
     role: Annotated[
-        str | None, typer.Option(help="Role of the token; only an admin's key may name another. \\[default: the key's]")
+        str | None, typer.Option(help="Role of the token; only an admin's key may name another. [default: the key's]")
     ] = None,
     tenant: Annotated[
         str | None,
-        typer.Option(help="Tenant of the token; only an admin's key may name another. \\[default: the key's]"),
+        typer.Option(help="Tenant of the token; only an admin's key may name another. [default: the key's]"),
     ] = None,
     scope: Annotated[
-        list[str] | None, typer.Option(help="Scope of the token. May be repeated. \\[default: all of its role]")
+        list[str] | None, typer.Option(help="Scope of the token. May be repeated. [default: all of its role]")
     ] = None,
     json: Json = False,
     url: Url = URL,
 ) -> None:
     """Print a short-lived token, for curl -H "Authorization: Bearer $(dhsched key mint)"."""
-    key = next((key for each in addresses("Dispatch", url) if (key := find_key(each))), "")
-    if not key:
-        raise BadValue(f"there is no API key for {url}; set DHSCHED_KEY or DHSCHED_KEY_FILE")
     body: dict[str, Any] = {"ttl_s": ttl, "role": role, "tenant": tenant, "scopes": scope}
-    body = {name: value for name, value in body.items() if value is not None}
-    headers = {"Authorization": f"Bearer {key}"}
-    made = Server(url, key="").call("POST", "tokens", body=body, headers=headers, twice=True)
+    made = mint_token(url, {name: value for name, value in body.items() if value is not None})
     if json:
         show(made, True)
     else:
@@ -157,10 +159,20 @@ def rotate(
     if what not in ("access", "boot", "viewer"):
         raise BadValue(f"--what is {what!r}; it must be access, boot or viewer")
     if store:
-        done = at_store(store, cell, lambda keys, ring: keys.rotate_secret(ring, what, drop_old=drop_old))
+        show(at_store(store, cell, lambda keys, ring: keys.rotate_secret(ring, what, drop_old=drop_old)), json)
     else:
-        done = Server(url).call("POST", "secrets", what, "rotate", body={"drop_old": drop_old})
-    show(done, json)
+        show(Server(url).call("POST", "secrets", what, "rotate", body={"drop_old": drop_old}), json)
+
+
+def mint_token(url: str, body: dict[str, Any]) -> Any:
+    """Return the document of a token that the key for `url` mints; raise BadValue if there is no key."""
+    key = next((key for each in addresses("Dispatch", url) if (key := key_at(each))), "")
+    if not key:
+        raise BadValue(
+            f"there is no API key for {url}; set DHSCHED_KEY or DHSCHED_KEY_FILE, or use a context that has one"
+        )
+    headers = {"Authorization": f"Bearer {key}"}
+    return Server(url, key="").call("POST", "tokens", body=body, headers=headers, twice=True)
 
 
 # -- at the store itself

@@ -2,22 +2,47 @@
 
 from __future__ import annotations
 
-import asyncio
 import json as json_
 import secrets
+import time
+from math import inf
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
 from dhsched import addresses
 from dhsched.access.viewers import TTL_MAX_S, TTL_S, Grant
-from dhsched.cli.remote import INFER_CONTROLLER, URL, Json, Server, Url, all_pages, parse_object, show
-from dhsched.cli.tables import clock, one_line, table, text, took
-from dhsched.client.models.viewers import ViewerToken
-from dhsched.errors import BadValue, DhschedError, Refused
+from dhsched.cli.live_filters import (
+    Idle,
+    InPool,
+    Labels,
+    Older,
+    OnWorker,
+    Shown,
+    Stalled,
+    State,
+    as_query,
+    end_matching,
+    filters_of,
+)
+from dhsched.cli.live_logs import logs
+from dhsched.cli.remote import (
+    INFER_CONTROLLER,
+    URL,
+    Json,
+    Server,
+    Url,
+    all_pages,
+    lifetimes_of,
+    parse_object,
+    seconds_of,
+    show,
+)
+from dhsched.cli.tables import clock, one_line, took
+from dhsched.cli.why import why
+from dhsched.errors import BadValue
 
-app = typer.Typer(help="Sessions (called lives): create, find, reassign, end, push input.", no_args_is_help=True)
+app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None)
 
 LiveId = Annotated[str, typer.Argument(help="Id of the live.")]
 INFER = "DHSCHED_INFER"
@@ -25,6 +50,16 @@ INFER_DEFAULT = ",".join(addresses.INFER)
 PUSH_S = 10.0  # A push that no controller has stored by then ends with an error.
 InferUrl = Annotated[
     str, typer.Option("--infer", envvar=INFER, metavar="URL,...", help="Addresses of the Infer-Controllers.")
+]
+ThroughUrl = Annotated[
+    str,
+    typer.Option(
+        "--infer",
+        envvar=INFER,
+        metavar="URL,...",
+        help="Addresses of the Infer-Controllers. [default: through Dispatch]",
+        show_default=False,
+    ),
 ]
 RoomUrl = Annotated[str, typer.Option("--room-url", envvar="DHSCHED_ROOM", metavar="URL", help="Address of the room.")]
 ROOM_DEFAULT = "http://127.0.0.1:7402"
@@ -47,16 +82,24 @@ def create(
         str | None,
         typer.Option(
             "--id",
-            help="Id of the live; a second create with the same id changes nothing. \\[default: made by the server]",
+            help="Id of the live; a second create with the same id changes nothing. [default: made by the server]",
         ),
     ] = None,
     key: Annotated[
-        str | None, typer.Option(help="Idempotency-Key of the request, for a live without --id. \\[default: random]")
+        str | None, typer.Option(help="Idempotency-Key of the request, for a live without --id. [default: random]")
     ] = None,
-    room: Annotated[str | None, typer.Option(help="Room of the live. \\[default: the live's id]")] = None,
+    room: Annotated[str | None, typer.Option(help="Room of the live. [default: the live's id]")] = None,
     metadata: Annotated[str | None, typer.Option(help="JSON object with metadata for the runtime.")] = None,
     config: Annotated[str | None, typer.Option(help="JSON object with the runtime's configuration.")] = None,
     priority: Annotated[int | None, typer.Option(help="Priority: 0 is served first, 3 last.")] = None,
+    idle: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Longest time without input, like 30m, or none. [default: the Pool's]"),
+    ] = None,
+    longest: Annotated[
+        str | None, typer.Option("--max", metavar="TIME", help="Longest age, like 4h, or none. [default: the Pool's]")
+    ] = None,
+    label: Annotated[list[str] | None, typer.Option(help="Label, like user=7. May be repeated.")] = None,
     wait: Annotated[float, typer.Option(help="Seconds to wait for a free slot.")] = 0,
     explain: Annotated[bool, typer.Option(help="Also print why this Worker was chosen.")] = False,
     open_: Annotated[
@@ -67,11 +110,16 @@ def create(
     url: Url = URL,
 ) -> None:
     """Create a live and place it on a Worker."""
-    body: dict[str, Any] = {"digital_id": digital_id, "live_id": live_id, "room": room, "priority": priority}
-    body = {name: value for name, value in body.items() if value is not None}
-    for name, given in (("metadata", metadata), ("config", config)):
-        if given is not None:
-            body[name] = parse_object(given, f"--{name}")
+    given = {
+        "digital_id": digital_id,
+        "live_id": live_id,
+        "room": room,
+        "priority": priority,
+        "metadata": None if metadata is None else parse_object(metadata, "--metadata"),
+        "config": None if config is None else parse_object(config, "--config"),
+        "labels": label or None,
+    }
+    body = {name: value for name, value in given.items() if value is not None} | lifetimes_of(idle, longest)
     query = {"wait_s": wait or None, "explain": "1" if explain else None}
     headers = {"Idempotency-Key": key or secrets.token_hex(16)}  # A retry at another replica makes no second live.
     server = Server(url)
@@ -89,32 +137,71 @@ def get(live_id: LiveId, json: Json = False, url: Url = URL) -> None:
     show(Server(url).call("GET", "lives", live_id), json)
 
 
+@app.command("set")
+def change(
+    live_id: LiveId,
+    metadata: Annotated[str | None, typer.Option(help="JSON object with the new metadata, as a whole.")] = None,
+    label: Annotated[list[str] | None, typer.Option(help="Label; all others are removed. May be repeated.")] = None,
+    no_labels: Annotated[bool, typer.Option("--no-labels", help="Remove all labels.")] = False,
+    json: Json = False,
+    url: Url = URL,
+) -> None:
+    """Replace the metadata or the labels of a live."""
+    if label and no_labels:
+        raise BadValue("--label and --no-labels were both given; give one of them")
+    body: dict[str, Any] = {} if metadata is None else {"metadata": parse_object(metadata, "--metadata")}
+    if label or no_labels:
+        body["labels"] = label or []
+    if not body:
+        raise BadValue("there is nothing to change; give --metadata, --label or --no-labels")
+    show(Server(url).call("PATCH", "lives", live_id, body=body, twice=True), json)
+
+
 @app.command()
 def ls(
-    state: Annotated[str | None, typer.Option(help="State of the lives: open, closing or ended.")] = None,
-    worker: Annotated[str | None, typer.Option(help="Worker that the lives are on.")] = None,
-    pool: Annotated[str | None, typer.Option(help="Pool that the lives are in.")] = None,
-    digital_id: Annotated[str | None, typer.Option(help="DigitalID that the lives show.")] = None,
+    state: State = None,
+    worker: OnWorker = None,
+    pool: InPool = None,
+    digital_id: Shown = None,
+    label: Labels = None,
+    age: Older = None,
+    idle: Idle = None,
+    stalled: Stalled = False,
+    tenant: Annotated[str | None, typer.Option(help="Tenant of the lives, for an admin's key.")] = None,
+    waiting: Annotated[bool, typer.Option("--waiting", help="Only lives that wait for a free slot.")] = False,
+    moving: Annotated[bool, typer.Option("--moving", help="Only lives that are being moved.")] = False,
+    pending: Annotated[bool, typer.Option("--pending", help="Only lives with input that is not acked.")] = False,
+    settled: Annotated[
+        str | None,
+        typer.Option("--settled", help="Only lives that have not changed their Worker for this long, like 10m."),
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, help="Most rows.")] = 100,
     json: Json = False,
     url: Url = URL,
 ) -> None:
     """List lives by id."""
-    query = {"state": state, "worker": worker, "pool": pool, "digital_id": digital_id}
-    rows = all_pages(url, "lives", "lives", query, limit)
-    show(rows, json, COLUMNS, rows, least=LEAST)
+    query = as_query(filters_of(state, worker, pool, digital_id, label, age, idle, stalled)) | {"tenant": tenant}
+    before_ms = inf if settled is None else (time.time() - seconds_of(settled, "--settled")) * 1_000
+
+    def wanted(row: dict[str, Any]) -> bool:
+        flags = (not waiting or row["waiting"], not moving or row["moving_to"], not pending or row["pending"])
+        return all(flags) and row["committed_at_ms"] <= before_ms
+
+    filtered = waiting or moving or pending or settled is not None
+    rows = all_pages(url, "lives", "lives", query, limit, wanted if filtered else None)
+    show({"lives": rows}, json, COLUMNS, rows, least=LEAST)
 
 
 @app.command()
 def reassign(
     live_id: LiveId,
     to: Annotated[
-        str | None, typer.Option(help="WorkerID of the only target. \\[default: any Worker with a free slot]")
+        str | None, typer.Option(help="WorkerID of the only target. [default: any Worker with a free slot]")
     ] = None,
     avoid: Annotated[list[str] | None, typer.Option(help="Worker to try last. May be repeated.")] = None,
     epoch: Annotated[
         int | None,
-        typer.Option(help="Expected epoch; refused if the live is in another. \\[default: its current epoch]"),
+        typer.Option(help="Expected epoch; refused if the live is in another. [default: its current epoch]"),
     ] = None,
     json: Json = False,
     url: Url = URL,
@@ -131,14 +218,37 @@ def reassign(
 
 @app.command()
 def end(
-    live_id: LiveId,
+    live_id: Annotated[str | None, typer.Argument(help="Id of the live; without it, filters.")] = None,
     after_pending: Annotated[bool, typer.Option(help="End it only after its pending input is acked.")] = False,
+    worker: OnWorker = None,
+    pool: InPool = None,
+    digital_id: Shown = None,
+    label: Labels = None,
+    age: Older = None,
+    idle: Idle = None,
+    stalled: Stalled = False,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Most lives to end.")] = 1_000,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before many lives are ended.")] = False,
     json: Json = False,
     url: Url = URL,
 ) -> None:
-    """End a live."""
-    body = {"after_pending": after_pending}
-    show(Server(url).call("POST", "lives", live_id, "end", body=body, twice=True), json)
+    """End a live, or all that match filters: they are counted first, and it asks before it ends them."""
+    filters = filters_of(None, worker, pool, digital_id, label, age, idle, stalled)
+    if (live_id is None) == (not filters):
+        raise BadValue("give the id of a live, or filters such as --label user=7, and not both")
+    server = Server(url)
+    if live_id is not None:
+        show(server.call("POST", "lives", live_id, "end", body={"after_pending": after_pending}, twice=True), json)
+        return
+    # Those that have ended stay in the list for a while, and must not fill it.
+    found = all_pages(url, "lives", "lives", as_query(filters), limit, lambda row: row["state"] != "ended")
+    if found and not yes:
+        typer.confirm(f"{len(found)} lives match. End them?", abort=True, err=True)
+    document = end_matching(server, {**filters, "after_pending": after_pending}, len(found))
+    show(document, json, ("live_id",), [{"live_id": each} for each in document["live_ids"]])
+    if not json:
+        more = "; others may match: run it again" if document["more"] else ""
+        typer.echo(f"{len(document['live_ids'])} lives ended{more}")
 
 
 @app.command()
@@ -161,6 +271,10 @@ def link(
     server: Server, live_id: str, room_url: str, grants: list[Grant], *, ttl_s: int = TTL_S, identity: str = ""
 ) -> str:
     """Mint a viewer token and return the address of the live's page with it."""
+    import msgspec  # Late: other verbs read no documents by their type.
+
+    from dhsched.client.models.viewers import ViewerToken
+
     body = {"grants": grants, "ttl_s": ttl_s, "identity": identity}
     minted = server.call("POST", "lives", live_id, "viewer-tokens", body=body, twice=True)
     return msgspec.convert(minted, ViewerToken).link(room_url)
@@ -177,84 +291,15 @@ def history(live_id: LiveId, json: Json = False, url: Url = URL) -> None:
     ]
     show(document, json, ("epoch", "worker", "cause", "need", "committed", *phases), rows)
     if not json:
+        if document.get("expired"):
+            typer.echo(f"its lifetime is over: {document['expired']}")
         for row in rows:
             if row.get("reason"):
                 typer.echo(one_line(f"epoch {row['epoch']} ended on {row['worker']}: {row['reason']}"))
 
 
-@app.command()
-def why(live_id: LiveId, json: Json = False, url: Url = URL) -> None:
-    """Explain why a live is on its Worker, or why it was not placed."""
-    document = decided(url, live_id)
-    if json:
-        show(document, True)
-        return
-    told, row = document["explanation"], document["generation"]
-    where = f"on {row['worker']} in epoch {row['epoch']} because of {row['cause']}" if row else "not placed"
-    when = "as it was decided" if document["explained"] == "then" else "as it would be decided now"
-    typer.echo(f"live {live_id}: {where} ({document['outcome']}); {when}, by policy {told['policy']}")
-    typer.echo(winner(document))
-    lost = [each for each in told["candidates"] if each["result"] != "chosen"]
-    if lost:
-        typer.echo("other candidates:" if told["chosen"] else "candidates:")
-        columns = ("worker", "pool", "load", "own", "score", "capacity", "starting", "result", "notes")
-        table(columns, [[text(each[column]) for column in columns] for each in lost])
-    named = {each["worker"] for each in told["candidates"]}
-    for refusal in told["refusals"]:
-        if refusal["worker"] not in named:
-            typer.echo(f"{refusal['worker']} refused: {refusal['reason']} (load {refusal['load']})")
-    typer.echo("Pools:")
-    pools = ("pool", "tier", "priority", "waterline", "workers", "with_free_slot")
-    table(pools, [[text(pool[column]) for column in pools] for pool in told["pools"]])
-
-
-def decided(url: str, live_id: str) -> dict[str, Any]:
-    """Return the explanation from the replica that placed the live, if it is one of `url`, else from any replica.
-
-    Only the replica that decided remembers how, so all replicas are asked.
-    """
-    server = Server(url)
-    found: dict[str, Any] | None = None
-    trouble: DhschedError | None = None
-    for each in server.urls:
-        try:
-            document: dict[str, Any] = Server(each).call("GET", "lives", live_id, "why")
-        except DhschedError as error:
-            # A live that was not placed is known only to the replica that could not place it: ask the next one.
-            trouble = error
-            continue
-        if document["explained"] == "then":
-            return document
-        found = found or document
-    if found is not None:
-        return found
-    if isinstance(trouble, Refused):
-        raise trouble
-    made: dict[str, Any] = server.call(
-        "GET", "lives", live_id, "why"
-    )  # No replica answers: raise the error that names all of them.
-    return made
-
-
-def winner(document: dict[str, Any]) -> str:
-    """Return the line that names the chosen Worker and its load."""
-    told, row = document["explanation"], document["generation"]
-    won = told["chosen"]
-    if won:
-        size = "?" if won["capacity"] is None else won["capacity"]
-        pool = f" of Pool {won['pool']}" if won["pool"] else ""
-        numbers = f"at {won['load_after']}/{size} ({won['load_before']}/{size} before)"
-        return f"chosen: {won['worker']}{pool} {numbers}: {won['reason']}"
-    if row is None:
-        return f"chosen: no Worker; {len(told['refusals'])} refused, and the store found no other in the eligible Pools"
-    if not told["candidates"]:
-        return f"chosen: {row['worker']}, by another replica or before a restart; now there would be no candidate"
-    first = told["candidates"][0]
-    share = f"{first['load'] + first['own']}/{first['capacity']}"
-    return (
-        f"chosen: {row['worker']}, by another replica or too long ago to remember; now the first candidate of "
-        f"{len(told['candidates'])} would be {first['worker']} at {share}"
-    )
+app.command()(why)
+app.command()(logs)
 
 
 # -- input
@@ -270,40 +315,43 @@ def push(
     ] = False,
     request_id: Annotated[
         str | None,
-        typer.Option(help="Id of the item; a second push with the same id changes nothing. \\[default: random]"),
+        typer.Option(help="Id of the item; a second push with the same id changes nothing. [default: random]"),
     ] = None,
-    infer: InferUrl = INFER_DEFAULT,
+    infer: ThroughUrl = "",
+    url: Url = URL,
 ) -> None:
     """Push one item of input to a live."""
-    body: dict[str, Any] = {"kind": kind, "boundary": boundary}
-    if kind == "config":
-        body["config"] = parse_object(text, "the configuration")
-    else:
-        body["text"] = text
-    body["request_id"] = request_id or secrets.token_hex(16)  # Makes a retry at another controller safe.
-    typer.echo(json_.dumps(infer_at(infer).call("POST", "lives", live_id, "text", body=body, twice=True)))
+    body = {
+        "kind": kind,
+        "boundary": boundary,
+        **({"config": parse_object(text, "the configuration")} if kind == "config" else {"text": text}),
+        "request_id": request_id or secrets.token_hex(16),  # Makes a retry at another controller safe.
+    }
+    typer.echo(json_.dumps(input_at(infer, url).call("POST", "lives", live_id, "text", body=body, twice=True)))
 
 
 @app.command()
 def interrupt(
     live_id: LiveId,
-    text: Annotated[str, typer.Argument(help="Text to go on with. \\[default: none]")] = "",
+    text: Annotated[str, typer.Argument(help="Text to go on with. [default: none]")] = "",
     request_id: Annotated[
         str | None,
-        typer.Option(help="Id of the item; a second push with the same id changes nothing. \\[default: random]"),
+        typer.Option(help="Id of the item; a second push with the same id changes nothing. [default: random]"),
     ] = None,
-    infer: InferUrl = INFER_DEFAULT,
+    infer: ThroughUrl = "",
+    url: Url = URL,
 ) -> None:
     """Drop the input that a live has not consumed yet, and stop what it is saying."""
-    push(live_id, text, kind="interrupt", boundary=False, request_id=request_id, infer=infer)
+    push(live_id, text, kind="interrupt", boundary=False, request_id=request_id, infer=infer, url=url)
 
 
 @app.command()
-def watch(live_id: LiveId, infer: InferUrl = INFER_DEFAULT) -> None:
+def watch(live_id: LiveId, infer: ThroughUrl = "", url: Url = URL) -> None:
     """Print the events of a live, one JSON object per line, until it ends."""
+    import asyncio  # Late: other verbs run without an event loop.
 
     async def print_all() -> None:
-        async for event in infer_at(infer).events("lives", live_id, "events"):
+        async for event in input_at(infer, url).events("lives", live_id, "events"):
             typer.echo(json_.dumps({"event": event.name, **event.data}))
             if event.name == "ended":
                 return
@@ -311,8 +359,9 @@ def watch(live_id: LiveId, infer: InferUrl = INFER_DEFAULT) -> None:
     asyncio.run(print_all())
 
 
-def infer_at(urls: str) -> Server:
-    return Server(urls, role=INFER_CONTROLLER, deadline_s=PUSH_S)
+def input_at(infer: str, url: str) -> Server:
+    """Return where input goes: to the Infer-Controllers if their addresses are given, else through Dispatch."""
+    return Server(infer, role=INFER_CONTROLLER, deadline_s=PUSH_S) if infer else Server(url, deadline_s=PUSH_S)
 
 
 def dead_letters(

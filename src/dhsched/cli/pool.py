@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 import typer
 
-from dhsched.cli.remote import URL, Json, Server, Url, show
+from dhsched.cli.remote import URL, Json, Server, Url, all_pages, lifetimes_of, seconds_of, show
+from dhsched.errors import DhschedError, Refused
 
-app = typer.Typer(help="Pools: list, show, put, rebalance, remove.", no_args_is_help=True)
+app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None)
 
+LOOK_S = 2.0  # Time between two looks at a Pool that is being evened out.
+EVEN_OUT_S = 15  # A Pool is evened out for this long after the last look.
+MOVING_MAX = 1_000  # More lives that are being moved are not counted.
 Name = Annotated[str, typer.Argument(help="Name of the Pool.")]
 COLUMNS = (
     "name",
@@ -60,11 +65,23 @@ def put(
     policy: Annotated[
         str | None, typer.Option(help="Policy for lives that try this Pool first: emptiest, bottom-tier or exact.")
     ] = None,
-    rebalance: Annotated[str | None, typer.Option(help="Rebalancing: off, advise or act.")] = None,
+    rebalance: Annotated[str | None, typer.Option(help="Rebalancing: off, advise or act. [default: advise]")] = None,
     rebalance_spread_pct: Annotated[
         int | None, typer.Option(help="Spread from which lives are moved, in % of capacity.")
     ] = None,
     rebalance_moves_max: Annotated[int | None, typer.Option(help="Most lives moved at a time.")] = None,
+    starts_create_max: Annotated[int | None, typer.Option(help="Most lives starting on a Worker at once.")] = None,
+    starts_recover_max: Annotated[int | None, typer.Option(help="The same for lives that recover.")] = None,
+    cutovers_max: Annotated[int | None, typer.Option(help="Most lives moving away from a Worker at once.")] = None,
+    boundary_wait_s: Annotated[
+        float | None, typer.Option(help="Time that a drained live waits for a boundary, in seconds.")
+    ] = None,
+    idle: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Longest time of a live without input, like 30m, or none.")
+    ] = None,
+    longest: Annotated[
+        str | None, typer.Option("--max", metavar="TIME", help="Longest age of a live, like 4h, or none.")
+    ] = None,
     json: Json = False,
     url: Url = URL,
 ) -> None:
@@ -82,15 +99,30 @@ def put(
         "rebalance": rebalance,
         "rebalance_spread_pct": rebalance_spread_pct,
         "rebalance_moves_max": rebalance_moves_max,
+        "starts_create_max": starts_create_max,
+        "starts_recover_max": starts_recover_max,
+        "cutovers_max": cutovers_max,
+        "boundary_wait_s": boundary_wait_s,
     }
-    body = {key: value for key, value in given.items() if value is not None}
+    body = {key: value for key, value in given.items() if value is not None} | lifetimes_of(idle, longest)
     show(Server(url).call("PUT", "pools", name, body=body), json)
 
 
 @app.command()
-def rebalance(name: Name, json: Json = False, url: Url = URL) -> None:
+def rebalance(
+    name: Name,
+    now: Annotated[
+        bool,
+        typer.Option("--now", help="Even out the Pool now, at boundaries, and wait; its setting stays as it is."),
+    ] = False,
+    timeout: Annotated[str, typer.Option(help="Time to wait with --now, like 90s or 10m; then exit code 1.")] = "10m",
+    json: Json = False,
+    url: Url = URL,
+) -> None:
     """Show the spread of a Pool's loads, and how many lives would move to even it out."""
     document = Server(url).call("GET", "pools", name, "rebalance")
+    if now and document["lives"]:
+        document = even_out(url, name, seconds_of(timeout, "--timeout"))
     if not json:
         show({key: value for key, value in document.items() if key not in ("workers", "advice")}, False)
     show(document, json, ("source", "target", "lives"), document["advice"])
@@ -104,6 +136,44 @@ def rm(
 ) -> None:
     """Remove a Pool that nothing uses."""
     Server(url).call("DELETE", "pools", name, query={"force": "1" if force else None})
+
+
+def even_out(url: str, name: str, wait_s: float) -> dict[str, Any]:
+    """Have Dispatch even out the Pool until it is even, and return the last advice. The request lasts EVEN_OUT_S and is
+    repeated, so a verb that is killed changes nothing for long. It is withdrawn when no move is under way any more: a
+    move without a reason expires, and its live stays."""
+    server = Server(url)
+    ends, said = time.monotonic() + wait_s, ""
+    try:
+        while True:
+            document = server.call("POST", "pools", name, "rebalance", body={"seconds": EVEN_OUT_S})
+            moving = len(all_pages(url, "lives", "lives", {"pool": name}, MOVING_MAX, lambda row: row["moving_to"]))
+            if not document["lives"] and not moving:
+                break
+            left = f"{moving} lives are being moved, {document['lives']} more are to move"
+            if time.monotonic() >= ends:
+                raise DhschedError(f"Pool {name} is not even after {wait_s:g} s: {left}")
+            if left != said:
+                typer.echo(left, err=True)
+            said = left
+            time.sleep(LOOK_S)
+    finally:
+        document = server.call("POST", "pools", name, "rebalance", body={"seconds": 0})
+    return dict(document)
+
+
+def uneven(server: Server, pools: Iterable[str]) -> list[str]:
+    """Return a line of advice for each Pool whose lives could be spread more evenly; none without the right to know."""
+    lines = []
+    for pool in pools:
+        try:
+            lives = server.call("GET", "pools", pool, "rebalance")["lives"]
+        except Refused:
+            continue
+        if lives:
+            number = "one live" if lives == 1 else f"{lives} lives"
+            lines.append(f"Pool {pool} is uneven: {number} would move; dhsched pool rebalance {pool} --now")
+    return lines
 
 
 def barred(pool: Mapping[str, Any]) -> str:

@@ -22,7 +22,7 @@ def recoveries(
 ) -> None:
     """List the lives that must be placed again or wait for a free slot: why, since when, and their queue position."""
     rows = all_pages(url, "recoveries", "recoveries", {}, limit)
-    show(rows, json, COLUMNS, [row(each) for each in rows])
+    show({"recoveries": rows}, json, COLUMNS, [row(each) for each in rows])
 
 
 def row(each: dict[str, Any]) -> dict[str, Any]:

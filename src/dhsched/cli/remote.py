@@ -1,8 +1,8 @@
 """Shared parts of the remote verbs: a small synchronous client, the options --url and --json, output, pages.
 
-The client calls the replicas as the Python client does (client/http.py), but each replica only once: a person prefers
+The client calls the replicas as the Python client does (client/calls.py), but each replica only once: a person prefers
 an error soon. A server's refusal is raised as `Refused` with its code and its sentence. If there is an API key for a
-server (client/credentials.py), each call carries a token that the key minted.
+server (context_file.py, client/credentials.py), each call carries a token that the key minted.
 
 Exit codes: 0 done; 1 refused or not reachable, with one sentence on standard error, which ends with the problem's code
 if a server refused; 2 a wrong command line.
@@ -10,22 +10,25 @@ if a server refused; 2 a wrong command line.
 
 from __future__ import annotations
 
-import asyncio
 import json as json_
-import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import Annotated, Any, TypeVar
+import re
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dhsched.access.key_file import KeyFile
 from dhsched.addresses import DISPATCH, addresses
+from dhsched.cli.context_file import authority, key_at, tenant
 from dhsched.cli.tables import readable, table, text
-from dhsched.client.credentials import KEY, KEY_FILE, TENANT, TLS_CA, given_or_found
-from dhsched.client.following import ServerSent, follow
-from dhsched.client.http import Replicas, open_session
+from dhsched.client.blocking import Blocking, finish
+from dhsched.client.calls import Calls
+from dhsched.client.credentials import KEY, KEY_FILE, Credentials
 from dhsched.errors import BadValue, DhschedError, Refused, Unreachable
+
+if TYPE_CHECKING:
+    from dhsched.client.following import ServerSent
 
 URL = ",".join(DISPATCH)
 DISPATCH_ROLE = "Dispatch"
@@ -46,13 +49,12 @@ Url = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PAGES_MAX = 10_000  # A list with more pages is cut off here.
-T = TypeVar("T")
 
 
 class Server:
     """The replicas of one role, by their addresses, separated by commas.
 
-    `key` None takes the key that client/credentials.py finds; an empty `key` calls without one.
+    `key` None takes the key that context_file.py finds; an empty `key` calls without one.
     """
 
     def __init__(
@@ -61,8 +63,8 @@ class Server:
         self.urls = addresses(role, urls)
         self._role = role
         self._deadline_s = deadline_s
-        self._credentials = given_or_found(key)
-        self._replicas: Replicas | None = None
+        self._credentials = Credentials(find=key_at) if key is None else Credentials(key)
+        self._calls = Calls(role, self.urls, Blocking(authority()), self._credentials, deadline_s=deadline_s, once=True)
 
     def call(
         self,
@@ -83,53 +85,45 @@ class Server:
         if twice is None:
             twice = method in ("GET", "PUT") or "Idempotency-Key" in sent
         raw = self._run(
-            lambda replicas: replicas.call(
-                method, *path, body=body, query=query, headers=sent, wait_s=wait_s, twice=twice
-            )
+            self._calls.call(method, *path, body=body, query=query, headers=sent, wait_s=wait_s, twice=twice)
         )
         try:
             return json_.loads(raw) if raw else None
         except ValueError:
-            at = self._replicas.url if self._replicas else self.urls[0]
             raise DhschedError(
-                f"{at} gave an answer that is not JSON; check that the address is that of dhsched"
+                f"{self._calls.url} gave an answer that is not JSON; check that the address is that of dhsched"
             ) from None
 
     def text(self, path: str) -> str:
         """Return the text at `path` outside the API: metrics, health."""
-        raw = self._run(lambda replicas: replicas.ask("GET", path, headers=_tenant()))
-        return raw.decode(errors="replace")
+        return self._run(self._calls.ask("GET", path, headers=_tenant())).decode(errors="replace")
 
     async def events(self, *path: str, query: Mapping[str, Any] | None = None) -> AsyncIterator[ServerSent]:
         """Yield server-sent events as they happen, from the replica that answers."""
-        async with self._session() as replicas:
-            async for event in follow(replicas, *path, query=query, headers=_tenant()):
-                yield event
+        from dhsched.client.following import follow  # Late: it loads aiohttp.
+        from dhsched.client.http import Replicas, open_session
 
-    def _run(self, ask: Callable[[Replicas], Awaitable[T]]) -> T:
-        async def run() -> T:
-            async with self._session() as replicas:
-                return await ask(replicas)
+        async with open_session(self.urls, authority()) as http:
+            replicas = Replicas(self._role, self.urls, http, self._credentials, deadline_s=self._deadline_s, once=True)
+            with self._explaining(replicas):
+                async for event in follow(replicas, *path, query=query, headers=_tenant()):
+                    yield event
 
-        return asyncio.run(run())
+    def _run(self, call: Coroutine[Any, Any, bytes]) -> bytes:
+        with self._explaining(self._calls):
+            return finish(call)
 
-    @asynccontextmanager
-    async def _session(self) -> AsyncIterator[Replicas]:
-        """Yield the replicas with an HTTP session on this loop; they keep the last good replica and the tokens."""
-        async with open_session(self.urls, os.environ.get(TLS_CA, "")) as http:
-            if self._replicas is None:
-                self._replicas = Replicas(
-                    self._role, self.urls, http, self._credentials, deadline_s=self._deadline_s, once=True
-                )
-            self._replicas.use(http)
-            try:
-                yield self._replicas
-            except Refused as refused:
-                if refused.status == 401 and not self._replicas.key(self._replicas.url):
-                    raise _without_key(self._replicas.url, refused) from None
-                raise
-            except Unreachable as lost:
-                raise lost if lost.unknown else self._nobody(lost.troubles) from lost
+    @contextmanager
+    def _explaining(self, calls: Calls) -> Iterator[None]:
+        """Say in an error where a key was looked for, or which addresses do not answer."""
+        try:
+            yield
+        except Refused as refused:
+            if refused.status == 401 and not calls.key(calls.url):
+                raise _without_key(calls.url, refused) from None
+            raise
+        except Unreachable as lost:
+            raise lost if lost.unknown else self._nobody(lost.troubles) from lost
 
     def _nobody(self, troubles: Mapping[str, str]) -> DhschedError:
         where = " or ".join(f"{url} ({troubles[url]})" for url in self.urls if url in troubles)
@@ -137,14 +131,14 @@ class Server:
 
 
 def _tenant() -> dict[str, str]:
-    """Return the header that names the tenant, if the environment does."""
-    tenant = os.environ.get(TENANT)
-    return {"X-Tenant": tenant} if tenant else {}
+    """Return the header that names the tenant, if the environment or the context does."""
+    named = tenant()
+    return {"X-Tenant": named} if named else {}
 
 
 def _without_key(url: str, refused: Refused) -> Refused:
     """Return the 401 with a detail that says where a key was looked for."""
-    said = f"{url} needs a key, and there is no key for it in {KEY}, {KEY_FILE} or {KeyFile().path}"
+    said = f"{url} needs a key, and there is no key for it in {KEY}, {KEY_FILE}, the context or {KeyFile().path}"
     return Refused(refused.status, {**refused.problem, "detail": f"{said}: set {KEY} to an API key"})
 
 
@@ -180,14 +174,38 @@ def parse_object(given: str, what: str) -> dict[str, Any]:
     return value
 
 
-def all_pages(url: str, path: str, member: str, query: Mapping[str, Any], limit: int) -> list[dict[str, Any]]:
-    """Return up to `limit` rows of a list, read page by page."""
+def seconds_of(text: str, option: str) -> int:
+    """Return the seconds in a duration like 90s, 10m, 2h or 1d; a plain number is seconds."""
+    if (found := re.fullmatch(r"([0-9]{1,7})([smhd]?)", text)) is None:
+        raise BadValue(f"{option} is {text!r}; write it like 90s, 10m or 2h")
+    return int(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}[found[2]]
+
+
+def lifetimes_of(idle: str | None, longest: str | None) -> dict[str, int | None]:
+    """Return the lifetime in the options --idle and --max as fields of a request; `none` is no limit."""
+    given = (("idle_s", "--idle", idle), ("max_s", "--max", longest))
+    return {
+        field: None if value == "none" else seconds_of(value, option)
+        for field, option, value in given
+        if value is not None
+    }
+
+
+def all_pages(
+    url: str,
+    path: str,
+    member: str,
+    query: Mapping[str, Any],
+    limit: int,
+    wanted: Callable[[dict[str, Any]], bool] | None = None,
+) -> list[dict[str, Any]]:
+    """Return up to `limit` rows of a list that are `wanted`, read page by page."""
     rows: list[dict[str, Any]] = []
     after, server = None, Server(url)
     for _ in range(PAGES_MAX):
-        page = server.call("GET", path, query={**query, "after": after, "limit": min(1_000, limit - len(rows))})
-        rows += page[member]
-        after = page["next"]
-        if after is None or len(rows) >= limit:
+        size = 1_000 if wanted else min(1_000, limit - len(rows))
+        page = server.call("GET", path, query={**query, "after": after, "limit": size})
+        rows += filter(wanted, page[member])
+        if (after := page["next"]) is None or len(rows) >= limit:
             break
-    return rows
+    return rows[:limit]

@@ -1,7 +1,7 @@
 """`dhsched run ROLE`: run one process of a deployment until SIGTERM or Ctrl-C; a second signal exits at once.
 
 A flag wins over the environment, which wins over the file that --config names, which wins over the default; `dhsched
-config ROLE` shows the values and their sources. Help texts escape `[`, which is markup otherwise.
+config ROLE` shows the values and their sources.
 """
 
 from __future__ import annotations
@@ -17,51 +17,51 @@ import typer
 
 from dhsched.errors import BadSetting
 
-app = typer.Typer(help="Run a process of dhsched in the foreground.", no_args_is_help=True)
+app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None)
 
 STORE_URL = "store-url"  # Name of the file, beside the data, with the URL and so the password of a store with a port.
 StoreUrl = Annotated[
     str | None,
     typer.Option(
         help="URL of the store; without it, dispatch starts its own store and infer does not start. "
-        "\\[env: DHSCHED_STORE]",
+        "[env: DHSCHED_STORE]",
         metavar="URL",
     ),
 ]
-Config = Annotated[Path | None, typer.Option(help="TOML file with settings. \\[env: DHSCHED_CONFIG]", metavar="FILE")]
+Config = Annotated[Path | None, typer.Option(help="TOML file with settings. [env: DHSCHED_CONFIG]", metavar="FILE")]
 Access = Annotated[
     str | None,
-    typer.Option(help="Whether callers need a token: keys or open. \\[env: DHSCHED_ACCESS] \\[default: keys]"),
+    typer.Option(help="Whether callers need a token: keys or open. [env: DHSCHED_ACCESS] [default: keys]"),
 ]
 Insecure = Annotated[
     bool | None,
     typer.Option(
-        "--insecure", help="Listen beyond loopback without TLS, or although access is open. \\[env: DHSCHED_INSECURE]"
+        "--insecure", help="Listen beyond loopback without TLS, or although access is open. [env: DHSCHED_INSECURE]"
     ),
 ]
 AllowedOrigins = Annotated[
     str | None,
-    typer.Option(metavar="ORIGIN,...", help="Other origins whose pages may call it. \\[env: DHSCHED_ALLOWED_ORIGINS]"),
+    typer.Option(metavar="ORIGIN,...", help="Other origins whose pages may call it. [env: DHSCHED_ALLOWED_ORIGINS]"),
 ]
 TlsCert = Annotated[
-    str | None, typer.Option(help="PEM file with the certificate chain. \\[env: DHSCHED_TLS_CERT]", metavar="FILE")
+    str | None, typer.Option(help="PEM file with the certificate chain. [env: DHSCHED_TLS_CERT]", metavar="FILE")
 ]
 TlsKey = Annotated[
-    str | None, typer.Option(help="PEM file with the certificate's key. \\[env: DHSCHED_TLS_KEY]", metavar="FILE")
+    str | None, typer.Option(help="PEM file with the certificate's key. [env: DHSCHED_TLS_KEY]", metavar="FILE")
 ]
 TlsCa = Annotated[
-    str | None, typer.Option(help="PEM file with the servers' authority. \\[env: DHSCHED_TLS_CA]", metavar="FILE")
+    str | None, typer.Option(help="PEM file with the servers' authority. [env: DHSCHED_TLS_CA]", metavar="FILE")
 ]
-Cell = Annotated[str | None, typer.Option(help="Name of the cell. \\[env: DHSCHED_CELL] \\[default: main]")]
+Cell = Annotated[str | None, typer.Option(help="Name of the cell. [env: DHSCHED_CELL] [default: main]")]
 AllowEviction = Annotated[
     bool | None,
-    typer.Option("--allow-eviction", help="Start on a store that may delete lives. \\[env: DHSCHED_ALLOW_EVICTION]"),
+    typer.Option("--allow-eviction", help="Start on a store that may delete lives. [env: DHSCHED_ALLOW_EVICTION]"),
 ]
 LogLevel = Annotated[
     str | None,
-    typer.Option(help="Log level: debug, info, warning or error. \\[env: DHSCHED_LOG_LEVEL] \\[default: info]"),
+    typer.Option(help="Log level: debug, info, warning or error. [env: DHSCHED_LOG_LEVEL] [default: info]"),
 ]
-LogJson = Annotated[bool | None, typer.Option("--log-json", help="Log as JSON lines. \\[env: DHSCHED_LOG_JSON]")]
+LogJson = Annotated[bool | None, typer.Option("--log-json", help="Log as JSON lines. [env: DHSCHED_LOG_JSON]")]
 
 
 @app.command()
@@ -70,16 +70,16 @@ def dispatch(
     cell: Cell = None,
     allow_eviction: AllowEviction = None,
     host: Annotated[
-        str | None, typer.Option(help="Address to listen on. \\[env: DHSCHED_DISPATCH_HOST] \\[default: 127.0.0.1]")
+        str | None, typer.Option(help="Address to listen on. [env: DHSCHED_DISPATCH_HOST] [default: 127.0.0.1]")
     ] = None,
     port: Annotated[
-        int | None, typer.Option(help="Port to listen on; 0 is any. \\[env: DHSCHED_DISPATCH_PORT] \\[default: 7400]")
+        int | None, typer.Option(help="Port to listen on; 0 is any. [env: DHSCHED_DISPATCH_PORT] [default: 7400]")
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="Id of the replica. \\[env: DHSCHED_DISPATCH_NAME] \\[default: random]")
+        str | None, typer.Option(help="Id of the replica. [env: DHSCHED_DISPATCH_NAME] [default: random]")
     ] = None,
     policy: Annotated[
-        str | None, typer.Option(help="Placement policy. \\[env: DHSCHED_DISPATCH_POLICY] \\[default: emptiest]")
+        str | None, typer.Option(help="Placement policy. [env: DHSCHED_DISPATCH_POLICY] [default: emptiest]")
     ] = None,
     access: Access = None,
     insecure: Insecure = None,
@@ -103,26 +103,26 @@ def infer(
     cell: Cell = None,
     allow_eviction: AllowEviction = None,
     host: Annotated[
-        str | None, typer.Option(help="Address to listen on. \\[env: DHSCHED_INFER_HOST] \\[default: 127.0.0.1]")
+        str | None, typer.Option(help="Address to listen on. [env: DHSCHED_INFER_HOST] [default: 127.0.0.1]")
     ] = None,
     port: Annotated[
-        int | None, typer.Option(help="Port to listen on; 0 is any. \\[env: DHSCHED_INFER_PORT] \\[default: 7401]")
+        int | None, typer.Option(help="Port to listen on; 0 is any. [env: DHSCHED_INFER_PORT] [default: 7401]")
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="Id of the controller. \\[env: DHSCHED_INFER_NAME] \\[default: random]")
+        str | None, typer.Option(help="Id of the controller. [env: DHSCHED_INFER_NAME] [default: random]")
     ] = None,
     advertise: Annotated[
         str | None,
         typer.Option(
-            help="URL at which Workers reach it. \\[env: DHSCHED_INFER_ADVERTISE] \\[default: from host and port]"
+            help="URL at which Workers reach it. [env: DHSCHED_INFER_ADVERTISE] [default: from host and port]"
         ),
     ] = None,
     room: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="URL of the room at which Workers publish. \\[env: DHSCHED_INFER_ROOM]"),
+        typer.Option(metavar="URL", help="URL of the room at which Workers publish. [env: DHSCHED_INFER_ROOM]"),
     ] = None,
     credit: Annotated[
-        int | None, typer.Option(help="Unacked items per live. \\[env: DHSCHED_INFER_CREDIT] \\[default: 8]")
+        int | None, typer.Option(help="Unacked items per live. [env: DHSCHED_INFER_CREDIT] [default: 8]")
     ] = None,
     access: Access = None,
     insecure: Insecure = None,
@@ -142,9 +142,9 @@ def infer(
 
 @app.command()
 def worker(
-    pool: Annotated[str | None, typer.Option(help="Pool of the Worker; required. \\[env: DHSCHED_WORKER_POOL]")] = None,
+    pool: Annotated[str | None, typer.Option(help="Pool of the Worker; required. [env: DHSCHED_WORKER_POOL]")] = None,
     capacity: Annotated[
-        int | None, typer.Option(help="Most lives at once; required. \\[env: DHSCHED_WORKER_CAPACITY]")
+        int | None, typer.Option(help="Most lives at once; required. [env: DHSCHED_WORKER_CAPACITY]")
     ] = None,
     runtime: Annotated[
         str, typer.Option(help="Runtime of the lives: echo, null, avatar, or package.module:function.")
@@ -152,61 +152,78 @@ def worker(
     exec_: Annotated[
         str, typer.Option("--exec", metavar="CMD", help="Command that runs once per live, instead of --runtime.")
     ] = "",
+    setup: Annotated[
+        str, typer.Option(help="Function package.module:function that runs once, before the Worker registers.")
+    ] = "",
     dispatch: Annotated[
-        str | None, typer.Option(metavar="URL,...", help="Addresses of the Dispatch replicas. \\[env: DHSCHED_URL]")
+        str | None, typer.Option(metavar="URL,...", help="Addresses of the Dispatch replicas. [env: DHSCHED_URL]")
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="Name of the Worker. \\[env: DHSCHED_WORKER_NAME] \\[default: the host name]")
+        str | None, typer.Option(help="Name of the Worker. [env: DHSCHED_WORKER_NAME] [default: the host name]")
     ] = None,
     device: Annotated[
         str | None,
         typer.Option(
-            help="Name of the device lock; at most one Worker per device. "
-            "\\[env: DHSCHED_WORKER_DEVICE] \\[default: --name]"
+            help="Devices of the Worker, separated by commas; at most one Worker per device. "
+            "[env: DHSCHED_WORKER_DEVICE] [default: --name]"
         ),
     ] = None,
     labels: Annotated[
         str | None,
         typer.Option(
-            help="Labels by which DigitalIDs prefer Workers, separated by commas. \\[env: DHSCHED_WORKER_LABELS]"
+            help="Labels by which DigitalIDs prefer Workers, separated by commas. [env: DHSCHED_WORKER_LABELS]"
         ),
     ] = None,
     key_file: Annotated[
         str | None,
         typer.Option(
             help="File with an API key of role worker. "
-            "\\[env: DHSCHED_WORKER_KEY_FILE, or DHSCHED_WORKER_KEY for the key itself]"
+            "[env: DHSCHED_WORKER_KEY_FILE, or DHSCHED_WORKER_KEY for the key itself]"
         ),
     ] = None,
     tls_ca: TlsCa = None,
     drain_s: Annotated[
         float | None,
         typer.Option(
-            help="Seconds that SIGTERM waits for the lives to move. \\[env: DHSCHED_WORKER_DRAIN_S] \\[default: 600]"
+            help="Seconds that SIGTERM waits for the lives to move. [env: DHSCHED_WORKER_DRAIN_S] [default: 600]"
         ),
     ] = None,
     teardown_s: Annotated[
         float | None,
         typer.Option(
-            help="Seconds for a runtime to stop; then it is cancelled. "
-            "\\[env: DHSCHED_WORKER_TEARDOWN_S] \\[default: 10]"
+            help="Seconds for a runtime to stop; then it is cancelled. [env: DHSCHED_WORKER_TEARDOWN_S] [default: 10]"
         ),
     ] = None,
     blocked_max_s: Annotated[
         float | None,
         typer.Option(
             help="Seconds that the event loop may be blocked; then the Worker is lost. "
-            "\\[env: DHSCHED_WORKER_BLOCKED_MAX_S] \\[default: 10]"
+            "[env: DHSCHED_WORKER_BLOCKED_MAX_S] [default: 10]"
         ),
     ] = None,
     locks: Annotated[
-        Path | None, typer.Option(help="Folder of the device locks. \\[env: DHSCHED_WORKER_LOCK_FOLDER]")
+        Path | None, typer.Option(help="Folder of the device locks. [env: DHSCHED_WORKER_LOCK_FOLDER]")
+    ] = None,
+    process_per_live: Annotated[
+        bool | None,
+        typer.Option(
+            "--process-per-live/--one-process",
+            help="Run each live's runtime in a process of its own. "
+            "[env: DHSCHED_WORKER_PROCESS_PER_LIVE] [default: one process]",
+        ),
+    ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            help="Port for /metrics, /healthz and /readyz on loopback; 0 is none. "
+            "[env: DHSCHED_WORKER_METRICS_PORT] [default: 0]"
+        ),
     ] = None,
     exec_env: Annotated[
         str | None,
         typer.Option(
             metavar="NAME,...",
-            help="Variables that --exec children get as well, like HF_*. \\[env: DHSCHED_WORKER_EXEC_ENV]",
+            help="Variables that --exec children get as well, like HF_*. [env: DHSCHED_WORKER_EXEC_ENV]",
         ),
     ] = None,
     config: Config = None,
@@ -217,13 +234,17 @@ def worker(
     given = {**locals(), "lock_folder": locks}
     from dhsched.worker.exec import Exec
     from dhsched.worker.main import run_here
-    from dhsched.worker.runtimes import load_runtime
+    from dhsched.worker.runtimes import load_function, load_runtime
     from dhsched.worker.settings import WorkerSettings
 
     if bool(runtime) == bool(exec_):
         raise BadSetting("exactly one of --runtime and --exec must be given: it runs the lives")
     settings = settings_and_logging(WorkerSettings, given)
-    run_here(settings, Exec(exec_) if exec_ else load_runtime(runtime))
+    run_here(
+        settings,
+        Exec(exec_) if exec_ else load_runtime(runtime),
+        load_function("setup", setup) if setup else None,
+    )
 
 
 @app.command()
@@ -232,55 +253,83 @@ def room(
         str | None,
         typer.Option(
             metavar="URL,...",
-            help="Addresses of the Dispatch replicas, which know who may publish. \\[env: DHSCHED_ROOM_DISPATCH]",
+            help="Addresses of the Dispatch replicas, which know who may publish. [env: DHSCHED_ROOM_DISPATCH]",
         ),
     ] = None,
     infer: Annotated[
         str | None,
         typer.Option(
-            metavar="URL,...", help="Addresses of the Infer-Controllers, for viewers' text. \\[env: DHSCHED_ROOM_INFER]"
+            metavar="URL,...", help="Addresses of the Infer-Controllers, for viewers' text. [env: DHSCHED_ROOM_INFER]"
         ),
     ] = None,
     host: Annotated[
-        str | None, typer.Option(help="Address to listen on. \\[env: DHSCHED_ROOM_HOST] \\[default: 127.0.0.1]")
+        str | None, typer.Option(help="Address to listen on. [env: DHSCHED_ROOM_HOST] [default: 127.0.0.1]")
     ] = None,
     port: Annotated[
-        int | None, typer.Option(help="Port to listen on; 0 is any. \\[env: DHSCHED_ROOM_PORT] \\[default: 7402]")
+        int | None, typer.Option(help="Port to listen on; 0 is any. [env: DHSCHED_ROOM_PORT] [default: 7402]")
     ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="Id of the room. \\[env: DHSCHED_ROOM_NAME] \\[default: random]")
-    ] = None,
+    name: Annotated[str | None, typer.Option(help="Id of the room. [env: DHSCHED_ROOM_NAME] [default: random]")] = None,
     addresses: Annotated[
         str | None,
         typer.Option(
-            metavar="IP,...", help="IP addresses for media. \\[env: DHSCHED_ROOM_ADDRESSES] \\[default: of --host]"
+            metavar="IP,...", help="IP addresses for media. [env: DHSCHED_ROOM_ADDRESSES] [default: of --host]"
         ),
     ] = None,
     text: Annotated[
         bool | None,
         typer.Option(
             "--text/--no-text",
-            help="Let viewers send text, whose tokens may. \\[env: DHSCHED_ROOM_TEXT] \\[default: yes; with open "
+            help="Let viewers send text, whose tokens may. [env: DHSCHED_ROOM_TEXT] [default: yes; with open "
             "access only on loopback]",
         ),
     ] = None,
     metrics_port: Annotated[
         int | None,
-        typer.Option(help="Port for /metrics; 0 is none. \\[env: DHSCHED_ROOM_METRICS_PORT] \\[default: 7403]"),
+        typer.Option(help="Port for /metrics; 0 is none. [env: DHSCHED_ROOM_METRICS_PORT] [default: 7403]"),
     ] = None,
     trusted_proxies: Annotated[
         str | None,
         typer.Option(
             metavar="NETWORK,...",
-            help="Proxies whose X-Forwarded-For names the viewer's address. \\[env: DHSCHED_ROOM_TRUSTED_PROXIES]",
+            help="Proxies whose X-Forwarded-For names the viewer's address. [env: DHSCHED_ROOM_TRUSTED_PROXIES]",
         ),
     ] = None,
     frame_ancestors: Annotated[
         str | None,
         typer.Option(
             metavar="ORIGIN,...",
-            help="Origins whose pages may embed the room's page. \\[env: DHSCHED_ROOM_FRAME_ANCESTORS]",
+            help="Origins whose pages may embed the room's page. [env: DHSCHED_ROOM_FRAME_ANCESTORS]",
         ),
+    ] = None,
+    video: Annotated[
+        str | None,
+        typer.Option(help="Codec of the video: vp8 or h264. [env: DHSCHED_ROOM_VIDEO] [default: vp8]"),
+    ] = None,
+    ice_servers: Annotated[
+        str | None,
+        typer.Option(metavar="URL,...", help="STUN and TURN servers for viewers. [env: DHSCHED_ROOM_ICE_SERVERS]"),
+    ] = None,
+    own_ice_servers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL,...", help="STUN and TURN servers for the room itself. [env: DHSCHED_ROOM_OWN_ICE_SERVERS]"
+        ),
+    ] = None,
+    turn_secret_file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="File with the TURN servers' shared secret. [env: DHSCHED_ROOM_TURN_SECRET_FILE]"
+        ),
+    ] = None,
+    whip: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="WHIP ingest for each live; {live} is the live's id. [env: DHSCHED_ROOM_WHIP]"
+        ),
+    ] = None,
+    whip_token_file: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="File with the ingest's bearer token. [env: DHSCHED_ROOM_WHIP_TOKEN_FILE]"),
     ] = None,
     access: Access = None,
     insecure: Insecure = None,
@@ -289,7 +338,7 @@ def room(
         str | None,
         typer.Option(
             help="File with an API key of role room. "
-            "\\[env: DHSCHED_ROOM_KEY_FILE, or DHSCHED_ROOM_KEY for the key itself]"
+            "[env: DHSCHED_ROOM_KEY_FILE, or DHSCHED_ROOM_KEY for the key itself]"
         ),
     ] = None,
     tls_cert: TlsCert = None,

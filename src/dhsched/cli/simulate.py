@@ -25,7 +25,7 @@ def simulate_policies(
     plan: Annotated[Path | None, typer.Argument(help="YAML or JSON file with a fleet and its workload.")] = None,
     running: Annotated[bool, typer.Option("--running", help="Simulate the fleet of the running deployment.")] = False,
     policy: Annotated[
-        list[str] | None, typer.Option(help="Policy to compare. May be repeated. \\[default: seven policies]")
+        list[str] | None, typer.Option(help="Policy to compare. May be repeated. [default: seven policies]")
     ] = None,
     creates: Annotated[
         int | None, typer.Option(min=1, max=1_000_000, help="Number of creates, instead of the plan's.")

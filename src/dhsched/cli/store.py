@@ -1,16 +1,26 @@
-"""`dhsched store ...`: show the store that Dispatch uses, and begin a new term."""
+"""`dhsched store ...`: show the store of Dispatch, begin a new term; back a cell up, verify, restore and migrate it.
+
+The last four use the store itself (--store), not Dispatch: they are for a store that no service uses, or may be.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from dhsched.cli.remote import URL, Json, Server, Url, show
 from dhsched.cli.tables import moment
+from dhsched.errors import BadSetting, DhschedError
 
-app = typer.Typer(help="The store: status, new-term.", no_args_is_help=True)
+app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None)
 
+StoreUrl = Annotated[str, typer.Option("--store", envvar="DHSCHED_STORE", metavar="URL", help="URL of the store.")]
+Cell = Annotated[str, typer.Option(envvar="DHSCHED_CELL", help="Name of the cell.")]
+BackupFile = Annotated[Path, typer.Argument(help="File of the backup.")]
 HOMES_SHOWN = 5  # The latest homes in `status`; --json has all.
 
 
@@ -24,14 +34,17 @@ def status(json: Json = False, url: Url = URL) -> None:
     show(summary(store), json)
     if store["replicas"]:
         typer.echo("")
-        rows = [{**each, "behind": f"{each['behind_bytes']} bytes"} for each in store["replicas"]]
-        show(None, json, ("replica", "state", "behind"), [{**row, "replica": row["address"]} for row in rows])
+        rows = [
+            {**row, "replica": row["address"], "behind": f"{row['behind_bytes']} bytes"} for row in store["replicas"]
+        ]
+        show(None, json, ("replica", "state", "behind"), rows)
     typer.echo("")
     homes = [{**each, "since": moment(each["since_ms"])} for each in store["homes"][-HOMES_SHOWN:]]
     show(None, json, ("home", "pos", "since"), homes)
     if store["losses"]:
         typer.echo("")
-        show(None, json, ("lost_in_home", "told", "kept", "calls"), [lost(each) for each in store["losses"]])
+        losses = [{**each, "lost_in_home": each["home"]} for each in store["losses"]]
+        show(None, json, ("lost_in_home", "told", "kept", "calls"), losses)
 
 
 @app.command("new-term")
@@ -59,6 +72,134 @@ def new_term(
         typer.echo(f"term {begun['term']} has begun; `dhsched recoveries` lists the lives that still have no Worker")
 
 
+@app.command()
+def backup(
+    file: BackupFile,
+    store: StoreUrl,
+    cell: Cell = "main",
+    pause: Annotated[
+        float, typer.Option(min=0.1, max=60, help="Seconds for which the store's writes may stand still.")
+    ] = 2.0,
+    json: Json = False,
+) -> None:
+    """Write a whole cell to a file: lives, input, journals, configuration, keys.
+
+    The file is one moment of the cell: the store's writes stand still while the cell is read. The file has the cell's
+    secrets in it.
+    """
+    from dhsched.store.backup import back_up  # Late, so that other verbs do not load it.
+    from dhsched.store.link.address import parse_address
+
+    header, stood_s = asyncio.run(back_up(parse_address(store), cell, file, pause_s=pause))
+    size = file.stat().st_size
+    shown = {**_told(header), "bytes": size, "writes_stood_still_s": round(stood_s, 3)}
+    show(shown, json)
+
+
+@app.command()
+def verify(file: BackupFile, json: Json = False) -> None:
+    """Check a backup: that it is whole, and that the cell in it keeps every invariant of the protocol.
+
+    The cell is loaded into a server of this verb's own; the store is not touched. Exit code 1 if anything is wrong.
+    """
+    from dhsched.store import backup as backups
+
+    found = asyncio.run(backups.verify(backups.read(file)))
+    shown = {**_told(found.header), "keys": found.keys, "lives": found.lives, "workers": found.workers}
+    show({**shown, "violations": [*found.violations]} if json else {**shown, "violations": len(found.violations)}, json)
+    if found.violations:
+        raise DhschedError(f"{file} has a cell that cannot be: {'; '.join(found.violations[:5])}")
+
+
+@app.command()
+def restore(
+    file: BackupFile,
+    store: StoreUrl,
+    replace: Annotated[bool, typer.Option("--replace", help="Delete what the store has of the cell first.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    json: Json = False,
+) -> None:
+    """Restore a cell from a backup, in a new term: every live is placed anew, and no number issued before is trusted.
+
+    Stop every Dispatch replica and Infer-Controller first, and start them afterwards. What happened since the backup is
+    lost; keys that were revoked and names that were banned since then must be revoked and banned again.
+    """
+    from dhsched.store import backup as backups
+    from dhsched.store.link.address import parse_address
+
+    read, address = backups.read(file), parse_address(store)
+    if not yes:
+        taken = moment(read.header.taken_at_ms)
+        typer.echo(f"This restores cell {read.header.cell} as it was at {taken} into {address.redacted()}.", err=True)
+        if replace:
+            typer.echo("What the store has of this cell now is deleted.", err=True)
+        typer.confirm("Restore?", abort=True, err=True)
+    done = asyncio.run(backups.restore(address, read, replace_cell=replace))
+    show({**_told(done.header), "keys": done.keys, "term": done.term, "floor": done.floor}, json)
+    if not json:
+        typer.echo(_next(done.header), err=True)
+
+
+@app.command()
+def migrate(
+    store: Annotated[
+        str, typer.Option("--store", envvar="DHSCHED_STORE", metavar="URL", help="URL of the store.")
+    ] = "",
+    cell: Cell = "main",
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder of the store of `dhsched up --data-dir`, in place of --store.")
+    ] = None,
+    batch: Annotated[int, typer.Option(min=1, max=5_000, help="Lives that one call migrates.")] = 200,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    json: Json = False,
+) -> None:
+    """Bring the data of an older version to the form that this version works with.
+
+    Back the cell up, and stop every Dispatch replica and Infer-Controller of it first; Workers may go on running. If
+    this command is interrupted, run it again: it goes on where it was. Older versions cannot use the cell any more.
+    """
+    if bool(store) == (data_dir is not None):
+        raise BadSetting("the store is not known, or known twice: give --store URL, or --data-dir FOLDER")
+    asyncio.run(_migrate(store, data_dir, cell, batch=batch, yes=yes, json=json))
+
+
+async def _migrate(store: str, data_dir: Path | None, cell: str, *, batch: int, yes: bool, json: bool) -> None:
+    from dhsched.store.keys import SCHEMA
+    from dhsched.store.link.address import parse_address
+    from dhsched.store.migrations import run
+    from dhsched.store.server.embedded import Embedded
+
+    def tell(at: run.Progress) -> None:
+        typer.echo(f"schema {at.source} to {at.target}: {at.done} of {at.total} lives", err=True)
+
+    async with AsyncExitStack() as stack:
+        if data_dir is None:
+            address = parse_address(store)
+        else:
+            address = (await stack.enter_async_context(Embedded(data_dir))).address
+        before = await run.read_schema(address, cell)
+        if before != str(SCHEMA) and not yes:
+            typer.echo(f"This brings cell {cell} from schema {before} to {SCHEMA}, for good.", err=True)
+            typer.confirm("Is there a backup, and migrate?", abort=True, err=True)
+        done = await run.migrate(address, cell, batch=batch, tell=tell)
+    lives = max((each.total for each in done), default=0)
+    show({"cell": cell, "schema_before": before, "schema": str(SCHEMA), "lives_migrated": lives}, json)
+
+
+def _next(header: Any) -> str:
+    """Return what to do after a restore."""
+    from dhsched.store.keys import SCHEMA
+
+    if header.schema != SCHEMA:
+        return f"the backup is of schema {header.schema}: run `dhsched store migrate --cell {header.cell}` next"
+    return "start the services now; `dhsched recoveries` lists the lives that still have no Worker"
+
+
+def _told(header: Any) -> dict[str, Any]:
+    """Return what is shown of a backup's header."""
+    return {"cell": header.cell, "taken": moment(header.taken_at_ms), "written_by": header.version, "term": header.term}
+
+
 def summary(store: dict[str, Any]) -> dict[str, str]:
     """Return what stands above the tables: names and values."""
     on_disk = {"": "unknown", "no": "nothing: a restart loses everything"}.get(store["appendonly"], store["appendonly"])
@@ -80,7 +221,3 @@ def settled(store: dict[str, Any]) -> str:
     if store.get("settled_by"):
         return f"yes: {store['settled_by']} replicas have what anybody is told"
     return "no: a failover may lose what was told (replicas=N in the store's URL)"
-
-
-def lost(each: dict[str, Any]) -> dict[str, Any]:
-    return {**each, "lost_in_home": each["home"]}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json as json_
 import os
 import sys
+import textwrap
 import unicodedata
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -17,18 +18,26 @@ from typing import Any
 
 import typer
 
+from dhsched.cli.lazy import is_wide
+
 GAP = "  "
 CUT_COLUMNS_MIN = 16  # A column that would have to be cut shorter than this is left out instead.
 _INSTANTS = ("at_ms", "since_ms")  # Ends of the API's names for points in time; every other `_ms` is a duration.
 
 
 def table(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], *, least: Sequence[str] | None = None, cut: str = ""
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    least: Sequence[str] | None = None,
+    cut: str = "",
+    wrap: bool = False,
 ) -> None:
     """Print rows under their columns.
 
     `least` names the columns that may be left out on a narrow terminal, the first one first; by default all but the
     first column, from the right. `cut` names a column of free text, which is shortened before any column is left out.
+    With `wrap` the last column is free text that goes on in the next line, between words.
     """
     cells = [[one_line(cell) for cell in row] for row in rows]
     if any(columns):
@@ -39,7 +48,11 @@ def table(
     for row in cells:
         last = kept[-1]
         line = [padded(shortened(row[at], widths[at]), 0 if at == last else widths[at]) for at in kept]
-        typer.echo(GAP.join(line).rstrip())
+        first = len(GAP.join([*line[:-1], ""]))
+        wrapped = words_of(line[-1], screen - first) if wrap and screen else line[-1:]
+        typer.echo(GAP.join([*line[:-1], *wrapped[:1]]).rstrip())
+        for rest in wrapped[1:]:
+            typer.echo(" " * first + rest)
     if hint:
         typer.echo(hint, err=True)
 
@@ -57,8 +70,7 @@ def _fit(
 
     if cut and over() > 0:
         at = columns.index(cut)
-        left = widths[at] - over()
-        if left >= CUT_COLUMNS_MIN:
+        if (left := widths[at] - over()) >= CUT_COLUMNS_MIN:
             widths[at], shortened_column = left, cut
     for at in going:
         if over() <= 0:
@@ -68,15 +80,14 @@ def _fit(
     said = [f"not shown: {', '.join(gone)}"] if gone else []
     said += [f"shortened: {shortened_column}"] if shortened_column and shortened_column not in gone else []
     words = "; ".join(said).replace("_", " ")
-    return kept, f"({words}; --json or a pipe, like | less -S, shows everything)" if said else ""
+    return kept, f"({words}; -o wide or a pipe shows everything)" if said else ""
 
 
 def screen_columns() -> int | None:
-    """Return the width of the terminal on standard output; None if it is not a terminal."""
-    if not sys.stdout.isatty():
+    """Return the width of the terminal on standard output; None if it is not a terminal, or does not matter."""
+    if not sys.stdout.isatty() or is_wide():
         return None
-    given = os.environ.get("COLUMNS", "")
-    if given.isdecimal() and int(given) > 0:
+    if (given := os.environ.get("COLUMNS", "")).isdecimal() and int(given) > 0:
         return int(given)
     try:
         return os.get_terminal_size(sys.stdout.fileno()).columns or None
@@ -105,6 +116,12 @@ def width_of(text: str) -> int:
 
 def padded(text: str, width: int) -> str:
     return text + " " * (width - width_of(text))
+
+
+def words_of(text: str, width: int) -> list[str]:
+    """Return the text in lines of at most `width` columns. A word is never broken."""
+    lines = textwrap.wrap(text, max(CUT_COLUMNS_MIN, width), break_long_words=False, break_on_hyphens=False)
+    return lines or [""]
 
 
 def shortened(text: str, width: int) -> str:
@@ -173,8 +190,7 @@ def took(ms: int | None) -> str:
         return "-"
     if ms < 1_000:
         return f"{ms} ms"
-    seconds = ms / 1000
-    if seconds < 60:
+    if (seconds := ms / 1000) < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"

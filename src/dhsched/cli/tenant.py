@@ -8,7 +8,7 @@ import typer
 
 from dhsched.cli.remote import URL, Json, Server, Url, show
 
-app = typer.Typer(help="Limits of tenants: list, show, set, remove; what a tenant uses.", no_args_is_help=True)
+app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None)
 
 Name = Annotated[str, typer.Argument(help="Name of the tenant; '*' is every tenant without a record.")]
 COLUMNS = ("name", "lives_max", "streams_max", "waiting_max", "rate_per_s", "pending_bytes_max")

@@ -1,9 +1,10 @@
 """`dhsched up`: a whole deployment on this machine, to try things out.
 
 A store, two Dispatch replicas, an Infer-Controller, three Workers and, with the extra `avatar`, a room and a live to
-watch in it; each is a process of its own that can be killed. Without the extra the Workers print their input. Ctrl-C
-stops all of them. No process stays behind, not even after kill -9 of this one: each child watches a pipe from this
-process (local/child.py), and so does the store's guardian.
+watch in it; each is a process of its own that can be killed. Except for the store it is then started again, and a line
+says its new pid. Without the extra the Workers print their input. Ctrl-C stops all of them. No process stays behind,
+not even after kill -9 of this one: each child watches a pipe from this process (local/child.py), and so does the
+store's guardian.
 
 Access is by keys, as in production. An admin key is made for this user's other commands and written into the user's
 key file (access/key_file.py); the Workers of each Pool and the room get keys of their own. The printed link to the
@@ -41,13 +42,13 @@ def up(
     ] = False,
     runtime: Annotated[
         str | None,
-        typer.Option(help="Runtime, as for `run worker`. \\[default: avatar if its extra is installed, else echo]"),
+        typer.Option(help="Runtime, as for `run worker`. [default: avatar if its extra is installed, else echo]"),
     ] = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder for the store's data. Without it, all lives are lost at the end.")
     ] = None,
     store: Annotated[
-        str | None, typer.Option(metavar="URL", help="URL of the store. \\[default: a store of its own]")
+        str | None, typer.Option(metavar="URL", help="URL of the store. [default: a store of its own]")
     ] = None,
     access: Annotated[
         str, typer.Option(help="Whether callers need a token: keys (a development key is made) or open.")
@@ -96,10 +97,14 @@ async def run_up(settings: UpSettings) -> None:
     stop = asyncio.Event()
     for each in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(each, stop.set)
-    # Progress goes to standard error: standard output begins when everything runs.
-    async with sample(settings, print_line, say=lambda what: typer.echo(f"{what} ...", err=True)) as made:
+    async with sample(settings, print_line, say=print_progress, restart=True) as made:
         print_what_runs(settings, made)
         await stop.wait()
+
+
+def print_progress(what: str) -> None:
+    """Print to standard error: standard output begins when everything runs."""
+    typer.echo(f"{what} ...", err=True)
 
 
 def print_line(_name: str, line: bytes) -> None:
@@ -107,7 +112,7 @@ def print_line(_name: str, line: bytes) -> None:
 
 
 def print_what_runs(settings: UpSettings, made: Sample) -> None:
-    lines = ["dhsched is up. Ctrl-C stops everything.", ""]
+    lines = ["A deployment is up. Ctrl-C stops everything.", ""]
     if made.store_pid is not None:
         lines.append(f"  store       pid {made.store_pid}")
     does = f"runs {settings.runtime}" if made.page else "prints what it is given below"
@@ -115,20 +120,17 @@ def print_what_runs(settings: UpSettings, made: Sample) -> None:
         number = process.name.rpartition("-")[2]
         where = process.url or f"{does}, Pool {settings.pool_of(int(number))}"
         lines.append(f"  {process.name:<11} pid {process.pid:<8} {where}")
-    # The usual addresses are the defaults of the verbs: then the commands need no --url and --infer.
-    usual = settings.infer_port == PORTS[2]
-    at = "" if usual else f" --url {','.join(each.url for each in made.processes.replicas)}"
-    infer = "" if usual else f" --infer {','.join(each.url for each in made.processes.controllers)}"
     if made.page:
         lines += ["", "Open this in a browser, type, and kill the Worker that it names:", f"  {made.page}"]
     elif not has_face():
         lines += ["", "For a face that speaks: pip install 'dhsched[avatar]'"]
-    lines += [
-        "",
-        "Try, in another terminal:",
-        f"  dhsched live create anna --id hello{at}",
-        f'  dhsched live push hello "Hello, world." --boundary{infer}',
-        f"  dhsched live why hello{at}",
-        "",
-    ]
+    tries = what_to_try(made, usual=settings.dispatch_ports == PORTS[:2])
+    lines += ["", "Try, in another terminal:", *(f"  {line}" for line in tries), "  dhsched live why hello", ""]
     os.write(sys.stdout.fileno(), ("\n".join(lines) + "\n").encode())
+
+
+def what_to_try(made: Sample, *, usual: bool) -> list[str]:
+    """Return commands for a user's first live. The verbs know the `usual` ports, and are told others."""
+    urls = ",".join(each.url for each in made.processes.replicas)
+    at = [] if usual else [f"export DHSCHED_URL={urls}"]
+    return [*at, "dhsched live create anna --id hello", 'dhsched live push hello "Hello, world." --boundary']

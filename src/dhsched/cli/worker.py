@@ -3,7 +3,6 @@ machine its own key, ban a name."""
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from pathlib import Path
@@ -13,11 +12,14 @@ import typer
 
 from dhsched.access.key_file import KeyFile, replacing
 from dhsched.access.machine_records import NOT_JOINED
-from dhsched.cli.remote import URL, Json, Server, Url, all_pages, show
-from dhsched.errors import BadValue, DhschedError, Refused
+from dhsched.cli.pod_costs import pod_costs
+from dhsched.cli.pool import uneven
+from dhsched.cli.remote import URL, Json, Server, Url, all_pages, seconds_of, show
+from dhsched.errors import DhschedError, Refused
 
-app = typer.Typer(help="Workers: list, show, cordon, drain, invite, join, ban.", no_args_is_help=True)
-LOOK_S = 0.5  # Time between two reads of the drain's progress with --wait.
+app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None)
+LOOK_S = 0.5  # Time between two reads of what is waited for.
+POOLS_MAX = 20  # Of more Pools, only the first are checked for their spread.
 SHOWN = ("live_id", "state", "code", "target", "reason")
 
 WorkerId = Annotated[str, typer.Argument(help="WorkerID, like gpu-a#7.")]
@@ -35,9 +37,18 @@ def ls(
 ) -> None:
     """List Workers by id."""
     rows = all_pages(url, "workers", "workers", {"pool": pool, "status": status}, limit)
-    show(rows, json, COLUMNS, rows)
-    if not json and (banned := Server(url).call("GET", "bans")["bans"]):
+    if any(row["devices"] for row in rows):
+        shown = [{**row, "devices": devices_of(row)} for row in rows]
+        show({"workers": rows}, json, (*COLUMNS, "devices"), shown, least=("labels", "starting", "devices"))
+    else:
+        show({"workers": rows}, json, COLUMNS, rows)
+    if json:
+        return
+    server = Server(url)
+    if banned := server.call("GET", "bans")["bans"]:
         typer.echo(f"banned names: {', '.join(ban['name'] for ban in banned)}", err=True)
+    for line in uneven(server, sorted({row["pool"] for row in rows})[:POOLS_MAX]):
+        typer.echo(line, err=True)
 
 
 @app.command()
@@ -45,8 +56,46 @@ def get(worker: WorkerId, json: Json = False, url: Url = URL) -> None:
     """Show one Worker and its slots."""
     document = Server(url).call("GET", "workers", worker)
     if not json:
-        show({name: value for name, value in document.items() if name != "slots"}, False)
+        hidden = ("slots",) if document["devices"] else ("slots", "devices")
+        told = {**document, "devices": devices_of(document)}
+        show({name: value for name, value in told.items() if name not in hidden}, False)
     show(document, json, ("live_id", "number", "state"), document["slots"])
+
+
+@app.command()
+def wait(
+    name: WorkerName,
+    timeout: Annotated[str, typer.Option(help="Time to wait, like 90s, 10m or 2h; then exit code 1.")] = "5m",
+    json: Json = False,
+    url: Url = URL,
+) -> None:
+    """Wait until a Worker is ready: it takes new lives. A WorkerID waits for that boot, a name for any boot."""
+    ends = time.monotonic() + seconds_of(timeout, "--timeout")
+    status = "is not known"
+    while True:
+        try:
+            found = all_pages(url, "workers", "workers", {}, 20_000, lambda row: name in (row["worker"], name_of(row)))
+        except Refused:
+            raise
+        except DhschedError as error:  # Dispatch may be starting, too.
+            found, status = [], f"is not known ({error})"
+        for row in found:
+            if row["status"] == "ready":
+                show(row, json)
+                return
+            status = f"is {row['status']}"
+        if time.monotonic() >= ends:
+            raise DhschedError(f"Worker {name} {status} after {timeout}; `dhsched worker ls` lists all Workers")
+        time.sleep(LOOK_S)
+
+
+def devices_of(row: dict[str, Any]) -> str:
+    """Return the devices of a Worker in one cell; those that are blamed say so."""
+    return ", ".join(f"{each['name']} (blamed)" if each["blamed"] else each["name"] for each in row["devices"])
+
+
+def name_of(row: dict[str, Any]) -> str:
+    return str(row["worker"]).partition("#")[0]
 
 
 @app.command()
@@ -102,20 +151,21 @@ def invite(
     pool: Annotated[str, typer.Option(help="Pool of the Worker.")],
     capacity: Annotated[int, typer.Option(min=1, help="Capacity of the Worker: largest number of lives at once.")],
     label: Annotated[
-        list[str] | None, typer.Option(help="Label of the Worker. May be repeated. \\[default: none]")
+        list[str] | None, typer.Option(help="Label of the Worker. May be repeated. [default: none]")
     ] = None,
     ttl: Annotated[str, typer.Option(help="Lifetime of the token, like 90s, 10m or 2h; at most 1d.")] = "10m",
     json: Json = False,
     url: Url = URL,
 ) -> None:
     """Print a join token, with which one machine gets its own key for this Worker, once (dhsched worker join)."""
-    body = {"name": name, "pool": pool, "capacity": capacity, "labels": label or [], "ttl_s": seconds_of(ttl)}
+    body = {"name": name, "pool": pool, "capacity": capacity, "labels": label or [], "ttl_s": seconds_of(ttl, "--ttl")}
     made = Server(url).call("POST", "join-tokens", body=body)
     if json:
         show(made, True)
         return
     typer.echo(made["token"])
-    typer.echo(f"for one use within {ttl}, on the machine: dhsched worker join TOKEN --key-file FILE", err=True)
+    typer.echo(f"for one use within {ttl}, on the machine of the Worker:", err=True)
+    typer.echo("dhsched worker join TOKEN --key-file FILE", err=True)
 
 
 @app.command()
@@ -124,7 +174,7 @@ def join(
         str, typer.Argument(help="Join token, as `dhsched worker invite` prints it; - for standard input.")
     ],
     key_file: Annotated[
-        Path | None, typer.Option(help="File to write the key to. \\[default: worker-key in this user's state folder]")
+        Path | None, typer.Option(help="File to write the key to. [default: worker-key in this user's state folder]")
     ] = None,
     json: Json = False,
     url: Url = URL,
@@ -170,14 +220,6 @@ def unban(name: WorkerName, url: Url = URL) -> None:
     Server(url).call("DELETE", "bans", name)
 
 
-def seconds_of(text: str) -> int:
-    """Return the seconds in a duration like 90s, 10m, 2h or 1d; a plain number is seconds."""
-    found = re.fullmatch(r"([0-9]{1,6})([smhd]?)", text)
-    if found is None:
-        raise BadValue(f"--ttl is {text!r}; write it like 90s, 10m or 2h")
-    return int(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}[found[2]]
-
-
 def show_drain(document: dict[str, Any], json: bool) -> None:
     if not json:
         show({name: value for name, value in document.items() if name != "details"}, False)
@@ -207,3 +249,6 @@ def until_empty(server: Server, worker: str, document: dict[str, Any], *, quiet:
                 document = {**document, "status": "gone", "left": 0, "done": True, "reasons": {}, "details": []}
         bar.update(task, total=document["lives"], completed=document["lives"] - document["left"], left="")
     return document
+
+
+app.command("pod-costs")(pod_costs)

@@ -13,18 +13,25 @@ replica, until its deadline: the server does it once. A refusal of the server is
 
 Words: *replicas* are the servers of one role, any of which answers; a *key* is long-lived and mints *tokens*, which are
 short-lived; a *producer* is a name under which a stream numbers its items.
-Walk: lives.py is the client; it calls http.py, which asks credentials.py for the key. stream.py pushes over a
-WebSocket, following.py reads server-sent events, models/ has the documents.
+Walk: lives.py is the client; it calls http.py, which follows the rules of calls.py; that asks credentials.py for the
+key. stream.py pushes over a WebSocket, speaking.py has a model's answer spoken through it (sentences.py), following.py
+reads server-sent events, models/ has the documents.
 """
 
-from dhsched.client.lives import Client, Event
-from dhsched.client.models.input import Pushed
-from dhsched.client.models.lives import Ended, Generation, History, Live, LiveSummary, Placed
-from dhsched.client.models.viewers import ViewerToken
-from dhsched.client.models.workers import Drain
-from dhsched.client.models.workers import WorkerSummary as Worker
-from dhsched.client.stream import Stream
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from dhsched.errors import Refused, Unreachable
+
+if TYPE_CHECKING:
+    from dhsched.client.lives import Client, Event
+    from dhsched.client.models.input import Pushed
+    from dhsched.client.models.lives import Ended, Generation, History, Live, LiveSummary, Placed
+    from dhsched.client.models.viewers import ViewerToken
+    from dhsched.client.models.workers import Drain
+    from dhsched.client.models.workers import WorkerSummary as Worker
+    from dhsched.client.speaking import Heard, Turn
+    from dhsched.client.stream import Stream
 
 __all__ = [
     "Client",
@@ -32,6 +39,7 @@ __all__ = [
     "Ended",
     "Event",
     "Generation",
+    "Heard",
     "History",
     "Live",
     "LiveSummary",
@@ -39,7 +47,27 @@ __all__ = [
     "Pushed",
     "Refused",
     "Stream",
+    "Turn",
     "Unreachable",
     "ViewerToken",
     "Worker",
 ]
+
+HOMES = {
+    "lives": ("Client", "Event"),
+    "models.input": ("Pushed",),
+    "models.lives": ("Ended", "Generation", "History", "Live", "LiveSummary", "Placed"),
+    "models.viewers": ("ViewerToken",),
+    "models.workers": ("Drain", "WorkerSummary"),
+    "speaking": ("Heard", "Turn"),
+    "stream": ("Stream",),
+}
+"""Where the names are defined. They are loaded when they are used: the command line uses calls.py without them."""
+
+
+def __getattr__(name: str) -> Any:
+    wanted = "WorkerSummary" if name == "Worker" else name
+    for home, names in HOMES.items():
+        if wanted in names:
+            return getattr(import_module(f"{__name__}.{home}"), wanted)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

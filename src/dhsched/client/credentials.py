@@ -2,7 +2,7 @@
 
 A key is searched in this order: given, in DHSCHED_KEY, in the file that DHSCHED_KEY_FILE names, and in the key file for
 the server's address (access/development.py). A Worker or a room gets its own key in its settings; without one, only
-the last place is searched. http.py mints tokens with the key.
+the last place is searched. calls.py mints tokens with the key.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from dhsched.access.callers import Role
 from dhsched.access.key_file import KeyFile
 from dhsched.access.minting import MintToken
 from dhsched.errors import BadSetting
-from dhsched.settings import read_secret
 
 KEY = "DHSCHED_KEY"
 KEY_FILE = "DHSCHED_KEY_FILE"
@@ -58,6 +57,8 @@ def find_key(url: str, environment: Mapping[str, str] | None = None) -> str:
     if environment.get(KEY):
         return environment[KEY].strip()
     if environment.get(KEY_FILE):
+        from dhsched.settings import read_secret  # Late: most calls find their key elsewhere.
+
         return read_secret(Path(environment[KEY_FILE]), KEY_FILE)
     return KeyFile(environment).get(url)
 

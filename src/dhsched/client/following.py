@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
-from dhsched.client.http import NO_ANSWER, Replicas, read_reply, refusal_of, target_of, words
+from dhsched.client.calls import NotSent, refusal_of, target_of, words
+from dhsched.client.http import NO_ANSWER, Replicas, read_reply
 from dhsched.errors import NotMinted, Refused, Unreachable
 
 SILENCE_S = 30.0  # A connection without a byte for this long is broken: servers send at least every ten seconds.
@@ -48,7 +49,7 @@ async def follow(
             troubles[url] = str(refused)
         except NO_ANSWER as error:
             troubles[url] = words(error)
-            if loop.time() - began >= HELD_S and not isinstance(error, aiohttp.ClientConnectorError):
+            if loop.time() - began >= HELD_S and not isinstance(error, (aiohttp.ClientConnectorError, NotSent)):
                 tries = 0
         replicas.leave(url)
         pause_s = replicas.backoff_s(tries)
@@ -70,7 +71,7 @@ async def _connection(
     said = {"Accept": "text/event-stream", **await replicas.access(url), **headers}
     async with replicas.http.get(url + target, timeout=timeout, headers=said) as response:
         if response.status != 200:
-            raise refusal_of(response, await read_reply(response))
+            raise refusal_of(await read_reply(response))
         number = name = ""
         async for line in response.content:
             key, _, value = line.decode().rstrip("\n").partition(": ")

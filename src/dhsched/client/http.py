@@ -1,58 +1,39 @@
-"""The one HTTP caller: one call to its end, over the replicas, and never past its deadline.
-
-The Python client, the command line and rooms all call through this module, and it alone knows these rules:
-
-- The replica that answered last is asked first; a replica that does not answer, or answers that it cannot serve now, is
-  left for the next. Each call goes through the replicas in an order of its own, so that calls which fail at the same
-  time do not push each other back to a dead replica.
-- A call is repeated until its deadline, with growing pauses, or (`once`) until each replica was asked. A call that may
-  not be done twice is repeated only if it surely was not done.
-- An error document becomes `Refused`, no answer becomes `Unreachable`, and a key that gets no token `NotMinted`.
-- An API key (credentials.py) mints a token at each replica, which is renewed before it ends. A token that is refused is
-  renewed once, at once: a secret may have been rotated since.
-"""
+"""Calls over aiohttp, for everything that runs an event loop. The rules of a call are in calls.py."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import time
 from collections.abc import Mapping, Sequence
-from random import Random
 from typing import Any, TypeVar
-from urllib.parse import quote, urlencode
 
 import aiohttp
 import msgspec
+from yarl import URL
 
-from dhsched.access.api_keys import id_of
-from dhsched.access.minting import MINT_PATH, MintedToken
-from dhsched.addresses import addresses
+from dhsched.client.calls import CONNECT_S, REPLY_BYTES_MAX, TRY_S, Calls, NotAnswered, NotSent, Reply
 from dhsched.client.credentials import Credentials, client_tls
-from dhsched.errors import KeyRefused, NotMinted, Refused, Unreachable
+from dhsched.errors import Unreachable
 
 T = TypeVar("T")
-
-AGAIN = frozenset({"STORE_UNAVAILABLE", "BUSY", "NOT_READY", "INTERNAL", "STARTING", "RATE_LIMITED", "TIMEOUT"})
-"""Refusals worth repeating. FULL is not among them: `wait_s` of a create waits for a free slot in the queue."""
-UNTOUCHED = frozenset({"BUSY", "NOT_READY", "RATE_LIMITED", "TIMEOUT"})
-"""The codes of AGAIN that a server answers before it has done anything."""
-BACKOFF_FIRST_S = 0.05  # Pause after the first failed try; doubled after each, up to:
-BACKOFF_MAX_S = 2.0
-TRY_S = 10.0  # A replica that does not answer for this long (plus the call's `wait_s`) is left for the next.
-CONNECT_S = 5.0  # A replica that does not accept a connection for this long is left for the next.
-REPLY_BYTES_MAX = 64 * 1024 * 1024  # A longer reply counts as no answer; the longest page is far shorter.
-MINT_S = 5.0  # A replica that mints no token for this long is left for the next.
-RENEW = 0.75  # Share of a token's life after which a new token is minted.
-NO_ANSWER = (aiohttp.ClientError, TimeoutError, OSError)
+NO_ANSWER = (aiohttp.ClientError, TimeoutError, OSError, NotAnswered)
 
 
-class NotSent(Exception):
-    """The call was not sent: the replica was not reached, or minted no token. `__cause__` says why."""
+async def open_socket(
+    http: aiohttp.ClientSession, url: str | URL, *, within_s: float = TRY_S, **options: Any
+) -> aiohttp.ClientWebSocketResponse:
+    """Open a WebSocket, or raise one of NO_ANSWER. A server that does not answer the handshake within `within_s` is not
+    waited for: aiohttp by itself waits for as long as the connection seems to be there. `options` are of ws_connect."""
+    try:
+        async with asyncio.timeout(within_s):
+            socket: aiohttp.ClientWebSocketResponse = await http.ws_connect(url, **options)
+            return socket
+    except AssertionError as error:
+        # aiohttp asserts that the connection is there when the answer is read; it may be lost in the same tick.
+        raise aiohttp.ClientConnectionError("the connection was lost during the handshake") from error
 
 
-class Replicas:
-    """The replicas of one role, and the rules for calling them."""
+class Replicas(Calls):
+    """The replicas of one role, called over one session."""
 
     def __init__(
         self,
@@ -65,76 +46,8 @@ class Replicas:
         try_s: float | None = None,
         once: bool = False,
     ) -> None:
-        """Give up a call at its deadline; with `once`, also when each replica has been asked."""
-        self.urls = addresses(role, urls)
-        self.role = role
+        super().__init__(role, urls, Session(http), credentials, deadline_s=deadline_s, try_s=try_s, once=once)
         self.http = http
-        self.deadline_s = deadline_s
-        self._try_s = try_s
-        self._once = once
-        self._minters = {url: Minter(http, url, credentials) for url in self.urls}
-        self._at = 0
-        self._random = Random()
-
-    def use(self, http: aiohttp.ClientSession) -> None:
-        """Continue with another session, perhaps on another event loop; known replicas and tokens stay."""
-        self.http = http
-        for minter in self._minters.values():
-            minter.http = http
-
-    # -- the order of replicas
-
-    @property
-    def url(self) -> str:
-        """Return the replica to ask first."""
-        return self.urls[self._at]
-
-    def order(self) -> tuple[str, ...]:
-        """Return all replicas, the one to ask first at the front."""
-        return self.urls[self._at :] + self.urls[: self._at]
-
-    def leave(self, url: str) -> None:
-        """Ask the next replica first from now on, unless another call has already left this one."""
-        if self.url == url:
-            self._at = (self._at + 1) % len(self.urls)
-
-    def is_over(self, tries: int) -> bool:
-        """Return whether this many tries in a row use up the limit, which only `once` has."""
-        return self._once and tries >= len(self.urls)
-
-    def backoff_s(self, tries: int) -> float:
-        return min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2.0 ** min(tries, 10)) * self._random.uniform(0.5, 1.0)
-
-    # -- tokens
-
-    def key(self, url: str) -> str:
-        """Return the API key that mints tokens at this replica; empty without one."""
-        return self._minters[url].key
-
-    async def access(self, url: str) -> dict[str, str]:
-        """Return the headers that carry a token for this replica; none without a key. Raise NotMinted."""
-        return await self._minters[url].headers()
-
-    def forget(self, url: str) -> bool:
-        """Drop the token that this replica refused. Return whether there is a key to mint another with."""
-        return self._minters[url].forget()
-
-    # -- calls
-
-    async def call(
-        self,
-        method: str,
-        *path: str,
-        body: Any = None,
-        query: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-        wait_s: float = 0,
-        twice: bool = True,
-    ) -> bytes:
-        """Send a call and return the answer's body. `twice` says that the call may be done twice, because it has an id
-        or changes nothing the second time; other calls are repeated only if they surely were not done."""
-        target = target_of(*path, query=query)
-        return await self.ask(method, target, body=body, headers=headers, wait_s=wait_s, twice=twice)
 
     async def read(self, kind: type[T], method: str, *path: str, **given: Any) -> T:
         """Send a call (`call` has the arguments) and return the answer as `kind`. An answer that cannot be read is no
@@ -146,151 +59,38 @@ class Replicas:
             message = f"{self.url} answered with something that is no {kind.__name__} ({error}); check the address"
             raise Unreachable(message, {self.url: str(error)}, unknown=method != "GET") from None
 
-    async def ask(
-        self,
-        method: str,
-        target: str,
-        *,
-        body: Any = None,
-        headers: Mapping[str, str] | None = None,
-        wait_s: float = 0,
-        twice: bool = True,
-    ) -> bytes:
-        """Send a call like `call` to any target, also one outside the API."""
-        loop = asyncio.get_running_loop()
-        give_up = loop.time() + self.deadline_s + wait_s
-        try_s = (TRY_S if self._try_s is None else self._try_s) + wait_s
-        order, tries, troubles = self.order(), 0, dict[str, str]()
-        refusal: Refused | None = None
-        while True:
-            url = order[tries % len(order)]
-            left = give_up - loop.time()
-            pause_s = 0.0 if self._once else self.backoff_s(tries)
-            tries += 1
-            try:
-                # A call that is not repeated gets all the time that is left: after a timeout its outcome is unknown.
-                raw = await self._try(url, method, target, body, headers or {}, min(left, try_s) if twice else left)
-            except (Refused, NotMinted) as refused:
-                again = AGAIN if twice or isinstance(refused, NotMinted) else UNTOUCHED
-                if refused.code not in again and not is_over_rate(refused):
-                    raise
-                if isinstance(refused, Refused):
-                    refusal = refused
-                    pause_s = 0.0 if self._once else max(pause_s, refused.retry_after_s or 0.0)
-                if self.is_over(tries) or loop.time() + pause_s >= give_up:
-                    raise
-                troubles[url], cause = str(refused), None
-            except NotSent as error:
-                troubles[url], cause = words(error.__cause__), error.__cause__
-            except NO_ANSWER as error:
-                troubles[url], cause = words(error), error
-                if not twice:
-                    raise Unreachable(
-                        f"{url} did not answer {method} {target} ({words(error)}), and whether it was done is not "
-                        "known: check, and repeat the call if it was not",
-                        troubles,
-                        unknown=True,
-                    ) from error
-            else:
-                self._at = self.urls.index(url)
-                return raw
-            self.leave(url)
-            if self.is_over(tries) or loop.time() + pause_s >= give_up:
-                raise Unreachable(
-                    f"{method} {target}: no {self.role} answered within {self.deadline_s + wait_s:g} s "
-                    f"({tries} tries, the last at {url}: {troubles[url]})",
-                    troubles,
-                    refused=refusal,
-                ) from cause
-            await asyncio.sleep(pause_s)
 
-    async def _try(
-        self, url: str, method: str, target: str, body: Any, headers: Mapping[str, str], timeout_s: float
-    ) -> bytes:
-        """Send the call to one replica, and once more with a new token if the first token was refused."""
-        timeout = aiohttp.ClientTimeout(total=max(0.01, timeout_s), sock_connect=CONNECT_S)
-        sent = None if body is None else msgspec.json.encode(body)
-        for renewed in (False, True):
-            try:
-                access = await self.access(url)
-            except NO_ANSWER as error:
-                raise NotSent from error
-            said = {"Content-Type": "application/json", **access, **headers}
-            try:
-                response = await self.http.request(method, url + target, data=sent, headers=said, timeout=timeout)
-            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-                raise NotSent from error
-            async with response:
-                raw = await read_reply(response)
-            if response.status < 400:
-                return raw
-            if not (response.status == 401 and self.forget(url) and not renewed):
-                break
-        raise refusal_of(response, raw)
+class Session:
+    """A transport over an aiohttp session."""
 
+    def __init__(self, http: aiohttp.ClientSession) -> None:
+        self._http = http
 
-def is_over_rate(refused: Refused | NotMinted) -> bool:
-    """Return whether the tenant made too many requests: unlike its other limits, this one passes by itself."""
-    return isinstance(refused, Refused) and refused.problem.get("quota") == "rate_per_s"
-
-
-class Minter:
-    """Mint the tokens of one API key at one server, and renew each before it ends."""
-
-    def __init__(self, http: aiohttp.ClientSession, url: str, credentials: Credentials) -> None:
-        self.http = http
-        self._url = url.rstrip("/")
-        self._credentials = credentials
-        self.key = credentials.key(url)
-        self._shown: dict[str, str] = {}
-        self._until = 0.0  # Monotonic time from which the next call mints a new token.
-
-    def forget(self) -> bool:
-        """Search the key anew, and mint a token before the next call. Return whether a key was found."""
-        self._until = 0.0
-        self.key = self._credentials.key(self._url)
-        return bool(self.key)
-
-    async def headers(self) -> dict[str, str]:
-        """Return the headers to send with a request; none without a key. Raise NotMinted."""
-        if not self.key:
-            return {}
-        if time.monotonic() >= self._until:
-            minted = await self._mint()
-            self._shown = bearer(minted.token) if minted.token else {}
-            self._until = time.monotonic() + RENEW * minted.expires_in_s
-        return self._shown
-
-    async def _mint(self) -> MintedToken:
-        sent = msgspec.json.encode(self._credentials.asks)
-        shown = {"Content-Type": "application/json", **bearer(self.key)}
-        timeout = aiohttp.ClientTimeout(total=MINT_S)
-        async with self.http.post(self._url + MINT_PATH, data=sent, headers=shown, timeout=timeout) as response:
-            raw = await read_reply(response)
-        if response.status != 200:
-            refused = not_minted(self._url, self.key, refusal_of(response, raw))
-            self.forget()
-            raise refused
+    async def send(
+        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], *, total_s: float
+    ) -> Reply:
+        timeout = aiohttp.ClientTimeout(total=total_s, sock_connect=CONNECT_S)
         try:
-            return msgspec.json.decode(raw, type=MintedToken)
-        except msgspec.DecodeError as error:
-            raise NotMinted(
-                f"{self._url} answered a request for a token with something else ({error}); check that the address is "
-                "Dispatch or an Infer-Controller",
-                code="BAD_REPLY",
-                status=200,
-            ) from None
+            async with self._http.request(method, url, data=body, headers=headers, timeout=timeout) as response:
+                return await read_reply(response)
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise NotSent from error
+        except NO_ANSWER as error:
+            raise NotAnswered from error
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
 
 
-async def read_reply(response: aiohttp.ClientResponse) -> bytes:
-    """Return the whole body of a reply. Raise if it is longer than REPLY_BYTES_MAX: none of our servers sends that."""
+async def read_reply(response: aiohttp.ClientResponse) -> Reply:
+    """Return a reply with its whole body. Raise if that is longer than REPLY_BYTES_MAX: no server of ours sends it."""
     raw = bytearray()
     async for part in response.content.iter_any():
         raw += part
         if len(raw) > REPLY_BYTES_MAX:
             response.close()
             raise aiohttp.ClientPayloadError(f"the reply has more than {REPLY_BYTES_MAX} bytes")
-    return bytes(raw)
+    return Reply(response.status, response.headers, bytes(raw))
 
 
 def open_session(
@@ -300,38 +100,3 @@ def open_session(
     secure = bool(ca) or any(url.startswith("https:") for url in urls)  # Loading the authorities is slow.
     connector = aiohttp.TCPConnector(limit=connections_max, ssl=client_tls(ca) if secure else True)
     return aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=None), connector=connector)
-
-
-def target_of(*path: str, query: Mapping[str, Any] | None = None) -> str:
-    """Return a target of the API. The parts of `path` are quoted: a WorkerID has a `#`."""
-    given = {name: value for name, value in (query or {}).items() if value is not None}
-    return "/v1/" + "/".join(quote(word, safe="") for word in path) + ("?" + urlencode(given) if given else "")
-
-
-def bearer(token: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {token}"}
-
-
-def words(error: BaseException | None) -> str:
-    """Return an error's message, or its type if the message is empty."""
-    return str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
-
-
-def refusal_of(response: aiohttp.ClientResponse, raw: bytes) -> Refused:
-    """Return a server's error document as an exception."""
-    status, retry_after = response.status, response.headers.get("Retry-After")
-    after = float(retry_after) if retry_after and retry_after.isdecimal() else None
-    with contextlib.suppress(msgspec.DecodeError):
-        return Refused(status, msgspec.json.decode(raw, type=dict[str, Any]), after)
-    # A load balancer without a replica behind it sends no error document.
-    code = "NOT_READY" if status in (502, 503, 504) else str(status)
-    detail = f"the server answered {status} with a body that is not a problem document"
-    return Refused(status, {"code": code, "detail": detail}, after)
-
-
-def not_minted(url: str, key: str, refused: Refused) -> NotMinted:
-    """Return the error for a refused mint: KeyRefused if the key is at fault, else NotMinted."""
-    code, status = refused.code, refused.status
-    kind = KeyRefused if code in ("UNAUTHORIZED", "FORBIDDEN", "401", "403") else NotMinted
-    why = "check that the key is whole and has not been revoked" if status < 500 else "try again later"
-    return kind(f"{url} mints no token for API key {id_of(key)} ({code}); {why}", code=code, status=status)

@@ -4,28 +4,44 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import aiohttp
 import msgspec
 
 from dhsched.access.viewers import TTL_S, Grant
-from dhsched.addresses import DISPATCH, INFER, addresses
+from dhsched.addresses import DISPATCH, addresses
+from dhsched.client.calls import bearer
 from dhsched.client.credentials import TLS_CA, given_or_found
 from dhsched.client.following import follow
-from dhsched.client.http import Replicas, bearer, open_session
-from dhsched.client.models.base import UNSET
+from dhsched.client.http import Replicas, open_session
+from dhsched.client.models.base import UNSET, Optional
 from dhsched.client.models.input import Pushed, PushText
-from dhsched.client.models.lives import CreateLive, End, Ended, History, Live, LiveSummary, Placed, Reassign
+from dhsched.client.models.lives import (
+    ENDS_MAX,
+    ChangeLive,
+    CreateLive,
+    End,
+    Ended,
+    EndedLives,
+    EndLives,
+    History,
+    Live,
+    LiveSummary,
+    Placed,
+    Reassign,
+)
+from dhsched.client.models.summary import AllWorkers, Changes, ReplicaList, ReplicaOut, Summary
 from dhsched.client.models.viewers import MintViewerToken, ViewerToken
 from dhsched.client.models.workers import Drain, DrainWorker, WorkerSummary
 from dhsched.client.producers import Producers
+from dhsched.client.speaking import Turn
 from dhsched.client.stream import Stream
 
 
 class Event(NamedTuple):
-    """An event of a live: committed, claimed, said, released, acked, dropped, stalled or ended."""
+    """An event of a live: committed, claimed, said, dropped, interrupted, released, acked, emitted, stalled, ended."""
 
     name: str
     data: dict[str, Any]
@@ -34,7 +50,8 @@ class Event(NamedTuple):
 class Client:
     """A client of one deployment. Use it as a context, from one event loop.
 
-    `dispatch` and `infer` are addresses, one or many: if one does not answer, the next is asked. `key` is an API key,
+    `dispatch` are addresses, one or many: if one does not answer, the next is asked. Dispatch passes input on to the
+    Infer-Controllers; with `infer`, their addresses, the client sends it to them directly. `key` is an API key,
     whose tokens go along with every call and are renewed in time; without `key` the client searches DHSCHED_KEY,
     DHSCHED_KEY_FILE, and the development keys of this user. `token` is a token instead of a key. `tenant`, for an
     admin's key, says whose lives are meant. `deadline_s` is for one call, all tries included.
@@ -43,14 +60,15 @@ class Client:
     def __init__(
         self,
         dispatch: str | Sequence[str] = DISPATCH,
-        infer: str | Sequence[str] = INFER,
+        infer: str | Sequence[str] | None = None,
         *,
         key: str | None = None,
         token: str | None = None,
         tenant: str | None = None,
         deadline_s: float = 30.0,
     ) -> None:
-        self._urls = addresses("dispatch", dispatch), addresses("infer", infer)
+        given = addresses("dispatch", dispatch)
+        self._urls = given, given if infer is None else addresses("infer", infer)
         self._credentials = given_or_found("" if token else key)
         self._headers = bearer(token) if token else {}
         if tenant:
@@ -85,9 +103,16 @@ class Client:
         room: str | None = None,
         priority: int | None = None,
         immovable: bool = False,
+        idle_s: float | Optional | None = UNSET,
+        max_s: float | Optional | None = UNSET,
+        labels: Sequence[str] = (),
         wait_s: float = 0,
     ) -> Placed:
-        """Place a new live. Without `live_id` the client makes one, so that a repeated try makes no second live."""
+        """Place a new live. Without `live_id` the client makes one, so that a repeated try makes no second live.
+
+        The live ends without input for `idle_s`, and at the age of `max_s`; None is no limit, and without either the
+        Pool decides.
+        """
         body = CreateLive(
             digital_id,
             live_id=live_id or f"lv-{secrets.token_hex(8)}",
@@ -95,6 +120,9 @@ class Client:
             metadata=dict(metadata or {}),
             config=dict(config or {}),
             immovable=immovable,
+            idle_s=idle_s,
+            max_s=max_s,
+            labels=list(labels),
         )
         if priority is not None:
             body.priority = priority
@@ -104,10 +132,29 @@ class Client:
     async def get(self, live_id: str) -> Live:
         return await self._dispatch.read(Live, "GET", "lives", live_id)
 
-    async def lives(self, **filters: str) -> AsyncIterator[LiveSummary]:
-        """Yield lives by name; filters: state, worker, pool, digital_id."""
-        async for row in self._pages("lives", filters):
+    async def lives(self, **filters: Any) -> AsyncIterator[LiveSummary]:
+        """Yield lives by name; filters: state, worker, pool, digital_id, label, age_s, idle_s, stalled."""
+        query = {name: str(value).lower() if isinstance(value, bool) else value for name, value in filters.items()}
+        async for row in self._pages("lives", query):
             yield msgspec.convert(row, LiveSummary)
+
+    async def change(
+        self, live_id: str, *, metadata: Mapping[str, Any] | None = None, labels: Sequence[str] | None = None
+    ) -> Live:
+        """Replace a live's metadata, its labels, or both; what is None stays."""
+        body = ChangeLive(
+            metadata=UNSET if metadata is None else dict(metadata), labels=UNSET if labels is None else list(labels)
+        )
+        return await self._dispatch.read(Live, "PATCH", "lives", live_id, body=body)
+
+    async def end_many(self, *, limit: int = ENDS_MAX, after: str | None = None, **filters: Any) -> EndedLives:
+        """End up to `limit` lives that match the filters, as in `lives`; `after` is the `next` of the call before.
+
+        A call whose answer is lost is not repeated, because it would end others: it raises Unreachable, `unknown`.
+        """
+        given = {**filters, "limit": limit, **({} if after is None else {"after": after})}
+        body = msgspec.convert(given, EndLives)
+        return await self._dispatch.read(EndedLives, "POST", "end-lives", body=body, twice=False)
 
     async def reassign(self, live_id: str, *, to: str | None = None, avoid: Sequence[str] = ()) -> Placed:
         """Reassign a live to another Worker: to `to` and no other, or without it wherever there is a free slot."""
@@ -117,8 +164,7 @@ class Client:
         return await self._dispatch.read(Placed, "POST", "lives", live_id, "reassign", body=body, headers=headers)
 
     async def end(self, live_id: str, *, after_pending: bool = False) -> Ended:
-        body = End(after_pending)
-        return await self._dispatch.read(Ended, "POST", "lives", live_id, "end", body=body)
+        return await self._dispatch.read(Ended, "POST", "lives", live_id, "end", body=End(after_pending))
 
     async def viewer_token(
         self,
@@ -149,6 +195,22 @@ class Client:
         async for row in self._pages("workers", filters):
             yield msgspec.convert(row, WorkerSummary)
 
+    async def summary(self) -> Summary:
+        """Return the whole deployment in one document: lives, slots, brake, store, safety counters, Pools."""
+        return await self._dispatch.read(Summary, "GET", "summary")
+
+    async def replicas(self) -> list[ReplicaOut]:
+        """Return the Dispatch replicas and Infer-Controllers, with version and readiness."""
+        return (await self._dispatch.read(ReplicaList, "GET", "replicas")).replicas
+
+    async def changes(self) -> AsyncIterator[AllWorkers | Changes]:
+        """Yield the Workers, a page at a time, then what changes. After a page that is `first`, forget what you knew:
+        a connection made anew may begin again."""
+        assert self._http is not None, "use the client as a context: async with Client(...) as client"
+        async for event in follow(self._dispatch, "changes"):
+            kind: type[AllWorkers | Changes] = AllWorkers if event.name == "all" else Changes
+            yield msgspec.convert(event.data, kind)
+
     async def drain(self, worker: str, *, deadline_s: float | None = None) -> Drain:
         """Move every live off a Worker, at boundaries; after `deadline_s` lives that are left move at once."""
         body = DrainWorker() if deadline_s is None else DrainWorker(deadline_s)
@@ -170,15 +232,14 @@ class Client:
         """Create or replace a DigitalID as a whole."""
         await self._dispatch.call("PUT", "digital-ids", digital_id, body=dict(config))
 
-    async def _pages(self, what: str, filters: Mapping[str, str]) -> AsyncIterator[Any]:
+    async def _pages(self, what: str, filters: Mapping[str, Any]) -> AsyncIterator[Any]:
         after = None
         while True:
             query = {**filters, "after": after, "limit": 1_000}
             page = await self._dispatch.read(dict[str, Any], "GET", what, query=query)
             for row in page[what]:
                 yield row
-            after = page["next"]
-            if after is None:
+            if (after := page["next"]) is None:
                 return
 
     # -- input
@@ -207,6 +268,11 @@ class Client:
             in_flight_max=in_flight_max,
             deadline_s=self._deadline_s,
         )
+
+    def speak(self, live_id: str, tokens: AsyncIterable[str]) -> Turn:
+        """Have a live speak the tokens of a language model, as they come. Await the turn for what was heard; an
+        interrupt, its own (`turn.interrupt()`) or another's, ends it, and no more tokens are read."""
+        return Turn(self, live_id, tokens)
 
     # -- events
 

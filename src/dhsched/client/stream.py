@@ -24,13 +24,16 @@ from typing import Any, Self
 import aiohttp
 import msgspec
 
-from dhsched.client.http import AGAIN, NO_ANSWER, Replicas, words
+from dhsched.client.calls import AGAIN, CONNECT_S, words
+from dhsched.client.http import NO_ANSWER, Replicas, open_socket
 from dhsched.client.models.base import UNSET
 from dhsched.client.models.input import Answer, Push, Pushed, PushText
 from dhsched.client.producers import Producers, new_producer
+from dhsched.client.sentences import Sentences
 from dhsched.errors import BadValue, DhschedError, NotMinted, Refused, Unreachable
 from dhsched.links.json_bounds import excess
 from dhsched.links.messages import PUSH_FRAME_BYTES_MAX, PUSHES_MAX
+from dhsched.tasks import cancel
 from dhsched.types import Kind
 
 HEARTBEAT_S = 5.0
@@ -87,10 +90,12 @@ class Stream:
         self._kept: deque[_Item] = deque()
         self._kept_bytes = 0
         self._changed = asyncio.Condition()
+        self._well = 0.0  # When an item was last answered, or the first of those without an answer was sent.
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._trouble = ""
         self._failed: DhschedError | None = None
         self._keeper: asyncio.Task[None] | None = None
+        self._joined = Sentences()
 
     async def __aenter__(self) -> Self:
         self._keeper = asyncio.create_task(self._keep(), name=f"stream {self.live_id}")
@@ -104,9 +109,7 @@ class Stream:
             if kind is None:
                 await self.flush()
         finally:
-            assert self._keeper is not None
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
+            await cancel(self._keeper)
             if self._failed is None and not self._owed and not self._one_by_one:
                 self._producers.leave(self.live_id, self._producer)
             self._fail(Unreachable(f"the stream to live {self.live_id} was closed"))
@@ -121,6 +124,22 @@ class Stream:
         self, text: str = "", *, kind: Kind = "text", boundary: bool = False, config: dict[str, Any] | None = None
     ) -> asyncio.Future[Pushed]:
         """Send one item; return a future that is done once the item is stored. Wait only if too many are in flight."""
+        await self._send_rest()
+        return await self._send(text, kind=kind, boundary=boundary, config=config)
+
+    async def token(self, token: str) -> None:
+        """Send a token of a language model: tokens are joined here, and each whole sentence is an item, with a
+        boundary. `flush`, the next item and the end of the block send what is left."""
+        for sentence in self._joined.add(token):
+            await self._send(sentence, boundary=True)
+
+    async def _send_rest(self) -> None:
+        if rest := self._joined.rest():
+            await self._send(rest, boundary=True)
+
+    async def _send(
+        self, text: str, *, kind: Kind = "text", boundary: bool = False, config: dict[str, Any] | None = None
+    ) -> asyncio.Future[Pushed]:
         async with self._changed:
             await self._changed.wait_for(lambda: self._failed or len(self._owed) < self._in_flight_max)
             if self._failed:
@@ -132,11 +151,12 @@ class Stream:
                 boundary=boundary,
                 config=UNSET if config is None else config,
             )
-            encoded = msgspec.json.encode(push)
-            if len(encoded) > PUSH_FRAME_BYTES_MAX - 2:
+            if len(encoded := msgspec.json.encode(push)) > PUSH_FRAME_BYTES_MAX - 2:
                 raise BadValue(f"an item has {len(encoded)} bytes; send at most {PUSH_FRAME_BYTES_MAX - 2}")
             self._producer.n += 1
             item = _Item(push, asyncio.get_running_loop().create_future(), len(encoded))
+            if not self._owed:
+                self._well = asyncio.get_running_loop().time()
             self._owed.append(item)
             if self._one_by_one:
                 self._changed.notify_all()
@@ -145,6 +165,7 @@ class Stream:
 
     async def flush(self) -> None:
         """Wait until everything sent is stored."""
+        await self._send_rest()
         async with self._changed:
             await self._changed.wait_for(lambda: self._failed or not self._owed)
             if self._failed and self._owed:
@@ -158,9 +179,9 @@ class Stream:
                     await self._socket.send_str(frame)
 
     async def _keep(self) -> None:
-        """Keep a connection, and replace it when it is lost; fail after `deadline_s` without one."""
+        """Keep a connection, and replace it when it is lost; fail if items wait for `deadline_s` and none is stored."""
         loop = asyncio.get_running_loop()
-        tries, well = 0, loop.time()
+        tries = 0
         while self._failed is None:
             if self._one_by_one:
                 await asyncio.sleep(SETTLE_S if self._unsure else 0)
@@ -169,8 +190,10 @@ class Stream:
             url = self._replicas.url
             self._trouble = "the connection was closed"
             try:
-                async with self._replicas.http.ws_connect(
+                async with await open_socket(
+                    self._replicas.http,
                     f"{url}/v1/lives/{self.live_id}/stream",
+                    within_s=CONNECT_S,
                     params={"producer": self._producer.name},
                     headers=await self._replicas.access(url),
                     heartbeat=HEARTBEAT_S,
@@ -178,7 +201,7 @@ class Stream:
                 ) as socket:
                     answered = await self._serve(socket)
                 if answered:
-                    tries, well = 0, loop.time()
+                    tries = 0
             except aiohttp.WSServerHandshakeError as error:
                 if error.status < 500 and error.status != 429:
                     self._fail(Refused(error.status, {"detail": f"stream to live {self.live_id}: {error.message}"}))
@@ -197,7 +220,7 @@ class Stream:
             self._replicas.leave(url)
             pause_s = self._replicas.backoff_s(tries)
             tries += 1
-            if loop.time() + pause_s - well > self._deadline_s:
+            if self._owed and loop.time() + pause_s - self._well > self._deadline_s:
                 self._fail(
                     Unreachable(
                         f"stream to live {self.live_id}: nothing was stored for {self._deadline_s:g} s "
@@ -226,13 +249,11 @@ class Stream:
 
     async def _hear(self, answer: Answer) -> bool:
         """Handle one answer. Return False if the stream must reconnect."""
-        problem = answer.problem
-        if problem is not None and self._gives_up_its_name(problem.get("code")):
-            return False
-        if problem is not None and problem.get("code") == "GAP" and self._takes_back(problem.get("last")):
+        if (problem := answer.problem) is not None and self._gives_up_its_name(problem.get("code")):
             return False
         if problem is not None and problem.get("code") in PAUSES:
-            self._trouble = str(problem.get("detail"))
+            if problem.get("code") != "GAP" or not self._takes_back(problem.get("last")):
+                self._trouble = str(problem.get("detail"))
             return False
         async with self._changed:
             while self._owed and self._owed[0].push.n <= answer.n:
@@ -244,8 +265,11 @@ class Stream:
                     item.stored.set_exception(Refused(problem.get("status", 400), problem))
                 else:
                     seq = answer.seq or None if item.push.n == answer.n else None
-                    item.stored.set_result(Pushed(self.live_id, request_id="", seq=seq, duplicate=seq is None))
+                    again = seq is None or answer.duplicate
+                    pushed = Pushed(self.live_id, "", seq, duplicate=again, dropped=answer.dropped if seq else 0)
+                    item.stored.set_result(pushed)
             self._known = self._known or problem is None
+            self._well = asyncio.get_running_loop().time()
             if problem is not None:
                 # The next number would leave a gap, so this producer cannot continue.
                 self._fail(Refused(problem.get("status", 400), problem))
@@ -260,11 +284,7 @@ class Stream:
         if code == "TOO_MANY_PRODUCERS":
             self._one_by_one = True
         elif code == "GAP":
-            # The store has forgotten this name of an earlier stream: number the items anew, under a new name.
-            self._producer = new_producer()
-            for item in self._owed:
-                self._producer.n += 1
-                item.push.n = self._producer.n
+            self._take_new_name()  # The store has forgotten this name, which is of an earlier stream.
         return code in ("TOO_MANY_PRODUCERS", "GAP")
 
     def _keep_item(self, item: _Item) -> None:
@@ -283,16 +303,19 @@ class Stream:
             item = self._kept.pop()
             self._kept_bytes -= item.size_bytes
             self._owed.appendleft(item)
-        missing = self._owed[0].push.n - last - 1
-        if missing:
+        if missing := self._owed[0].push.n - last - 1:
             self.lost += missing
             self._kept.clear()
             self._kept_bytes = 0
-            self._producer = new_producer()
-            for item in self._owed:
-                self._producer.n += 1
-                item.push.n = self._producer.n
+            self._take_new_name()
         return True
+
+    def _take_new_name(self) -> None:
+        """Number the items that are not stored anew, under a new name."""
+        self._producer = new_producer()
+        for item in self._owed:
+            self._producer.n += 1
+            item.push.n = self._producer.n
 
     async def _store_one_by_one(self) -> None:
         """Store the items in order, each before the next is sent. The request id makes a repetition safe."""
@@ -304,7 +327,7 @@ class Stream:
                 item = self._owed[0]
             try:
                 pushed = await self._store_one(item.push)
-                await self._hear(Answer(self.live_id, n=item.push.n, seq=pushed.seq or 0))
+                await self._hear(Answer(self.live_id, n=item.push.n, seq=pushed.seq or 0, dropped=pushed.dropped))
             except Refused as refused:
                 problem = {**refused.problem, "status": refused.status}
                 await self._hear(Answer(self.live_id, n=item.push.n, problem=problem))
@@ -314,8 +337,7 @@ class Stream:
     async def _store_one(self, push: Push) -> Pushed:
         loop = asyncio.get_running_loop()
         give_up = loop.time() + self._deadline_s
-        request_id = f"{self._producer.name}-{push.n}"
-        body = PushText(push.text, push.kind, push.boundary, push.config, request_id)
+        body = PushText(push.text, push.kind, push.boundary, push.config, f"{self._producer.name}-{push.n}")
         while True:
             try:
                 return await self._replicas.read(Pushed, "POST", "lives", self.live_id, "text", body=body)

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 from aiohttp import web
 
@@ -14,28 +15,36 @@ from dhsched.access.quota_reports import REPORT_S, QuotaReports
 from dhsched.access.ring import KeyRing, open_ring
 from dhsched.dispatch.api.audit import AuditTrail
 from dhsched.dispatch.api.blocked import BlockedWorkers
+from dhsched.dispatch.api.changes import ChangesFeed
 from dhsched.dispatch.api.configuration import Configuration
+from dhsched.dispatch.api.create import Creates
 from dhsched.dispatch.api.dead_letters import DeadLetters
 from dhsched.dispatch.api.drains import Drains
 from dhsched.dispatch.api.events import EventFeed
 from dhsched.dispatch.api.keys import KeyEndpoints
+from dhsched.dispatch.api.live_lists import LiveLists
 from dhsched.dispatch.api.lives import Lives
+from dhsched.dispatch.api.logs import Logs
 from dhsched.dispatch.api.machines import Machines
 from dhsched.dispatch.api.publishing import PublishTokens
 from dhsched.dispatch.api.reassign import Reassign
 from dhsched.dispatch.api.rebalance import RebalanceView
 from dhsched.dispatch.api.recoveries import Recoveries
+from dhsched.dispatch.api.saved_state import SavedStates
 from dhsched.dispatch.api.store import StoreView
+from dhsched.dispatch.api.summary import SummaryView
 from dhsched.dispatch.api.tenants import Tenants
 from dhsched.dispatch.api.viewers import ViewerTokens
 from dhsched.dispatch.api.why import Why
 from dhsched.dispatch.api.workers import Workers
+from dhsched.dispatch.console import console_routes
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.loops import Round, running
 from dhsched.dispatch.moves.cutover import Cutovers
 from dhsched.dispatch.moves.drain import Draining
 from dhsched.dispatch.moves.plan import DrainNotes
 from dhsched.dispatch.moves.rebalance import Rebalancing
+from dhsched.dispatch.passing import Passing
 from dhsched.dispatch.recovery.liveness import Liveness
 from dhsched.dispatch.recovery.reconcile import Reconciliation
 from dhsched.dispatch.recovery.recover import Recovery
@@ -48,16 +57,21 @@ from dhsched.dispatch.telemetry.handoffs import Handoffs
 from dhsched.dispatch.telemetry.metering import Metering
 from dhsched.dispatch.telemetry.metrics import Metrics
 from dhsched.dispatch.telemetry.pending import PENDING_S, PendingInput
+from dhsched.dispatch.telemetry.replica_reports import ReplicaReports
+from dhsched.dispatch.telemetry.traces import tracing
+from dhsched.dispatch.view.changes import ChangeFeed
 from dhsched.dispatch.view.create_queue import CreateQueue
 from dhsched.dispatch.view.fleet_view import Fleet
 from dhsched.dispatch.worker_link import WorkerLinks
 from dhsched.errors import StoreError
+from dhsched.input_routes import INPUT
 from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
 from dhsched.settings import DispatchSettings
 from dhsched.store.homes import Entry
 from dhsched.store.link.address import Address
 from dhsched.store.link.link import LinkSettings
 from dhsched.store.records import Records
+from dhsched.store.records.replicas import REPORT_S as REPLICA_REPORT_S
 from dhsched.store.server.embedded import given_or_embedded
 from dhsched.store.steps.redis import RedisStore
 from dhsched.types import check_id
@@ -73,10 +87,11 @@ async def run_dispatch(settings: DispatchSettings, stop: asyncio.Event, say: Cal
     async with (
         given_or_embedded(settings.store) as address,
         open_context(address, settings) as context,
+        tracing(context) as traces,
     ):
         replica = Replica(context)
         with noted(await development_key(settings, context.ring), say) as listening:
-            async with running(replica.loops(), rng=context.rng):
+            async with running({**replica.loops(), **traces}, rng=context.rng):
                 await serve_role(settings, replica.app(), stop=stop, say=listening)
 
 
@@ -159,11 +174,19 @@ class Replica:
         self.context = context
         self.silences = Silences()
         self.drain_notes = DrainNotes()
+        self.rebalancing = Rebalancing(context)
+        self.changes = ChangeFeed(context)
         self._cutovers = Cutovers(context, self.silences)
         self._worker_links = WorkerLinks(context, self.silences, on_prepared=self._cutovers.prepared)
 
     def app(self) -> web.Application:
-        return make_app(self.context.service, self.endpoints(), self._worker_links.routes())
+        passing = Passing(self.context)
+        raw = [*self._worker_links.routes(), *passing.routes(), *console_routes(self.context.settings.room)]
+        self.context.service.passed_on = frozenset(each.name for each in INPUT)
+        app = make_app(self.context.service, self.endpoints(), raw, INPUT)
+        app.on_shutdown.append(passing.stop)
+        app.on_cleanup.append(passing.close)
+        return app
 
     def loops(self) -> dict[str, tuple[Round, float]]:
         """Return this replica's loops by name: the function that does one round, and the seconds between rounds."""
@@ -172,10 +195,13 @@ class Replica:
         reconciliation = Reconciliation(context, recovery)
         liveness = Liveness(context, self.silences)
         draining = Draining(context, self._cutovers, self.drain_notes)
+        context.fleet.on_refresh.append(self.changes.refreshed)
+        reports = ReplicaReports(context, self.silences, partial(missing, context))
         return {
             "drain": (draining.round, settings.drain_s),
+            "drain, new": (draining.begin, 0.0),
             "drain, next": (draining.follow, 0.0),
-            "rebalance": (Rebalancing(context).round, settings.rebalance_s),
+            "rebalance": (self.rebalancing.round, settings.rebalance_s),
             "cutovers": (self._cutovers.round, settings.cut_over_s),
             "liveness": (liveness.round, settings.liveness_s),
             "liveness, told": (liveness.follow, 0.0),
@@ -187,13 +213,16 @@ class Replica:
             "metering": (context.metering.round, settings.meter_s),
             "pending input": (context.pending_input.round, PENDING_S),
             "terms": (reconciliation.follow, 0.0),
+            "replica report": (reports.round, REPLICA_REPORT_S),
+            "changes": (self.changes.follow, 0.0),
         }
 
     def endpoints(self) -> list[Endpoint]:
         """Return every endpoint of the API: served by `app`, and listed in /openapi.json."""
         context = self.context
         parts = (
-            *(Lives(context), Reassign(context), Why(context), DeadLetters(context)),
+            *(Creates(context), Lives(context), LiveLists(context), Reassign(context), Why(context)),
+            *(DeadLetters(context), Logs(context), SavedStates(context)),
             *(Workers(context), BlockedWorkers(context), Drains(context, self.drain_notes)),
             *(
                 Configuration(context),
@@ -201,6 +230,8 @@ class Replica:
                 RebalanceView(context),
                 Recoveries(context),
                 EventFeed(context),
+                ChangesFeed(context, self.changes),
+                SummaryView(context, self.rebalancing),
             ),
             *(PublishTokens(context), ViewerTokens(context), StoreView(context), AuditTrail(context)),
         )

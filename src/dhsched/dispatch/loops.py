@@ -15,6 +15,7 @@ from random import Random
 import structlog
 
 from dhsched.errors import StoreError
+from dhsched.tasks import cancel
 
 log = structlog.get_logger(__name__)
 
@@ -31,9 +32,7 @@ async def running(rounds: dict[str, tuple[Round, float]], *, rng: Random) -> Asy
     try:
         yield
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(*tasks)
 
 
 async def repeat(name: str, one: Round, pause_s: Callable[[], float]) -> None:

@@ -16,23 +16,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from itertools import groupby
+from typing import Any, cast
 
 import structlog
-from aiohttp import WSMessage, WSMsgType, web
+from aiohttp import WSMsgType, web
 
 from dhsched.access.callers import Caller
 from dhsched.dispatch.context import DispatchContext
+from dhsched.dispatch.departs import record_departs
+from dhsched.dispatch.devices import note_devices
 from dhsched.dispatch.moves.drain import ask_for_drain
 from dhsched.dispatch.recovery.blame import HOW_TO_UNDO, blame_of_name
 from dhsched.dispatch.recovery.silences import Silences
-from dhsched.dispatch.worker_rules import bounded, check_slots, force_out, refuse_repeats
+from dhsched.dispatch.worker_rules import bounded, force_out, slots_max, too_many_slots
 from dhsched.errors import BadToken, DhschedError, Forbidden, StoreError, StoreRefused, StoreUnavailable
 from dhsched.links.messages import (
     FRAME_BYTES_MAX,
     HEARTBEAT_S,
     Depart,
-    Departed,
+    DeviceList,
     Drain,
     Exit,
     FromWorker,
@@ -53,14 +56,13 @@ from dhsched.links.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
 from dhsched.store.records.workers import is_yes
 from dhsched.tokens import Boot, Tokens
-from dhsched.types import clean_reason, name_of
+from dhsched.types import name_of
 from dhsched.web import caller_of, upgrade
 from dhsched.web.problems import problem_from
 
 log = structlog.get_logger(__name__)
 
 PATH = "/v1/workers/link"
-LOOK_S = 0.1  # Time between two checks whether this replica is stopping.
 CONTROLLERS_S = 1.0  # Time between two readings of the controllers' addresses.
 HELLO_S = 5.0  # A new link that does not register or resume within this time is closed.
 GOODBYE_S = 1.0  # A link that does not take its last messages within this time is closed without them.
@@ -106,7 +108,7 @@ class WorkerLinks:
         link = WorkerLink(self, outbox, caller_of(request), request.remote or "")
         try:
             if await self._started(outbox):
-                await self._listen(socket, link)
+                await link.listen_until_over(socket)
             outbox.finish()
             with contextlib.suppress(TimeoutError, ConnectionError):
                 await asyncio.wait_for(sending, GOODBYE_S)
@@ -118,17 +120,6 @@ class WorkerLinks:
             self.forget(link)
             await hang_up(socket, sending, request.transport)
         return socket
-
-    async def _listen(self, socket: web.WebSocketResponse, link: WorkerLink) -> None:
-        while not link.over:
-            try:
-                message = await link.receive(socket, None if link.boot is not None else HELLO_S)
-            except TimeoutError:
-                link.outbox.put(said_of(BadToken(f"no register or resume within {HELLO_S:g} s")))
-                return
-            if message is None or message.type is not WSMsgType.BINARY:
-                return
-            await link.hear_frame(message.data)
 
     # -- for the links
 
@@ -180,15 +171,14 @@ class WorkerLinks:
 
     async def _mind(self) -> None:
         """Keep the list of controllers fresh; when this replica stops, send its Workers to another replica."""
-        loop = asyncio.get_running_loop()
-        read_at = loop.time()
-        while not self.context.service.stopping:
-            await asyncio.sleep(LOOK_S)
-            if loop.time() - read_at >= CONTROLLERS_S:
-                read_at = loop.time()
-                # Without an answer the Workers keep the list that they have.
-                with contextlib.suppress(StoreError):
-                    await self._read_controllers()
+        stop = self.context.service.stop
+        while not stop.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), CONTROLLERS_S)
+                break
+            # Without an answer the Workers keep the list that they have.
+            with contextlib.suppress(StoreError):
+                await self._read_controllers()
         for link in [*self._links.values()]:
             link.outbox.put(Goodbye())
             link.leave()
@@ -206,7 +196,9 @@ class WorkerLink:
         self.outbox = outbox
         self.boot: Boot | None = None
         self.over = False
-        self._receiving: asyncio.Task[Any] | None = None  # The task that waits for the next frame, while it waits.
+        self._listening: asyncio.Task[None] | None = None
+        self._receiving = False  # Whether `_listening` waits for the next frame.
+        self._slots_max = 0  # Of the boot.
         self._links = links
         self._context = links.context
         self.beat = 0  # As of the last report on this link.
@@ -221,28 +213,36 @@ class WorkerLink:
             self._woken = True
             self.outbox.put(Wake())
 
-    async def receive(self, socket: web.WebSocketResponse, wait_s: float | None) -> WSMessage | None:
-        """Return the next frame; None if the link is left before it comes. Raise TimeoutError after `wait_s`.
-
-        `leave` cancels this task, which costs only a link that ends: a task of its own for each frame, and a wait for
-        two things at once, would cost every report.
-        """
-        task = self._receiving = asyncio.current_task()
-        assert task is not None
+    async def listen_until_over(self, socket: web.WebSocketResponse) -> None:
+        """Handle the Worker's frames until the link is over."""
+        listening = self._listening = asyncio.create_task(self._listen(socket))
         try:
-            return await socket.receive(wait_s)
-        except asyncio.CancelledError:
-            if not self.over or task.uncancel():
-                raise
-            return None
+            await asyncio.wait((listening,))
+            if not listening.cancelled():
+                listening.result()
         finally:
-            self._receiving = None
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+
+    async def _listen(self, socket: web.WebSocketResponse) -> None:
+        while not self.over:
+            self._receiving = True
+            try:
+                message = await socket.receive(None if self.boot is not None else HELLO_S)
+            except TimeoutError:
+                self.outbox.put(said_of(BadToken(f"no register or resume within {HELLO_S:g} s")))
+                return
+            finally:
+                self._receiving = False
+            if message.type is not WSMsgType.BINARY:
+                return
+            await self.hear_frame(message.data)
 
     def leave(self) -> None:
+        """End the link: at once if it waits for a frame, else after the frame that is being handled."""
         self.over = True
-        if self._receiving is not None:
-            self._receiving.cancel()
-            self._receiving = None
+        if self._receiving and self._listening is not None:
+            self._listening.cancel()
 
     async def force_out(self, boot: Boot, reason: str) -> None:
         """Close the link and make its Worker gone: its lives are placed elsewhere at once."""
@@ -257,15 +257,18 @@ class WorkerLink:
     async def hear_frame(self, frame: bytes) -> None:
         """Handle all messages of one frame. An unreadable or forbidden message ends the link with a problem."""
         try:
-            said_all = read_from_worker(frame)
-            refuse_repeats(said_all)
-            for n, turn in enumerate(in_turns(said_all)):
+            for n, turn in enumerate(in_turns(read_from_worker(frame))):
                 if n:
                     await asyncio.sleep(0)
-                for said in turn:
-                    if self.over:
-                        return
-                    await self._hear(said)
+                for kind, some in groupby(turn, type):
+                    if kind is Depart and self.boot is not None and not self.over:
+                        departs = cast(list[Depart], [*some])
+                        await record_departs(self._context, self.boot.worker, departs, self.outbox.put)
+                        continue
+                    for said in some:
+                        if self.over:
+                            return
+                        await self._hear(said)
         except StoreError as error:
             if isinstance(error, StoreRefused) or (isinstance(error, StoreUnavailable) and not error.unknown):
                 self._links.silences.refused_at = self._context.loop_time()
@@ -294,8 +297,8 @@ class WorkerLink:
                 raise BadToken("a link begins with register or resume")
             case Report():
                 await self._report(self.boot, said)
-            case Depart():
-                await self._depart(self.boot, said)
+            case DeviceList():
+                await note_devices(self._context, self.boot.worker, said)
             case Drain(deadline_s):
                 await ask_for_drain(self._context, self.boot.worker, deadline_s=deadline_s or None)
                 self.wake()
@@ -304,17 +307,6 @@ class WorkerLink:
                 if isinstance(outcome, o.WorkerSet):
                     self._context.events.say("worker_gone", worker=self.boot.worker, reason="the Worker exits")
                 self._end(Gone())
-
-    async def _depart(self, boot: Boot, said: Depart) -> None:
-        reason = clean_reason(said.reason)
-        outcome = await self._context.store.depart(
-            worker=boot.worker, live=said.live, number=said.number, reason=reason
-        )
-        if reason and isinstance(outcome, o.Departed) and outcome.was != "departing":
-            self._context.events.say(
-                "live_crashed", live=said.live, worker=boot.worker, epoch=said.number, was=outcome.was, reason=reason
-            )
-        self.outbox.put(Departed(said.live, said.number))
 
     async def _register(self, said: Register) -> None:
         said = bounded(said, caller=self._caller, linked=self.boot, ring=self._context.ring)
@@ -367,7 +359,7 @@ class WorkerLink:
         return await self._context.records.workers.exists(worker)
 
     def _is(self, boot: Boot) -> None:
-        self.boot = boot
+        self.boot, self._slots_max = boot, slots_max(boot)
         self._links.remember(boot.worker, self)
 
     def _issue(self, boot: Boot) -> str:
@@ -377,7 +369,8 @@ class WorkerLink:
 
     async def _report(self, boot: Boot, said: Report) -> None:
         self._woken = False
-        check_slots(boot, said)
+        if max(len(said.busy), len(said.prepared)) > self._slots_max:
+            raise too_many_slots(boot, said)
         store = self._context.store
         was_lost = self._was_lost(boot)
         outcome = await store.report(
@@ -389,6 +382,7 @@ class WorkerLink:
             link=self._context.replica,
             busy=said.busy,
             partly=said.partly,
+            **self._context.fleet.pool_limits.get(boot.pool, {}),
         )
         match outcome:
             case o.Reported():

@@ -17,15 +17,20 @@ from dataclasses import dataclass
 import structlog
 from aiohttp import web
 
+import dhsched
 from dhsched.access.development import development_key, noted
 from dhsched.access.quota_reports import QuotaReports
 from dhsched.access.ring import KeyRing, open_ring
 from dhsched.errors import BadSetting, StoreError
 from dhsched.infer import events, push, stream
+from dhsched.infer.append_rules import store_full
 from dhsched.infer.context import InferContext, Metrics
+from dhsched.infer.emits import Emits
+from dhsched.infer.logs import Logs
 from dhsched.infer.pull import PullText
 from dhsched.infer.pulls import Pulls
 from dhsched.infer.settings import InferSettings
+from dhsched.input_routes import RAW
 from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
 from dhsched.store.homes import Entry
 from dhsched.store.link.address import parse_address
@@ -33,6 +38,7 @@ from dhsched.store.link.connect import LinkSettings
 from dhsched.store.records import Records
 from dhsched.store.records.controllers import ANNOUNCE_S, Controller
 from dhsched.store.records.events import Event
+from dhsched.store.records.replicas import MISSING_MAX, REPORT_S, ReplicaReport
 from dhsched.store.steps.redis import RedisStore
 from dhsched.store.steps.scripts import Script
 from dhsched.tokens import Tokens
@@ -60,9 +66,14 @@ class Infer:
         the URL and send the Workers away."""
         store = self.context.store
         controller = Controller(self.context.service.instance, url)
+        loop = asyncio.get_running_loop()
+        began = report_at = loop.time()
         while not stop.is_set():
             try:
                 await store.records.controllers.announce(controller)
+                if loop.time() >= report_at:
+                    report_at = loop.time() + REPORT_S
+                    await store.records.replicas.report(await self._report(url, loop.time() - began))
                 await self.context.quota_reports.round()
                 self.context.memory_share = await self.context.records.server.memory_share()
             except StoreError as error:
@@ -72,12 +83,25 @@ class Infer:
                 await asyncio.wait_for(stop.wait(), ANNOUNCE_S)
         with contextlib.suppress(StoreError):
             await store.records.controllers.withdraw(controller)
+            await store.records.replicas.withdraw("infer", controller.id)
         self.pull_text.goodbye()
         await asyncio.sleep(GOODBYE_S)
+        await self.context.logs.written()
         with contextlib.suppress(StoreError):
             for _ in range(LAST_REPORTS_MAX):
                 if self.context.metrics.usage.unwritten:
                     await self.context.quota_reports.round()
+
+    async def _report(self, url: str, up_s: float) -> ReplicaReport:
+        """Return what this controller tells of itself, for `GET /v1/replicas`."""
+        return ReplicaReport(
+            role="infer",
+            name=self.context.service.instance,
+            version=dhsched.__version__,
+            url=url,
+            up_s=int(up_s),
+            missing=tuple(await self.context.service.ready())[:MISSING_MAX],
+        )
 
 
 @asynccontextmanager
@@ -110,7 +134,11 @@ async def open_infer(
         pulls = Pulls(store, settings.credit, name)
         service.registry.register(SettlingFigures(store.link.settling))
         metrics = Metrics(service.registry)
-        metrics.watch(pulls, store.homes, service.quotas)
+        emits = Emits(store, pulls)
+        logs = Logs(
+            store.records.logs, settings, lambda: store_full(context.memory_share, settings.memory_max) is not None
+        )
+        metrics.watch(pulls, emits, logs, store.homes, service.quotas)
         context = InferContext(
             store=store,
             records=records,
@@ -118,6 +146,8 @@ async def open_infer(
             service=service,
             metrics=metrics,
             pulls=pulls,
+            emits=emits,
+            logs=logs,
             quota_reports=QuotaReports(
                 f"infer/{name}", service.quotas, metrics.usage, reads=records, writes=store.records
             ),
@@ -126,15 +156,11 @@ async def open_infer(
         pull_text = PullText(context, Tokens(ring))
         ring.changed.append(pull_text.end_refused)
         raw = [*pull_text.routes(), *stream.routes(context), *events.routes(context)]
-        app = make_app(service, [*push.endpoints(context), MINT], raw)
+        app = make_app(service, [*push.endpoints(context), MINT], raw, RAW)
         app.on_shutdown.append(context.close_sockets)
         await store.link.subscribe(store.keys.of("infer", name), pulls.on_hint)
-        following = asyncio.create_task(pulls.follow_reconnects(), name="reconnects")
-        try:
-            yield Infer(context, pull_text, app, ring)
-        finally:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+        store.link.on_reconnect.append(pulls.reconnected)
+        yield Infer(context, pull_text, app, ring)
 
 
 def tell_entered(store: RedisStore, name: str) -> None:

@@ -3,15 +3,19 @@
     event: acked
     data: {"live_id": "demo-1", "epoch": 1, "acked": 7}
 
-The events are committed, claimed, released, acked, dropped (with its cause), stalled, ended, and said: a viewer with an
-identity sent an item. A watcher's record is read a few times a second, and each change is sent as an event: two items
-acked between two readings are one event with the later cursor. A watcher first receives the live's present state and
-the last items of viewers, so one that reconnects misses only intermediate cursors.
+The events are committed, claimed, released, acked, dropped (with its cause), interrupted, stalled, ended; said: a
+viewer with an identity sent an item; and emitted: a message of the live's runtime. A watcher's record is read a few
+times a second, and each change is sent as an event: two items acked between two readings are one event with the later
+cursor. A watcher first receives the live's present state, the last items of viewers and the messages that are kept, so
+a new connection misses only intermediate cursors. An emitted event has an id; a watcher that sends it as Last-Event-ID
+gets only later messages. A message that was stored through this controller wakes its watchers at once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -22,18 +26,22 @@ from aiohttp import web
 
 from dhsched.errors import DhschedError, StoreError
 from dhsched.infer.context import InferContext
+from dhsched.input_routes import WATCH_LIVE
 from dhsched.ownership.state import Row
-from dhsched.store.records.lives import ViewerItem
+from dhsched.store.records.lives import Message, ViewerItem
 from dhsched.types import live_key
 from dhsched.web import Problem, caller_of
 from dhsched.web.event_stream import send_events
 from dhsched.web.problems import problem_of
 
+WATCH_MIN_S = 0.02  # Between two readings for one watcher, however many messages there are.
+_object = msgspec.json.Decoder(dict[str, Any])
+
 
 @dataclass(frozen=True, slots=True)
 class Observed:
     """One reading of a live's record. `past` has the generations between the reading before and this one, `said` the
-    items of viewers that were noted in between, up to the cursor `said_until`."""
+    items of viewers that were noted in between, up to the cursor `said_until`, `emits` the messages of runtimes."""
 
     epoch: int = 0
     worker: str = ""
@@ -49,6 +57,10 @@ class Observed:
     past: tuple[Row, ...] = ()
     said: tuple[ViewerItem, ...] = ()
     said_until: str = "0-0"
+    interrupted: tuple[int, int] = (0, 0)
+    emits: tuple[Message, ...] = ()
+    emitted: tuple[int, int] = (0, 0)
+    """The messages between the reading before and this one; epoch and n of the last one."""
 
 
 def changes(before: Observed, now: Observed) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -71,10 +83,16 @@ def changes(before: Observed, now: Observed) -> Iterator[tuple[str, dict[str, An
         dropped = getattr(now, f"dropped_{cause}") - getattr(before, f"dropped_{cause}")
         if dropped > 0:
             yield "dropped", {"epoch": now.epoch, "cause": cause, "items": dropped}
+    if now.interrupted != before.interrupted:
+        seq, after = now.interrupted
+        yield "interrupted", {"epoch": now.epoch, "seq": seq, "after": after}
     if now.released > before.released and now.state != "ended":
         yield "released", {"epoch": now.epoch, "released": now.released}
     if now.acked > before.acked and now.state != "ended":
         yield "acked", {"epoch": now.epoch, "acked": now.acked}
+    for message in now.emits:
+        data = _object.decode(message.data)
+        yield "emitted", {"epoch": message.epoch, "n": message.n, "name": message.name, "data": data}
     if now.state == "ended" and before.state != "ended":
         yield "ended", {"epoch": now.epoch, "acked": now.acked}
 
@@ -87,7 +105,8 @@ def routes(context: InferContext) -> list[web.RouteDef]:
                 live_id = request.match_info["live_id"]
                 live = live_key(caller.tenant, live_id)
                 counted.enter_context(context.open_stream(caller.tenant))
-                first = await look(context, live, Observed())
+                seen = read_id(request.headers.get("Last-Event-ID", ""))
+                first = await look(context, live, Observed(emitted=seen))
                 if first is None:
                     raise Problem("NOT_FOUND", f"live {live_id} does not exist; create it first")
             except DhschedError as error:
@@ -95,26 +114,30 @@ def routes(context: InferContext) -> list[web.RouteDef]:
             with context.service.open_while(caller, request):
                 return await send_events(request, readings(context, live_id, live, first))
 
-    return [web.get("/v1/lives/{live_id}/events", serve, name="watch_live")]
+    return [WATCH_LIVE.raw_route(serve)]
 
 
 async def readings(context: InferContext, live_id: str, live: str, now: Observed) -> AsyncIterator[list[bytes]]:
     """Yield the events of each reading, `now` first, until the live has ended or this controller stops."""
     before = Observed()
-    while True:
-        yield [encoded(event, {"live_id": live_id, **data}) for event, data in changes(before, now)]
-        if now.state == "ended" or context.service.stopping:
-            return
-        await asyncio.sleep(context.settings.watch_s)
-        before, now = now, await next_look(context, live, now)
+    with context.emits.watch(live) as woken:
+        while True:
+            yield [encoded(event, {"live_id": live_id, **data}) for event, data in changes(before, now)]
+            if now.state == "ended" or context.service.stopping:
+                return
+            await asyncio.sleep(min(WATCH_MIN_S, context.settings.watch_s))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(woken.wait(), max(0.0, context.settings.watch_s - WATCH_MIN_S))
+            woken.clear()
+            before, now = now, await next_look(context, live, now)
 
 
 async def next_look(context: InferContext, live: str, before: Observed) -> Observed:
     """Return the next reading, or `before` while the store cannot be read. A live without a record has ended."""
     try:
-        return await look(context, live, before) or replace(before, state="ended", said=())
+        return await look(context, live, before) or replace(before, state="ended", said=(), emits=())
     except StoreError:
-        return replace(before, said=())
+        return replace(before, said=(), emits=())
 
 
 async def look(context: InferContext, live: str, before: Observed) -> Observed | None:
@@ -128,8 +151,21 @@ async def look(context: InferContext, live: str, before: Observed) -> Observed |
         history = record.history if record is not None else ()
         past = tuple(row for row in history if before.epoch < row.epoch < progress.epoch)
     until = said[-1][0] if said else before.said_until
-    return Observed(**progress._asdict(), past=past, said=tuple(item for _, item in said), said_until=until)
+    found = Observed(**progress._asdict(), past=past, said=tuple(item for _, item in said), said_until=until)
+    emits: list[Message] = []
+    if progress.emitted > before.emitted:
+        emits = await lives.emits_after(live, before.emitted)
+    # A store that has lost its last messages has an earlier one than was sent: the later ones are not sent again.
+    last = emits[-1][:2] if emits else max(before.emitted, progress.emitted)
+    return replace(found, emits=tuple(emits), emitted=last)
+
+
+def read_id(text: str) -> tuple[int, int]:
+    """Return epoch and n of the message in a Last-Event-ID; zeros, before every message, if it names none."""
+    named = re.fullmatch(r"([0-9]{1,16})\.([0-9]{1,16})", text)
+    return (int(named[1]), int(named[2])) if named else (0, 0)
 
 
 def encoded(event: str, data: dict[str, Any]) -> bytes:
-    return b"event: " + event.encode() + b"\ndata: " + msgspec.json.encode(data) + b"\n\n"
+    number = f"id: {data['epoch']}.{data['n']}\n".encode() if event == "emitted" else b""
+    return number + b"event: " + event.encode() + b"\ndata: " + msgspec.json.encode(data) + b"\n\n"

@@ -10,7 +10,8 @@ import msgspec
 from dhsched.errors import StoreError
 from dhsched.links import messages
 from dhsched.ownership import outcomes as o
-from dhsched.ownership.items import Through, mark_of, marked
+from dhsched.ownership.items import MARK, PULL_TEXT, marked
+from dhsched.ownership.journal import Change, joined
 from dhsched.store.steps.redis import Ack, Release
 from dhsched.types import Generation
 
@@ -55,9 +56,10 @@ class GrantedPull(msgspec.Struct, Generic[P], eq=False, gc=False):
     Each method is an event, and returns the step that its caller must do. `peer` belongs to the caller, to find the
     connection again; nothing here reads it.
 
-    The next release (`serving`); `due` is a hint, an own append, a reconnect, an ack that opened the window, or the
-    grant itself. An own append that finds the pull IDLE goes *through*: its call releases the item as well, and counts
-    as the release. If the store did not release it, or did not answer, a release follows:
+    The next release (`serving`) is QUEUED by the grant: the first step of a new pull is RELEASE. `due` is a hint, an
+    own append, a reconnect, or an ack that opened the window. An own append that finds the pull IDLE goes *through*:
+    its call releases the item as well, and counts as the release. If the store did not release it, or did not answer, a
+    release follows:
 
                 due, RELEASE             sent                answered
         IDLE ─────────────────> QUEUED ────────> SENT ──────────────────────> IDLE
@@ -90,7 +92,7 @@ class GrantedPull(msgspec.Struct, Generic[P], eq=False, gc=False):
     after: int  # The last item that was passed on,
     mark: bytes  # and its mark.
     home: str = ""  # The store's home that granted it.
-    serving: Serving = IDLE
+    serving: Serving = QUEUED
     expects: int = 0  # While SENT: the last item that was stored through this controller meanwhile.
     acked: int = 0  # At least this much is acked. Too low is safe: it costs a release that finds nothing.
     at_window: bool = False  # The last release stopped at the window, or may have: not at the end of the queue.
@@ -98,6 +100,8 @@ class GrantedPull(msgspec.Struct, Generic[P], eq=False, gc=False):
     ack_n: int = 0
     ack_mark: bytes = b""
     ack_saved: bytes | None = None
+    ack_journal: Change | None = None
+    ack_bytes: int = 0  # Of the queued ack: its state and its journal.
 
     def later_than(self, other: GrantedPull[P]) -> bool:
         """Return whether `other` was granted before this pull. Numbers of two homes have no order: there the last one
@@ -131,15 +135,18 @@ class GrantedPull(msgspec.Struct, Generic[P], eq=False, gc=False):
         """Return the release's row, which goes to the store now."""
         if self.serving is QUEUED:
             self.serving = SENT
-        return Release(self.live, self.worker, self.epoch, self.pull_no, self.after, self.mark)
+        return Release(self.live, self._text())
 
-    def through(self) -> str:
+    def through(self) -> bytes:
         """Return this pull for an append that goes to the store now and may release its item, as text; empty if it may
         not. The first item of a generation is released by a release."""
         if self.serving is not IDLE or self.at_window or not self.after:
-            return ""
+            return b""
         self.serving = SENT
-        return str(Through(self.worker, self.epoch, self.pull_no, self.after, self.mark))
+        return self._text()
+
+    def _text(self) -> bytes:
+        return PULL_TEXT % (self.worker.encode(), self.epoch, self.pull_no, self.after, self.mark)
 
     def through_answered(self, item: bytes, outcome: o.AppendOutcome | StoreError) -> Step:
         """Handle the outcome of an append of this item, without its mark, that `through` was asked for."""
@@ -151,7 +158,7 @@ class GrantedPull(msgspec.Struct, Generic[P], eq=False, gc=False):
         message: Message | None = None
         if isinstance(outcome, o.Items):
             items = outcome.items
-            self.after, self.mark = outcome.first + len(items) - 1, mark_of(items[-1])
+            self.after, self.mark = outcome.first + len(items) - 1, items[-1][MARK]
             self.at_window = outcome.more
             message = messages.Items(self.live, self.epoch, self.pull_no, outcome.first, [*items])
         elif isinstance(outcome, o.Nothing):
@@ -197,14 +204,19 @@ class GrantedPull(msgspec.Struct, Generic[P], eq=False, gc=False):
 
     # -- ack
 
-    def ack(self, n: int, mark: bytes, saved: bytes | None) -> Step:
-        """Queue the Worker's ack of everything up to `n`, with the state that it saved, if any."""
+    def ack(self, n: int, mark: bytes, saved: bytes | None, journal: Change | None = None) -> Step:
+        """Queue the Worker's ack of everything up to `n`, with the state and the journal entries that it brings, if
+        any."""
         if n > self.after:
             return NOTHING, self._ahead(n, self.after)
         if n >= self.ack_n:
             self.ack_n, self.ack_mark = n, mark
         if saved is not None:
             self.ack_saved = saved
+            self.ack_bytes += len(saved)
+        if journal is not None:
+            self.ack_journal = journal if self.ack_journal is None else joined(self.ack_journal, journal)
+            self.ack_bytes += journal.bytes
         if self.ack_queued:
             return NO_STEP
         self.ack_queued = True
@@ -212,9 +224,9 @@ class GrantedPull(msgspec.Struct, Generic[P], eq=False, gc=False):
 
     def ack_sent(self) -> Ack:
         """Return the ack's row, which goes to the store now."""
-        ack = Ack(self.live, self.worker, self.epoch, self.ack_n, self.ack_saved, self.ack_mark)
+        ack = Ack(self.live, self.worker, self.epoch, self.ack_n, self.ack_saved, self.ack_mark, self.ack_journal)
         # Forget the ack that is sent: if the store refuses it, later acks must not be merged with it.
-        self.ack_queued, self.ack_n, self.ack_saved = False, 0, None
+        self.ack_queued, self.ack_n, self.ack_saved, self.ack_journal, self.ack_bytes = False, 0, None, None, 0
         return ack
 
     def ack_answered(self, ack: Ack, outcome: o.AckOutcome) -> Step:
@@ -223,6 +235,8 @@ class GrantedPull(msgspec.Struct, Generic[P], eq=False, gc=False):
             return self.due() if self.at_window else NO_STEP
         if isinstance(outcome, o.Ahead):
             return NOTHING, self._ahead(ack.n, outcome.released)
+        if isinstance(outcome, o.Gap | o.JournalFull):
+            return NOTHING, self._journal_refused(outcome)
         if isinstance(outcome, o.Stale):
             return self._over(messages.Stale(self.live, self.epoch))
         return self._over(messages.Ended(self.live, self.epoch))
@@ -230,7 +244,11 @@ class GrantedPull(msgspec.Struct, Generic[P], eq=False, gc=False):
     def ack_failed(self, ack: Ack) -> Step:
         """Queue the ack again, merged with a later one, because it is unknown whether it ran."""
         saved = ack.saved if self.ack_saved is None else None
-        return self.ack(ack.n, ack.mark, saved)
+        later, self.ack_journal = self.ack_journal, None
+        step = self.ack(ack.n, ack.mark, saved, ack.journal)
+        if later is not None:
+            self.ack_journal = later if self.ack_journal is None else joined(self.ack_journal, later)
+        return step
 
     def _ahead(self, n: int, released: int) -> messages.Problem:
         """Return the problem for an ack of an item that was never released; such an ack has no effect."""
@@ -239,6 +257,16 @@ class GrantedPull(msgspec.Struct, Generic[P], eq=False, gc=False):
             f"({self.worker}); pull again"
         )
         return messages.Problem("AHEAD", detail, self.live, self.epoch)
+
+    def _journal_refused(self, outcome: o.Gap | o.JournalFull) -> messages.Problem:
+        """Return the problem for an ack whose journal the store did not take; such an ack has no effect."""
+        if isinstance(outcome, o.Gap):
+            detail = (
+                f"the journal of {self.live} ends at entry {outcome.last}, and later entries are missing; pull again"
+            )
+            return messages.Problem("GAP", detail, self.live, self.epoch)
+        detail = f"the journal of {self.live} would have {outcome.bytes} bytes or too many entries; write a shorter one"
+        return messages.Problem("JOURNAL_FULL", detail, self.live, self.epoch)
 
     # -- the end
 

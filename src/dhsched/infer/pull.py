@@ -20,15 +20,19 @@ from dhsched.access.callers import OPEN, Caller
 from dhsched.errors import BadToken, DhschedError, StoreError
 from dhsched.infer.context import InferContext
 from dhsched.infer.granted_pull import GrantedPull
+from dhsched.infer.logs import worker_bucket
 from dhsched.infer.pulls import ServedPull
 from dhsched.links.messages import (
     FRAME_BYTES_MAX,
     HEARTBEAT_S,
     Ack,
+    Emit,
     Ended,
     Goodbye,
     Hello,
+    JournalChange,
     Leave,
+    Log,
     Open,
     Opened,
     Problem,
@@ -42,15 +46,18 @@ from dhsched.links.messages import (
 )
 from dhsched.links.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
+from dhsched.ownership.journal import Change, check_change
+from dhsched.store.steps import redis as rows
 from dhsched.tokens import Boot, Publishing, Tokens
-from dhsched.types import WITH_RUNTIME, Generation, check_ack, check_live, slot_tag
+from dhsched.types import WITH_RUNTIME, Generation, check_ack, check_emit, check_id, check_live, slot_tag
 from dhsched.web import caller_of, upgrade
 from dhsched.web.problems import problem_of
 
 log = structlog.get_logger(__name__)
 
 PATH = "/v1/pull"
-ASKED_MAX = 64  # Opens and pulls of one Worker under way; past this its connection is not read.
+ASKED_MAX = 16  # Opens and pulls of one Worker under way; past this its connection is not read.
+EMITS_MAX = 1_024  # Messages of one Worker on their way to the store; past this its connection is not read.
 HELLO_S = 5.0  # A connection without `hello` within this time is closed.
 GOODBYE_S = 1.0  # A connection that does not take its last messages within this time is closed without them.
 OPENABLE = frozenset({"reserved", *WITH_RUNTIME})
@@ -141,6 +148,9 @@ class PullPeer:
         self._socket = socket
         self._asked: set[asyncio.Task[None]] = set()
         self._may_ask = asyncio.Semaphore(ASKED_MAX)
+        self._may_emit = asyncio.Semaphore(EMITS_MAX)
+        self.emit_answered = self._may_emit.release
+        self._log_bucket = worker_bucket()
 
     def end(self) -> None:
         """End the connection, whatever the Worker sends."""
@@ -190,8 +200,9 @@ class PullPeer:
         match said:
             case Ack():
                 check_ack(said.mark, said.saved, self._pull_text.store.limits.state_bytes_max)
+                journal = None if said.journal is None else self._change(said.journal)
                 if (pull := pulls.find(self, said.live, said.epoch)) is not None:
-                    pulls.ack_soon(pull, said.n, said.mark, said.saved)
+                    pulls.ack_soon(pull, said.n, said.mark, said.saved, journal)
                 # Else the ack is of a superseded pull: the Worker repeats it on its present pull.
             case Hello():
                 self._is((await self._pull_text.tokens.read(said.token)).boot)
@@ -204,8 +215,23 @@ class PullPeer:
                 task = asyncio.create_task(self._answer(said))
                 self._asked.add(task)
                 task.add_done_callback(self._asked.discard)
+            case Emit():
+                check_emit(said.name, said.data)
+                if pulls.find(self, said.live, said.epoch) is not None:
+                    await self._may_emit.acquire()
+                    given = (said.n, said.name, said.data, said.told)
+                    row = rows.Emit(said.live, self.worker, said.epoch, *given)
+                    self._pull_text.context.emits.emit_soon(self, row)
+                # Else the message is of a superseded pull: the Worker sends it again on its present pull.
+            case Log():
+                self._pull_text.context.logs.take(self._log_bucket, self.worker, said)
             case Leave() if (pull := pulls.find(self, said.live, said.epoch)) is not None:
                 pulls.drop(pull)
+
+    def _change(self, said: JournalChange) -> Change:
+        change = Change(said.drop, said.first, tuple(said.entries))
+        check_change(change, self._pull_text.store.limits)
+        return change
 
     def _is(self, boot: Boot) -> None:
         """Take the boot of a `hello`; raise BadToken if the connection is of another boot."""
@@ -225,6 +251,8 @@ class PullPeer:
             self._may_ask.release()
 
     async def _pull(self, said: Pull) -> None:
+        if said.device:
+            check_id(said.device, "device")
         outcome = await self._pull_text.store.pull(
             live=said.live,
             worker=self.worker,
@@ -232,6 +260,7 @@ class PullPeer:
             after=said.after,
             mark=said.mark,
             controller=self._pull_text.controller,
+            journal=said.with_journal,
         )
         match outcome:
             case o.Pulling():
@@ -241,7 +270,10 @@ class PullPeer:
                 if room := self._pull_text.context.settings.room:
                     publishing = Publishing(said.live, Generation(self.worker, said.epoch), self.boot.key)
                     message.room_url, message.publish_token = room, self._pull_text.tokens.issue_publish(publishing)
-                self.outbox.put(message, len(outcome.config) + len(outcome.saved))
+                message.journal_last = outcome.journal_last
+                message.journal = None if outcome.journal is None else [*outcome.journal]
+                sent = (outcome.config, outcome.saved, *(outcome.journal or ()))
+                self.outbox.put(message, sum(map(len, sent)))
                 if self in self._pull_text.peers and not self.ended.done():
                     # Release after the runtime's own cursor, not the answer's: the store may yet lose those acks.
                     pull: ServedPull = GrantedPull(
@@ -255,6 +287,9 @@ class PullPeer:
                         self._pull_text.store.homes.home,
                     )
                     self._pull_text.pulls.take(pull)
+                if said.device:
+                    with contextlib.suppress(StoreError):  # Only people read it.
+                        await self._pull_text.store.records.lives.note_device(said.live, said.epoch, said.device)
             case o.Ended():
                 self.outbox.put(Ended(said.live, said.epoch))
             case o.Stale():

@@ -26,23 +26,23 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import accumulate, repeat
-from operator import itemgetter
+from itertools import accumulate
+from operator import attrgetter, itemgetter
 from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
 
 from dhsched.errors import StoreError, StoreOverloaded, StoreRefused
-from dhsched.infer.granted_pull import ACK, DROP, NO_STEP, RELEASE, GrantedPull, Step
+from dhsched.infer.granted_pull import ACK, DROP, NO_STEP, NOTHING, RELEASE_STEP, GrantedPull, Step
 from dhsched.links import messages
 from dhsched.links.outbox import Outbox
 from dhsched.ownership import outcomes as o
+from dhsched.ownership.journal import Change
 from dhsched.store.steps.redis import Ack, Append, RedisStore, Release
 
 log = structlog.get_logger(__name__)
 
 APPENDS_MAX = 20_000  # Items on their way to the store; more are refused as too much at once.
-RECONNECT_CHECK_S = 0.05  # Between two checks whether the link to the store was lost.
 ROWS_MAX = 128  # Rows in one call; the next row begins another call.
 BYTES_FULL = 256 * 1024  # A call whose rows have this many bytes gets no more rows.
 CALLS_MAX = 2  # Calls of one Gather under way; rows wait for one of them to come back.
@@ -53,6 +53,7 @@ Appended = Callable[[o.AppendOutcome | StoreError], None]
 ToAppend = tuple[Append, Appended, int, "ServedPull | None"]
 """An append, the function to call with its outcome, its size in bytes, and the pull that it goes through to, if any."""
 ROW, SIZE = itemgetter(0), itemgetter(2)
+ACK_SIZE = attrgetter("ack_bytes")
 Row = TypeVar("Row")
 Request = TypeVar("Request")
 
@@ -62,6 +63,9 @@ class Peer(Protocol):
 
     outbox: Outbox
     waiting: set[ServedPull]
+
+    def emit_answered(self) -> None:
+        """Note that one message of a runtime is on its way to the store no more."""
 
 
 ServedPull = GrantedPull[Peer]
@@ -89,6 +93,7 @@ class Pulls:
             call=store.ack_soon,
             answered=self._acks_answered,
             retry=lambda pull, ack: self._act(pull, pull.ack_failed(ack)),
+            size_of=ACK_SIZE,
         )
         # Whoever appends says so, where the pull is its own: then the store sends no hint.
         self._appends_here, self._appends_elsewhere = (
@@ -132,7 +137,7 @@ class Pulls:
             if before.epoch != pull.epoch:
                 before.peer.outbox.put(messages.Stale(before.live, before.epoch))
         self._granted[pull.live] = pull
-        self._act(pull, pull.due())
+        self._act(pull, RELEASE_STEP)
 
     def find(self, peer: Peer, live: str, epoch: int) -> ServedPull | None:
         pull = self._granted.get(live)
@@ -179,9 +184,11 @@ class Pulls:
         self._pushed.append((row, done, len(row.item), None))
         self._flush_soon()
 
-    def ack_soon(self, pull: ServedPull, n: int, mark: bytes, saved: bytes | None) -> None:
+    def ack_soon(
+        self, pull: ServedPull, n: int, mark: bytes, saved: bytes | None, journal: Change | None = None
+    ) -> None:
         """Send the ack in this tick's call. Only the latest ack of a live is kept: it includes the earlier ones."""
-        self._act(pull, pull.ack(n, mark, saved))
+        self._act(pull, pull.ack(n, mark, saved, journal))
 
     def drained(self, peer: Peer) -> None:
         """Continue the blocked pulls of a connection that takes messages again."""
@@ -195,19 +202,10 @@ class Pulls:
         for pull in self._granted.values():
             self._act(pull, pull.due())
 
-    async def follow_reconnects(self) -> None:
-        link = self._store.link
-        reconnects = link.reconnects
-        while True:
-            await asyncio.sleep(RECONNECT_CHECK_S)
-            if link.reconnects != reconnects:
-                reconnects = link.reconnects
-                self.reconnected()
-
     # -- answers of the store
 
     def _appends_answered(
-        self, rows: list[ToAppend], _: list[Append], outcomes: Iterable[o.AppendOutcome | StoreError]
+        self, rows: list[ToAppend], _: list[Append], outcomes: Sequence[o.AppendOutcome | StoreError]
     ) -> None:
         self._appending -= len(rows)
         for (append, done, _size, through), outcome in zip(rows, outcomes, strict=True):
@@ -224,43 +222,42 @@ class Pulls:
                 log.exception("nobody heard what became of an item", live=append.live)
 
     def _releases_answered(
-        self, pulls: list[ServedPull], _: list[Release], outcomes: Iterable[o.ReleaseOutcome]
+        self, pulls: list[ServedPull], _: list[Release], outcomes: Sequence[o.ReleaseOutcome]
     ) -> None:
-        for pull, outcome in zip(pulls, outcomes, strict=True):
-            if (step := pull.release_answered(outcome)) != NO_STEP:
-                self._act(pull, step)
-            if isinstance(outcome, o.Stale):
-                self.stale_releases += 1
+        self._act_all(pulls, map(GrantedPull.release_answered, pulls, outcomes))
+        self.stale_releases += [*map(type, outcomes)].count(o.Stale)
 
-    def _acks_answered(self, pulls: list[ServedPull], acks: list[Ack], outcomes: Iterable[o.AckOutcome]) -> None:
-        for pull, ack, outcome in zip(pulls, acks, outcomes, strict=True):
-            if (step := pull.ack_answered(ack, outcome)) is not NO_STEP:
-                self._act(pull, step)
-            if isinstance(outcome, o.Stale):
-                self.stale_acks += 1
+    def _acks_answered(self, pulls: list[ServedPull], acks: list[Ack], outcomes: Sequence[o.AckOutcome]) -> None:
+        self._act_all(pulls, map(GrantedPull.ack_answered, pulls, acks, outcomes))
+        self.stale_acks += [*map(type, outcomes)].count(o.Stale)
 
     # -- what is done
 
     def _act(self, pull: ServedPull, step: Step) -> None:
         """Send the message of an event's step, and do the step."""
-        do, message = step
-        if isinstance(message, messages.Items):
-            self.released += len(message.items)
-            pull.peer.outbox.put(message, sum(map(len, message.items)))
-        elif message is not None:
-            pull.peer.outbox.put(message)
-        if do is RELEASE:
-            if pull.peer.outbox.full:
+        self._act_all((pull,), (step,))
+
+    def _act_all(self, pulls: Sequence[ServedPull], steps: Iterable[Step]) -> None:
+        """Do the steps of many pulls, one step for each: an iterator's next step is made after the last one is done."""
+        for pull, (do, message) in zip(pulls, steps, strict=True):
+            if isinstance(message, messages.Items):
+                self.released += len(message.items)
+                pull.peer.outbox.put(message, sum(map(len, message.items)))
+            elif message is not None:
+                pull.peer.outbox.put(message)
+            if do is NOTHING:
+                continue
+            if do is DROP:
+                self.drop(pull)
+            elif do is ACK:
+                self._acks.add(pull)
+                self._flush_soon()
+            elif pull.peer.outbox.full:
                 pull.full()
                 pull.peer.waiting.add(pull)
             else:
                 self._releases.add(pull)
                 self._flush_soon()
-        elif do is ACK:
-            self._acks.add(pull)
-            self._flush_soon()
-        elif do is DROP:
-            self.drop(pull)
 
     def _flush_soon(self) -> None:
         if not self._flush_due:
@@ -312,7 +309,7 @@ class Gather(Generic[Row, Request]):
         flush_soon: Callable[[], None],
         request: Callable[[Row], Request],
         call: Callable[[list[Request]], asyncio.Future[Any]],
-        answered: Callable[[list[Row], list[Request], Iterable[Any]], None],
+        answered: Callable[[list[Row], list[Request], Sequence[Any]], None],
         retry: Callable[[Row, Request], None] | None = None,
         calls_max: float = CALLS_MAX,
         size_of: Callable[[Row], int] | None = None,
@@ -369,7 +366,7 @@ class Gather(Generic[Row, Request]):
         if not isinstance(outcomes, StoreError):
             self._answered(rows, requests, outcomes)
         elif self._retry is None:
-            self._answered(rows, requests, repeat(outcomes, len(rows)))
+            self._answered(rows, requests, [outcomes] * len(rows))
         else:
             log.warning(f"cannot {self._name}", lives=len(rows), reason=str(outcomes))
             self._loop.call_later(RETRY_S, self._retry_all, rows, requests)

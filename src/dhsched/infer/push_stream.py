@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -177,6 +177,7 @@ class PushStream:
         self._deadline_s = deadline_s
         self._new_request = new_request
         self._lines: dict[str, Line] = {}
+        self._refusal: dict[str, Any] = {}  # The document of the last refusal.
         self._tokens: dict[str, int] = {}  # Tokens accepted so far, of each live that had any.
 
     # -- the connection
@@ -309,7 +310,12 @@ class PushStream:
 
     def _refuse(self, line: Line | None, live_id: str, n: int, problem: Problem, now: float, actions: Actions) -> None:
         """Answer a push with a problem, in the order of its line; at once when the live has no line."""
-        answer = Answer(live_id, n=n, problem=problem.document())
+        document = problem.document()
+        if document == self._refusal:
+            document = self._refusal  # Pushes of one frame are often refused alike: their answers share the document.
+        else:
+            self._refusal = document
+        answer = Answer(live_id, n=n, problem=document)
         if line is None:
             actions.append(answer)
             return
@@ -325,9 +331,9 @@ class PushStream:
             return actions
         line, answer = item.line, item.answer
         if isinstance(outcome, o.Appended):
-            answer.seq = outcome.seq
+            answer.seq, answer.dropped = outcome.seq, outcome.dropped
         elif isinstance(outcome, o.Duplicate):
-            answer.duplicate = True
+            answer.duplicate, answer.seq = True, outcome.seq
         elif not isinstance(outcome, DhschedError):
             problem = refusal(line.live_id, outcome)
             answer.problem = problem.document() if problem else None

@@ -28,4 +28,7 @@ class InferSettings(ReplicaSettings):
     deadline_s: float = bounded(5, 0.1, 60, "Time for the store to take a push; after it 503.")
     memory_max: float = bounded(0.9, 0.1, 1.0, "Used share of the store's memory past which input is refused.")
     watch_s: float = bounded(0.2, 0.02, 10, "Time between two readings of a live whose events are watched.")
+    log_lines_max: int = bounded(300, 0, 10_000, "Log lines of its runtimes kept per live; 0 keeps none.")
+    log_bytes_max: int = bounded(32_768, 2_048, 1_048_576, "Bytes of log lines kept per live.")
+    log_lines_per_s: float = bounded(1_000, 1, 100_000, "Log lines that this controller writes per second.")
     stop_s: float = bounded(5, 0, 600, "Time for requests in flight when the controller stops.")

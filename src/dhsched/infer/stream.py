@@ -32,12 +32,13 @@ from dhsched.errors import DhschedError
 from dhsched.infer.append_rules import request_ids, store_full
 from dhsched.infer.context import InferContext
 from dhsched.infer.push_stream import Actions, ArmTimer, Item, Line, PushStream
+from dhsched.input_routes import PUSH_STREAM, PUSH_STREAMS
 from dhsched.links.json_bounds import excess
-from dhsched.links.messages import PUSH_FRAME_BYTES_MAX, PUSHES_MAX, in_turns
+from dhsched.links.messages import PUSH_FRAME_BYTES_MAX, PUSHES_MAX
 from dhsched.links.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
 from dhsched.types import check_id, live_key
-from dhsched.web import Problem, caller_of, upgrade
+from dhsched.web import Problem, caller_of, check_upgrade, upgrade
 from dhsched.web.problems import problem_of
 from dhsched.web.sockets import ServedSocket
 
@@ -81,13 +82,14 @@ def routes(context: InferContext) -> list[web.RouteDef]:
                 if producer:
                     check_id(producer, "producer")
                 counted.enter_context(context.open_stream(caller.tenant))
+                check_upgrade(request)
             except DhschedError as error:
                 return problem_of(error).response()
             return await StreamPeer(context, caller, live_id, producer).serve(request)
 
     return [
-        web.get("/v1/lives/{live_id}/stream", serve, name="push_stream"),
-        web.get("/v1/stream", serve, name="push_streams"),
+        PUSH_STREAM.raw_route(serve),
+        PUSH_STREAMS.raw_route(serve),
     ]
 
 
@@ -114,6 +116,7 @@ class StreamPeer:
         self._append_soon = context.pulls.append_soon
         self._count = context.metrics.pushed
         self._ends = False
+        self._since_others = 0  # Pushes that were handled since other connections were served.
         self._outbox: Outbox
         self._sending: asyncio.Task[None]
 
@@ -148,7 +151,7 @@ class StreamPeer:
         return socket
 
     async def _hear(self, frame: str | bytes) -> None:
-        """Handle all pushes of a frame, TURN_MESSAGES at a time, so that other connections are served in between."""
+        """Handle all pushes of a frame. After each PUSHES_MAX of them, in whatever frames, serve other connections."""
         try:
             await self._context.service.load.turn(self._caller.tenant)
             pushes = read_pushes(frame)
@@ -156,16 +159,17 @@ class StreamPeer:
             self._act(self._stream.frame_refused(problem))
             await self._wait_for_rate(1)
             return
-        for n, turn in enumerate(in_turns(pushes)):
-            if n:
-                await asyncio.sleep(0)
-                await self._context.service.load.turn(self._caller.tenant)
-            full = store_full(self._context.memory_share, self._context.settings.memory_max)
-            over = self._context.service.quotas.refuse_pending(self._caller.tenant)
-            self._act(self._stream.push(turn, perf_counter(), full, problem_of(over) if over else None))
-            await self._wait_for_rate(len(turn))
-            if self._outbox.full or self._stream.held_back:
-                await self._wait_until_read()
+        full = store_full(self._context.memory_share, self._context.settings.memory_max)
+        quotas, tenant = self._context.service.quotas, self._caller.tenant
+        over = problem_of(quotas.too_much_pending(tenant)) if tenant in quotas.over_pending else None
+        self._act(self._stream.push(pushes, perf_counter(), full, over))
+        await self._wait_for_rate(len(pushes))
+        if self._outbox.full or self._stream.held_back:
+            await self._wait_until_read()
+        self._since_others += len(pushes)
+        if self._since_others >= PUSHES_MAX:
+            self._since_others = 0
+            await asyncio.sleep(0)
 
     async def _wait_until_read(self) -> None:
         """Wait while the client does not read its answers, or has too many items that are not stored yet."""

@@ -7,6 +7,6 @@ Words of this package:
 - *turn*: the messages of one frame that are handled before other connections are served.
 
 A sender calls `Outbox.put` (`outbox`), whose task encodes the messages (`messages`) and sends a frame; the receiver
-decodes it with `read_from_worker` or one of its siblings, and handles the messages `in_turns`. JSON,
-of push streams and of request bodies, is checked by `json_bounds` before it is decoded.
+decodes it with `read_from_worker` or one of its siblings, and handles the messages `in_turns`. JSON, of push streams
+(whose frames are one turn at most) and of request bodies, is checked by `json_bounds` before it is decoded.
 """

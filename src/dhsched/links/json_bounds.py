@@ -2,19 +2,22 @@
 
 Decoding builds every value at once and cannot be interrupted. An empty object is 3 bytes of a text and 70 in memory. A
 number like 1e308 is 6 bytes and takes the decoder 12 microseconds: a megabyte of these would stop a replica for two
-seconds. So objects, arrays and exponents outside of strings are counted first, with searches that cost a thousandth.
+seconds. So objects, arrays, values and exponents outside of strings are counted first, with searches that cost a
+thousandth.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-SHORT_BYTES = 3_000  # A shorter text is not checked: whatever is in it costs less than the limits allow.
-CONTAINERS_MAX = 4_096  # Objects and arrays of one text; a text with more is refused.
+SHORT_BYTES = 2_000  # A shorter text is not checked: whatever is in it costs less than the limits allow.
+CONTAINERS_MAX = 512  # Objects and arrays of one text; a text with more is refused.
 EXPONENTS_MAX = 500  # Numbers with an exponent in one text; a text with more is refused.
-STRINGS_MAX = 12_288  # Strings of one text, names of fields included; a text with more is refused.
+STRINGS_MAX = 1_024  # Strings of one text, names included; a text with more is refused.
+VALUES_FREE = 2_048  # Values of one text, and
+VALUE_BYTES = 8  # one more for each so many bytes; a text with more is refused. A small number takes 60 bytes.
 
-QUOTES = 4_096  # An even number, so that each part ends outside of a string.
+QUOTES = 512  # An even number, so that each part ends outside of a string; few, because of their memory.
 
 
 def excess(raw: bytes) -> str:
@@ -23,20 +26,25 @@ def excess(raw: bytes) -> str:
         return ""
     # First with strings and all, because most texts are far below the limits.
     exponents = raw.count(b"e") + raw.count(b"E")
-    if containers(raw) <= CONTAINERS_MAX and exponents <= EXPONENTS_MAX and raw.count(b'"') <= 2 * STRINGS_MAX:
+    values_max = VALUES_FREE + len(raw) // VALUE_BYTES
+    few = containers(raw) <= CONTAINERS_MAX and exponents <= EXPONENTS_MAX
+    if few and raw.count(b'"') <= 2 * STRINGS_MAX and raw.count(b",") <= values_max:
         return ""
     if b"\\" in raw:
         raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
     if raw.count(b'"') > 2 * STRINGS_MAX:
         return f"more than {STRINGS_MAX} strings"
-    begun = exponents = 0
+    begun = exponents = values = 0
     for part in _outside_of_strings(raw):
         begun += containers(part)
+        values += part.count(b",")
         exponents += part.count(b"e") + part.count(b"E") - part.count(b"true") - part.count(b"false")
     if begun > CONTAINERS_MAX:
         return f"{begun} objects and arrays; send at most {CONTAINERS_MAX}"
     if exponents > EXPONENTS_MAX:
         return f"{exponents} numbers with an exponent; send at most {EXPONENTS_MAX}"
+    if values > values_max:
+        return f"{values} values; send at most {VALUES_FREE}, and one more for every {VALUE_BYTES} bytes"
     return ""
 
 

@@ -4,10 +4,10 @@ Both links are WebSockets whose binary frames are msgpack. A frame is a list of 
 one tick of the event loop are sent together, which halves the cost of an item (docs/decisions). A message is an array
 that starts with its name. Fields are only ever added at the end, with a default.
 
-    Worker    -> Dispatch   register | resume, then report, depart, drain, exit
+    Worker    -> Dispatch   register | resume, then report, depart, devicelist, drain, exit
     Dispatch  -> Worker     registered, reported, gone, wake, departed, goodbye, problem
-    Worker    -> Infer      hello, then open, pull, ack, leave
-    Infer     -> Worker     welcome, opened, pulling, items, stale, ended, goodbye, problem
+    Worker    -> Infer      hello, then open, pull, ack, emit, log, leave
+    Infer     -> Worker     welcome, opened, pulling, items, emitted, stale, ended, goodbye, problem
 
 No message of a Worker names its sender: the token does (tokens.py). Sizes are bounded here, and the characters of an id
 are checked where the id is used; a frame that does not fit ends its connection with a problem.
@@ -15,29 +15,31 @@ are checked where the id is used; a frame that does not fit ends its connection 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
 from dhsched.errors import BadValue
-from dhsched.types import BUSY_MAX, MARK_BYTES, NUMBER_MAX, Mode, SlotState
+from dhsched.types import BUSY_MAX, EMIT_BYTES_MAX, LINE_BYTES_MAX, MARK_BYTES, NUMBER_MAX, Mode, SlotState
 
 FRAME_BYTES_MAX = 4 * 1024 * 1024
 """A longer frame ends its connection at the receiver; a sender starts a new frame at a quarter of this."""
 FRAME_BYTES_FULL = FRAME_BYTES_MAX // 4
-MESSAGES_MAX = 1_024  # A frame with more messages ends its connection.
-MESSAGES_FULL = MESSAGES_MAX // 4  # A sender starts a new frame at this many messages.
+MESSAGES_MAX = 256  # A frame with more messages ends its connection; a sender starts a new frame at this many.
 TURN_MESSAGES = 64  # After this many messages of one frame, other connections are served before the next ones.
 PUSH_FRAME_BYTES_MAX = 1024 * 1024  # A longer frame of a push stream, which is JSON, ends its connection.
-PUSHES_MAX = 1_024  # Items in such a frame; more end the connection.
+PUSHES_MAX = 64  # Items in such a frame; more end the connection. So one frame is no more than a turn.
 HEARTBEAT_S = 2.0  # A silent peer is pinged this often, to find half-open connections.
 SILENCE_MAX_S = 1.0  # A Worker whose report is not answered for this long tries another replica.
 REPEATS_MAX = 4
 """Messages of one kind in a Worker's frame, except Depart: a Worker repeats none while the last is not answered. More
 end the link, because each is a step of the store."""
 REPORT_S = 1.0  # A Worker reports at least this often.
+DEVICES_MAX = 64  # Devices of one Worker; a Worker with more does not start.
+LOG_LINES_MAX = 64  # Lines in one message; a Worker sends more in several.
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
 Name = Annotated[str, msgspec.Meta(max_length=64)]
@@ -51,7 +53,10 @@ Urls = Annotated[list[Url], msgspec.Meta(max_length=4_096)]
 Blob = Annotated[bytes, msgspec.Meta(max_length=131_200)]
 """An item, a configuration or metadata; an interrupt may carry a configuration in front of its own payload."""
 Mark = Annotated[bytes, msgspec.Meta(max_length=MARK_BYTES)]
+Data = Annotated[bytes, msgspec.Meta(max_length=EMIT_BYTES_MAX)]
 Saved = Annotated[bytes, msgspec.Meta(max_length=65_536)]
+Entries = Annotated[list[Saved], msgspec.Meta(max_length=1_024)]
+Source = Literal["debug", "info", "warning", "error", "critical", "stdout", "stderr", "dropped"]
 
 
 class Message(msgspec.Struct, array_like=True, gc=False, tag=str.lower):
@@ -110,6 +115,20 @@ class Depart(Message):
     reason: Text = ""
 
 
+class Device(msgspec.Struct, array_like=True, gc=False):
+    """A device of a Worker: the lives that have crashed on it lately, and whether there are too many to use it."""
+
+    name: Name
+    crashes: Number
+    blamed: bool
+
+
+class DeviceList(Message):
+    """Tell which devices the sender has. A Worker whose devices were not named sends none."""
+
+    devices: Annotated[list[Device], msgspec.Meta(max_length=DEVICES_MAX)]
+
+
 class Drain(Message):
     """Request a drain of the sender, which wants to exit: within `deadline_s` at the latest, unless this is 0."""
 
@@ -120,7 +139,7 @@ class Exit(Message):
     """Report that every runtime is gone and the Worker exits."""
 
 
-FromWorker = Register | Resume | Report | Depart | Drain | Exit
+FromWorker = Register | Resume | Report | Depart | DeviceList | Drain | Exit
 
 
 # -- Dispatch -> Worker
@@ -203,22 +222,62 @@ class Pull(Message):
     """Claim the generation, or resume it; input goes on after `after`.
 
     `after` is the last item that this runtime has, and `mark` the mark of this item; 0 and empty if it has none.
+    `with_journal` asks for the live's journal. `device` is the one that the runtime has, of a Worker with several.
     """
 
     live: LiveName
     epoch: Number
     after: Number
     mark: Mark = b""
+    with_journal: bool = False
+    device: Name = ""
+
+
+class JournalChange(msgspec.Struct, array_like=True, gc=False):
+    """What an ack does to the live's journal: drop entries up to `drop`, then add `entries`, numbered from `first`."""
+
+    drop: Number
+    first: Number
+    entries: Entries
 
 
 class Ack(Message):
-    """Ack everything up to item `n`, whose mark is `mark`. `saved` is the runtime's state, if it changed."""
+    """Ack everything up to item `n`, whose mark is `mark`. `saved` is the runtime's state, if it changed; `journal` has
+    what it has written since its last ack on this connection."""
 
     live: LiveName
     epoch: Number
     n: Number
     saved: Saved | None = None
     mark: Mark = b""
+    journal: JournalChange | None = None
+
+
+class Emit(Message):
+    """Store message `n` of the generation's runtime for the application. `told` is the last one that was confirmed."""
+
+    live: LiveName
+    epoch: Number
+    n: Annotated[int, msgspec.Meta(ge=1, le=NUMBER_MAX)]
+    name: Name
+    data: Data
+    told: Number = 0
+
+
+class LogLine(msgspec.Struct, array_like=True, gc=False):
+    """A line of a runtime's log: its level, or the output that it was written to. A line of source `dropped` says how
+    many lines were not sent."""
+
+    source: Source
+    text: Annotated[bytes, msgspec.Meta(max_length=LINE_BYTES_MAX)]
+
+
+class Log(Message):
+    """Keep lines that the generation's runtime has logged. Nothing is answered."""
+
+    live: LiveName
+    epoch: Number
+    lines: Annotated[list[LogLine], msgspec.Meta(max_length=LOG_LINES_MAX)]
 
 
 class Leave(Message):
@@ -228,7 +287,7 @@ class Leave(Message):
     epoch: Number
 
 
-PullSays = Hello | Open | Pull | Ack | Leave
+PullSays = Hello | Open | Pull | Ack | Emit | Log | Leave
 
 
 # -- Infer -> Worker
@@ -253,7 +312,8 @@ class Opened(Message):
 
 
 class Pulling(Message):
-    """Grant a pull, the latest of its generation. `config` and `saved` are the present ones.
+    """Grant a pull, the latest of its generation. `config` and `saved` are the present ones. The journal's last entry
+    has the number `journal_last`; `journal` has the entries, if the pull asked for them.
 
     With a room, `room_url` is its URL, and `publish_token` lets this generation publish there.
     """
@@ -266,6 +326,8 @@ class Pulling(Message):
     saved: Saved
     room_url: Url = ""
     publish_token: Token = ""
+    journal_last: Number = 0
+    journal: Entries | None = None
 
 
 class Items(Message):
@@ -276,6 +338,15 @@ class Items(Message):
     pull_no: Number
     first: Number
     items: Annotated[list[Blob], msgspec.Meta(max_length=1_000)]  # The largest `credit`.
+
+
+class Emitted(Message):
+    """Confirm that the runtime's messages up to `n` are stored. With `again`, the later ones must be sent again."""
+
+    live: LiveName
+    epoch: Number
+    n: Number
+    again: bool = False
 
 
 class Stale(Message):
@@ -292,18 +363,30 @@ class Ended(Message):
     epoch: Number
 
 
-InferSays = Welcome | Opened | Pulling | Items | Stale | Ended | Goodbye | Problem
+InferSays = Welcome | Opened | Pulling | Items | Emitted | Stale | Ended | Goodbye | Problem
 
 T = TypeVar("T")
 Frame = Annotated[list[T], msgspec.Meta(max_length=MESSAGES_MAX)]
 
 _encoder = msgspec.msgpack.Encoder()
+_from_worker = msgspec.msgpack.Decoder(Frame[FromWorker])
 encode = _encoder.encode
 
 
 def in_turns(messages: Sequence[T]) -> list[Sequence[T]]:
     """Return the messages of one frame in turns; between two turns the caller lets the event loop serve others."""
     return [messages[first : first + TURN_MESSAGES] for first in range(0, len(messages), TURN_MESSAGES)]
+
+
+def read_from_worker(frame: bytes) -> list[FromWorker]:
+    """Return the messages in a frame to Dispatch; raise BadValue also for one that has a kind of message too often."""
+    said = _read(_from_worker, frame)
+    if len(said) > REPEATS_MAX:
+        for kind, count in Counter(map(type, said)).items():
+            if count > REPEATS_MAX and kind is not Depart:  # Departs are many: each is of another slot.
+                name = kind.__name__.lower()
+                raise BadValue(f"a frame has {count} messages {name}; send at most {REPEATS_MAX} in one frame")
+    return said
 
 
 def _read(decoder: msgspec.msgpack.Decoder[list[T]], frame: bytes) -> list[T]:
@@ -317,7 +400,6 @@ def _read(decoder: msgspec.msgpack.Decoder[list[T]], frame: bytes) -> list[T]:
 
 Read = Callable[[bytes], list[T]]
 """Return the messages in a frame; raise BadValue for one that is too long or cannot be read."""
-read_from_worker: Read[FromWorker] = partial(_read, msgspec.msgpack.Decoder(Frame[FromWorker]))
 read_from_dispatch: Read[FromDispatch] = partial(_read, msgspec.msgpack.Decoder(Frame[FromDispatch]))
 read_pull_says: Read[PullSays] = partial(_read, msgspec.msgpack.Decoder(Frame[PullSays]))
 read_infer_says: Read[InferSays] = partial(_read, msgspec.msgpack.Decoder(Frame[InferSays]))

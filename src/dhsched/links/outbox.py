@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from dhsched.links.messages import FRAME_BYTES_FULL, MESSAGES_FULL, encode
+from dhsched.links.messages import FRAME_BYTES_FULL, MESSAGES_MAX, encode
 
 OUTBOX_BYTES_FULL = 1024 * 1024  # Bytes that the transport has not taken; past this the outbox is `full`.
 SEND_MAX_S = 30.0  # A peer that accepts no data for this long is disconnected.
@@ -75,7 +75,7 @@ class Outbox:
         size_bytes, count = 0, 0
         for _, one_bytes in messages:
             size_bytes, count = size_bytes + one_bytes, count + 1
-            if size_bytes >= FRAME_BYTES_FULL or count == MESSAGES_FULL:
+            if size_bytes >= FRAME_BYTES_FULL or count == MESSAGES_MAX:
                 break
         await self._send_in_time(self._encode([message for message, _ in messages[:count]]))
         self.waiting_bytes -= size_bytes

@@ -4,6 +4,7 @@
 - *Deployment* (deployment.py): the roles around one store, each a Process; all of them end with the `async with` block.
 - *child* (child.py): the module that runs in such a process and ends it when its parent is gone.
 - *ready line*: `<role> listens on <URL>`, or `ready`: the line that a process prints once it can be used.
+- *zygote* (zygote.py): a process that has imported everything and forks others, which run after milliseconds.
 - *keys* (keys.py): API keys for a deployment with access by keys, made before its processes start.
 
 `Deployment.worker` and its siblings call `Deployment.start`, which calls `Process.start`: it runs child.py, which runs

@@ -14,7 +14,9 @@ Starting a role does not wait until it is ready; `until_ready` and the methods t
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import tempfile
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -26,9 +28,16 @@ from dhsched.client import Client
 from dhsched.local.keys import OPEN, Keys
 from dhsched.local.process import CLI, START_S, Process
 from dhsched.local.waiting import until
+from dhsched.room.pids import WorkerProcess, write_pids
 
 STORE = "DHSCHED_STORE"
 REACH_THE_STORE = ("dispatch", "infer")
+ROOM_NEEDS = ("aiortc", "av")
+
+
+def room_installed() -> bool:
+    """Return whether a room can run here: the extra `avatar` has what it needs."""
+    return all(importlib.util.find_spec(module) is not None for module in ROOM_NEEDS)
 
 
 class Deployment:
@@ -48,9 +57,9 @@ class Deployment:
         hear: Callable[[str, bytes], None] | None = None,
         on_end: Callable[[str, int], None] | None = None,
     ) -> None:
-        """`folder` is for device locks; by default a temporary folder. `dispatch` and `infer` are URLs of replicas and
-        controllers that run elsewhere. `hear` and `on_end` are called as those of Process, with the process's name as
-        first argument."""
+        """`folder` is for device locks and the file of pids; by default a temporary folder. `dispatch` and `infer` are
+        URLs of replicas and controllers that run elsewhere. `hear` and `on_end` are called as those of Process, with
+        the process's name as first argument."""
         self.keys = keys
         self.processes: list[Process] = []
         self.replicas: list[Process] = []
@@ -62,6 +71,8 @@ class Deployment:
         self._dispatch, self._infer = dispatch, infer
         self._hear = hear
         self._on_end = on_end
+        self._worker_processes: dict[str, WorkerProcess] = {}
+        self._started: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {}
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -69,8 +80,11 @@ class Deployment:
 
     async def __aexit__(self, *_: object) -> None:
         try:
-            # Workers first: a Worker that outlives its replicas would log that it cannot reach them.
-            await asyncio.gather(*(process.stop() for process in reversed(self.processes)))
+            # Workers and rooms first: one that outlives its replicas would log that it cannot reach them.
+            servers = [*self.replicas, *self.controllers]
+            others = [process for process in self.processes if process not in servers]
+            await asyncio.gather(*(process.stop() for process in reversed(others)))
+            await asyncio.gather(*(process.stop() for process in servers))
         finally:
             await self._stack.aclose()
 
@@ -79,6 +93,11 @@ class Deployment:
         if self._folder is None:
             self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="dhsched-")))
         return self._folder
+
+    @property
+    def pids(self) -> Path:
+        """Return the file with the pids of the Workers, for a room to show."""
+        return self.folder / "pids.json"
 
     # -- roles
 
@@ -136,7 +155,36 @@ class Deployment:
             on_end=partial(self._on_end, name) if self._on_end else None,
         )
         self.processes.append(process)
+        if role == "worker":
+            self._worker_processes[name] = WorkerProcess(process.pid, round(time.time() * 1000))
+            write_pids(self.pids, self._worker_processes)
+        how = {"module": module, "role": role, "pool": pool, "environment": environment, "hear": hear}
+        self._started[name] = (arguments, how)
         return process
+
+    async def restart(self, name: str) -> Process:
+        """Start a process that has ended once more, as it was started before and at the same port, in its place."""
+        [old] = [process for process in self.processes if process.name == name]
+        arguments, how = self._started[name]
+        if old.url:
+            port = old.url.rpartition(":")[2]
+            at = arguments.index("--port") + 1
+            arguments = (*arguments[:at], port, *arguments[at + 1 :])
+        new = await self.start(name, *arguments, **how)
+        self.processes.remove(new)
+        for places in (self.processes, self.replicas, self.controllers):
+            places[:] = [new if process is old else process for process in places]
+        if name in self.workers:
+            self.workers[name] = new
+        return new
+
+    async def remove(self, name: str) -> None:
+        """End a process, and forget it."""
+        [process] = [process for process in self.processes if process.name == name]
+        await process.stop()
+        for places in (self.processes, self.replicas, self.controllers):
+            places[:] = [each for each in places if each is not process]
+        self.workers.pop(name, None)
 
     @property
     def _access(self) -> str:
@@ -159,12 +207,12 @@ class Deployment:
         async with Client(await self.dispatch_urls(), infer, key=self.keys.admin) as client:
             yield client
 
-    async def configure(self, digital_ids: Mapping[str, Sequence[str]]) -> None:
-        """Put these DigitalIDs and their Pools; the preferred Pool comes first."""
+    async def configure(self, digital_ids: Mapping[str, Sequence[str]], **pool_settings: Any) -> None:
+        """Put these DigitalIDs and their Pools, all with these settings; the preferred Pool comes first."""
         pools = dict.fromkeys(pool for some in digital_ids.values() for pool in some)
         async with self.client() as client:
             for priority, pool in enumerate(pools):
-                await client.put_pool(pool, {"priority": priority})
+                await client.put_pool(pool, {"priority": priority, **pool_settings})
             for digital_id, some in digital_ids.items():
                 entries = [{"pool": pool, "tier": tier} for tier, pool in enumerate(some)]
                 await client.put_digital_id(digital_id, {"pools": entries})

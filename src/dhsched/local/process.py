@@ -32,6 +32,8 @@ class Process:
 
     folder: ClassVar[Path | None] = None
     """Working directory of every process of this class, from which it can import modules; by default this process's."""
+    errors_too: ClassVar[bool] = False
+    """Whether standard error is read as output; by default it is this process's."""
 
     def __init__(
         self,
@@ -80,6 +82,7 @@ class Process:
             *command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT if cls.errors_too else None,
             start_new_session=True,  # Ctrl-C must reach only this process, which then ends the others.
             limit=LINE_BYTES_MAX,
             cwd=cls.folder,

@@ -33,7 +33,7 @@ def admit(
         winner, asked = None, candidate.workers if isinstance(candidate, Equals) else (candidate,)
         if isinstance(candidate, Equals) and not goes_after(s, cause, candidate.pool):
             free = s.free.get(candidate.pool, {})
-            winner = emptiest({worker: free[worker] for worker in asked if worker in free}, reach(s, cause))
+            winner = emptiest({worker: free[worker] for worker in asked if worker in free}, reach(cause))
             if winner is not None:
                 # Those without a free slot are told of as well, so that a view which believes in them learns.
                 asked = tuple(worker for worker in asked if worker not in free)
@@ -55,7 +55,7 @@ def admit(
         if free and goes_after(s, cause, pool):
             reasons.add("WAITING")
         elif free:
-            winner = emptiest(free, reach(s, cause))
+            winner = emptiest(free, reach(cause))
             if winner is not None:
                 return Admitted(winner, tuple(refusals))
             reasons.add("STARTING")
@@ -68,10 +68,10 @@ def goes_after(s: Draft, cause: Cause, pool: str) -> bool:
     return cause == "create" and bool(s.waiting.get(pool))
 
 
-def reach(s: Draft, cause: Cause) -> int:
-    """Return how many start budgets a Worker may have reached and still start this live: the higher one allows 1."""
-    create, recover = s.limits.starts_create_max, s.limits.starts_recover_max
-    return int(recover > create if cause == "recover" else create > recover)
+def reach(cause: Cause) -> int:
+    """Return how many start budgets a Worker may have reached and still start this live: that of recoveries is never
+    the higher one."""
+    return 0 if cause == "recover" else 1
 
 
 def emptiest(free: Mapping[str, float], reach: int) -> str | None:
@@ -94,7 +94,7 @@ def refuses(s: Draft, worker: str, record: Live | None, cause: Cause) -> Refused
         return "FULL"
     if cause == "create" and s.waiting.get(w.pool):
         return "WAITING"
-    budget = s.limits.starts_recover_max if cause == "recover" else s.limits.starts_create_max
+    budget = w.starts_recover_max if cause == "recover" else w.starts_create_max
     return "STARTING" if w.starting >= w.pace * budget else None
 
 

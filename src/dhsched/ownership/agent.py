@@ -3,6 +3,9 @@
 The agent gets its whole slot table and compares it with the runtimes that it runs. It never runs more runtimes than its
 capacity, counting those that are still stopping, and it never starts a generation twice in one boot: a crash or a
 depart ends the generation. That is why the store may give a slot away as soon as the agent sends `depart`.
+
+An `Agent` is a value, which the tests and the specification step from one to the next; an `AgentBook` is the same for
+an agent that runs. Both go by the same rules: `taken`, `unsettled`, `reconcile`.
 """
 
 from __future__ import annotations
@@ -182,3 +185,76 @@ def over(agent: Agent, tag: str) -> Agent:
 def departed(agent: Agent, tag: str) -> Agent:
     """Return the agent after its depart: it must not start that tag again, even from a table that it already has."""
     return replace(agent, finished=agent.finished | {tag})
+
+
+class AgentBook:
+    """An Agent that is changed in place: the slot table, the runtimes and the finished slots of a boot that runs.
+
+    A Worker with thousands of lives starts one more without copying or reading all the others: only tags whose slot and
+    runtime do not agree are looked at, those in `unsettled`. A test compares book and Agent after every change.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.home = ""
+        self.term = 0
+        self.rev = 0
+        self.table: dict[str, SlotState] = {}
+        self.runs: dict[str, Phase] = {}
+        self.finished: set[str] = set()
+        self.unsettled: set[str] = set()
+        self._ended: set[str] = set()  # Tags that became finished after the last table.
+
+    def take_table(
+        self, *, home: str = "", term: int, rev: int, table: Mapping[str, SlotState | None], base: int = 0
+    ) -> None:
+        if not taken(self, home=home, term=term, rev=rev, base=base):
+            return
+        changed = {*table} if base else {*table, *self.table}
+        for tag in changed:
+            slot = table.get(tag)
+            if slot is None:
+                self.table.pop(tag, None)
+            else:
+                self.table[tag] = slot
+        self.home, self.term, self.rev = home, term, rev
+        for tag in changed | self._ended:
+            if tag not in self.table and tag not in self.runs:
+                self.finished.discard(tag)
+        self._ended = set()
+        for tag in changed:
+            self._look(tag)
+
+    def actions(self) -> list[Action]:
+        """Return what to do now, in order."""
+        # A set never shrinks: reading one that once held thousands of tags costs as much as reading those thousands.
+        self.unsettled = {*self.unsettled}
+        return reconcile(self, self.unsettled)
+
+    def begun(self, action: Start | Prepare) -> None:
+        self._run(action.tag, "running" if isinstance(action, Start) else "prepared")
+
+    def stopping(self, tag: str) -> None:
+        self._run(tag, "stopping")
+
+    def over(self, tag: str) -> None:
+        self.runs.pop(tag, None)
+        self._finish(tag)
+        self._look(tag)
+
+    def departed(self, tag: str) -> None:
+        self._finish(tag)
+
+    def _finish(self, tag: str) -> None:
+        self.finished.add(tag)
+        self._ended.add(tag)
+
+    def _run(self, tag: str, phase: Phase) -> None:
+        self.runs[tag] = phase
+        self._look(tag)
+
+    def _look(self, tag: str) -> None:
+        if unsettled(self.table.get(tag), self.runs.get(tag)):
+            self.unsettled.add(tag)
+        else:
+            self.unsettled.discard(tag)

@@ -13,7 +13,7 @@ from typing import Any
 
 from dhsched.ownership import state as state_of
 from dhsched.ownership.limits import Limits
-from dhsched.ownership.state import Live, Move, State, Worker, frozen
+from dhsched.ownership.state import Live, Move, State, Wake, Worker, frozen
 from dhsched.types import SlotState, slot_tag, split_tag
 
 WAITING_CLASS = 2**42
@@ -40,6 +40,7 @@ class Draft:
         self.blame = dict(state.blame)
         self.listed = state.listed
         self.ended = state.ended
+        self._wakes: set[Wake] = set()
 
     def done(self) -> State:
         return State(
@@ -56,6 +57,7 @@ class Draft:
             blame=frozen(self.blame),
             listed=self.listed,
             ended=self.ended,
+            wakes=frozenset(self._wakes),
         )
 
     # -- records
@@ -79,7 +81,25 @@ class Draft:
         """
         self.cell = replace(self.cell, rev=self._rev + 1)
         self.changed[worker] = self.cell.rev
+        self.wake_worker(worker)
         return self.cell.rev
+
+    # -- wakes: hints that are published with the step
+
+    def wake_worker(self, worker: str) -> None:
+        """Tell the replica that holds the Worker's link that the Worker has something to do."""
+        if link := self.workers[worker].link:
+            self._wakes.add(Wake(f"dispatch:{link}", worker))
+
+    def wake_controller(self, live: str) -> None:
+        """Tell the controller of the live's latest pull that the live has something for it."""
+        if controller := self.lives[live].controller:
+            self._wakes.add(Wake(f"infer:{controller}", live))
+
+    def _wake_recovery(self, when: int) -> None:
+        """Tell every replica that something is due, if it is due now: otherwise each finds it in its next round."""
+        if when <= self.now:
+            self._wakes.add(Wake("due"))
 
     # -- slots: the one writer
 
@@ -123,10 +143,12 @@ class Draft:
         self.changed.pop(worker, None)
         self._write(self.free, record.pool, worker, None)
 
-    def set_budgets(self, worker: str) -> None:
-        """Record on the Worker the start budgets that free:<pool> uses for it."""
-        create, recover = self.limits.starts_create_max, self.limits.starts_recover_max
-        self.set_worker(worker, starts_create_max=create, starts_recover_max=recover)
+    def set_limits(self, worker: str, *, starts_create: int = 0, starts_recover: int = 0, cutovers: int = 0) -> None:
+        """Record on the Worker the limits of its Pool, for whichever step needs them; 0 is the limit of all Pools."""
+        create = starts_create or self.limits.starts_create_max
+        recover = min(create, starts_recover or self.limits.starts_recover_max)
+        moves = cutovers or self.limits.cutovers_max
+        self.set_worker(worker, starts_create_max=create, starts_recover_max=recover, cutovers_max=moves)
 
     def write_free(self, worker: str) -> None:
         """Keep free:<pool> exact: the placeable Workers with a free slot, by start budgets reached and
@@ -152,6 +174,7 @@ class Draft:
             # which a look makes sure of: the next one was set for the end of the move.
             self.set_live(live, note=None)
             self.look_by(live, self.now)
+            self.wake_controller(live)
         self.set_worker(record.selected, cutovers=self.workers[record.selected].cutovers - 1)
         if slot and self.slot(move.target, live, move.number) == "reserved":
             self.write_slot(move.target, live, move.number, "departing")
@@ -170,11 +193,14 @@ class Draft:
     def look_at(self, live: str, when: int) -> None:
         """Put the live on the agenda for `when`, neither sooner nor later."""
         self._write(self.agenda, self.lives[live].priority, live, when)
+        self._wake_recovery(when)
 
     def look_by(self, live: str, when: int) -> None:
         """Put the live on the agenda for `when` at the latest."""
-        at = self.agenda.get(self.lives[live].priority, {}).get(live)
-        self.look_at(live, when if at is None else min(at, when))
+        priority = self.lives[live].priority
+        at = self.agenda.get(priority, {}).get(live)
+        self._write(self.agenda, priority, live, when if at is None else min(at, when))
+        self._wake_recovery(when)
 
     def look_never(self, live: str) -> None:
         self._write(self.agenda, self.lives[live].priority, live, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dhsched.ownership.draft import Draft
-from dhsched.ownership.state import frozen
+from dhsched.ownership.state import Journal, frozen
 
 
 def finish(s: Draft, live: str) -> None:
@@ -28,6 +28,7 @@ def finish(s: Draft, live: str) -> None:
         suspect=None,
         producers=frozen({}),
         recent=frozen({}),
+        journal=Journal(),
     )
     s.ended |= {live}
     s.look_at(live, s.now + s.limits.ended_ttl_ms)

@@ -1,4 +1,4 @@
-"""I0-I7 of docs/internals/protocol.md as predicates. Each returns the violations it sees, as sentences; none is good.
+"""I0-I8 of docs/internals/protocol.md as predicates. Each returns the violations it sees, as sentences; none is good.
 
 `of_state` checks one state, `of_step` a step, `of_agents` the runtimes, `Releases` a recorded trace.
 """
@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from dhsched.ownership.agent import Agent
 from dhsched.ownership.draft import Draft
 from dhsched.ownership.limits import DEFAULT_LIMITS
 from dhsched.ownership.needs import needs
 from dhsched.ownership.state import State
+from dhsched.ownership.steps.emit import read_emit
 from dhsched.types import slot_tag, split_tag
 
 
@@ -25,6 +27,7 @@ def of_state(state: State) -> list[str]:
         *nothing_forgotten(state),
         *counters(state),
         *moves(state),
+        *messages(state),
     ]
 
 
@@ -81,6 +84,8 @@ def nothing_forgotten(state: State) -> Iterator[str]:
             if record.move
             else "has pending input"
             if record.pending
+            else "has a lifetime"
+            if record.state == "open" and (record.idle_ms or record.max_ms)
             else None
         )
         if due and live not in state.agenda.get(record.priority, {}) and need != "floor":
@@ -127,8 +132,19 @@ def moves(state: State) -> Iterator[str]:
         yield f"moves and reserved slots disagree: {sorted(wanted ^ found)}"
 
 
+def messages(state: State) -> Iterator[str]:
+    """Check I8: the messages that are kept are in order, and none is of a generation that was never current."""
+    for live, record in state.lives.items():
+        kept = [read_emit(each)[:2] for each in record.emits]
+        if any(one >= other for one, other in pairwise(kept)) or (kept and kept[-1] != record.emitted):
+            yield f"I8: {live} has messages {kept}, the last of which is {record.emitted}"
+        if record.emitted[0] > record.epoch:
+            yield f"I8: {live} has a message of {record.emitted[0]}, and is at {record.epoch}"
+
+
 def of_step(before: State, after: State) -> list[str]:
-    """Check I0, I1 and I6 across one step: numbers only grow, an epoch has one Worker, its cursors never go back."""
+    """Check I0, I1, I6 and I8 across one step: numbers only grow, an epoch has one Worker, its cursors never go back,
+    and messages are of the current generation."""
     found = []
     for live, old in before.lives.items():
         new = after.lives.get(live)
@@ -143,6 +159,8 @@ def of_step(before: State, after: State) -> list[str]:
         if new.epoch == old.epoch and (new.released < old.released or new.acked < old.acked):
             cursors_then, cursors_now = (old.released, old.acked), (new.released, new.acked)
             found.append(f"I6: {live} epoch {new.epoch} went back from {cursors_then} to {cursors_now}")
+        if new.emitted < old.emitted or (new.emitted != old.emitted and new.emitted[0] != old.epoch):
+            found.append(f"I8: {live} at {old.epoch} went from message {old.emitted} to {new.emitted}")
     for live, new in after.lives.items():
         if live not in before.lives and new.epoch <= before.cell.epoch_base:
             found.append(f"I0: {live} was created at {new.epoch}, base {before.cell.epoch_base}")
@@ -150,12 +168,14 @@ def of_step(before: State, after: State) -> list[str]:
 
 
 def old_work(before: State, after: State, live: str, epoch: int) -> list[str]:
-    """Check I3: a step that carries an old epoch changes no ownership."""
+    """Check I3 and I8: a step that carries an old epoch changes no ownership and stores no message."""
     old, new = before.lives.get(live), after.lives.get(live)
     if old is None or new is None or epoch >= old.epoch:
         return []
     if (old.epoch, old.selected, old.active) != (new.epoch, new.selected, new.active):
         return [f"I3: work of epoch {epoch} moved {live} from {old.generation} to {new.generation}"]
+    if old.emits != new.emits:
+        return [f"I8: a message of epoch {epoch} was stored, and {live} is at {old.generation}"]
     return []
 
 

@@ -30,6 +30,10 @@ _KINDS: dict[int, Kind] = {ord("t"): "text", ord("c"): "config", ord("i"): "inte
 UNMARKED = b"0" * MARK_BYTES
 """The mark of an item that was appended without one, as in scenarios that lose no history."""
 _HEAD = 1 + MARK_BYTES
+MARK = slice(1, _HEAD)
+"""Where the mark lies in a stored item."""
+PULL_TEXT = b"%b %d %d %d %b"
+"""A pull as a store takes it: what a `Through` has. The mark is last, because a Worker may send any bytes as a mark."""
 
 
 class Item(NamedTuple):
@@ -50,16 +54,17 @@ class Through(NamedTuple):
     after: int
     mark: bytes
 
-    def __str__(self) -> str:
-        return f"{self.worker} {self.epoch} {self.pull_no} {self.after} {self.mark.decode()}"
+    def text(self) -> bytes:
+        """Return the pull as a store takes it."""
+        return PULL_TEXT % (self.worker.encode(), self.epoch, self.pull_no, self.after, self.mark)
 
 
-def read_through(text: str) -> Through | None:
-    """Return what `str` was made from; None of an empty text."""
+def read_through(text: bytes) -> Through | None:
+    """Return what `text` was made from; None of an empty text."""
     if not text:
         return None
-    worker, epoch, pull_no, after, mark = text.split(" ")
-    return Through(worker, int(epoch), int(pull_no), int(after), mark.encode())
+    worker, epoch, pull_no, after, mark = text.split(b" ", 4)
+    return Through(worker.decode(), int(epoch), int(pull_no), int(after), mark)
 
 
 def new_mark(rng: Random) -> bytes:
@@ -82,7 +87,7 @@ def stored(kind: Kind, payload: bytes, boundary: bool, mark: bytes = UNMARKED) -
 
 
 def mark_of(blob: bytes) -> bytes:
-    return blob[1:_HEAD]
+    return blob[MARK]
 
 
 def with_config(payload: bytes, config: bytes, mark: bytes = UNMARKED) -> bytes:

@@ -43,7 +43,11 @@ class Limits:
     dead_max: int = 16  # Dropped items kept per live.
     history_max: int = 16  # Past generations kept per live; also how far back an operation id is recognised.
     term_step: int = TERM_STEP
-    state_bytes_max: int = 4_096  # The runtime's small state, saved with an ack.
+    state_bytes_max: int = 65_536  # The runtime's state, saved with an ack; also the most that one journal entry has.
+    journal_bytes_max: int = 1_048_576  # All entries of a live's journal,
+    journal_entries_max: int = 1_024  # and how many there may be.
+    emits_max: int = 256  # Messages of its runtimes kept per live; with one more the oldest is forgotten.
+    emits_bytes_max: int = 32_768  # Bytes of these messages; with more, the oldest ones are forgotten.
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dhsched.ownership.state import Home
-from dhsched.types import Generation, LiveState, Mode, SlotState
+from dhsched.types import Generation, LifetimeReason, LiveState, Mode, SlotState
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,10 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Pulling:
-    """The Worker's pull is granted. Input goes on after `after`; older pulls of this generation are dead."""
+    """The Worker's pull is granted. Input goes on after `after`; older pulls of this generation are dead.
+
+    `journal_last` is the number of the last journal entry; `journal` has the entries, if the pull asked for them.
+    """
 
     pull_no: int
     after: int
@@ -217,24 +220,32 @@ class Pulling:
     metadata: bytes
     config: bytes
     saved: bytes
+    journal_last: int = 0
+    journal: tuple[bytes, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """The item is accepted, and stored, as number `seq`. `mark` is its mark if it was released as well, else empty."""
+    """The item is accepted, and stored, as number `seq`. `mark` is its mark if it was released as well, else empty.
+
+    `dropped` is how many items an interrupt has dropped: those right before it.
+    """
 
     seq: int
     mark: bytes = b""
+    dropped: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """The item was accepted before."""
+    """The item was accepted before; as number `seq`, if it is the last one of its producer, else 0."""
+
+    seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The producer skipped items: `last` is the last one accepted from it."""
+    """Numbers were skipped: `last` is the last one that was accepted, of a producer's items, a journal or messages."""
 
     last: int
 
@@ -276,10 +287,24 @@ class Acked:
 
 
 @dataclass(frozen=True, slots=True)
+class Emitted:
+    """The last message of this generation that is stored."""
+
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
 class Ahead:
     """The ack is of an item that was not released."""
 
     released: int
+
+
+@dataclass(frozen=True, slots=True)
+class JournalFull:
+    """The journal would have this many bytes, or too many entries; nothing of the ack was taken."""
+
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,6 +352,14 @@ class Swept:
 
 
 @dataclass(frozen=True, slots=True)
+class LifetimeOver:
+    """The live's lifetime is over, for this reason: it has ended, or is closing until its pending input is consumed."""
+
+    reason: LifetimeReason
+    state: LiveState
+
+
+@dataclass(frozen=True, slots=True)
 class NewTerm:
     """A new term has begun: every generation issued before is below the floor."""
 
@@ -346,9 +379,10 @@ CancelOutcome = Cancelled | NoMove
 PullOutcome = Pulling | Stale | Ended
 AppendOutcome = Appended | Duplicate | Gap | Closing | Ended | NotFound | TooManyPending | TooManyProducers
 ReleaseOutcome = Items | Nothing | Stale | Ended
-AckOutcome = Acked | Ahead | Stale | Ended
+AckOutcome = Acked | Ahead | Gap | JournalFull | Stale | Ended
+EmitOutcome = Emitted | Gap | Stale | Ended
 EndOutcome = Finished | NotFound
-LookOutcome = Swept | Recover | Wake | Idle | Later | Nothing
+LookOutcome = Swept | Recover | Wake | Idle | Later | LifetimeOver | Nothing
 NewTermOutcome = NewTerm | Moot
 EnterOutcome = Entered
 Outcome = (
@@ -366,6 +400,7 @@ Outcome = (
     | AppendOutcome
     | ReleaseOutcome
     | AckOutcome
+    | EmitOutcome
     | EndOutcome
     | LookOutcome
     | NewTermOutcome

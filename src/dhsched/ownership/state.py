@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeVar
 
-from dhsched.types import Cause, Generation, LiveState, Mode, SlotState, WorkerStatus
+from dhsched.types import Cause, Generation, LifetimeReason, LiveState, Mode, SlotState, WorkerStatus
 
 Hold = int | Literal["next"] | None
 K = TypeVar("K")
@@ -56,6 +56,19 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class Journal:
+    """The journal entries of a live; `last` is the number of the last one that was ever written (journal.py)."""
+
+    last: int = 0
+    entries: tuple[bytes, ...] = ()
+
+    @property
+    def dropped(self) -> int:
+        """Return the number up to which entries were dropped."""
+        return self.last - len(self.entries)
+
+
+@dataclass(frozen=True, slots=True)
 class Live:
     """One session's record (a session is called a live here) and everything that belongs to it."""
 
@@ -88,9 +101,11 @@ class Live:
     dropped_poison: int = 0
     config: bytes = b""  # Of the last config item that was acked, or of the create.
     config_next: int = 0  # The number of the last config item that was accepted: pending while above `acked`.
-    fallback: bytes | None = None  # The configuration before, while nothing has been acked since `config`.
+    labels: bytes = b""  # Of the create, or what `describe.lua` has replaced them with; separated by spaces.
+    fallback: bytes | None = None  # The last one that a runtime has lived with, while that is not `config`.
     saved: bytes = b""
     saved_seq: int = 0
+    journal: Journal = Journal()
     # Moving, stalling, recovering.
     move: Move | None = None
     note: tuple[Cursors, int] | None = None
@@ -101,10 +116,19 @@ class Live:
     tries: int = 0
     waits: tuple[str, ...] = ()
     ended_at: int = 0
+    # The lifetime (lifetime.py); 0 is no limit.
+    created_at: int = 0
+    idle_ms: int = 0
+    max_ms: int = 0
+    seen: tuple[int, int] = (0, 0)  # How much was appended at the last look, and when a look saw that first.
+    expired: LifetimeReason | None = None  # Why a look ended it, or is ending it.
     history: tuple[Row, ...] = ()
     producers: Mapping[str, tuple[int, int, int]] = field(default_factory=lambda: frozen({}))
     recent: Mapping[str, int] = field(default_factory=lambda: frozen({}))
     dead: tuple[bytes, ...] = ()
+    interrupted: tuple[int, int] = (0, 0)  # The last interrupt, and the item after which it dropped everything.
+    emitted: tuple[int, int] = (0, 0)  # Epoch and n of the last message that a runtime emitted.
+    emits: tuple[bytes, ...] = ()  # The last messages, as steps/emit.py writes them.
 
     @property
     def generation(self) -> Generation:
@@ -144,8 +168,11 @@ class Worker:
     slots_rev: int = 0
     link: str = ""
     starts_create_max: int = 0
-    """Start budgets as of the last place on the Worker, or its registration, for whichever step ends a start."""
+    """Start budgets of its Pool as of the Worker's last report, for whichever step needs them."""
     starts_recover_max: int = 0
+    """The same for recoveries: never above the other one."""
+    cutovers_max: int = 0
+    """Moves that may be under way from it, as of its last report; its pace multiplies them."""
     pace: int = 1
     """What its start budgets are multiplied by: it follows how long its starts take."""
 
@@ -178,6 +205,17 @@ def status_of(*, mode: Mode, lost: bool, gone: bool, beat: int) -> WorkerStatus:
     if lost:
         return "lost"
     return "new" if mode == "ready" and not beat else mode
+
+
+class Wake(NamedTuple):
+    """A hint that a step publishes with what it writes, so that somebody acts now instead of at the next round.
+
+    The channel is `due` (a live is due: to every replica), `dispatch:<replica>` (the Worker `about`, to the replica
+    that its last report named) or `infer:<controller>` (the live `about`, to the controller of its latest pull).
+    """
+
+    channel: str
+    about: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +255,7 @@ class State:
     """One cell. `slots[W][L@number]`; `slot_revs[W][L@number]` is the revision that last changed the slot, also of
     slots that are gone, of the last SLOT_REVS_MAX; `agenda[class][L]` is when to look; `free[pool][W]` is
     `Worker.free_score`; `listed` is every live, which lists show and a new term walks; `ended` those of them that have
-    ended."""
+    ended. `wakes` are the hints of the step that made this state: they are no part of the cell, and not compared."""
 
     cell: Cell = Cell()
     lives: Mapping[str, Live] = field(default_factory=lambda: frozen({}))
@@ -232,6 +270,7 @@ class State:
     blame: Mapping[str, tuple[int, int]] = field(default_factory=lambda: frozen({}))
     listed: frozenset[str] = frozenset()
     ended: frozenset[str] = frozenset()
+    wakes: frozenset[Wake] = field(default=frozenset(), compare=False)
 
 
 EMPTY = State()

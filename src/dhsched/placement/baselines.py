@@ -11,6 +11,7 @@ from dhsched.placement.index import WorkerView
 from dhsched.placement.policy import Policy
 from dhsched.placement.pools import RankedPool
 from dhsched.placement.request import PlacementRequest
+from dhsched.placement.workers import member_at
 
 
 class StrictMin(Policy):
@@ -112,27 +113,19 @@ def _add_pairs(
 ) -> list[WorkerView]:
     """For each attempt add to `chosen`, up to `count`, the cheaper Worker of a random pair of those not chosen yet."""
     rosters = [pool.view.members for pool in pools]
-    total = sum(len(roster) for roster in rosters)
-    if total <= 4 * count:
+    if (total := sum(len(roster) for roster in rosters)) <= 4 * count:
         left = [worker for roster in rosters for worker in roster if worker not in chosen]
         while left and len(chosen) < count:
-            pair = rng.sample(left, min(2, len(left)))
-            chosen.append(min(pair, key=cost))
+            chosen.append(min(rng.sample(left, min(2, len(left))), key=cost))
             left.remove(chosen[-1])
         return chosen
     while len(chosen) < count:
         one = _pick(rosters, total, rng)
         other = _pick(rosters, total, rng)
-        if one is other or one in chosen or other in chosen:
-            continue
-        chosen.append(other if cost(other) < cost(one) else one)
+        if one is not other and one not in chosen and other not in chosen:
+            chosen.append(other if cost(other) < cost(one) else one)
     return chosen
 
 
 def _pick(rosters: list[list[WorkerView]], total: int, rng: Random) -> WorkerView:
-    at = int(rng.random() * total)
-    for roster in rosters:
-        if at < len(roster):
-            break
-        at -= len(roster)
-    return roster[at]
+    return member_at(rosters, int(rng.random() * total))

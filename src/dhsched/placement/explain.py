@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from dhsched.placement.index import MILLI, PoolView
+from dhsched.placement.index import MILLI
 from dhsched.placement.request import Choice, WorkerScore
 from dhsched.placement.view import FleetView
 from dhsched.placement.workers import bottom_tier
@@ -136,12 +136,9 @@ def _explain_winner(choice: Choice, won: Won, view: FleetView | None, refused: M
     scores = choice.why.scores
     rank = next((at for at, score in enumerate(scores, 1) if score.worker == won.worker), None)
     seen = None if view is None else view.workers.get(won.worker)
-    pool: str | None = None
-    capacity: int | None = None
-    if rank is not None:
-        pool, capacity = scores[rank - 1].pool, scores[rank - 1].capacity
-    elif seen is not None:
-        pool, capacity = seen.pool or None, seen.capacity or None
+    known = seen if rank is None else scores[rank - 1]
+    pool = None if known is None else known.pool or None
+    capacity = None if known is None else known.capacity or None
     before = won.load - won.took_slot
     candidates = f"{len(scores)} candidate{'' if len(scores) == 1 else 's'}"
     if choice.why.policy in UNCHOSEN:
@@ -184,15 +181,12 @@ def _explain_candidate(
     choice: Choice, score: WorkerScore, chosen: WorkerChosen | None, refused: Mapping[str, Refusal]
 ) -> WorkerExplained:
     request = choice.why.request
-    notes = []
-    if score.worker == request.first:
-        notes.append("asked to be first")
-    if score.worker in request.avoid:
-        notes.append("avoided")
-    if score.worker == request.last:
-        notes.append("asked to be last")
-    if score.load + score.own >= score.capacity:
-        notes.append("believed full")
+    notes = {
+        "asked to be first": score.worker == request.first,
+        "avoided": score.worker in request.avoid,
+        "asked to be last": score.worker == request.last,
+        "believed full": score.load + score.own >= score.capacity,
+    }
     return WorkerExplained(
         worker=score.worker,
         pool=score.pool,
@@ -201,7 +195,7 @@ def _explain_candidate(
         score=score.load + score.delta_milli / MILLI,
         capacity=score.capacity,
         starting=score.starting,
-        notes=tuple(notes),
+        notes=tuple(note for note, is_so in notes.items() if is_so),
         result=_result(score, chosen, refused),
     )
 
@@ -211,17 +205,13 @@ def _with_workers(pool: PoolExplained, view: FleetView | None) -> PoolExplained:
     if view is None:
         return pool
     reasons = {worker.worker: worker.barred for worker in view.workers.values() if worker.pool == pool.pool}
-    for worker in _full_workers(view.pools.get(pool.pool)):
-        reasons[worker] = "believed full"
-    excluded = [WorkerExcluded(worker, reason) for worker, reason in sorted(reasons.items()) if reason]
     seen = view.pools.get(pool.pool)
+    members = [] if seen is None else seen.members
+    reasons |= {worker.worker: "believed full" for worker in members if worker.believed_full()}
+    excluded = [WorkerExcluded(worker, reason) for worker, reason in sorted(reasons.items()) if reason]
     return msgspec.structs.replace(
         pool,
         bottom_tier=bottom_tier(seen).size if seen is not None and seen.has_free_slot() else 0,
         excluded=tuple(excluded[:WORKERS_LISTED_MAX]),
         excluded_counts=dict(Counter(worker.reason for worker in excluded)),
     )
-
-
-def _full_workers(pool: PoolView | None) -> list[str]:
-    return [] if pool is None else [worker.worker for worker in pool.members if worker.believed_full()]

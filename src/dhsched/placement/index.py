@@ -141,8 +141,7 @@ class PoolView:
         self._leave_bucket(worker)
         self._by_labels = None
         worker.home = None
-        tail = self.members.pop()
-        if tail is not worker:
+        if (tail := self.members.pop()) is not worker:
             self.members[worker.member] = tail
             tail.member = worker.member
         self.load -= worker.load
@@ -154,16 +153,13 @@ class PoolView:
         """Move a Worker to the bucket of its current numbers."""
         if self.stale:
             return
-        if worker.load + worker.own >= worker.capacity:
-            key = FULL
-        else:
-            key = (worker.load * MILLI + worker.delta) // (self.divisor or worker.capacity)
+        full = worker.load + worker.own >= worker.capacity
+        key = FULL if full else (worker.load * MILLI + worker.delta) // (self.divisor or worker.capacity)
         if key == worker.key:
             return
         self._leave_bucket(worker)
         worker.key = key
-        bucket = self.buckets.get(key)
-        if bucket is None:
+        if (bucket := self.buckets.get(key)) is None:
             self.buckets[key] = [worker]
             insort(self.keys, key)
             worker.position = 0
@@ -176,13 +172,9 @@ class PoolView:
         buckets: dict[int, list[WorkerView]] = {}
         divisor = self.divisor
         for worker in self.members:
-            if worker.load + worker.own >= worker.capacity:
-                key = FULL
-            else:
-                key = (worker.load * MILLI + worker.delta) // (divisor or worker.capacity)
-            worker.key = key
-            bucket = buckets.get(key)
-            if bucket is None:
+            full = worker.load + worker.own >= worker.capacity
+            worker.key = key = FULL if full else (worker.load * MILLI + worker.delta) // (divisor or worker.capacity)
+            if (bucket := buckets.get(key)) is None:
                 buckets[key] = [worker]
                 worker.position = 0
             else:
@@ -200,8 +192,7 @@ class PoolView:
         if self.stale:
             return  # The buckets are about to be thrown away.
         bucket = self.buckets[key]
-        tail = bucket.pop()
-        if tail is not worker:
+        if (tail := bucket.pop()) is not worker:
             bucket[worker.position] = tail
             tail.position = worker.position
         elif not bucket:
@@ -209,8 +200,7 @@ class PoolView:
             del self.keys[bisect_left(self.keys, key)]
 
     def _count_capacity(self, capacity: int, change: int) -> None:
-        count = self.capacities.get(capacity, 0) + change
-        if count:
+        if count := self.capacities.get(capacity, 0) + change:
             self.capacities[capacity] = count
         else:
             del self.capacities[capacity]

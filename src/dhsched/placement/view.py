@@ -163,8 +163,7 @@ class FleetView:
         workers = self.workers
         rev = snapshot.rev
         for row in snapshot.rows:
-            view = workers.get(row.worker)
-            if view is None:
+            if (view := workers.get(row.worker)) is None:
                 view = self._meet(row.worker)
             elif view.row_rev == row.rev:
                 continue
@@ -193,15 +192,13 @@ class FleetView:
             view.home.dismiss(view)
         view.pool, view.capacity, view.barred = pool, capacity, barred
         if not barred:
-            home = self.pools.get(pool)
-            if home is None:
+            if (home := self.pools.get(pool)) is None:
                 home = self.pools[pool] = PoolView(Pool(pool))
                 home.stale = True  # Its other Workers are likely in the same snapshot: fill the buckets once.
             home.admit(view)
 
     def _set_load(self, view: WorkerView, load: int) -> None:
-        home = view.home
-        if home is None:
+        if (home := view.home) is None:
             view.load = load
         else:
             home.load += load - view.load

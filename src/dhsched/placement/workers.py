@@ -6,7 +6,7 @@ over effective load. Picking the minimum itself would send every replica that ho
 Worker. Workers of equal load have no order of their own: where rank k falls among equals, chance decides who is in.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import nsmallest
 from itertools import islice
 from math import ceil
@@ -125,8 +125,7 @@ def _sample(tier: Tier, count: int, rng: Random) -> list[WorkerView]:
     ranks: list[int] = []
     chosen: list[WorkerView] = []
     while len(chosen) < count:
-        rank = int(random() * size)
-        if rank in ranks:
+        if (rank := int(random() * size)) in ranks:
             continue
         ranks.append(rank)
         if rank >= sure:
@@ -134,13 +133,18 @@ def _sample(tier: Tier, count: int, rng: Random) -> list[WorkerView]:
             while worker in chosen:
                 worker = edge[int(random() * len(edge))]
         else:
-            for bucket in buckets:
-                if rank < len(bucket):
-                    break
-                rank -= len(bucket)
-            worker = bucket[rank]
+            worker = member_at(buckets, rank)
         chosen.append(worker)
     return chosen
+
+
+def member_at(groups: Sequence[list[WorkerView]], at: int) -> WorkerView:
+    """Return the Worker at this place of all groups, one behind the other."""
+    for group in groups:
+        if at < len(group):
+            break
+        at -= len(group)
+    return group[at]
 
 
 def _draw_preferred(pool: PoolView, count: int, preferred: frozenset[str], rng: Random) -> list[WorkerView]:

@@ -18,6 +18,8 @@ from dhsched.room.rooms import Rooms
 from dhsched.room.settings import RoomSettings
 from dhsched.room.tracks import use_addresses
 from dhsched.room.upstream import Upstream
+from dhsched.room.whip import WhipOutputs
+from dhsched.tasks import cancel
 from dhsched.types import check_id
 from dhsched.web import Service, listening, make_app, make_metrics_app, make_service, serve_role
 from dhsched.web.figures import Figure, Figures
@@ -41,15 +43,18 @@ async def open_room(settings: RoomSettings) -> AsyncIterator[Room]:
     for library in ("aioice", "aiortc"):
         logging.getLogger(library).setLevel(logging.WARNING)  # At INFO they log every candidate of every viewer.
     urls = settings.dispatch_urls + settings.infer_urls
-    async with open_session(urls, settings.tls_ca, connections_max=64) as http:
-        rooms = Rooms(settings, Upstream(http, settings))
-
+    async with AsyncExitStack() as stack:
+        http = await stack.enter_async_context(open_session(urls, settings.tls_ca, connections_max=64))
+        out = await stack.enter_async_context(open_session([settings.whip], settings.tls_ca, connections_max=16))
+        whip = WhipOutputs(settings, out)
+        rooms = Rooms(settings, Upstream(http, settings), whip)
         name = check_id(settings.name or f"r-{secrets.token_hex(4)}", "name")
         service = make_service(settings, role="room", instance=name, ready=rooms.upstream.reachable)
         service.own_tokens, service.public_metrics = rooms.gate.needs_tokens, False
         if not rooms.gate.needs_tokens:
             log.warning("access is open: anybody who reaches this room may watch and type", host=settings.host)
-        watch(service, rooms)
+        rooms.is_stopping = lambda: service.stopping
+        watch(service, rooms, whip)
         raw = [*publish.routes(rooms), *whep.routes(rooms), *viewing.page_routes(settings)]
         app = make_app(service, viewing.endpoints(rooms), raw)
         loops = [
@@ -59,13 +64,11 @@ async def open_room(settings: RoomSettings) -> AsyncIterator[Room]:
         try:
             yield Room(rooms, app, make_metrics_app(service))
         finally:
-            for loop in loops:
-                loop.cancel()
-            await asyncio.gather(*loops, return_exceptions=True)
+            await cancel(*loops)
             await rooms.close()
 
 
-def watch(service: Service, rooms: Rooms) -> None:
+def watch(service: Service, rooms: Rooms, whip: WhipOutputs) -> None:
     """Register the metrics, which are read when the metrics page is requested."""
     figures: list[Figure] = [
         ("dhsched_room_lives", "Lives that this room knows.", lambda: len(rooms)),
@@ -75,6 +78,10 @@ def watch(service: Service, rooms: Rooms) -> None:
         ("dhsched_room_offers_given_up_total", "Offers that never connected.", lambda: rooms.places.given_up),
         ("dhsched_room_viewers_refused_total", "Offers refused at a limit.", lambda: rooms.places.refused),
         ("dhsched_room_publishers", "Publishers that are connected.", lambda: rooms.publishers),
+        ("dhsched_room_whip_lives", "Lives that are to be sent to a WHIP ingest.", lambda: len(whip)),
+        ("dhsched_room_whip_connected", "Connections to a WHIP ingest that are up.", lambda: whip.connected),
+        ("dhsched_room_whip_connects_total", "Connections to a WHIP ingest that came up.", lambda: whip.connects),
+        ("dhsched_room_whip_failures_total", "Connections to a WHIP ingest that failed.", lambda: whip.failures),
         *rooms.counts.all(),
     ]
     service.registry.register(Figures(figures))

@@ -18,10 +18,11 @@ import structlog
 from dhsched.access.viewers import VerifiedViewer
 from dhsched.client.models.lives import PublishingOut
 from dhsched.room import fence
+from dhsched.room.captions import Captions
 from dhsched.room.fence import Admitted, Fence, NeverIssued, Superseded, Verdict
 from dhsched.room.media_clock import MediaClock
-from dhsched.room.packets import VIDEO, Packet
-from dhsched.room.tracks import Forward, encoded
+from dhsched.room.packets import CAPTION, VIDEO, Packet
+from dhsched.room.tracks import Encoded, Forward, encoded
 from dhsched.types import Generation
 
 log = structlog.get_logger(__name__)
@@ -59,12 +60,24 @@ class Viewer(Protocol):
 
     video: Forward
     audio: Forward
+    reader: object
+    """The stream that the viewer's captions go to; an earlier one ends."""
 
     async def close(self) -> None:
         """Disconnect."""
 
     def renew(self, viewer: VerifiedViewer) -> None:
         """Let the connection last until this viewer's token expires."""
+
+
+class Output(Protocol):
+    """Where a live is sent beside its viewers (whip.py)."""
+
+    def put(self, kind: int, packet: Encoded, *, keyframe: bool) -> None:
+        """Take a packet that has passed the fence."""
+
+    def end(self) -> None:
+        """Disconnect soon: the live has ended."""
 
 
 class Shown(msgspec.Struct):
@@ -91,14 +104,17 @@ class Said(msgspec.Struct):
 class LiveRoom:
     """One live; see the module. `live` is its full name, with the tenant."""
 
-    def __init__(self, live: str, counts: Counts) -> None:
+    def __init__(self, live: str, counts: Counts, send_out: Callable[[LiveRoom], None] | None = None) -> None:
         self.live = live
+        self.output: Output | None = None
         self.viewers: dict[str, Viewer] = {}
         self.shown: deque[Shown] = deque(maxlen=SHOWN_MAX)
         self.said: deque[Said] = deque(maxlen=SAID_MAX)
+        self.captions = Captions()
         self.idle_since = time.monotonic()
         self.clock = MediaClock()
         self._counts = counts
+        self._send_out = send_out
         self._fence = Fence()
         self._publishers: dict[int, Publisher] = {}
         self._began = time.monotonic()
@@ -112,7 +128,7 @@ class LiveRoom:
 
     @property
     def in_use(self) -> bool:
-        return bool(self.viewers or self._publishers)
+        return bool(self.viewers or self._publishers or self.output)
 
     @property
     def publishers(self) -> list[Publisher]:
@@ -145,7 +161,7 @@ class LiveRoom:
             del self._publishers[publisher.epoch]
         if publisher.epoch not in self._publishers:
             self._fence = fence.leave(self._fence, publisher.epoch)
-        self._note_idle()
+        self.note_idle()
 
     async def end(self) -> None:
         """Take an ended live off the air: disconnect its publishers, then its viewers."""
@@ -155,11 +171,14 @@ class LiveRoom:
         publishers, self._publishers = self.publishers, {}
         for publisher in publishers:
             publisher.ended()
+        if self.output is not None:
+            self.output.end()
         await asyncio.gather(*(viewer.close() for viewer in [*self.viewers.values()]))
-        self._note_idle()
+        self.note_idle()
 
     def hear(self, publisher: Publisher, packet: Packet) -> bool:
-        """Handle one packet. Return False if its publisher has been superseded or replaced."""
+        """Handle one packet. Return False if its publisher has been superseded or replaced. Raise BadValue if it is a
+        caption that cannot be read."""
         if self._publishers.get(publisher.epoch) is not publisher:
             return False
         before = self._fence.highest
@@ -174,13 +193,15 @@ class LiveRoom:
             self._counts.waited += 1
             self.want_keyframe()
             return True
+        if packet.kind == CAPTION:
+            self.captions.show(publisher.epoch, packet.payload)
+            return True
         now = time.monotonic()
         now_us = int((now - self._began) * 1e6)
         if verdict is Verdict.TAKE_OVER:
             self.clock.take_over(packet.pts_us, now_us)
             self._take_over(publisher, now)
-        at_us = self.clock.at(packet.kind, packet.pts_us, now_us)
-        if at_us is None:
+        if (at_us := self.clock.at(packet.kind, packet.pts_us, now_us)) is None:
             self._counts.behind += 1
             return True
         if packet.kind == VIDEO:
@@ -190,10 +211,14 @@ class LiveRoom:
         return True
 
     def _forward(self, packet: Packet, at_us: int) -> None:
-        if not self.viewers:
+        if self._send_out is not None and self.output is None:
+            self._send_out(self)
+        if not self.viewers and self.output is None:
             return
         self._counts.forwarded += 1
         sent = encoded(packet.kind, at_us, packet.payload)
+        if self.output is not None:
+            self.output.put(packet.kind, sent, keyframe=packet.keyframe)
         for viewer in self.viewers.values():
             (viewer.video if packet.kind == VIDEO else viewer.audio).put(sent, keyframe=packet.keyframe)
 
@@ -217,8 +242,7 @@ class LiveRoom:
         if self._keyframe_timer is not None or not self._publishers:
             return
         loop = asyncio.get_running_loop()
-        wait_s = self._keyframe_asked + KEYFRAME_MIN_S - loop.time()
-        if wait_s > 0:
+        if (wait_s := self._keyframe_asked + KEYFRAME_MIN_S - loop.time()) > 0:
             self._keyframe_timer = loop.call_later(wait_s, self._ask_keyframe)
         else:
             self._ask_keyframe()
@@ -237,10 +261,10 @@ class LiveRoom:
 
     def unwatch(self, key: str) -> Viewer | None:
         viewer = self.viewers.pop(key, None)
-        self._note_idle()
+        self.note_idle()
         return viewer
 
-    def _note_idle(self) -> None:
+    def note_idle(self) -> None:
         if not self.in_use:
             self.idle_since = time.monotonic()
 

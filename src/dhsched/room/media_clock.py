@@ -37,15 +37,13 @@ class MediaClock:
     def at(self, kind: int, pts_us: int, now_us: int) -> int | None:
         """Return when viewers show this packet; None if that is not after the last packet sent."""
         self._mind(pts_us, now_us)
-        at_us = pts_us + self._offset_us
-        if at_us <= self._last_us[kind]:
+        if (at_us := pts_us + self._offset_us) <= self._last_us[kind]:
             return None
         self._last_us[kind] = at_us
         return at_us
 
     def _mind(self, pts_us: int, now_us: int) -> None:
-        late_us = now_us - pts_us - self._offset_us
-        if late_us < -EARLY_MAX_US:
+        if (late_us := now_us - pts_us - self._offset_us) < -EARLY_MAX_US:
             self._set(late_us, now_us)
             return
         if self._punctual_us is None or late_us < self._punctual_us:

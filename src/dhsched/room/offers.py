@@ -17,17 +17,25 @@ CANDIDATE = "a=candidate:"
 LINES_MAX = 600  # An offer with more lines is refused before it is parsed; a browser's has about 250.
 LINE_CHARS_MAX = 4_096  # The same for the length of a line; a browser's are a few hundred.
 MEDIA_MAX = 16  # The same for `m=`, which begins a part and may be in other lines by chance.
+CODECS_MAX = 128  # The same for codecs and groups, which are large in memory; a browser offers about 60.
+LARGE = ("a=rtpmap:", "a=group:", "a=msid-semantic:")
 NOBODY = (f"{CANDIDATE}1 1 udp 1 127.0.0.1 9 typ host", f"{CANDIDATE}2 1 udp 1 ::1 9 typ host")
 
 
 def check_offer(offer: str) -> list[str]:
     """Return the kinds of media offered: one video, one audio, or both. Raise Problem for other kinds or repeated ones,
     and whatever the parser raises if the offer cannot be parsed."""
-    lines = offer.split("\n", LINES_MAX + 1)
-    if len(lines) > LINES_MAX + 1 or max(map(len, lines)) > LINE_CHARS_MAX or offer.count("m=") > MEDIA_MAX:
-        limits = f"{LINES_MAX} lines of {LINE_CHARS_MAX} characters, and {MEDIA_MAX} times `m=`"
-        raise Problem("TOO_LARGE", f"an offer has at most {limits}")
-    media = [each.kind for each in SessionDescription.parse(offer).media]
+    if (
+        offer.count("\n") > LINES_MAX
+        or offer.count("m=") > MEDIA_MAX
+        or sum(map(offer.count, LARGE)) > CODECS_MAX
+        or max(map(len, offer.split("\n"))) > LINE_CHARS_MAX
+    ):
+        lines = f"{LINES_MAX} lines of {LINE_CHARS_MAX} characters"
+        raise Problem(
+            "TOO_LARGE", f"an offer has at most {lines}, {MEDIA_MAX} times `m=`, and {CODECS_MAX} codecs and groups"
+        )
+    media = [each.kind for each in SessionDescription.parse(without_addresses(offer)).media]
     if not media or len(media) != len({*media}) or not {*media} <= {"audio", "video"}:
         raise Problem("BAD_REQUEST", f"an offer must have one video, one audio, or both; this one has {media}")
     return media

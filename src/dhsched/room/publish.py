@@ -2,7 +2,8 @@
 
     Authorization: Bearer <publish token>                                       in the request
     -> {"live", "epoch", "video": {"codec", "clock"}, "audio": {...}}           text, first
-    -> kind, flags, pts, payload                                                binary, from then on (packets.py)
+    -> kind, flags, pts, payload                                                binary, from then on (packets.py);
+                                                                                media, and captions of what is heard
     <- {"keyframe": true}                                                       request: make the next frame a keyframe
     <- {"stale": {"epoch": 8}}, then close                                      the live is at this epoch or further
     <- {"ended": true}, then close                                              the live has ended
@@ -47,8 +48,7 @@ def routes(rooms: Rooms) -> list[web.RouteDef]:
             token = shown_token(request)
             publishing = await rooms.publishing(token)
             room = rooms.room(publishing.live)
-            admitted = room.admit(publishing)
-            if isinstance(admitted, NeverIssued):
+            if isinstance(admitted := room.admit(publishing), NeverIssued):
                 raise Problem(
                     "FORBIDDEN", f"live {publishing.live}: {admitted.reason}; pull to get a token of your own"
                 )
@@ -75,8 +75,7 @@ def routes(rooms: Rooms) -> list[web.RouteDef]:
 
 
 def shown_token(request: web.Request) -> str:
-    token = bearer(request.headers.get("Authorization", ""))
-    if not token or len(token) > 2_048:
+    if not (token := bearer(request.headers.get("Authorization", ""))) or len(token) > 2_048:
         raise Problem("UNAUTHORIZED", "publishing needs `Authorization: Bearer <token>`, with the token of the claim")
     return token
 
@@ -124,7 +123,8 @@ class PublisherConnection:
             return
         if first.type is not WSMsgType.TEXT:
             raise BadValue("the first message must be a JSON text")
-        read_begin(first.data, live=self._live, epoch=self.epoch)
+        video = self._rooms.settings.video
+        read_begin(first.data, live=self._live, epoch=self.epoch, video=video)
         self._room.join(self)
         self._room.want_keyframe()
         loop = asyncio.get_running_loop()
@@ -132,9 +132,8 @@ class PublisherConnection:
         while (message := await self._receive()) is not None:
             if message.type is not WSMsgType.BINARY:
                 raise BadValue("every message after the first must be binary")
-            packet = read_packet(message.data)
-            silent_s = loop.time() - heard_at
-            if self._room.must_ask(self, silent_s=silent_s) and not await self._may_go_on():
+            packet = read_packet(message.data, video)
+            if self._room.must_ask(self, silent_s=loop.time() - heard_at) and not await self._may_go_on():
                 return
             heard_at = loop.time()
             if not self._room.hear(self, packet):
@@ -153,8 +152,7 @@ class PublisherConnection:
     async def _may_go_on(self) -> bool:
         """Ask Dispatch about a publisher that may have been frozen, or was admitted in another home of the store,
         before its packet passes; return the answer."""
-        still = await self._ask_again()
-        if isinstance(still, Superseded):
+        if isinstance(still := await self._ask_again(), Superseded):
             self.superseded(still.epoch)
         elif isinstance(still, DhschedError):
             self._end(WSCloseCode.TRY_AGAIN_LATER, str(still))
@@ -182,8 +180,7 @@ class PublisherConnection:
         if publishing.state == "ended":
             await self._room.end()
             return None
-        still = self._room.admit(publishing)
-        if isinstance(still, NeverIssued):
+        if isinstance(still := self._room.admit(publishing), NeverIssued):
             self._end(MALFORMED, still.reason)
             return None
         return still

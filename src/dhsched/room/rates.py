@@ -35,23 +35,19 @@ class Rates:
         share = INTERRUPT_SHARE if interrupts else 1.0
         given = own.interrupt_rate_per_s if interrupts else own.say_rate_per_s
         each_per_s = self._settings.viewer_rate_per_s * share if given is None else given
-        rows = [("live", live, self._settings.live_rate_per_s * share, "the viewers of this live")]
-        if viewer.kid:
-            # With its rate: a renewed token may have another one.
-            rows.insert(0, ("viewer", f"{live}/{each_per_s:g}/{viewer.name}", each_per_s, "you"))
-        else:
-            rows.insert(0, ("address", address, each_per_s, "your address"))
-        for whose, name, rate_per_s, who in rows:
-            wait_s = self._bucket((kind, whose, name), rate_per_s).take(self._clock())
-            if wait_s > 0:
+        # The name has the rate in it: a renewed token may have another one.
+        named = ("viewer", f"{live}/{each_per_s:g}/{viewer.name}", each_per_s, "you")
+        unnamed = ("address", address, each_per_s, "your address")
+        everybody = ("live", live, self._settings.live_rate_per_s * share, "the viewers of this live")
+        for whose, name, rate_per_s, who in (named if viewer.kid else unnamed, everybody):
+            if (wait_s := self._bucket((kind, whose, name), rate_per_s).take(self._clock())) > 0:
                 raise TooManyRequests(
                     f"{who} may send {rate_per_s:g} items of kind {kind} a second; wait {wait_s:.1f} s",
                     retry_after_s=max(1, math.ceil(wait_s)),
                 )
 
     def _bucket(self, key: tuple[str, str, str], rate_per_s: float) -> Bucket:
-        found = self._buckets.get(key)
-        if found is None:
+        if (found := self._buckets.get(key)) is None:
             if len(self._buckets) >= BUCKETS_MAX:
                 self._buckets.popitem(last=False)
             found = self._buckets[key] = Bucket(rate_per_s, self._clock())

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import math
 import time
+from collections.abc import Callable
 
 import structlog
 from aiohttp import web
@@ -14,9 +15,10 @@ from dhsched.client.models.lives import PublishingOut
 from dhsched.room.live_room import Counts, LiveRoom
 from dhsched.room.places import Places
 from dhsched.room.rates import Rates
-from dhsched.room.settings import RoomSettings
+from dhsched.room.settings import RoomSettings, ice_servers
 from dhsched.room.upstream import Upstream
 from dhsched.room.viewer_gate import KEYS_S, ViewerGate
+from dhsched.room.whip import WhipOutputs
 from dhsched.types import live_key
 from dhsched.web import Problem
 from dhsched.web.proxies import client_address, proxies, site_of
@@ -32,14 +34,18 @@ IDLE_S = 600.0  # A live without publisher and viewer is forgotten after this, a
 class Rooms:
     """The lives, limits and connections that all parts of a room process share."""
 
-    def __init__(self, settings: RoomSettings, upstream: Upstream) -> None:
+    def __init__(self, settings: RoomSettings, upstream: Upstream, whip: WhipOutputs | None = None) -> None:
         self.settings = settings
         self.upstream = upstream
+        self.ice = ice_servers(settings)
+        self._whip = whip
+        self._send_out = whip.begin if whip is not None and settings.whip else None
         self.counts = Counts()
         self.rates = Rates(settings)
         self.gate = ViewerGate(settings, upstream)
         self.places = Places(settings)
         self.publishers = 0
+        self.is_stopping: Callable[[], bool] = lambda: False
         self._proxies = proxies(settings.trusted_proxies)
         self._lives: dict[str, LiveRoom] = {}
         self._home = ""  # As Dispatch said last.
@@ -56,6 +62,10 @@ class Rooms:
     def __len__(self) -> int:
         return len(self._lives)
 
+    def names_on_air(self) -> list[str]:
+        """Return the ids of the lives that show something."""
+        return sorted(live.partition("/")[2] for live, room in self._lives.items() if room.on_air)
+
     def live(self, live_id: str) -> str:
         return live_key(self.settings.tenant, live_id)
 
@@ -64,15 +74,14 @@ class Rooms:
 
     def room(self, live: str) -> LiveRoom:
         """Return the live's room, and make it if there is none. Raise Problem BUSY past `lives_max`."""
-        found = self._lives.get(live)
-        if found is None:
+        if (found := self._lives.get(live)) is None:
             self._forget_idle()
             if len(self._lives) >= self.settings.lives_max:
                 raise Problem(
                     "BUSY",
                     f"this room has {len(self._lives)} lives, at most {self.settings.lives_max} are taken; use another",
                 )
-            found = self._lives[live] = LiveRoom(live, self.counts)
+            found = self._lives[live] = LiveRoom(live, self.counts, self._send_out)
         return found
 
     def address_of(self, request: web.Request) -> str:
@@ -159,4 +168,7 @@ class Rooms:
     async def close(self) -> None:
         await self.gate.close()
         viewers = [viewer for room in self._lives.values() for viewer in room.viewers.values()]
-        await asyncio.gather(*(viewer.close() for viewer in viewers), return_exceptions=True)
+        closing = [viewer.close() for viewer in viewers]
+        if self._whip is not None:
+            closing.append(self._whip.close())
+        await asyncio.gather(*closing, return_exceptions=True)

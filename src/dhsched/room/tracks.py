@@ -15,9 +15,10 @@ from typing import Any, TypeAlias
 
 import aioice.ice
 import av
-from aiortc import MediaStreamTrack, RTCRtpSender
+from aiortc import MediaStreamTrack, RTCConfiguration, RTCIceServer, RTCRtpCodecCapability, RTCRtpSender
 from aiortc.mediastreams import MediaStreamError
 
+from dhsched.room.ice import Credentials
 from dhsched.room.packets import AUDIO, VIDEO
 
 Encoded: TypeAlias = "av.Packet[Any]"
@@ -32,6 +33,13 @@ def encoded(kind: int, at_us: int, payload: bytes) -> Encoded:
     packet.time_base = TIME_BASE[kind]
     packet.pts = at_us * packet.time_base.denominator // 1_000_000
     return packet
+
+
+def codecs(kind: int, video: str) -> list[RTCRtpCodecCapability]:
+    """Return what is offered and accepted for this kind of media: the codec of publishers, for video with
+    retransmission."""
+    wanted = (f"video/{video}", "video/rtx") if kind == VIDEO else ("audio/opus",)
+    return [each for each in RTCRtpSender.getCapabilities(KIND[kind]).codecs if each.mimeType.lower() in wanted]
 
 
 class Forward(MediaStreamTrack):
@@ -50,9 +58,7 @@ class Forward(MediaStreamTrack):
         self._some = asyncio.Event()
 
     def put(self, packet: Encoded, *, keyframe: bool) -> None:
-        if not self._wanted:
-            return
-        if self._waits and not keyframe:
+        if not self._wanted or (self._waits and not keyframe):
             return
         self._waits = False
         if len(self._queue) >= QUEUE_MAX[self._kind]:
@@ -87,6 +93,16 @@ class Forward(MediaStreamTrack):
 def answer_keyframe_requests(sender: RTCRtpSender, ask: Callable[[], None]) -> None:
     """Call `ask` when the viewer requests a keyframe, because there is no encoder here."""
     sender._send_keyframe = ask  # type: ignore[method-assign]
+
+
+def configured(servers: Sequence[tuple[str, Credentials | None]]) -> RTCConfiguration:
+    """Return a configuration with these ICE servers; aiortc uses the first STUN and the first TURN server. Without any
+    there is no STUN: aiortc's own default would be somebody else's server."""
+    made = [
+        RTCIceServer([url], given.username, given.password) if given is not None else RTCIceServer([url])
+        for url, given in servers
+    ]
+    return RTCConfiguration(iceServers=made)
 
 
 def use_addresses(addresses: Sequence[str]) -> None:

@@ -58,8 +58,7 @@ class Upstream:
     async def viewer_keys(self, kid: str) -> dict[str, Ed25519PublicKey]:
         """Return the keys that verify viewer tokens now; `kid` names one that is needed. Raise NOT_READY and others."""
         try:
-            query = {"kid": kid or None}
-            found = await self._dispatch.read(ViewerKeys, "GET", "viewer-keys", query=query)
+            found = await self._dispatch.read(ViewerKeys, "GET", "viewer-keys", query={"kid": kid or None})
             return public_keys((key.kid, key.x) for key in found.keys)
         except ValueError as error:
             raise Problem("NOT_READY", f"Dispatch sent keys that cannot be read: {error}") from error
@@ -76,8 +75,7 @@ class Upstream:
                 self._owners = {key: each for key, each in self._owners.items() if loop.time() - each[0] <= OWNER_S}
             asking = asyncio.create_task(self._find(live_id))
             self._owners[live_id] = (loop.time(), asking)
-        found = await asyncio.shield(asking)
-        if isinstance(found, DhschedError):
+        if isinstance(found := await asyncio.shield(asking), DhschedError):
             raise as_problem(found, self._dispatch) from found
         return found
 
@@ -125,8 +123,7 @@ def refusal_in(error: DhschedError) -> Refused | None:
 
 def as_problem(error: DhschedError, replicas: Replicas) -> Problem:
     """Return a refusal with its code, if callers know that code; else NOT_READY."""
-    refused = refusal_in(error)
-    if refused is None:
+    if (refused := refusal_in(error)) is None:
         troubles = error.troubles if isinstance(error, Unreachable) else {replicas.url: str(error)}
         asked = ", ".join(f"{url} ({trouble})" for url, trouble in troubles.items())
         return Problem("NOT_READY", f"no replica answers at {asked}; try again later")

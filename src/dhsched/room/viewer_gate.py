@@ -19,6 +19,7 @@ from dhsched.access.viewers import ANYBODY, Grant, VerifiedViewer
 from dhsched.errors import Forbidden, Unauthorized
 from dhsched.room.settings import RoomSettings
 from dhsched.room.upstream import Upstream
+from dhsched.tasks import cancel
 from dhsched.types import live_key
 from dhsched.web import Problem
 
@@ -55,8 +56,7 @@ class ViewerGate:
         kid = kid_of(token)
         if kid not in self._keys and kid.isascii() and kid.isdecimal() and len(kid) <= 16:
             await self._read_for(kid)
-        found = verify(token, self._keys)
-        if found is None:
+        if (found := verify(token, self._keys)) is None:
             raise Unauthorized(UNAUTHORIZED)
         if found.viewer.live != live_key(self._tenant, live_id):
             raise Forbidden(f"this viewer token is for another live than {live_id}")
@@ -99,6 +99,4 @@ class ViewerGate:
         await self.read(kid)
 
     async def close(self) -> None:
-        if self._next is not None:
-            self._next.cancel()
-            await asyncio.gather(self._next, return_exceptions=True)
+        await cancel(self._next)

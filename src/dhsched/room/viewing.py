@@ -8,7 +8,6 @@ limited rate (rates.py).
 
 from __future__ import annotations
 
-from importlib import resources
 from math import inf
 from typing import Annotated, Literal
 
@@ -20,28 +19,18 @@ from dhsched.access.viewers import Grant
 from dhsched.client.models.base import LivePath
 from dhsched.client.models.input import Pushed, PushText
 from dhsched.errors import DhschedError, Refused
-from dhsched.room.live_room import Said, Shown, wall_ms
+from dhsched.room.live_room import LiveRoom, Said, Shown, wall_ms
+from dhsched.room.pids import find_pid
 from dhsched.room.rooms import Rooms
 from dhsched.room.settings import RoomSettings
 from dhsched.settings import listed
 from dhsched.types import Id, check_id
 from dhsched.web import Endpoint, Problem, Reply, Request
+from dhsched.web.pages import Page
 from dhsched.web.problems import MEDIA_TYPE
 from dhsched.web.server import refuse
 
 log = structlog.get_logger(__name__)
-
-TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "media-src 'self' blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
-)
-"""What the page may load and do. `frame_ancestors` adds origins that may embed the page."""
-PAGE_HEADERS = {
-    "Cache-Control": "no-cache",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-}
 
 
 class Say(msgspec.Struct, forbid_unknown_fields=True):
@@ -64,6 +53,7 @@ class Owner(msgspec.Struct, frozen=True):
     claimed: bool
     cause: str
     pending: int
+    acked: int
 
 
 class StateOut(msgspec.Struct, frozen=True):
@@ -84,9 +74,20 @@ class StateOut(msgspec.Struct, frozen=True):
     expires_at_ms: int | None
     said: list[Said]
     timeline: list[Shown]
+    pid: int | None
+    """The process of the Worker on air, in a room of this machine alone (`pids`)."""
+
+
+class LivesOut(msgspec.Struct, frozen=True):
+    """The lives that everybody may watch here and that show something: none where viewers need tokens."""
+
+    lives: list[str]
 
 
 def endpoints(rooms: Rooms) -> list[Endpoint]:
+    async def lives(_asked: Request) -> LivesOut:
+        return LivesOut([] if rooms.gate.needs_tokens else rooms.names_on_air())
+
     async def state(asked: Request) -> StateOut:
         live_id = check_id(asked.path.live_id, "live_id")
         viewer = await rooms.gate.admit(asked.request.headers, live_id, "watch")
@@ -109,7 +110,14 @@ def endpoints(rooms: Rooms) -> list[Endpoint]:
             expires_at_ms=None if viewer.until == inf else round(viewer.until * 1000),
             said=[*room.said] if room is not None else [],
             timeline=[*room.shown] if room is not None else [],
+            pid=pid_on_air(room) if room is not None else None,
         )
+
+    def pid_on_air(room: LiveRoom) -> int | None:
+        if not rooms.settings.pids or not room.shown or room.shown[-1].epoch != room.on_air:
+            return None
+        last = room.shown[-1]
+        return find_pid(rooms.settings.pids, last.worker, began_ms=last.began_ms)
 
     async def say(asked: Request) -> Reply:
         live_id, body = check_id(asked.path.live_id, "live_id"), asked.body
@@ -135,6 +143,15 @@ def endpoints(rooms: Rooms) -> list[Endpoint]:
             room.said.append(Said(identity, kind, seq, wall_ms()))
 
     return [
+        Endpoint(
+            name="list_shown",
+            method="GET",
+            path="/v1/lives",
+            handler=lives,
+            summary="The lives that everybody may watch here; none where viewers need tokens.",
+            replies={200: LivesOut},
+            tag="viewers",
+        ),
         Endpoint(
             name="get_state",
             method="GET",
@@ -173,25 +190,16 @@ def needed(body: Say) -> list[Grant]:
 
 def page_routes(settings: RoomSettings) -> list[web.RouteDef]:
     """Return the routes of the page and its files, which are read once."""
-    headers = {**PAGE_HEADERS, "Content-Security-Policy": " ".join((POLICY, *listed(settings.frame_ancestors)))}
-    folder = resources.files("dhsched.room") / "page"
-    files = {each.name: each.read_bytes() for each in folder.iterdir() if each.name.rpartition(".")[2] in TYPES}
-
-    def respond(name: str) -> web.Response:
-        kind = TYPES[name.rpartition(".")[2]]
-        return web.Response(body=files[name], content_type=kind, charset="utf-8", headers=headers)
+    files = Page("dhsched.room", "page", ancestors=" ".join(("'self'", *listed(settings.frame_ancestors))))
 
     async def page(request: web.Request) -> web.Response:
         try:
             check_id(request.match_info["live_id"], "live_id")
         except DhschedError as error:
             return refuse(error, "", "page")
-        return respond("live.html")
+        return files.respond("live.html")
 
-    async def file(request: web.Request) -> web.Response:
-        name = request.match_info["name"]
-        if name not in files:
-            return Problem("NOT_FOUND", f"the page has no file {name}").response()
-        return respond(name)
+    async def index(_request: web.Request) -> web.Response:
+        return files.respond("lives.html")
 
-    return [web.get("/live/{live_id}", page), web.get("/page/{name}", file)]
+    return [web.get("/", index), web.get("/live/{live_id}", page), web.get("/page/{name}", files.file)]

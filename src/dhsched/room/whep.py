@@ -1,5 +1,8 @@
 """Viewers, by WHEP: `POST /v1/lives/{live_id}/whep` with an SDP offer is answered 201 with an SDP answer and the URL of
-the viewer's session, which DELETE ends.
+the viewer's session, which DELETE ends. Link headers name the ICE servers for the viewer, if there are any (ice.py).
+
+`GET {session}/captions` is a stream of server-sent events: what is heard, in words (captions.py). A session has one
+such stream, which ends with the session, so it needs no limits of its own.
 
 Each request carries a viewer token (viewer_gate.py). A connection ends when the token expires, unless `POST
 {session}/token` has shown another one by then.
@@ -19,7 +22,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 from aiohttp import web
-from aiortc import RTCConfiguration, RTCPeerConnection, RTCRtpSender, RTCSessionDescription
+from aiortc import RTCPeerConnection, RTCSessionDescription
 
 from dhsched.access.viewers import VerifiedViewer
 from dhsched.errors import DhschedError
@@ -28,9 +31,10 @@ from dhsched.room.offers import check_offer, without_addresses
 from dhsched.room.packets import AUDIO, VIDEO
 from dhsched.room.places import Place
 from dhsched.room.rooms import Rooms
-from dhsched.room.tracks import KIND, Forward, answer_keyframe_requests
+from dhsched.room.tracks import KIND, Forward, answer_keyframe_requests, codecs, configured
 from dhsched.types import check_id
 from dhsched.web import Problem, body_in_time
+from dhsched.web.event_stream import send_events
 from dhsched.web.server import refuse
 
 log = structlog.get_logger(__name__)
@@ -38,8 +42,7 @@ log = structlog.get_logger(__name__)
 PATH = "/v1/lives/{live_id}/whep"
 SDP = "application/sdp"
 SDP_BYTES_MAX = 32 * 1024  # A larger offer is refused with TOO_LARGE.
-ANSWER_S = 5.0  # An offer that takes longer to answer is refused; a connection that takes longer to close is left.
-CODECS = {VIDEO: ("video/vp8", "video/rtx"), AUDIO: ("audio/opus",)}
+ANSWER_S = 8.0  # An offer that takes longer to answer is refused (STUN may take 5 s); a close that does is left.
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -56,9 +59,12 @@ def routes(rooms: Rooms) -> list[web.RouteDef]:
         except BaseException:
             rooms.places.free(place)
             raise
-        return web.Response(
-            status=201, text=answer, content_type=SDP, headers={"Location": f"/v1/lives/{live_id}/whep/{key}"}
-        )
+        response = web.Response(status=201, text=answer, content_type=SDP)
+        response.headers["Location"] = f"/v1/lives/{live_id}/whep/{key}"
+        # Without tokens all viewers have one name, so each connection gets credentials of its own.
+        for link in rooms.ice.links(f"{live_id}/{viewer.name if viewer.kid else key}", now=time.time()):
+            response.headers.add("Link", link)
+        return response
 
     async def session(request: web.Request) -> tuple[Viewer, VerifiedViewer]:
         live_id, key = check_id(request.match_info["live_id"], "live_id"), request.match_info["key"]
@@ -79,10 +85,22 @@ def routes(rooms: Rooms) -> list[web.RouteDef]:
         connection.renew(viewer)
         return web.Response(status=204)
 
+    async def captions(request: web.Request) -> web.StreamResponse:
+        connection, _ = await session(request)
+        room = rooms.room(rooms.live(request.match_info["live_id"]))
+        key, reader = request.match_info["key"], object()
+        connection.reader = reader
+
+        def is_open() -> bool:
+            return room.viewers.get(key) is connection and connection.reader is reader and not rooms.is_stopping()
+
+        return await send_events(request, room.captions.follow(is_open))
+
     return [
         web.post(PATH, refusing(post)),
         web.delete(PATH + "/{key}", refusing(delete)),
         web.post(PATH + "/{key}/token", refusing(renew)),
+        web.get(PATH + "/{key}/captions", refusing(captions)),
     ]
 
 
@@ -112,8 +130,7 @@ async def read_offer(request: web.Request) -> str:
 
 async def room_of(rooms: Rooms, live_id: str) -> LiveRoom:
     """Return the room of a live that exists: its room is in use, or Dispatch knows the live."""
-    found = rooms.find(rooms.live(live_id))
-    if found is None or not found.in_use:
+    if (found := rooms.find(rooms.live(live_id))) is None or not found.in_use:
         owner = await rooms.upstream.owner(live_id)
         if owner.state == "ended":
             raise Problem("ENDED", f"live {live_id} has ended")
@@ -126,28 +143,28 @@ class ViewerConnection:
     def __init__(self, rooms: Rooms, room: LiveRoom, key: str, place: Place) -> None:
         self.video = Forward(VIDEO, room.want_keyframe)
         self.audio = Forward(AUDIO, room.want_keyframe)
+        self.reader: object = None
         self._rooms = rooms
         self._room = room
         self._key = key
         self._place = place
-        # No STUN: our candidates are this machine's addresses, and the viewer's come with its packets.
-        self._pc = RTCPeerConnection(RTCConfiguration(iceServers=[]))
+        # Our candidates are this machine's addresses, and those that STUN tells; the viewer's come with its packets.
+        self._pc = RTCPeerConnection(configured(rooms.ice.own(turn=False, now=time.time())))
         self._giving_up: asyncio.TimerHandle | None = None
         self._expiring: asyncio.TimerHandle | None = None
         self._closing: asyncio.Task[None] | None = None
 
     async def answer(self, offer: str) -> str:
         """Return the answer to an offer; from then on the viewer counts as connected."""
-        pc = self._pc
+        pc, video = self._pc, self._rooms.settings.video
         try:
             offered = check_offer(offer)
             for kind, track in ((AUDIO, self.audio), (VIDEO, self.video)):
                 if KIND[kind] not in offered:
                     continue  # aiortc cannot answer with a transceiver that the offer does not have.
                 transceiver = pc.addTransceiver(track, direction="sendonly")
-                capabilities = RTCRtpSender.getCapabilities(KIND[kind]).codecs
                 # Set before the offer: aiortc chooses the codec when the offer is set.
-                transceiver.setCodecPreferences([c for c in capabilities if c.mimeType.lower() in CODECS[kind]])
+                transceiver.setCodecPreferences(codecs(kind, video))
                 if kind == VIDEO:
                     answer_keyframe_requests(transceiver.sender, self._room.want_keyframe)
             pc.on("connectionstatechange", self._state_changed)
@@ -163,7 +180,7 @@ class ViewerConnection:
             await pc.close()
             reason = str(error) or type(error).__name__
             raise Problem(
-                "BAD_REQUEST", f"the offer cannot be answered: {reason}; it needs VP8 or Opus to receive"
+                "BAD_REQUEST", f"the offer cannot be answered: {reason}; it needs {video.upper()} or Opus to receive"
             ) from None
         self._room.watch(self._key, self)
         self._place.leave = self._leave

@@ -242,8 +242,7 @@ class _Cell:
                 self._take(best)
                 return _Placed(best, refused)
         for pool in pools:
-            emptiest = self._emptiest(pool)
-            if emptiest is not None:
+            if (emptiest := self._emptiest(pool)) is not None:
                 self._take(emptiest)
                 return _Placed(emptiest, refused, by_fallback=True)
         return _Placed(None, refused)

@@ -96,8 +96,7 @@ class Plan(Strict, frozen=True):
                 )
         if self.replica_weights and (len(self.replica_weights) != self.replicas or not sum(self.replica_weights)):
             raise ValueError(f"replica_weights needs {self.replicas} numbers, one per replica, and not all 0")
-        total = sum(group.count for group in self.workers)
-        if total > WORKERS_MAX:
+        if (total := sum(group.count for group in self.workers)) > WORKERS_MAX:
             raise ValueError(f"there are {total} Workers; a simulation takes at most {WORKERS_MAX}")
 
 

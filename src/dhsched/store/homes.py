@@ -3,7 +3,7 @@
 A home is one uninterrupted time of one primary (ownership/steps/enter.py). On each new connection the process enters,
 and is told every home that the data has, with the position at which each began. It remembers the last position that it
 was told in each home. Where a later home began below that position, calls that were answered are gone: nobody can bring
-them back, so somebody must say so.
+them back, so somebody must say so; and say it again where the event that said so is lost as well.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dhsched.ownership.state import Home
 from dhsched.ownership.steps.enter import HOMES_MAX, JUMP_MIN, JUMP_SPREAD, NAMELESS, kept
 from dhsched.store.keys import SCHEMA, Keys
 from dhsched.store.link.greeting import RunScript
+from dhsched.store.migrations import remedy
 from dhsched.store.records.events import Value
 from dhsched.store.steps.replies import Reader
 
@@ -41,19 +42,21 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entering: the home, the one before it in the data, and what this process now knows to be lost."""
+    """One entering: the home, the one before it in the data, and what this process now knows to be lost. `repeated` are
+    losses that were said before, in a home that is lost in turn: what was said of them may be lost with it."""
 
     home: str = ""
     before: str = ""
     again: bool = True
     losses: tuple[Loss, ...] = ()
+    repeated: tuple[Loss, ...] = ()
 
     def events(self) -> Iterator[tuple[Literal["store_entered", "store_lost"], dict[str, Value]]]:
         """Yield what is to be said of it, as kinds and numbers of events: nothing where an old home was found, nor of
         the first home of an empty cell."""
         if not self.again and self.before:
             yield "store_entered", {"home": shown(self.home), "before": shown(self.before)}
-        for loss in self.losses:
+        for loss in (*self.losses, *self.repeated):
             numbers = {"told": loss.told, "kept": loss.kept, "calls": loss.calls}
             yield "store_lost", {"home": shown(loss.home), **numbers}
 
@@ -72,6 +75,8 @@ class Homes:
         self._keys = Keys(cell)
         self._draw = draw or random_jump
         self._told: dict[Home, int] = {}
+        self._said: list[tuple[Loss, Home]] = []
+        """The latest losses, each with the home in which it was said."""
 
     @property
     def lost_calls(self) -> int:
@@ -85,8 +90,7 @@ class Homes:
             reply = await run("enter", [self._keys.cell], [self._draw(), first, SCHEMA])
         except StoreRefused as refusal:
             raise self._incompatible(refusal) from refusal
-        entered = self.reader.entered(reply)
-        self._entered(entered)
+        self._entered(self.reader.entered(reply))
         return self.home.encode()
 
     def lost(self, entered: Entered) -> tuple[Loss, ...]:
@@ -106,16 +110,30 @@ class Homes:
                 found.append(Loss(home.name, told, has))
         return tuple(found)
 
+    def _unsaid(self, entered: Entered, losses: tuple[Loss, ...]) -> tuple[Loss, ...]:
+        """Return the losses that were said in a home whose end is lost, or all of it. That the data forgets its oldest
+        homes is no loss."""
+        lost_in, oldest = {loss.home for loss in losses}, entered.homes[0].pos
+        return tuple(
+            loss
+            for loss, home in self._said
+            if home.name in lost_in or (home not in entered.homes and home.pos >= oldest)
+        )
+
     def _entered(self, entered: Entered) -> None:
         if self.homes:
             home = self.homes[-1]
             self._told[home] = max(self._told.get(home, 0), self.reader.pos)
         losses = self.lost(entered)
         self._told = {home: self._told[home] for home in [*self._told][-HOMES_MAX:]}
+        repeated = self._unsaid(entered, losses)
+        self._said = [row for row in self._said if row[0] not in repeated]
+        self._said += [(loss, entered.homes[-1]) for loss in (*losses, *repeated)]
+        self._said = self._said[-HOMES_MAX:]
         before = entered.homes[-2].name if len(entered.homes) > 1 else ""
         self.home, self.homes, self.reader.pos = entered.home, entered.homes, 0
         self.losses += losses
-        self.latest = Entry(entered.home, before, entered.again, losses)
+        self.latest = Entry(entered.home, before, entered.again, losses, repeated)
         for tell in self.on_entered:
             tell(self.latest)
 
@@ -124,7 +142,7 @@ class Homes:
         if refusal.code == "SCHEMA":
             return StoreIncompatible(
                 f"cell {cell} holds data of schema {said}, and this version of dhsched works with schema {SCHEMA};"
-                " nothing was changed: use the version that wrote it, or another cell"
+                f" nothing was changed: {remedy(cell, said)}"
             )
         if refusal.code == "NUMBERS":
             return StoreIncompatible(f"cell {cell} has given out too many numbers, up to {said}: begin another cell")

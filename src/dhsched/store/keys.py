@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dhsched.types import check_id
 
-SCHEMA = 2
+SCHEMA = 3
 
 SINGLE = (
     "cell",
@@ -25,15 +25,18 @@ SINGLE = (
     "pending",
     "keys",
     "controllers",
+    "replicas",
     "events",
     "audit",
     "brake",
     "drains",
+    "restoring",
+    "migrating",
 )
 """Keys that a cell has once."""
-PER_LIVE = ("live", "data", "input", "recent", "dead", "history", "said")
-PER_WORKER = ("worker", "slots", "slot_revs")
-PER_POOL = ("free", "waiting", "rebalanced")
+PER_LIVE = ("live", "data", "input", "journal", "recent", "dead", "history", "said", "emits", "logs", "device")
+PER_WORKER = ("worker", "slots", "slot_revs", "devices")
+PER_POOL = ("free", "waiting", "rebalanced", "evening")
 OTHER = ("agenda", "blame", "trouble")
 """The agenda by class; blame and trouble by Worker name."""
 NEVER = "never"

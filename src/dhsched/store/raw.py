@@ -9,23 +9,27 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from dhsched.ownership.state import Cell, Cursors, Hold, Live, Move, Row, State, Worker, frozen
+from dhsched.ownership.state import Cell, Cursors, Hold, Journal, Live, Move, Row, State, Worker, frozen
 from dhsched.store.keys import Keys
 from dhsched.store.link.link import Link
+from dhsched.store.link.wire import Arg
+from dhsched.store.record import Fields, read_record
 from dhsched.store.steps.replies import home_of
-from dhsched.types import Cause, LiveState, Mode, SlotState
+from dhsched.types import Cause, LifetimeReason, LiveState, Mode, SlotState
 
+AT_ONCE = 500  # Commands that are sent before their answers are waited for.
+CALL_S = 30.0  # A command that the store does not answer for this long ends the reading with an error.
 READ: dict[bytes, tuple[str | int, ...]] = {
     b"hash": ("HGETALL",),
     b"zset": ("ZRANGE", 0, -1, "WITHSCORES"),
     b"list": ("LRANGE", 0, -1),
     b"string": ("GET",),
 }
-Fields = Mapping[str, bytes]
 WORDS = ("digital_id", "room", "fingerprint", "selected", "controller", "blamed")
 NUMBERS = (
     *("priority", "epoch", "issued", "pull_no", "appended", "released", "acked"),
     *("dropped_interrupt", "dropped_end", "dropped_poison", "config_next", "saved_seq", "starts", "tries", "ended_at"),
+    *("created_at", "idle_ms", "max_ms"),
 )
 """Fields of a live's record that are stored as plain text or numbers; an absent field is empty, or 0."""
 
@@ -37,18 +41,32 @@ async def read_state(link: Link, cell: str) -> State:
 
 async def read_keys(link: Link, keys: Keys) -> dict[str, Any]:
     """Return every key under the cell's prefix, without that prefix, with its plain value."""
-    cursor, found = b"0", set()
-    while True:
-        cursor, page = await link.call("SCAN", cursor, "MATCH", keys.prefix.replace("{", "\\{") + "*", "COUNT", 1000)
-        found.update(page)
-        if int(cursor) == 0:
-            break
-    ordered = sorted(found)
-    kinds = await asyncio.gather(*(link.call("TYPE", key) for key in ordered))
-    readable = [(key, READ[kind]) for key, kind in zip(ordered, kinds, strict=True) if kind in READ]
-    values = await asyncio.gather(*(link.call(command[0], key, *command[1:]) for key, command in readable))
+    names = await scan_keys(link, keys)
+    kinds = await in_turn(link, [("TYPE", keys.prefix + name) for name in names])
+    readable = [(name, READ[kind]) for name, kind in zip(names, kinds, strict=True) if kind in READ]
+    values = await in_turn(link, [(command[0], keys.prefix + name, *command[1:]) for name, command in readable])
     # A key without a value was deleted between the two calls.
-    return {key.decode()[len(keys.prefix) :]: value for (key, _), value in zip(readable, values, strict=True) if value}
+    return {name: value for (name, _), value in zip(readable, values, strict=True) if value}
+
+
+async def scan_keys(link: Link, keys: Keys) -> list[str]:
+    """Return the name of every key of the cell, without the cell's prefix."""
+    cursor, found = b"0", set[str]()
+    while True:
+        match = keys.prefix.replace("{", "\\{") + "*"
+        cursor, page = await link.call("SCAN", cursor, "MATCH", match, "COUNT", 1000, deadline_s=CALL_S)
+        found.update(key.decode()[len(keys.prefix) :] for key in page)
+        if int(cursor) == 0:
+            return sorted(found)
+
+
+async def in_turn(link: Link, commands: Sequence[tuple[Arg, ...]]) -> list[Any]:
+    """Run commands, some at once, and return their answers in order."""
+    answers: list[Any] = []
+    for start in range(0, len(commands), AT_ONCE):
+        calls = [link.call(*command, deadline_s=CALL_S) for command in commands[start : start + AT_ONCE]]
+        answers += await asyncio.gather(*calls)
+    return answers
 
 
 def decode(raw: Mapping[str, Any]) -> State:
@@ -81,6 +99,12 @@ def decode(raw: Mapping[str, Any]) -> State:
 def is_stalled(epoch: str, acked: str, stalled: str) -> bool:
     """Return whether a live is stalled: `stalled` names the cursors that its record has now."""
     return stalled == f"{epoch} {acked or 0}"
+
+
+def pair_of(stored: str) -> tuple[int, int]:
+    """Return the first two numbers of a field; zeros if it is not set."""
+    first, second, *_ = stored.split() or ("0", "0")
+    return int(first), int(second)
 
 
 def hash_of(value: Any) -> dict[str, bytes]:
@@ -132,18 +156,19 @@ def decode_worker(f: Fields) -> Worker:
         link=f.get("link", b"").decode(),
         starts_create_max=int(f.get("starts_create_max", 0)),
         starts_recover_max=int(f.get("starts_recover_max", 0)),
+        cutovers_max=int(f.get("cutovers_max", 0)),
         pace=int(f.get("pace", 1)),
     )
 
 
 def decode_live(live: str, f: Fields, of: Mapping[str, Mapping[str, Any]]) -> Live:
-    f = {field: value for field, value in f.items() if value}  # Empty is absent.
+    f = read_record(f)
     data = hash_of(of.get("data", {}).get(live, {}))
     producers = {field[5:]: value.split() for field, value in f.items() if field.startswith("from:")}
     whole = {field: int(f.get(field, 0)) for field in NUMBERS}
     words = {field: f.get(field, b"").decode() for field in WORDS}
     note = [int(part) for part in f.get("note", b"").split()]
-    suspect = [int(part) for part in f.get("suspect", b"").split()]
+    suspect = [int(part) for part in f.get("suspect", b"").split(b":") if part]
     stalled = [int(part) for part in f.get("stalled", b"").split()]
     return Live(
         **cast(Any, whole),
@@ -152,7 +177,7 @@ def decode_live(live: str, f: Fields, of: Mapping[str, Mapping[str, Any]]) -> Li
         acked_mark=f.get("acked_mark", b""),
         forgot=f.get("forgot") == b"1",
         at_boundary=f.get("at_boundary") == b"1",
-        active=f["active"].decode() if "active" in f else None,
+        active=None if "unclaimed" in f else f["selected"].decode(),
         state=cast(LiveState, f["state"].decode()),
         current=decode_row(
             [f[name] for name in ("epoch", "selected", "cause", "operation", "committed_at")]
@@ -160,25 +185,32 @@ def decode_live(live: str, f: Fields, of: Mapping[str, Mapping[str, Any]]) -> Li
         ),
         metadata=data.get("metadata", b""),
         config=data.get("config", b""),
+        labels=data.get("labels", b""),
         fallback=data.get("fallback"),
         saved=data.get("saved", b""),
+        journal=Journal(int(data.get("journal_last", 0)), tuple(of.get("journal", {}).get(live, []))),
         pending=tuple(of.get("input", {}).get(live, [])),
         move=decode_move(f),
         note=(Cursors(*note[:2]), note[2]) if note else None,
         stalled=Cursors(*stalled) if stalled else None,
+        seen=pair_of(f.get("seen", b"").decode()),
+        expired=cast(LifetimeReason, f["expired"].decode()) if "expired" in f else None,
         suspect=(suspect[0], suspect[1]) if suspect else None,
         waits=tuple(f.get("waits", b"").decode().split()),
         history=tuple(decode_row(row.split(b" ", 7)) for row in of.get("history", {}).get(live, b"").splitlines()),
         producers=frozen({p: (int(v[0]), int(v[1]), int(v[2])) for p, v in producers.items()}),
         recent=frozen({r: int(at) for r, at in scores(of.get("recent", {}).get(live, [])).items()}),
         dead=tuple(of.get("dead", {}).get(live, [])),
+        interrupted=pair_of(f.get("interrupted", b"").decode()),
+        emitted=pair_of(f.get("emitted", b"").decode()),
+        emits=tuple(of.get("emits", {}).get(live, [])),
     )
 
 
 def decode_move(f: Fields) -> Move | None:
     if "move_target" not in f:
         return None
-    stored = f.get("move_hold")
+    stored = f.get("hold")
     hold: Hold = None if stored is None else "next" if stored == b"next" else int(stored)
     return Move(f["move_target"].decode(), int(f["move_number"]), int(f["move_expires"]), hold)
 

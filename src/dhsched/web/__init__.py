@@ -14,13 +14,14 @@ Words of this package:
 - *role*: a kind of process that serves HTTP (dispatch, infer, room). *Service*: one replica of a role.
 - *door*: refuses requests of foreign web pages and host names. *Gate*: checks keys and tokens (access/gate.py).
 - *problem*: a refusal as an RFC 9457 document with a stable code.
+- *operation*: what `/openapi.json` says of a request. *Endpoint*: an operation with the handler that serves it.
 - *raw route*: a route without an `Endpoint`, for WebSockets and event streams.
 
 A request: the wrapper of `server` asks the door (`origins`), then the gate, decodes by `endpoints` (within the
-deadlines of `deadlines`), calls the handler, and turns what is raised into a problem (`problems`).
+deadlines of `reading`), calls the handler, and turns what is raised into a problem (`problems`).
 """
 
-from dhsched.web.endpoints import YES, Endpoint, Flag, HeaderParameter, NoBody, Reply, Request, body_in_time
+from dhsched.web.endpoints import YES, Endpoint, Flag, HeaderParameter, NoBody, Operation, Reply, Request, body_in_time
 from dhsched.web.gates import listener_tls, make_service, open_gate, serve_role
 from dhsched.web.minting import MINT
 from dhsched.web.openapi import document
@@ -28,7 +29,7 @@ from dhsched.web.problems import PROBLEMS, Problem, problem_from
 from dhsched.web.running import listening, run_service, serve
 from dhsched.web.server import Service, caller_of, make_app, make_metrics_app
 from dhsched.web.sessions import SESSIONS
-from dhsched.web.sockets import upgrade
+from dhsched.web.sockets import check_upgrade, upgrade
 
 __all__ = [
     "MINT",
@@ -39,12 +40,14 @@ __all__ = [
     "Flag",
     "HeaderParameter",
     "NoBody",
+    "Operation",
     "Problem",
     "Reply",
     "Request",
     "Service",
     "body_in_time",
     "caller_of",
+    "check_upgrade",
     "document",
     "listener_tls",
     "listening",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
@@ -79,13 +79,13 @@ class HeaderParameter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
-    """One operation. `replies` are its successes by status (None: no body), `problems` its refusals by code."""
+class Operation:
+    """One operation, without its handler. `replies` are its successes by status (None: no body), `problems` its
+    refusals by code."""
 
     name: str
-    method: Literal["GET", "POST", "PUT", "DELETE"]
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
     path: str
-    handler: Handler
     summary: str
     replies: Mapping[int, Any]
     path_type: type[msgspec.Struct] = NoParameters
@@ -94,6 +94,8 @@ class Endpoint:
     headers: Sequence[HeaderParameter] = ()
     problems: Sequence[str] = ()
     tag: str = ""
+    streams: Literal["", "WebSocket", "server-sent events"] = ""
+    """What a success is instead of a reply: a connection that stays."""
     audited: bool = True
     """Whether each request is a line of the audit trail. Requests with GET never are."""
 
@@ -115,6 +117,21 @@ class Endpoint:
         access = {"UNAUTHORIZED", "FORBIDDEN", "RATE_LIMITED", "QUOTA", "ORIGIN", "HOST"}
         body = {"TIMEOUT", "TOO_LARGE"} if self.body is not None else set()
         return sorted({*self.problems, *common, *access, *body, *(["MEDIA_TYPE"] if self.method != "GET" else [])})
+
+    def served_by(self, handler: Handler) -> Endpoint:
+        """Return the endpoint that serves this operation with `handler`."""
+        return Endpoint(**{each.name: getattr(self, each.name) for each in fields(self)}, handler=handler)
+
+    def raw_route(self, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> web.RouteDef:
+        """Return the raw route that serves this operation; its requests are not decoded."""
+        return web.route(self.method, self.path, handler, name=self.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint(Operation):
+    """An operation with the handler that serves it."""
+
+    handler: Handler
 
 
 class Decode:
@@ -187,7 +204,7 @@ async def body_in_time(reading: Awaitable[T], body_s: float) -> T:
         raise Problem("TIMEOUT", "the caller disconnected before its body was complete") from None
 
 
-_FLOAT_AT = re.compile(r"Expected `int`, got `float` - at `\$([^`]*)`")
+_FLOAT_AT = re.compile(r"Expected `int(?: \| null)?`, got `float` - at `\$([^`]*)`")
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
 
 

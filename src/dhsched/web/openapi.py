@@ -8,13 +8,22 @@ from typing import Any
 
 import msgspec
 
-from dhsched.web.endpoints import Endpoint, NoParameters, required_fields
+from dhsched.web.endpoints import NoParameters, Operation, required_fields
 from dhsched.web.problems import MEDIA_TYPE, PROBLEMS, schema
 
+EVENTS = "text/event-stream"
+TEXT = {"type": "string"}
+STREAMS: dict[str, dict[str, Any]] = {
+    "WebSocket": {"101": {"description": "The connection is a WebSocket from here on."}},
+    "server-sent events": {
+        "200": {"description": "Events, for as long as there are any.", "content": {EVENTS: {"schema": TEXT}}}
+    },
+}
+"""The success of an operation whose connection stays."""
 REF = "#/components/schemas/{name}"
 
 
-def document(title: str, version: str, endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+def document(title: str, version: str, endpoints: Sequence[Operation]) -> dict[str, Any]:
     """Return the whole OpenAPI document."""
     components = {"Problem": schema()}
     schemas = _schemas(endpoints, components)
@@ -33,7 +42,7 @@ class _Schemas(dict[Any, dict[str, Any]]):
     """The schema of each type that an endpoint names."""
 
 
-def _schemas(endpoints: Iterable[Endpoint], components: dict[str, Any]) -> _Schemas:
+def _schemas(endpoints: Iterable[Operation], components: dict[str, Any]) -> _Schemas:
     kinds: list[Any] = []
     for endpoint in endpoints:
         named = [endpoint.body, *endpoint.replies.values(), *(header.type for header in endpoint.headers)]
@@ -45,7 +54,7 @@ def _schemas(endpoints: Iterable[Endpoint], components: dict[str, Any]) -> _Sche
     return _Schemas(zip(kinds, made, strict=True))
 
 
-def _operation(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
+def _operation(endpoint: Operation, schemas: _Schemas) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": endpoint.name,
         "summary": endpoint.summary,
@@ -62,7 +71,7 @@ def _operation(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
     return operation
 
 
-def _parameters(endpoint: Endpoint, schemas: _Schemas) -> list[dict[str, Any]]:
+def _parameters(endpoint: Operation, schemas: _Schemas) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for place, kind in (("path", endpoint.path_type), ("query", endpoint.query)):
         if kind is NoParameters:
@@ -86,8 +95,8 @@ def _parameters(endpoint: Endpoint, schemas: _Schemas) -> list[dict[str, Any]]:
     return found
 
 
-def _replies(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
-    replies: dict[str, Any] = {}
+def _replies(endpoint: Operation, schemas: _Schemas) -> dict[str, Any]:
+    replies: dict[str, Any] = {**STREAMS.get(endpoint.streams, {})}
     for status, kind in endpoint.replies.items():
         reply: dict[str, Any] = {"description": _first_sentence(kind)}
         if kind is not None:
@@ -96,7 +105,7 @@ def _replies(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
     return replies
 
 
-def _problems(endpoint: Endpoint) -> dict[str, Any]:
+def _problems(endpoint: Operation) -> dict[str, Any]:
     by_status: dict[int, list[str]] = {}
     for code in endpoint.all_problems():
         by_status.setdefault(PROBLEMS[code].status, []).append(code)

@@ -31,11 +31,12 @@ from dhsched.web.problems import Problem
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 PREFLIGHT = {
-    "Access-Control-Allow-Methods": "GET, POST, PUT, DELETE",
-    "Access-Control-Allow-Headers": "Authorization, Content-Type, Idempotency-Key, X-Request-Id, X-Tenant",
+    "Access-Control-Allow-Methods": "GET, POST, PUT, PATCH, DELETE",
+    "Access-Control-Allow-Headers": "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-Request-Id, "
+    "X-Tenant",
     "Access-Control-Max-Age": "600",
 }
-EXPOSED = "Location, Retry-After, X-Request-Id"
+EXPOSED = "Link, Location, Retry-After, X-Request-Id"
 
 
 @dataclass(frozen=True, slots=True)

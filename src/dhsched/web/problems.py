@@ -61,7 +61,7 @@ PROBLEMS: dict[str, Kind] = {
     "MEDIA_TYPE": Kind(415, "The body is of another media type"),
     "NO_ELIGIBLE_POOL": Kind(422, "No Pool may take this live"),
     "NO_SUCH_POOL": Kind(422, "The Pool does not exist"),
-    "UNBOUNDED": Kind(422, "The key would have no bounds"),
+    "UNBOUNDED": Kind(422, "The key, or the lives to end, would have no bounds"),
     "TOO_MANY_PENDING": Kind(429, "The live's queue is full", 1),
     "TOO_MANY_PRODUCERS": Kind(429, "The live has too many producers", 60),
     "QUOTA": Kind(429, "The tenant has reached one of its limits", 5),

@@ -16,8 +16,8 @@ from aiohttp import web
 from dhsched import pauses
 from dhsched.errors import DhschedError
 from dhsched.pauses import PAUSES
-from dhsched.web.deadlines import HeadDeadline
 from dhsched.web.proxies import AddressLimit
+from dhsched.web.reading import BoundedReading, new_buffer
 
 ACCEPTS_MAX = 8
 """New connections in one tick of the loop. uvloop accepts one a tick on each listener, so there are several on the same
@@ -38,7 +38,7 @@ async def listening(
     limit: AddressLimit | None = None,
 ) -> AsyncIterator[str]:
     """Listen during the block and yield the URL; at its end refuse new connections and give requests in flight `stop_s`
-    to finish. For `head_s` and `idle_s` see deadlines.py; `limit` is on the connections of one address."""
+    to finish. For `head_s` and `idle_s` see reading.py; `limit` is on the connections of one address."""
     # No body is inflated: 50 kB could become 50 MB, in one tick of the loop.
     kept_open: dict[str, Any] = {"keepalive_timeout": idle_s, "lingering_time": LINGER_S, "auto_decompress": False}
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=stop_s, handle_signals=False, **kept_open)
@@ -47,31 +47,11 @@ async def listening(
     try:
         make = runner.server
         assert make is not None
-
-        sites: dict[asyncio.BaseProtocol, str] = {}
-        lost = make.connection_lost
-
-        def admits(served: asyncio.BaseProtocol, address: str) -> bool:
-            if limit is None:
-                return True
-            site = limit.open(address)
-            if site is None:
-                return False
-            sites[served] = site
-            return True
-
-        def connection_lost(served: Any, error: BaseException | None = None) -> None:
-            if limit is not None and (site := sites.pop(served, None)) is not None:
-                limit.close(site)
-            lost(served, error)
-
-        # The server hears of the end of each connection, also after HeadDeadline has left it.
-        make.connection_lost = connection_lost  # type: ignore[method-assign, assignment]
-
+        buffer = new_buffer()
         try:
             listen = partial(
                 asyncio.get_running_loop().create_server,
-                lambda: HeadDeadline(make(), head_s, admits),
+                lambda: BoundedReading(make(), buffer, head_s, limit),
                 backlog=1024,
                 ssl=tls,
                 ssl_handshake_timeout=head_s if tls else None,

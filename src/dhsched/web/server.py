@@ -8,6 +8,7 @@ request id, and its traceback is in the log.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
@@ -19,7 +20,7 @@ from typing import Any
 import msgspec
 import structlog
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 import dhsched
@@ -30,12 +31,13 @@ from dhsched.durations import SECONDS_BUCKETS
 from dhsched.errors import BadId, Forbidden, OverQuota, TooManyRequests, Unauthorized
 from dhsched.store.records.audit import Asked
 from dhsched.types import check_id
-from dhsched.web.endpoints import BODY_BYTES_MAX, JSON, Decode, Endpoint, Reply, Request
-from dhsched.web.figures import Figures
+from dhsched.web.endpoints import BODY_BYTES_MAX, JSON, Decode, Endpoint, Operation, Reply, Request
+from dhsched.web.figures import Figures, MetricsPage
 from dhsched.web.openapi import document
 from dhsched.web.origins import Door, mark_allowed
 from dhsched.web.problems import Problem, problem_from
 from dhsched.web.shares import Connections, Load
+from dhsched.web.traceparent import GIVEN, HEADER, LENGTH
 from dhsched.web.turns import STRANGERS
 
 log = structlog.get_logger(__name__)
@@ -63,14 +65,26 @@ class Service:
     """The limits of tenants; without any in a role that does not report."""
     own_tokens: bool = False
     """Whether the handlers check tokens of another kind by themselves: a room's, of viewers."""
+    passed_on: frozenset[str] = frozenset()
+    """Endpoints that another role serves for this one. That role counts their requests against rates, so this one does
+    not: otherwise each would count twice."""
     public_metrics: bool = True
     """Whether /metrics is on the same listener as everything else; if not, `make_metrics_app` serves it."""
     door: Door = field(default_factory=Door)
     audit: Callable[[Asked], None] | None = None
     """Is told of each request that changes something; None for a role that changes nothing."""
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
-    stopping: bool = False
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    """Is set when the role stops, before its connections are closed."""
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
+    _page: MetricsPage = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._page = MetricsPage(self.registry)
+
+    @property
+    def stopping(self) -> bool:
+        return self.stop.is_set()
 
     @property
     def open_to_all(self) -> bool:
@@ -97,11 +111,15 @@ class Service:
                 return check_id(given, "X-Request-Id")
         return f"{self.instance}-{next(self._numbers)}"
 
-    async def admit(self, request: web.Request, name: str) -> Caller:
-        """Return the caller of the endpoint with this name; raise if the caller may not use it."""
+    async def admit(self, request: web.Request, name: str) -> Caller | web.Response:
+        """Return the caller of the endpoint with this name, or the door's response to a request that goes no further;
+        raise if the caller may not use the endpoint."""
+        if (at_the_door := self.door.answer(request, open_to_all=self.open_to_all)) is not None:
+            return at_the_door
         if self.gate is not None:
-            caller = await self.gate.admit(request.headers, name)
-            if name != "mint_token":  # Clients mint by themselves; the key's own rate limits that.
+            counted = name not in self.passed_on
+            caller = await self.gate.admit(request.headers, name, counted=counted)
+            if counted and name != "mint_token":  # Clients mint by themselves; the key's own rate limits that.
                 self.quotas.take(caller)
             return caller
         tenant = request.headers.get(TENANT_HEADER)
@@ -112,6 +130,9 @@ class Service:
         if self.gate is None:
             return 0.0
         return max(self.gate.slow(caller, items), self.quotas.slow(caller, items))
+
+    def metrics(self) -> web.Response:
+        return web.Response(body=self._page.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     def open_while(self, caller: Caller, request: web.Request) -> AbstractContextManager[None]:
         """Return a context for a long connection: while it is open, revoking the caller's key aborts the connection."""
@@ -156,15 +177,19 @@ class Measures:
 
 
 def make_app(
-    service: Service, endpoints: Sequence[Endpoint], raw: Sequence[web.AbstractRouteDef] = ()
+    service: Service,
+    endpoints: Sequence[Endpoint],
+    raw: Sequence[web.AbstractRouteDef] = (),
+    described: Sequence[Operation] = (),
 ) -> web.Application:
-    """Return the application with all endpoints, the `raw` routes (WebSockets), and the routes that every role has."""
+    """Return the application with all endpoints, the `raw` routes (WebSockets), and the routes that every role has.
+    `described` are the operations of raw routes, for /openapi.json."""
     app = web.Application(client_max_size=BODY_BYTES_MAX)
     measures = Measures(service)
     by_path: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
         by_path.setdefault(endpoint.path, {})[endpoint.method] = _wrap(endpoint, service, measures)
-    for path, handlers in {**by_path, **_own_routes(service, endpoints)}.items():
+    for path, handlers in {**by_path, **_own_routes(service, [*endpoints, *described])}.items():
         resource = app.router.add_resource(path)
         for method, handler in handlers.items():
             resource.add_route(method, handler)
@@ -176,7 +201,7 @@ def make_app(
     app.router.add_route("*", "/{path:.*}", _guard(service, "elsewhere", _not_found))
 
     async def stopping(_app: web.Application) -> None:
-        service.stopping = True
+        service.stop.set()
 
     async def marked(request: web.Request, response: web.StreamResponse) -> None:
         headers = response.headers
@@ -199,7 +224,7 @@ def make_metrics_app(service: Service) -> web.Application:
     app = web.Application()
 
     async def answer(request: web.Request) -> web.Response:
-        return service.door.answer(request, open_to_all=True) or metrics_page(service)
+        return service.door.answer(request, open_to_all=True) or service.metrics()
 
     app.router.add_get("/metrics", answer)
     return app
@@ -222,11 +247,12 @@ def guarded(service: Service, route: web.AbstractRouteDef) -> web.RouteDef:
 
 def _guard(service: Service, name: str, handler: Answer, *, long: bool = False) -> Answer:
     async def answer(request: web.Request) -> web.StreamResponse:
-        if (at_the_door := service.door.answer(request, open_to_all=service.open_to_all)) is not None:
-            return at_the_door
         request_id = service.request_id(request)
         try:
-            request[CALLER] = caller = await service.admit(request, name)
+            caller = await service.admit(request, name)
+            if isinstance(caller, web.Response):
+                return caller
+            request[CALLER] = caller
             BY.set(caller)
             if caller is not NOBODY:
                 await service.load.turn(caller.tenant)
@@ -257,26 +283,31 @@ def _wrap(
 
     async def answer(request: web.Request) -> web.StreamResponse:
         began = time.perf_counter()
-        if (at_the_door := service.door.answer(request, open_to_all=service.open_to_all)) is not None:
-            return at_the_door
         request_id = service.request_id(request)
         caller: Caller | None = None
         try:
             # Before the request counts as in flight: one without a token, or whose body is not complete, must not take
             # the place of others.
-            caller = await service.admit(request, endpoint.name)
+            admitted = await service.admit(request, endpoint.name)
+            if isinstance(admitted, web.Response):
+                return admitted
+            caller = admitted
             BY.set(caller)
-            load.refuse(caller)
+            # A connection is one task, so a header of the request before may still be there.
+            if (given := request.headers.get(HEADER, "")) or GIVEN.get():
+                GIVEN.set(given[: LENGTH + 1])
+            if load.crowded or load.turns.waiting:
+                load.refuse(caller)
             path, query, raw = await decode.receive(request, service.body_s)
             await load.enter(caller)
             try:
                 asked = Request(request, path, query, decode.body(raw), request_id, service, caller)
                 answered = await handler(asked)
-                if isinstance(answered, web.StreamResponse):
-                    return answered  # A stream lasts as long as its reader stays: its duration is not measured.
-                response = respond(answered, request_id)
             finally:
                 load.leave(caller)
+            if isinstance(answered, web.StreamResponse):
+                return answered  # A stream lasts as long as its reader stays: its duration is not measured.
+            response = respond(answered, request_id)
         except Exception as error:
             response = await refuse_in_turn(service, error, request_id, endpoint.name)
             if isinstance(error, Forbidden) and caller is None:
@@ -348,8 +379,8 @@ def refuse(error: Exception, request_id: str, endpoint: str) -> web.Response:
 # -- the routes of every role
 
 
-def _own_routes(service: Service, endpoints: Sequence[Endpoint]) -> dict[str, dict[str, Any]]:
-    described = msgspec.json.encode(document(f"dhsched {service.role}", dhsched.__version__, endpoints))
+def _own_routes(service: Service, operations: Sequence[Operation]) -> dict[str, dict[str, Any]]:
+    described = msgspec.json.encode(document(f"dhsched {service.role}", dhsched.__version__, operations))
 
     # Probes have no key, so where there are keys they learn only whether the replica is healthy or ready.
     async def healthz(_request: web.Request) -> web.Response:
@@ -370,7 +401,7 @@ def _own_routes(service: Service, endpoints: Sequence[Endpoint]) -> dict[str, di
         return _json({"role": service.role, "instance": service.instance, "ready": True})
 
     async def metrics(_request: web.Request) -> web.Response:
-        return metrics_page(service)
+        return service.metrics()
 
     async def openapi(_request: web.Request) -> web.Response:
         return web.Response(body=described, headers={"Content-Type": JSON})
@@ -380,10 +411,6 @@ def _own_routes(service: Service, endpoints: Sequence[Endpoint]) -> dict[str, di
         served["metrics"] = metrics
     paths = {name: f"/{name}" for name in served} | {"openapi": "/openapi.json"}
     return {paths[name]: {"GET": _guard(service, name, handler)} for name, handler in served.items()}
-
-
-def metrics_page(service: Service) -> web.Response:
-    return web.Response(body=generate_latest(service.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 def _json(value: Any) -> web.Response:

@@ -29,6 +29,7 @@ class InFlight:
     def __init__(self, most: int) -> None:
         self.most = most
         self.total = 0
+        self.crowded = not most  # Half of the places are taken: before that, nobody can have more than a share.
         self.over_share = 0  # Requests refused because their key or tenant had its share.
         self._by_key: defaultdict[tuple[str, str], int] = defaultdict(int)
         self._by_tenant: defaultdict[str, int] = defaultdict(int)
@@ -41,12 +42,14 @@ class InFlight:
 
     def begin(self, tenant: str, key: str) -> None:
         self.total += 1
+        self.crowded = 2 * self.total >= self.most
         self._by_tenant[tenant] += 1
         self._by_key[tenant, key] += 1
 
     def end(self, tenant: str, key: str) -> None:
         """Undo one `begin`. Who has nothing in flight is forgotten, so that old keys take no memory."""
         self.total -= 1
+        self.crowded = 2 * self.total >= self.most
         _less(self._by_tenant, tenant)
         _less(self._by_key, (tenant, key))
 
@@ -60,12 +63,15 @@ class Load(InFlight):
         self.turns = Turns()
 
     def refuse(self, caller: Caller) -> None:
-        """Raise BUSY when the limit of requests in flight is reached, or the caller has its share of it."""
+        """Raise BUSY when the limit of requests in flight is reached, or the caller has its share of it.
+
+        This raises nothing unless `crowded` is set or `turns` has requests that wait.
+        """
         if self.fair and self.turns.full(caller.tenant):
             self.over_share += 1
             raise self._busy(f"{WAITING_MAX} requests of the tenant wait already", "the replica's limit is")
-        if 2 * self.total < self.most:
-            return  # Nobody can have more than a share yet.
+        if not self.crowded:
+            return
         if self.total >= self.most:
             raise self._busy(f"this replica has {self.total} requests in flight", "its limit is")
         if self.fair and self.share_left(caller.tenant, caller.key) <= 0:

@@ -11,6 +11,8 @@ import contextlib
 
 from aiohttp import web
 
+from dhsched.web.problems import Problem
+
 
 class ServedSocket(web.WebSocketResponse):
     """The WebSocket of one peer, which ignores pings on a broken connection."""
@@ -18,6 +20,12 @@ class ServedSocket(web.WebSocketResponse):
     async def pong(self, message: bytes = b"") -> None:
         with contextlib.suppress(ConnectionError):
             await super().pong(message)
+
+
+def check_upgrade(request: web.Request) -> None:
+    """Raise Problem BAD_REQUEST if the request cannot be upgraded to a WebSocket."""
+    if not web.WebSocketResponse().can_prepare(request):
+        raise Problem("BAD_REQUEST", f"{request.path} is a WebSocket; open it as one")
 
 
 async def upgrade(

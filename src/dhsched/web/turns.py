@@ -34,10 +34,10 @@ class Turns:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.waited = 0  # Requests that did not begin in their first tick.
+        self.waiting: dict[str, deque[asyncio.Future[None]]] = {}  # By tenant; whose turn is next comes first.
         self._call_soon = call_soon
         self._monotonic = monotonic
         self._begun = 0  # In this tick.
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # Whose turn is next comes first.
         self._active: set[str] = set()
         self._active_before: set[str] = set()
         self._active_since = monotonic()
@@ -51,20 +51,20 @@ class Turns:
         if tenant not in self._active:
             self._active.add(tenant)
             self._several = len(self._active | self._active_before) > 1
-        if self._several and (self._begun >= TICK_MAX or tenant in self._waiting):
+        if self._several and (self._begun >= TICK_MAX or tenant in self.waiting):
             return False
         self._begun += 1
         return True
 
     def full(self, tenant: str) -> bool:
         """Return whether as many requests of this tenant wait as may."""
-        return len(self._waiting.get(tenant, ())) >= WAITING_MAX
+        return len(self.waiting.get(tenant, ())) >= WAITING_MAX
 
     async def turn(self, tenant: str) -> None:
         """Wait until a request of this tenant may begin, after those of the tenant that wait already."""
         self.waited += 1
         mine = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(tenant, deque()).append(mine)
+        self.waiting.setdefault(tenant, deque()).append(mine)
         await mine
 
     def tick(self) -> None:
@@ -73,17 +73,17 @@ class Turns:
         self._begun = 0
         now = self._monotonic()
         if now - self._active_since >= ACTIVE_S:
-            self._active_before, self._active, self._active_since = self._active, {*self._waiting}, now
+            self._active_before, self._active, self._active_since = self._active, {*self.waiting}, now
             self._several = len(self._active | self._active_before) > 1
-        while self._waiting and (self._begun < TICK_MAX or not self._several):
-            tenant = next((each for each in self._waiting if each != STRANGERS), STRANGERS)
-            waiting = self._waiting.pop(tenant)
+        while self.waiting and (self._begun < TICK_MAX or not self._several):
+            tenant = next((each for each in self.waiting if each != STRANGERS), STRANGERS)
+            waiting = self.waiting.pop(tenant)
             first = waiting.popleft()
             if not first.done():  # Else the request was given up.
                 first.set_result(None)
                 self._begun += 1
             if waiting:
-                self._waiting[tenant] = waiting
+                self.waiting[tenant] = waiting
         if self._begun:
             self._tick_soon()
 

@@ -1,35 +1,48 @@
 """The agent: runs the generations that its slot table gives it, and nothing else.
 
-Pure rules (ownership/agent.py, agent_book.py), which are part of the safety argument, decide what to do; this module
-does it. A
-runtime counts from the moment its task exists until the task has ended, stopping runtimes included, so a device never
-holds more than its capacity. A runtime that ends, for whatever reason, ends its generation in this boot: the agent
-departs, and the live is placed anew. A runtime is stopped in three steps, each bounded: `inputs()` ends, after
-`teardown_s` the task is cancelled, and as long as the task ignores that, it is cancelled again. The slot is given back
-only when the task has ended.
+Pure rules (ownership/agent.py), which are part of the safety argument, decide what to do; this module does it. A
+runtime counts from the moment its task exists until the task has ended, stopping runtimes included, so a
+device never holds more than its capacity. A runtime that ends, for whatever reason, ends its generation in this boot:
+the agent departs, and the live is placed anew. A runtime is stopped in three steps, each bounded: `inputs()` ends,
+after `teardown_s` the task is cancelled, and as long as the task ignores that, it is cancelled again. The slot is given
+back only when the task has ended. Each change costs the same however many lives run: nothing here reads all of them.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from typing import Any, Protocol
 
 import structlog
 
 from dhsched.links.messages import Report
 from dhsched.ownership import agent as rules
-from dhsched.ownership.agent_book import AgentBook
 from dhsched.types import BUSY_MAX, Generation, SlotState, slot_tag, split_tag
-from dhsched.worker.inbox import SessionInbox
-from dhsched.worker.pull_client import Over, PullClient
+from dhsched.worker.inbox import LiveInfo, SessionInbox
+from dhsched.worker.pull_client import Over
 from dhsched.worker.reasons import CANCELLED, RETURNED, reason_of
-from dhsched.worker.session import Session
+from dhsched.worker.session import Port, Session
 
 log = structlog.get_logger(__name__)
 
 Runtime = Callable[[Session], Awaitable[None]]
+Using = Callable[[Session], AbstractContextManager[object]]
+
+
+class Pulls(Port, Protocol):
+    """The connections that bring input: a PullClient, or a test's own."""
+
+    def open(self, inbox: SessionInbox) -> asyncio.Future[LiveInfo]:
+        """Ask for what the live is made of."""
+
+    def leave(self, session: Session) -> None:
+        """Give up the session's input: its runtime has ended."""
+
 
 TEARDOWN_S = 10.0  # A runtime that has not stopped after this long is cancelled.
 CANCEL_AGAIN_S = 5.0  # A runtime that is still there this long after a cancellation is cancelled again.
@@ -45,11 +58,20 @@ class RunningSession:
     cancel_timer: asyncio.TimerHandle | None = None
     opening: bool = True
 
+    @property
+    def state(self) -> str:
+        if self.cancel_timer is not None:
+            return "stopping"
+        if self.inbox.prepared:
+            return "prepared"
+        return "starting" if self.opening or not self.inbox.begun else "running"
+
 
 class SessionAgent:
     """The runtimes of one boot. `worker` is the boot's WorkerID, empty until it is registered.
 
-    `say_depart(live, number, reason)` sends a Depart to Dispatch; `say_prepared()` requests a report soon.
+    `say_depart(live, number, reason)` sends a Depart to Dispatch; `say_prepared()` requests a report soon. Each session
+    gets `shared`, and its runtime runs in the context that `using` makes for the session.
     """
 
     def __init__(
@@ -58,19 +80,22 @@ class SessionAgent:
         *,
         worker: str = "",
         capacity: int,
-        pulls: PullClient,
+        pulls: Pulls,
         say_depart: Callable[[str, int, str], None],
         say_prepared: Callable[[], None] | None = None,
         teardown_s: float = TEARDOWN_S,
+        shared: Any = None,
+        using: Using = nullcontext,
     ) -> None:
         self.worker = worker
-        self.rules = AgentBook(capacity)
-        self.crashes = 0
+        self.rules = rules.AgentBook(capacity)
         self._runtime = runtime
         self._pulls = pulls
         self._say_depart = say_depart
         self._say_prepared = say_prepared
         self._teardown_s = teardown_s
+        self._shared = shared
+        self._using = using
         self._running: dict[str, RunningSession] = {}
         self._watched: set[str] = set()  # Those that start, wait for their commit, or have asked for time.
         self._departs: dict[str, float] = {}  # When each Depart was last sent.
@@ -87,8 +112,8 @@ class SessionAgent:
         self, *, home: str, term: int, rev: int, table: Mapping[str, SlotState | None], base: int = 0
     ) -> None:
         self.rules.take_table(home=home, term=term, rev=rev, table=table, base=base)
-        self._departs = {tag: at for tag, at in self._departs.items() if tag in self.rules.table}
-        self._reasons = {tag: reason for tag, reason in self._reasons.items() if tag in self.rules.table}
+        for tag in table if base else {*self._departs, *self._reasons}:
+            self._forget_without_slot(tag)
         self.act_soon()
 
     def over(self, session: Session) -> None:
@@ -109,24 +134,28 @@ class SessionAgent:
     def runtimes(self) -> int:
         return len(self._running)
 
+    @property
+    def states(self) -> Counter[str]:
+        """Return how many runtimes are starting, prepared, running or stopping."""
+        return Counter(each.state for each in self._running.values())
+
     def report(self) -> Report:
         """Return the next report: the table's home, term and revision, the slots that need time (starting, or
         `extend`), and the reserved slots whose runtime waits only for the commit."""
         now = asyncio.get_running_loop().time()
         busy: list[str] = []
         prepared: list[str] = []
-        for tag in [*self._watched]:
-            each = self._running.get(tag)
-            if each is None:
-                self._watched.discard(tag)
+        watched, self._watched = self._watched, set()
+        for tag in watched:
+            if (each := self._running.get(tag)) is None:
                 continue
             needs_time, is_prepared = each.opening or each.inbox.busy(now), each.inbox.prepared
             if needs_time:
                 busy.append(tag)
             if is_prepared:
                 prepared.append(tag)
-            if not needs_time and not is_prepared:
-                self._watched.discard(tag)
+            if needs_time or is_prepared:
+                self._watched.add(tag)
         self._reports += 1
         if max(len(busy), len(prepared)) > BUSY_MAX:
             busy, prepared = part_of(busy, self._reports), part_of(prepared, self._reports)
@@ -155,8 +184,7 @@ class SessionAgent:
 
     def _begin(self, action: rules.Start | rules.Prepare, tag: str) -> None:
         self.rules.begun(action)
-        running = self._running.get(tag)
-        if running is None:
+        if (running := self._running.get(tag)) is None:
             live, number = split_tag(tag)
             session = Session(
                 live,
@@ -164,8 +192,9 @@ class SessionAgent:
                 self._pulls,
                 may_claim=isinstance(action, rules.Start),
                 on_prepared=self._say_prepared,
-                on_extend=partial(self._watched.add, tag),
+                on_extend=partial(self._watch, tag),
             )
+            session.shared = self._shared
             self._watched.add(tag)
             running = self._running[tag] = RunningSession(SessionInbox(session))
             self._empty.clear()
@@ -173,9 +202,11 @@ class SessionAgent:
         elif isinstance(action, rules.Start):
             running.inbox.allow_claim()
 
+    def _watch(self, tag: str) -> None:
+        self._watched.add(tag)
+
     def _stop(self, tag: str) -> None:
-        running = self._running.get(tag)
-        if running is None or running.cancel_timer is not None:
+        if (running := self._running.get(tag)) is None or running.cancel_timer is not None:
             return
         self.rules.stopping(tag)
         running.inbox.close()
@@ -184,8 +215,7 @@ class SessionAgent:
         running.cancel_timer = loop.call_later(0 if running.opening else self._teardown_s, self._cancel, tag)
 
     def _cancel(self, tag: str) -> None:
-        running = self._running.get(tag)
-        if running is None or running.task is None:
+        if (running := self._running.get(tag)) is None or running.task is None:
             return
         if not running.opening:
             log.warning("runtime does not stop by itself, cancelling it", slot=tag)
@@ -202,13 +232,22 @@ class SessionAgent:
         self.rules.departed(tag)
         self._say_depart(*split_tag(tag), self._reasons.get(tag, ""))
 
+    def _forget_without_slot(self, tag: str) -> None:
+        """Forget when the Depart was sent, and why the runtime ended, unless the table still has the slot."""
+        if tag not in self.rules.table:
+            self._departs.pop(tag, None)
+            self._reasons.pop(tag, None)
+
     async def _run(self, tag: str, running: RunningSession) -> None:
         """Run one runtime from its start to its end, and handle whatever it raises."""
         inbox, session = running.inbox, running.inbox.session
+        structlog.contextvars.bind_contextvars(live=session.live, epoch=session.generation.epoch)
+        inbox.keep_logs()
         try:
             inbox.made_of(await self._pulls.open(inbox))
             running.opening = False
-            await self._runtime(session)
+            with self._using(session):
+                await self._runtime(session)
             if not session.stopping.is_set():
                 log.warning("runtime returned although its live goes on; the live is placed anew", slot=tag)
                 self._reasons[tag] = RETURNED
@@ -219,7 +258,6 @@ class SessionAgent:
                 self._reasons[tag] = CANCELLED
                 raise
         except Exception as error:
-            self.crashes += 1
             log.exception("runtime crashed; its live is placed anew, the others go on", slot=tag)
             if not session.stopping.is_set():
                 self._reasons[tag] = reason_of(error)
@@ -232,6 +270,7 @@ class SessionAgent:
         self._pulls.leave(running.inbox.session)
         self._running.pop(tag, None)
         self.rules.over(tag)
+        self._forget_without_slot(tag)
         if not self._running:
             self._empty.set()
         self.act_soon()

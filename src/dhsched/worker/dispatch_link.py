@@ -18,8 +18,9 @@ import structlog
 
 from dhsched.access.api_keys import id_of
 from dhsched.access.key_file import KeyFile
+from dhsched.client.calls import bearer, words
 from dhsched.client.credentials import own_key
-from dhsched.client.http import NO_ANSWER, Replicas, bearer, words
+from dhsched.client.http import NO_ANSWER, Replicas, open_socket
 from dhsched.errors import BadValue, DhschedError, KeyRefused
 from dhsched.links.messages import (
     FRAME_BYTES_MAX,
@@ -28,6 +29,8 @@ from dhsched.links.messages import (
     SILENCE_MAX_S,
     Depart,
     Departed,
+    Device,
+    DeviceList,
     Drain,
     Exit,
     FromDispatch,
@@ -43,6 +46,7 @@ from dhsched.links.messages import (
     read_from_dispatch,
 )
 from dhsched.links.outbox import Outbox
+from dhsched.tasks import cancel
 from dhsched.types import Mode, SlotState
 
 log = structlog.get_logger(__name__)
@@ -63,13 +67,14 @@ ANSWER_GAP_MAX_S = 2 * REPORT_S  # After a longer gap between two answers, repor
 class Reporter(Protocol):
     """The agent, as the link sees it: makes each report and takes the table of the answer (agent.py)."""
 
-    def report(self) -> Report: ...
+    def report(self) -> Report:
+        """Return the next report."""
 
-    def take_table(
-        self, *, home: str, term: int, rev: int, table: Mapping[str, SlotState | None], base: int
-    ) -> None: ...
+    def take_table(self, *, home: str, term: int, rev: int, table: Mapping[str, SlotState | None], base: int) -> None:
+        """Take the slot table of an answer, or its changes since `base`, and act on it soon."""
 
-    def act_soon(self) -> None: ...
+    def act_soon(self) -> None:
+        """Compare runtimes and slot table again: time has passed."""
 
 
 @dataclass(slots=True)
@@ -87,7 +92,7 @@ class DispatchLink:
     """Keep one connection to one of `urls`. `run` ends when the boot is gone or has exited.
 
     `on_registered` is called with a WorkerID and its token, and with each new token; `on_controllers` with the URLs of
-    the Infer-Controllers, whenever they change.
+    the Infer-Controllers, whenever they change. `devices` returns what is told of the devices on each new connection.
     """
 
     def __init__(
@@ -100,6 +105,7 @@ class DispatchLink:
         on_registered: Callable[[str, str], None],
         on_controllers: Callable[[Sequence[str]], None],
         key: str = "",
+        devices: Callable[[], list[Device]] | None = None,
     ) -> None:
         self.mode: Mode = "ready"  # As of the last answer.
         self._replicas = Replicas("Dispatch", urls, http, own_key(key, "worker"))
@@ -107,6 +113,8 @@ class DispatchLink:
         self._agent = agent
         self._on_registered = on_registered
         self._on_controllers = on_controllers
+        self._devices = devices
+        self._devices_changed = False
         self._outbox: Outbox | None = None
         self._asked_at: float | None = None  # When the unanswered report was sent; None if there is none.
         self._again = False  # Whether another report was requested meanwhile.
@@ -122,6 +130,12 @@ class DispatchLink:
     def depart(self, live: str, number: int, reason: str = "") -> None:
         if self._outbox is not None:
             self._outbox.put(Depart(live, number, reason))
+
+    def tell_devices(self) -> None:
+        """Send what is to be said of this Worker's devices with the next report, if they have names."""
+        self._devices_changed = self._devices is not None
+        if self._devices_changed:
+            self.report_soon()
 
     def drain(self, deadline_s: float = 0.0) -> None:
         """Request a drain of this Worker, now and on every new connection; `deadline_s` 0 means no deadline."""
@@ -160,6 +174,9 @@ class DispatchLink:
             self._again = True
             return
         self._asked_at = asyncio.get_running_loop().time()
+        if self._devices is not None and self._devices_changed:
+            self._devices_changed = False
+            self._outbox.put(DeviceList(self._devices()))
         self._outbox.put(self._agent.report())
 
     # -- the connection
@@ -183,7 +200,8 @@ class DispatchLink:
             async with asyncio.timeout(CONNECT_S):
                 # A registered boot shows its own token; before that, the API key mints one.
                 headers = bearer(self._boot.token) if self._boot.token else await self._replicas.access(url)
-                socket = await self._replicas.http.ws_connect(
+                socket = await open_socket(
+                    self._replicas.http,
                     url + LINK_PATH,
                     heartbeat=HEARTBEAT_S,
                     max_msg_size=FRAME_BYTES_MAX,
@@ -219,9 +237,7 @@ class DispatchLink:
             log.error("Dispatch sent a message that cannot be read", replica=url, reason=str(error))
         finally:
             self._outbox = None
-            sending.cancel()
-            reporting.cancel()
-            await asyncio.gather(sending, reporting, return_exceptions=True)
+            await cancel(sending, reporting)
             await socket.close()
         return served
 
@@ -267,6 +283,7 @@ class DispatchLink:
             self._begin(outbox)
 
     def _begin(self, outbox: Outbox) -> None:
+        self.tell_devices()
         if self._drain_by is not None:
             self._ask_for_drain(outbox, self._drain_by)
         if self._exit:

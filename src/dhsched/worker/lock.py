@@ -43,7 +43,7 @@ class DeviceLock:
         self.fd = self._open()
         give_up = time.monotonic() + self._wait_s
         while not self._taken():
-            if time.monotonic() > give_up:
+            if time.monotonic() >= give_up:
                 holder = self._content()
                 os.close(self.fd)
                 raise DeviceBusy(
@@ -114,8 +114,7 @@ class DeviceLock:
 def default_folder() -> Path:
     """Return a folder of this user that outlives the process: in XDG_STATE_HOME, else in `.local/state` of the user's
     home, else, for a user without a writable home, in /tmp."""
-    state = os.environ.get("XDG_STATE_HOME")
-    if state:
+    if state := os.environ.get("XDG_STATE_HOME"):
         return Path(state) / "dhsched"
     try:
         home = Path(pwd.getpwuid(os.geteuid()).pw_dir)  # Not $HOME: sudo and services change that variable.

@@ -8,33 +8,41 @@ process registers anew.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
 import uuid
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from math import ceil
+from typing import Any, Unpack
 
 import aiohttp
 import structlog
 
+from dhsched import pauses
 from dhsched.client.credentials import client_tls
 from dhsched.client.http import open_session
-from dhsched.errors import BadSetting
 from dhsched.links.messages import Register
-from dhsched.settings import key_of, nearest, settings_from
-from dhsched.types import name_of
+from dhsched.settings import key_of
+from dhsched.tasks import cancel
 from dhsched.web.logs import configure_logging
 from dhsched.web.running import run_loop
 from dhsched.worker.agent import SessionAgent
+from dhsched.worker.child_session import PythonChildSession, command_of
+from dhsched.worker.devices import Devices, locked
 from dhsched.worker.dispatch_link import Boot, DispatchLink
-from dhsched.worker.exec import Exec, exec_runtime
-from dhsched.worker.lock import DeviceLock
-from dhsched.worker.pull_client import PullClient, dial_with
+from dhsched.worker.exec import Exec, child_runtime, exec_runtime
+from dhsched.worker.metrics import WorkerStatus, serving_metrics
+from dhsched.worker.options import WorkerOptions, settings_of
+from dhsched.worker.pull_client import PullClient
+from dhsched.worker.pull_dial import dial_with
 from dhsched.worker.runtimes import Runtime
 from dhsched.worker.settings import WorkerSettings
+from dhsched.worker.setup import Setup, set_up
 from dhsched.worker.watchdog import Speaker, Watchdog, watching
 
 log = structlog.get_logger(__name__)
@@ -45,74 +53,124 @@ EXIT_S = 2.0  # An Exit that Dispatch does not answer for this long is not waite
 LOOK_S = 0.1  # Between two checks whether a draining Worker is empty.
 
 
-def run(
-    runtime: Runtime | Exec,
-    *,
-    pool: str | None = None,
-    capacity: int | None = None,
-    dispatch: str | Sequence[str] | None = None,
-    **more: Any,
-) -> None:
-    """Run a Worker on this machine until a signal stops it. `dispatch` is one URL, or several.
+Wrap = Callable[[Runtime], Runtime]
 
-    `more` are further settings by name (settings.py). A setting that is not given comes from the environment, the
-    configuration file (DHSCHED_CONFIG, or `config` here), or the default.
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """Requests to a Worker to end: `requested` drains it, `at_once` stops what the drain has not moved yet."""
+
+    requested: asyncio.Event = field(default_factory=asyncio.Event)
+    at_once: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+def run(runtime: Runtime | Exec, *, setup: Setup | None = None, **options: Unpack[WorkerOptions]) -> None:
+    """Run a Worker on this machine until a signal stops it.
+
+    `setup` is called once, before the Worker registers; sessions get what it returns as `session.shared`. `options` are
+    settings by name (settings.py): `pool` and `capacity` at least, here, in the environment or in a file.
     """
-    known = {"config", *(each.name for each in fields(WorkerSettings))}
-    if unknown := next((name for name in more if name not in known), None):
-        raise BadSetting(f"a Worker has no setting {unknown}{nearest(unknown, known)}")
-    urls = dispatch if dispatch is None or isinstance(dispatch, str) else tuple(dispatch)
-    settings = settings_from(WorkerSettings, {"pool": pool, "capacity": capacity, "dispatch": urls, **more})
+    settings = settings_of(options)
     if not structlog.is_configured():
         configure_logging(level=settings.log_level, json=settings.log_json)
-    run_here(settings, runtime)
+    run_here(settings, runtime, setup)
 
 
-def run_here(settings: WorkerSettings, runtime: Runtime | Exec) -> None:
+def run_here(
+    settings: WorkerSettings, runtime: Runtime | Exec, setup: Setup | None = None, wrap: Wrap | None = None
+) -> None:
     """Run a Worker like `run`, with complete settings."""
-    run_loop(run_until_signalled(settings, runtime), runs_code_of_others=True)
+    run_loop(run_until_signalled(settings, runtime, setup, wrap), runs_code_of_others=True)
 
 
-async def run_until_signalled(settings: WorkerSettings, runtime: Runtime | Exec) -> None:
-    leave = asyncio.Event()
+async def run_until_signalled(
+    settings: WorkerSettings, runtime: Runtime | Exec, setup: Setup | None, wrap: Wrap | None
+) -> None:
+    leaving = Leaving()
 
     def asked_to_leave() -> None:
-        if leave.is_set():
+        if leaving.requested.is_set():
             # Runtimes may delay the shutdown without bound; `_exit` cannot be delayed.
             log.warning("asked to stop twice: exiting now")
             os._exit(1)
         log.info("asked to stop: draining", drain_s=settings.drain_s)
-        leave.set()
+        leaving.requested.set()
 
-    loop = asyncio.get_running_loop()
-    for each in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(each, asked_to_leave)
-    with watching(settings.blocked_max_s, client_tls(settings.tls_ca)) as watchdog:
-        await run_worker(settings, runtime, leave, watchdog)
+    def on_set_up() -> None:
+        # Until now a signal ended the process: there was nothing to drain.
+        loop = asyncio.get_running_loop()
+        for each in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(each, asked_to_leave)
+        if setup is not None:
+            pauses.freeze()  # What it has loaded stays, and no live has begun yet.
+
+    await run_worker(settings, runtime, leaving, setup=setup, wrap=wrap, on_set_up=on_set_up, watched=True)
 
 
 async def run_worker(
-    settings: WorkerSettings, runtime: Runtime | Exec, leave: asyncio.Event, watchdog: Watchdog | None = None
+    settings: WorkerSettings,
+    runtime: Runtime | Exec,
+    leaving: Leaving,
+    *,
+    setup: Setup | None = None,
+    wrap: Wrap | None = None,
+    on_set_up: Callable[[], None] | None = None,
+    on_registered: Callable[[str], None] | None = None,
+    watched: bool = False,
 ) -> None:
-    """Be a Worker until `leave` is set and it is empty, or `drain_s` later. `watchdog` reports for a blocked loop."""
+    """Be a Worker until `leaving` is requested and it is empty, or `drain_s` later.
+
+    `wrap` is called with what runs one live, a child process included, and returns what runs it instead. `on_set_up` is
+    called when the setup is done, `on_registered` with the WorkerID of each boot. With `watched`, a watchdog thread
+    reports for a blocked loop.
+    """
     name = settings.name or socket.gethostname().replace(" ", "-")[:64]
+    named_devices = bool(settings.device)
     settings = replace(settings, name=name, device=settings.device or name)
-    with (
-        DeviceLock(settings.device, settings.lock_folder) as lock,
-        runtime_for(runtime, settings, lock) as run_one,
-    ):
+    async with contextlib.AsyncExitStack() as stack:
+        locking = locked(settings.devices, settings.lock_folder, settings.device_crashes_max)
+        devices = await stack.enter_async_context(locking)
+        run_one = stack.enter_context(runtime_for(runtime, setup, settings, devices))
+        status = WorkerStatus(devices)
+        if settings.metrics_port:
+            await stack.enter_async_context(serving_metrics(settings, status))
+        shared = await set_up(None if settings.process_per_live else setup)
+        if on_set_up is not None:
+            on_set_up()
+        devices.share = ceil(settings.capacity / len(settings.devices))
+        if wrap is not None:
+            run_one = wrap(run_one)
+        watchdog: Watchdog | None = None
+        if watched:
+            watchdog = stack.enter_context(watching(settings.blocked_max_s, client_tls(settings.tls_ca)))
         # Without a limit on connections: a pull and a report must not wait for each other's.
-        async with open_session(settings.dispatch, settings.tls_ca, connections_max=0) as http:
-            while not leave.is_set():
-                boot = OneBoot(settings, run_one, lock, http)
-                if watchdog is not None:
-                    watchdog.speaker = boot.speaker
-                await boot.run(leave)
+        http = await stack.enter_async_context(open_session(settings.dispatch, settings.tls_ca, connections_max=0))
+        while not leaving.requested.is_set():
+            boot = OneBoot(
+                settings,
+                run_one,
+                devices,
+                http,
+                shared=shared,
+                on_registered=on_registered,
+                named_devices=named_devices,
+            )
+            status.boot = boot
+            if watchdog is not None:
+                watchdog.speaker = boot.speaker
+            await boot.run(leaving)
 
 
-def runtime_for(runtime: Runtime | Exec, settings: WorkerSettings, lock: DeviceLock) -> AbstractContextManager[Runtime]:
+def runtime_for(
+    runtime: Runtime | Exec, setup: Setup | None, settings: WorkerSettings, devices: Devices
+) -> AbstractContextManager[Runtime]:
     if isinstance(runtime, Exec):
-        return exec_runtime(runtime.command, lock.fd, settings.exec_env)
+        return exec_runtime(runtime.command, devices.lock_fds, settings.exec_env)
+    if settings.process_per_live:
+        options = ("--log-level", settings.log_level, *(["--log-json"] if settings.log_json else []))
+        words = command_of(runtime, setup, *options)
+        kind, close_s = PythonChildSession, settings.teardown_s
+        return child_runtime(words, devices.lock_fds, settings.exec_env, kind=kind, close_s=close_s)
     return nullcontext(runtime)
 
 
@@ -120,14 +178,24 @@ class OneBoot:
     """One WorkerID from its registration to its end."""
 
     def __init__(
-        self, settings: WorkerSettings, runtime: Runtime, lock: DeviceLock, http: aiohttp.ClientSession
+        self,
+        settings: WorkerSettings,
+        runtime: Runtime,
+        devices: Devices,
+        http: aiohttp.ClientSession,
+        *,
+        shared: Any = None,
+        on_registered: Callable[[str], None] | None = None,
+        named_devices: bool = False,
     ) -> None:
         self._settings = settings
-        self._lock = lock
+        self._devices = devices
+        self._on_registered = on_registered
         self._pulls = PullClient(
             dial_with(http, lambda: self._pulls.token),
             lambda session: self._agent.over(session),
             lambda: self._link.answered_s,
+            settings.log_lines_per_s,
         )
         self._agent = SessionAgent(
             runtime,
@@ -136,10 +204,9 @@ class OneBoot:
             say_depart=lambda live, number, reason: self._link.depart(live, number, reason),
             say_prepared=lambda: self._link.report_soon(),
             teardown_s=settings.teardown_s,
+            shared=shared,
+            using=devices.used_by,
         )
-        # A machine that was given another name replaces nothing: its earlier boot is lost by its silence.
-        last = lock.last_worker()
-        replaced = last if name_of(last) == settings.name else ""
         self._boot = Boot(
             Register(
                 name=settings.name,
@@ -147,7 +214,7 @@ class OneBoot:
                 pool=settings.pool,
                 capacity=settings.capacity,
                 labels=settings.labels,
-                replaces=replaced,
+                replaces=devices.last_worker(settings.name),
             )
         )
         self._link = DispatchLink(
@@ -158,39 +225,55 @@ class OneBoot:
             on_registered=self._registered,
             on_controllers=self._pulls.use,
             key=key_of(settings),
+            devices=devices.states if named_devices else None,
         )
+        devices.on_change = self._link.tell_devices
 
-    async def run(self, leave: asyncio.Event) -> None:
+    async def run(self, leave: Leaving) -> None:
         linked = asyncio.create_task(self._link.run())
-        leaving = asyncio.create_task(leave.wait())
+        leaving = asyncio.create_task(leave.requested.wait())
         try:
             await asyncio.wait((linked, leaving), return_when=asyncio.FIRST_COMPLETED)
             if linked.done():
                 linked.result()
                 log.warning("this boot is over: stopping every runtime, then registering anew")
             else:
-                await self._drain(linked)
+                await self._drain(linked, leave.at_once)
             await self._stop()
             if not linked.done():
                 self._link.exit()
                 await asyncio.wait((linked,), timeout=EXIT_S)
         finally:
-            for task in (linked, leaving):
-                task.cancel()
-            await asyncio.gather(linked, leaving, return_exceptions=True)
+            await cancel(linked, leaving)
             await self._pulls.close()
+
+    @property
+    def worker_id(self) -> str:
+        return self._agent.worker
+
+    @property
+    def states(self) -> Counter[str]:
+        return self._agent.states
+
+    @property
+    def silent_s(self) -> float:
+        return self._link.silent_s
+
+    @property
+    def controllers(self) -> int:
+        return self._pulls.connected
 
     def speaker(self) -> Speaker | None:
         """Return the identity that the watchdog reports with. Its thread calls this: only read here, and never wait."""
         boot = self._boot
         return Speaker(boot.worker, boot.token, self._link.urls) if boot.token else None
 
-    async def _drain(self, linked: asyncio.Task[None]) -> None:
-        """Request a drain, and wait until every live has moved away or `drain_s` is over."""
+    async def _drain(self, linked: asyncio.Task[None], at_once: asyncio.Event) -> None:
+        """Request a drain, and wait until every live has moved away, `drain_s` is over or `at_once` is set."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + self._settings.drain_s
         self._link.drain(self._settings.drain_s * CUT_OVER_SHARE)
-        while self._boot.worker and not self._drained() and not linked.done():
+        while self._boot.worker and not self._drained() and not linked.done() and not at_once.is_set():
             if loop.time() >= give_up:
                 log.warning("drain_s is over: stopping the runtimes that are left", runtimes=self._agent.runtimes)
                 return
@@ -212,6 +295,8 @@ class OneBoot:
         if self._agent.worker:
             return
         # Store the id first: if the process is killed now, the next boot must know what it replaces.
-        self._lock.remember(worker)
+        self._devices.remember(worker)
         self._agent.worker = worker
+        if self._on_registered is not None:
+            self._on_registered(worker)
         log.info("registered", worker=worker, pool=self._settings.pool, capacity=self._settings.capacity)

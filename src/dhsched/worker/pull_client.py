@@ -15,44 +15,47 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from collections.abc import Callable, Iterable
 
 import aiohttp
 import structlog
 
-from dhsched.client.http import bearer
 from dhsched.errors import BadValue
 from dhsched.links.messages import (
-    FRAME_BYTES_MAX,
-    HEARTBEAT_S,
     Ack,
+    Emit,
+    Emitted,
     Ended,
     Goodbye,
     Hello,
     InferSays,
     Items,
+    JournalChange,
     Leave,
+    Log,
+    LogLine,
     Open,
     Opened,
     Problem,
     Pull,
     Pulling,
+    Source,
     Stale,
     Welcome,
     read_infer_says,
 )
 from dhsched.links.outbox import Outbox
 from dhsched.ownership import items
+from dhsched.ownership.journal import Change
+from dhsched.tasks import cancel
 from dhsched.worker.inbox import LiveInfo, SessionInbox
-from dhsched.worker.session import Item, Publish, Session
+from dhsched.worker.log_lines import LogLines
+from dhsched.worker.pull_dial import Dial
+from dhsched.worker.session import Emission, Item, Publish, Session
 
 log = structlog.get_logger(__name__)
 
-PULL_PATH = "/v1/pull"
 CONNECT_S = 3.0  # A controller that has sent nothing after this long is dialled again.
-CLOSE_S = 0.5  # A controller that does not answer the close for this long is dropped; it may be frozen.
 BACKOFF_FIRST_S = 0.1  # Wait before the next connection; doubled after each failure, up to:
 BACKOFF_MAX_S = 2.0
 RETRY_S = 0.25  # Wait before a pull is repeated that its controller could not serve.
@@ -64,33 +67,6 @@ AVOID_S = 30.0  # A controller that was left gets no lives for this long, unless
 Key = tuple[str, int]
 
 
-class Socket(Protocol):
-    """The methods of a WebSocket that this client uses."""
-
-    async def send_bytes(self, data: bytes, /) -> None: ...
-
-    def __aiter__(self) -> AsyncIterator[aiohttp.WSMessage]: ...
-
-
-Dial = Callable[[str], AbstractAsyncContextManager[Socket]]
-"""Opens a connection to a controller's URL."""
-
-
-def dial_with(http: aiohttp.ClientSession, token: Callable[[], str]) -> Dial:
-    """Return a dial that authorizes connections with the boot's token, as the Worker's Hello does."""
-
-    def dial(url: str) -> AbstractAsyncContextManager[Socket]:
-        return http.ws_connect(
-            url.rstrip("/") + PULL_PATH,
-            heartbeat=HEARTBEAT_S,
-            max_msg_size=FRAME_BYTES_MAX,
-            timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_S),
-            headers=bearer(token()),
-        )
-
-    return dial
-
-
 class Over(Exception):
     """The live moved on or ended before its runtime began."""
 
@@ -98,7 +74,19 @@ class Over(Exception):
 class Stream:
     """One generation's connection, latest pull and latest ack."""
 
-    __slots__ = ("ack_mark", "ack_n", "ack_saved", "connection", "inbox", "opening", "pull_no", "session", "wants_pull")
+    __slots__ = (
+        "ack_mark",
+        "ack_n",
+        "ack_saved",
+        "connection",
+        "has_acked",
+        "inbox",
+        "opening",
+        "over",
+        "pull_no",
+        "session",
+        "wants_pull",
+    )
 
     def __init__(self, inbox: SessionInbox) -> None:
         self.inbox = inbox
@@ -106,7 +94,9 @@ class Stream:
         self.connection: Connection | None = None
         self.opening: asyncio.Future[LiveInfo] | None = None
         self.wants_pull = False
+        self.over = False  # The live has ended, or a later generation: nothing of this one is stored any more.
         self.pull_no = 0
+        self.has_acked = False  # Something was acked, or its journal stored without an ack.
         self.ack_n = 0
         self.ack_mark = b""
         self.ack_saved: bytes | None = None
@@ -145,13 +135,18 @@ class PullClient:
     returns for how long Dispatch has answered all reports of this Worker."""
 
     def __init__(
-        self, dial: Dial, on_over: Callable[[Session], None], answered_s: Callable[[], float] = lambda: 0.0
+        self,
+        dial: Dial,
+        on_over: Callable[[Session], None],
+        answered_s: Callable[[], float] = lambda: 0.0,
+        log_lines_per_s: float = 0.0,
     ) -> None:
         self.token = ""
         self._dial = dial
         self._on_over = on_over
         self._answered_s = answered_s
         self._streams: dict[Key, Stream] = {}
+        self._logs = LogLines(self._send_lines, log_lines_per_s)
         self._connections: dict[str, Connection] = {}
         self._keepers: dict[str, asyncio.Task[None]] = {}
         self._wanted: set[str] = set()
@@ -160,18 +155,15 @@ class PullClient:
 
     def use(self, urls: Iterable[str]) -> None:
         """Connect to the controllers `urls`. One that is no longer listed is used until its connection ends."""
-        listed = set(urls)
-        if not listed:
+        if not (listed := set(urls)):
             return  # Dispatch knows of none; the ones we have may still be there.
         self._wanted = listed
         for url in listed - self._keepers.keys():
             self._keepers[url] = asyncio.create_task(self._keep(url), name=f"pull {url}")
 
     async def close(self) -> None:
-        keepers = [*self._keepers.values()]
-        for keeper in keepers:
-            keeper.cancel()
-        await asyncio.gather(*keepers, return_exceptions=True)
+        self._logs.close()
+        await cancel(*self._keepers.values())
         self._keepers.clear()
 
     @property
@@ -189,25 +181,50 @@ class PullClient:
         return stream.opening
 
     def claim(self, session: Session) -> None:
-        stream = self._streams.get((session.live, session.generation.epoch))
-        if stream is not None:
+        if (stream := self._streams.get((session.live, session.generation.epoch))) is not None:
             stream.wants_pull = True
             self._ask(stream)
 
-    def ack(self, session: Session, n: int, mark: bytes, saved: bytes | None) -> None:
-        stream = self._streams.get((session.live, session.generation.epoch))
-        if stream is None:
+    def ack(self, session: Session, n: int, mark: bytes, saved: bytes | None, journal: Change | None) -> None:
+        if (stream := self._streams.get((session.live, session.generation.epoch))) is None:
             return
-        stream.ack_n, stream.ack_mark = n, mark
+        stream.has_acked = True
+        if n:
+            stream.ack_n, stream.ack_mark = n, mark
         if saved is not None:
             stream.ack_saved = saved
         if stream.connection is not None and stream.pull_no:
-            self._say(stream, Ack(session.live, session.generation.epoch, n, saved, mark), len(saved or b""))
+            self._ack(stream, saved, journal)
+
+    def _ack(self, stream: Stream, saved: bytes | None, journal: Change | None) -> None:
+        ack = Ack(*stream.key, stream.ack_n, saved, stream.ack_mark)
+        if journal is not None:
+            ack.journal = JournalChange(journal.drop, journal.first, [*journal.entries])
+        self._say(stream, ack, len(saved or b"") + (0 if journal is None else journal.bytes))
+
+    def emit(self, session: Session, emission: Emission) -> None:
+        stream = self._streams.get((session.live, session.generation.epoch))
+        if stream is not None and stream.over:
+            stream.inbox.stored(emission.n)  # It is lost: nobody need wait for it.
+        elif stream is not None and stream.pull_no:
+            self._say_emits(stream, (emission,))
+
+    def log(self, session: Session, source: Source, text: str | bytes) -> None:
+        if (key := (session.live, session.generation.epoch)) in self._streams:
+            self._logs.add(key, source, text)
+
+    def _send_lines(self, key: Key, lines: list[LogLine]) -> bool:
+        stream = self._streams.get(key)
+        if stream is None or stream.connection is None or stream.connection.outbox.full:
+            return False
+        self._say(stream, Log(*key, lines), sum(len(line.text) for line in lines))
+        return True
 
     def leave(self, session: Session) -> None:
         """Forget the session, whose runtime has ended, and tell its controller."""
-        stream = self._streams.pop((session.live, session.generation.epoch), None)
-        if stream is None:
+        key = (session.live, session.generation.epoch)
+        self._logs.leave(key)
+        if (stream := self._streams.pop(key, None)) is None:
             return
         self._say(stream, Leave(session.live, session.generation.epoch))
         if stream.connection is not None:
@@ -235,12 +252,16 @@ class PullClient:
 
     def _ask(self, stream: Stream) -> None:
         live, epoch = stream.key
+        outbox = None if stream.connection is None else stream.connection.outbox
         if stream.opening is not None and not stream.opening.done():
-            self._say(stream, Open(live, epoch))
+            if outbox is not None:
+                outbox.put(Open(live, epoch))
         elif stream.wants_pull:
             # The earlier pull is not the latest any more: ignore what still arrives from it.
             stream.pull_no = 0
-            self._say(stream, Pull(live, epoch, *stream.session.accepted))
+            if outbox is not None:
+                inbox = stream.inbox
+                outbox.put(Pull(live, epoch, *inbox.accepted, inbox.wants_journal, inbox.told_device))
 
     def _ask_later(self, stream: Stream) -> None:
         def ask() -> None:
@@ -250,9 +271,16 @@ class PullClient:
         connection = stream.connection
         asyncio.get_running_loop().call_later(RETRY_S, ask)
 
-    def _say(self, stream: Stream, message: Open | Pull | Ack | Leave, payload_bytes: int = 0) -> None:
+    def _say(self, stream: Stream, message: Ack | Emit | Log | Leave, payload_bytes: int = 0) -> None:
         if stream.connection is not None:
             stream.connection.outbox.put(message, payload_bytes)
+
+    def _say_emits(self, stream: Stream, emissions: Iterable[Emission]) -> None:
+        """Send messages of the runtime; with each, the last one before all that wait is known to be stored."""
+        live, epoch = stream.key
+        for emission in emissions:
+            told = stream.inbox.unstored[0].n - 1
+            self._say(stream, Emit(live, epoch, *emission, told), len(emission.data))
 
     # -- connections
 
@@ -287,8 +315,7 @@ class PullClient:
                 finally:
                     served = self._connections.get(url) is connection
                     self._lost(connection)
-                    sending.cancel()
-                    await asyncio.gather(sending, return_exceptions=True)
+                    await cancel(sending)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             log.warning("no connection to controller", controller=url, reason=str(error) or type(error).__name__)
             return False
@@ -320,6 +347,11 @@ class PullClient:
                     stream.opening.set_result(
                         LiveInfo(said.digital_id, said.room, said.metadata, said.config, said.saved)
                     )
+            case Emitted():
+                if (stream := self._streams.get((said.live, said.epoch))) is not None:
+                    stream.inbox.stored(said.n)
+                    if said.again and stream.connection is connection and stream.pull_no:
+                        self._say_emits(stream, stream.inbox.unstored)
             case Stale() | Ended():
                 self._over(said.live, said.epoch)
             case Welcome():
@@ -338,9 +370,7 @@ class PullClient:
         if stream is None or stream.connection is not connection or stream.pull_no != said.pull_no:
             return
         for seq, stored in enumerate(said.items, said.first):
-            read = items.read(stored)
-            item = Item(seq, read.kind, read.payload, read.boundary, read.config, items.mark_of(stored))
-            if not stream.inbox.accept(item):
+            if not stream.inbox.accept(item_of(seq, stored)):
                 self._ask(stream)
                 return
 
@@ -350,19 +380,24 @@ class PullClient:
             return
         stream.pull_no = said.pull_no
         stream.session.publish = Publish(said.room_url, said.publish_token) if said.publish_token else None
-        if not stream.session.accepted[0]:
+        if said.journal is not None:
+            stream.inbox.journal_read(said.journal_last, said.journal)
+        unstored = stream.inbox.unstored
+        if not stream.inbox.accepted[0]:
             # Whether input had begun or not: its start may differ now, if the store has lost history.
             stream.inbox.begins_after(said.after, said.config, said.saved)
-        elif stream.ack_n:
+        if stream.has_acked:
             # The last ack may have been lost with its connection.
-            ack = Ack(said.live, said.epoch, stream.ack_n, stream.ack_saved, stream.ack_mark)
-            self._say(stream, ack, len(stream.ack_saved or b""))
+            self._ack(stream, stream.ack_saved, stream.inbox.journal_since(said.journal_last))
+        if unstored:
+            self._say_emits(stream, unstored)
 
     def _over(self, live: str, epoch: int) -> None:
-        stream = self._streams.get((live, epoch))
-        if stream is None:
+        if (stream := self._streams.get((live, epoch))) is None:
             return
-        stream.wants_pull = False
+        stream.wants_pull, stream.over = False, True
+        for emission in stream.inbox.unstored[-1:]:
+            stream.inbox.stored(emission.n)
         if stream.opening is not None and not stream.opening.done():
             stream.opening.set_exception(Over())
         self._on_over(stream.session)
@@ -388,6 +423,12 @@ class PullClient:
         for stream in [*connection.streams]:
             self._assign(stream)
         return True
+
+
+def item_of(seq: int, stored: bytes) -> Item:
+    """Return a stored item as a session gets it."""
+    read = items.read(stored)
+    return Item(seq, read.kind, read.payload, read.boundary, read.config, items.mark_of(stored))
 
 
 def weight(live: str, url: str) -> bytes:

@@ -69,19 +69,30 @@ def load_runtime(name: str) -> Runtime:
             )
         # Imported by name: the avatar imports this package, which must not import the avatar.
         return cast(Runtime, importlib.import_module(AVATAR_MODULE).avatar)
-    module, colon, attribute = name.partition(":")
-    if not colon or not module or not attribute:
+    if ":" not in name:
         raise BadSetting(
             f"runtime {name!r} is neither built in ({', '.join((*BUILT_IN, AVATAR))}) "
             "nor of the form package.module:function"
         )
+    found = load_function("runtime", name)
+    if not inspect.iscoroutinefunction(found):
+        function = name.partition(":")[2]
+        raise BadSetting(f"runtime {name!r} is not an async function; write `async def {function}(session): ...`")
+    return cast(Runtime, found)
+
+
+def load_function(what: str, name: str) -> Callable[..., Any]:
+    """Import the function that `package.module:function` names; `what` it is for is named in errors."""
+    module, colon, attribute = name.partition(":")
+    if not colon or not module or not attribute:
+        raise BadSetting(f"{what} {name!r} is not of the form package.module:function")
     # The user's code is usually in the folder where the command is started.
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
         found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise BadSetting(f"runtime {name!r} cannot be loaded: {error}") from error
-    if not inspect.iscoroutinefunction(found):
-        raise BadSetting(f"runtime {name!r} is not an async function; write `async def {attribute}(session): ...`")
-    return cast(Runtime, found)
+        raise BadSetting(f"{what} {name!r} cannot be loaded: {error}") from error
+    if not callable(found):
+        raise BadSetting(f"{what} {name!r} is not a function")
+    return cast(Callable[..., Any], found)

@@ -8,7 +8,8 @@ from typing import ClassVar
 
 from dhsched import addresses
 from dhsched.errors import BadSetting
-from dhsched.settings import TLS_CA, bounded, check, free, one_of, required
+from dhsched.links.messages import DEVICES_MAX
+from dhsched.settings import TLS_CA, bounded, check, free, is_loopback, one_of, required
 from dhsched.types import check_id
 from dhsched.worker.agent import TEARDOWN_S
 
@@ -17,14 +18,19 @@ DISPATCH = "DHSCHED_URL"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """The settings of one Worker process. `name` is the machine's, `device` the GPU's: one process per device."""
+    """The settings of one Worker process. `name` is the machine's, `device` the GPU's."""
 
     ROLE: ClassVar[str] = "worker"
 
     pool: str = required("Pool of this Worker.")
     capacity: int = required("Largest number of lives at once.", low=1, high=100_000)
     name: str = free("", "Name of the machine; the host name when empty.")
-    device: str = free("", "Name of the device lock, at most one Worker per device; the name when empty.")
+    device: str = free(
+        "", "Devices of this Worker, separated by commas; the name when empty. At most one Worker per device."
+    )
+    device_crashes_max: int = bounded(
+        4, 1, 10_000, "Lives that may crash on one of several devices in 10 minutes before others are used first."
+    )
     labels: str = free("", "Labels that placement ranks by, separated by commas.")
     dispatch: tuple[str, ...] = free(
         addresses.DISPATCH, "URLs of Dispatch replicas, separated by commas.", environment=DISPATCH
@@ -39,14 +45,34 @@ class WorkerSettings:
     blocked_max_s: float = bounded(10, 0, 600, "Time that a blocked event loop is reported alive; then it is lost.")
     lock_folder: Path | None = free(None, "Folder of the device locks; this user's.", flag="locks")  # noqa: RUF009
     exec_env: str = free("", "Variables passed to --exec children beside the usual ones; * stands for anything.")
+    process_per_live: bool = free(False, "Each live's runtime in a process of its own, which runs the setup too.")
+    metrics_host: str = free("127.0.0.1", "Address on which /metrics, /healthz and /readyz are served.")
+    metrics_port: int = bounded(0, 0, 65535, "Port on which /metrics, /healthz and /readyz are served; 0 serves none.")
+    insecure: bool = free(False, "Permission to serve /metrics beyond loopback, where the network keeps strangers out.")
     log_level: str = one_of("info", ("debug", "info", "warning", "error"), "Lowest level that is logged.")
     log_json: bool = free(False, "Logs as JSON lines.")
+    log_lines_per_s: float = bounded(100, 0, 200, "Log lines of runtimes kept for `dhsched live logs`; 0 keeps none.")
 
     def __post_init__(self) -> None:
         check(self)
-        for value, what in ((self.pool, "pool"), (self.name, "worker name"), (self.device, "device")):
-            if value or what == "pool":
-                check_id(value, what)
+        check_id(self.pool, "pool")
+        if self.name:
+            check_id(self.name, "worker name")
+        for device in self.devices:
+            check_id(device, "device")
+        if len(self.devices) > DEVICES_MAX:
+            raise BadSetting(f"device names {len(self.devices)} devices; at most {DEVICES_MAX} are possible")
+        if len({*self.devices}) < len(self.devices):
+            raise BadSetting(f"device names a device twice: {self.device}")
+        if self.metrics_port and not self.insecure and not is_loopback(self.metrics_host):
+            raise BadSetting(
+                f"setting metrics_host is {self.metrics_host or 'every address'}, where anybody could read the "
+                "metrics: set it to 127.0.0.1, or set insecure if the network itself keeps strangers out"
+            )
         if not self.dispatch:
             raise BadSetting(f"no Dispatch replica is given: add --dispatch URL or set {DISPATCH}")
         addresses.addresses("Dispatch", self.dispatch)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return tuple(each.strip() for each in self.device.split(",")) if self.device else ()

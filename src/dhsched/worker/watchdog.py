@@ -184,8 +184,7 @@ class Watchdog:
 
     def _beat(self, blocked_s: float, frame: str, tell: bool) -> bool:
         """Send one beat; return False if it must be repeated, True if a replica took it or none will."""
-        speaker = self.speaker()
-        if speaker is None or not speaker.urls:
+        if (speaker := self.speaker()) is None or not speaker.urls:
             return True
         url = speaker.urls[self._failed % len(speaker.urls)]
         try:

@@ -7,11 +7,14 @@ from typing import Annotated, Any
 import msgspec
 
 from dhsched.access.viewers import IDENTITY_PATTERN
-from dhsched.types import Id, whole
+from dhsched.types import LIFETIME_MAX_S, LIFETIME_MIN_S, Id, whole
 
 Json = Annotated[dict[str, Any], msgspec.Meta(description="Any JSON object; stored as it is, for the runtime.")]
 Identity = Annotated[
     str, whole(IDENTITY_PATTERN, description="Who a viewer is, as the app says: text without control characters.")
+]
+Lifetime = Annotated[
+    float, msgspec.Meta(ge=LIFETIME_MIN_S, le=LIFETIME_MAX_S, description="Seconds, from 1 to 30 days.")
 ]
 Optional = msgspec.UnsetType
 UNSET = msgspec.UNSET

@@ -31,12 +31,16 @@ class PushText(Item):
 
 
 class Pushed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The item is stored as number `seq` of its live; `duplicate` if it was stored before."""
+    """The item is stored as number `seq` of its live; `duplicate` if it was stored before, maybe without `seq`.
+
+    `dropped` is how many items an interrupt has dropped: those right before it.
+    """
 
     live_id: str
     request_id: str
     seq: int | None = None
     duplicate: bool = False
+    dropped: int = 0
 
 
 class Push(Item):
@@ -48,7 +52,8 @@ class Push(Item):
 
 
 class Answer(msgspec.Struct, omit_defaults=True):
-    """One reply: the item is stored as `seq`, or was stored before, or `problem` says why it is not."""
+    """One reply: the item is stored as `seq`, or was stored before, or `problem` says why it is not. `dropped` is how
+    many items an interrupt has dropped."""
 
     live: str
     n: int = 0
@@ -56,3 +61,4 @@ class Answer(msgspec.Struct, omit_defaults=True):
     seq: int = 0
     duplicate: bool = False
     problem: dict[str, Any] | None = None
+    dropped: int = 0

@@ -6,17 +6,28 @@ from typing import Annotated, Any
 
 import msgspec
 
-from dhsched.client.models.base import UNSET, Json, Optional, Strict, one_of
+from dhsched.client.models.base import UNSET, Json, Lifetime, Optional, Strict, one_of
+from dhsched.client.models.pools import LABELS_MAX, Label
 from dhsched.placement import Explanation
-from dhsched.types import NUMBER_MAX, PRIORITIES, Id, WorkerId
+from dhsched.types import NUMBER_MAX, PRIORITIES, Id, LiveState, WorkerId, whole
 
 AVOID_MAX = 64
+ENDS_MAX = 100  # Lives that one request ends; more are refused with BAD_REQUEST.
+
+LiveLabels = Annotated[
+    list[Label], msgspec.Meta(max_length=LABELS_MAX, description="Labels, 1,024 characters in all at most.")
+]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 Epoch = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
 
 
 class CreateLive(Strict):
-    """A new live. Without `live_id` (or an Idempotency-Key) the server makes an id, and a retry makes another live."""
+    """A new live. Without `live_id` (or an Idempotency-Key) the server makes an id, and a retry makes another live.
+
+    The live ends when it got no input for `idle_s`, and when it is `max_s` old; input that waits is consumed first. If
+    one of them is left out, the first Pool of the DigitalID may set it; null is no limit.
+    """
 
     digital_id: Id
     live_id: Id | Optional = UNSET
@@ -25,6 +36,52 @@ class CreateLive(Strict):
     config: Json = msgspec.field(default_factory=dict)
     priority: Annotated[int, msgspec.Meta(ge=0, lt=PRIORITIES)] = 1
     immovable: bool = False
+    idle_s: Lifetime | Optional | None = UNSET
+    max_s: Lifetime | Optional | None = UNSET
+    labels: LiveLabels = msgspec.field(default_factory=list)
+
+
+class ChangeLive(Strict):
+    """Replace the metadata, the labels, or both, each as a whole. What is left out stays."""
+
+    metadata: Json | Optional = UNSET
+    labels: LiveLabels | Optional = UNSET
+
+
+class LiveFilters(Strict):
+    """Filters: a live must match every one that is given.
+
+    `label` is a label, or several with commas, which the live must all have. `age_s` and `idle_s` are the least: a
+    live at least this old, or without input for at least this long. The last input is known to within half a minute.
+    """
+
+    state: LiveState | Optional = UNSET
+    worker: WorkerId | Optional = UNSET
+    pool: Id | Optional = UNSET
+    digital_id: Id | Optional = UNSET
+    label: Annotated[str, whole(r"[A-Za-z0-9._~=-]{1,64}(,[A-Za-z0-9._~=-]{1,64}){0,31}")] | Optional = UNSET
+    age_s: Seconds | Optional = UNSET
+    idle_s: Seconds | Optional = UNSET
+    stalled: bool | Optional = UNSET
+
+
+class EndLives(LiveFilters):
+    """End lives that match, up to `limit` of them, now or once their pending input has been acked.
+
+    `after` is the `next` of the call before.
+    """
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=ENDS_MAX)] = ENDS_MAX
+    after: Id | Optional = UNSET
+    after_pending: bool = False
+
+
+class EndedLives(msgspec.Struct, frozen=True):
+    """The lives that this call has ended, or is ending after their input. `more`: others may match; go on at `next`."""
+
+    live_ids: list[str]
+    more: bool
+    next: str | None
 
 
 class Reassign(Strict):
@@ -102,13 +159,18 @@ class LiveHead(msgspec.Struct, frozen=True):
 
 
 class LiveSummary(LiveHead, frozen=True):
-    """A live in a list. Times are the store's, in milliseconds."""
+    """A live in a list. Times are the store's, in milliseconds. `idle_since_ms` is null if input came just now."""
 
     pending: int
     cause: str
     committed_at_ms: int
     moving_to: str
     waiting: bool
+    stalled: bool
+    labels: list[str]
+    created_at_ms: int
+    idle_since_ms: int | None
+    expired: str
 
 
 class LiveList(msgspec.Struct, frozen=True):
@@ -135,8 +197,24 @@ class CrashOut(msgspec.Struct, frozen=True):
     reason: str
 
 
+class SavedState(msgspec.Struct, frozen=True):
+    """The state that a live's runtime saved last, with the ack of item `seq`. `value` is a JSON value, or null where
+    the state is bytes: then `hex` has the first 4,096 of them as digits. `bytes` is 0 if nothing was saved."""
+
+    live_id: str
+    seq: int
+    bytes: int
+    value: Any
+    hex: str | None
+
+
 class Live(LiveHead, frozen=True):
-    """Everything about a live but its input. `crash` is the latest crash that its history still has."""
+    """Everything about a live but its input. `crash` is the latest crash that its history still has. `device` is the
+    device that it runs on, if its Worker has named its devices.
+
+    `idle_s` and `max_s` are its lifetime, null without one. `expired` is why that is over, `idle` or `age`, else empty.
+    `idle_since_ms` is when the last input was noticed, which is within half a minute; until then it is null.
+    """
 
     immovable: bool
     metadata: dict[str, Any]
@@ -157,7 +235,14 @@ class Live(LiveHead, frozen=True):
     tries: int
     waiting_for: list[str]
     move: MoveOut | None
+    labels: list[str]
+    created_at_ms: int
+    idle_since_ms: int | None
+    idle_s: float | None
+    max_s: float | None
+    expired: Annotated[str, one_of("", "idle", "age")]
     crash: CrashOut | None = None
+    device: str = ""
 
 
 class HistoryRow(msgspec.Struct, frozen=True):
@@ -187,10 +272,36 @@ class HistoryRow(msgspec.Struct, frozen=True):
 
 
 class History(msgspec.Struct, frozen=True):
-    """The live's generations, the current one first."""
+    """The live's generations, the current one first; when it was created and ended, and why if its lifetime is over."""
 
     live_id: str
     generations: list[HistoryRow]
+    created_at_ms: int = 0
+    ended_at_ms: int = 0
+    expired: Annotated[str, one_of("", "idle", "age")] = ""
+
+
+class LogLine(msgspec.Struct, frozen=True):
+    """A line that a runtime of the live has logged. `n` counts the live's lines from 1; the time is the store's.
+
+    `source` is the line's level, or stdout or stderr of a child process. A line of source `dropped` says how many lines
+    the Worker has not sent, because there were too many.
+    """
+
+    n: int
+    at_ms: int
+    epoch: int
+    worker: str
+    source: str
+    text: str
+
+
+class Log(msgspec.Struct, frozen=True):
+    """The last log lines of a live's runtimes, the oldest first. `ended` is set once the live has ended."""
+
+    live_id: str
+    lines: list[LogLine]
+    ended: bool = False
 
 
 class WhyOut(msgspec.Struct, frozen=True):

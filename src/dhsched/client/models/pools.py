@@ -7,7 +7,10 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from dhsched.client.models.base import Lifetime, Strict
 from dhsched.types import Id, whole
+
+Rebalance = Literal["off", "advise", "act"]
 
 POOLS_MAX = 16  # A DigitalID with more Pools is refused: `place` takes no more.
 LABELS_MAX = 32
@@ -17,6 +20,7 @@ Labels = Annotated[list[Label], msgspec.Meta(max_length=LABELS_MAX)]
 Word = Annotated[str, whole(r"[A-Za-z0-9._~-]{0,64}")]
 Priority = Annotated[int, msgspec.Meta(ge=0, le=1_000)]
 Small = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+Limit = Annotated[int, msgspec.Meta(ge=1, le=100_000)]  # As high as a Worker's capacity may be: no limit at all.
 
 
 class PoolConfig(msgspec.Struct, frozen=True):
@@ -26,8 +30,16 @@ class PoolConfig(msgspec.Struct, frozen=True):
     candidates; if they are not given, the replica's own settings apply. Only the policy bottom-tier uses
     `tier_workers_min`, `tier_divisor` and `tau_slots`.
 
-    `rebalance` moves lives, or lists those it would move, when the fullest Worker is `rebalance_spread_pct` percent of
-    its capacity fuller than the emptiest would be with one more; `rebalance_moves_max` at a time.
+    `rebalance` moves lives (act), or lists those it would move (advise), when the fullest Worker is
+    `rebalance_spread_pct` percent of its capacity fuller than the emptiest would be with one more;
+    `rebalance_moves_max` at a time.
+
+    `starts_create_max` lives may be starting on one Worker at once, `starts_recover_max` of them, or fewer, when lives
+    recover; `cutovers_max` lives of one Worker may be moving away at once. Where starts are quick the Worker's pace
+    multiplies all three. A drained live waits `boundary_wait_s` for a boundary. If they are not given, the limits of
+    the protocol and the replica's own setting apply.
+
+    `idle_s` and `max_s` are the lifetime of lives that are created without one, and whose DigitalID prefers this Pool.
     """
 
     gpu_class: Word = ""
@@ -39,9 +51,15 @@ class PoolConfig(msgspec.Struct, frozen=True):
     tau_slots: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 8
     candidates_max: Annotated[int, msgspec.Meta(ge=1, le=16)] | None = None
     policy: Literal["", "emptiest", "bottom-tier", "exact"] = ""
-    rebalance: Literal["off", "advise", "act"] = "off"
+    rebalance: Rebalance = "advise"
     rebalance_spread_pct: Annotated[int, msgspec.Meta(ge=1, le=100)] = 20
     rebalance_moves_max: Annotated[int, msgspec.Meta(ge=1, le=100)] = 4
+    starts_create_max: Limit | None = None
+    starts_recover_max: Limit | None = None
+    cutovers_max: Limit | None = None
+    boundary_wait_s: Annotated[float, msgspec.Meta(ge=0, le=100)] | None = None
+    idle_s: Lifetime | None = None
+    max_s: Lifetime | None = None
 
 
 class PutPool(PoolConfig, frozen=True, forbid_unknown_fields=True):
@@ -134,8 +152,17 @@ class AdviceOut(msgspec.Struct, frozen=True):
     lives: int
 
 
+class EvenOut(Strict):
+    """Even out the Pool for `seconds` from now on, whatever its setting; 0 ends that."""
+
+    seconds: Annotated[int, msgspec.Meta(ge=0, le=60)] = 15
+
+
 class RebalanceOut(msgspec.Struct, frozen=True):
-    """The moves that would be made now, whatever the mode; only mode `act` makes them, `moves_max` at a time."""
+    """The moves that would be made now, whatever the mode; only mode `act` makes them, `moves_max` at a time.
+
+    The mode is the Pool's setting, or `act` while somebody has the Pool evened out.
+    """
 
     pool: str
     mode: str

@@ -27,8 +27,18 @@ class BlockedOut(msgspec.Struct, frozen=True):
     counted: bool
 
 
+class DeviceOut(msgspec.Struct, frozen=True):
+    """A device of a Worker. `crashes` counts the lives whose runtime has ended by itself on it lately; if there are too
+    many, it is `blamed`: sessions get it only while no other device of the Worker is free."""
+
+    name: str
+    crashes: int
+    blamed: bool
+
+
 class WorkerSummary(msgspec.Struct, frozen=True):
-    """A Worker in a list. `status` is `ready` if it takes new lives, else the reason why not."""
+    """A Worker in a list. `status` is `ready` if it takes new lives, else the reason why not. `devices` is empty if the
+    Worker has named none."""
 
     worker: str
     pool: str
@@ -38,6 +48,7 @@ class WorkerSummary(msgspec.Struct, frozen=True):
     starting: int
     labels: str
     beat: int
+    devices: list[DeviceOut]
 
 
 class WorkerList(msgspec.Struct, frozen=True):
@@ -48,22 +59,42 @@ class WorkerList(msgspec.Struct, frozen=True):
 
 
 class SlotOut(msgspec.Struct, frozen=True):
-    """One slot of a Worker."""
+    """One slot of a Worker. The fields after `state` are of a live whose current generation has the slot: when that was
+    committed, its last acked item, and the items that it has not acked."""
 
     live_id: str
     tenant: str
     number: int
     state: str
+    digital_id: str = ""
+    committed_at_ms: int = 0
+    acked: int = 0
+    pending: int = 0
+    stalled: bool = False
+
+
+class TroubleOut(msgspec.Struct, frozen=True):
+    """Troubles of one kind that the Worker's name has had within the window: loss, stall or crash. With more than
+    `count_max` it is cordoned."""
+
+    kind: str
+    count: int
+    count_max: int
 
 
 class WorkerOut(WorkerSummary, frozen=True):
-    """A Worker and its slots."""
+    """A Worker and its slots. `boots` counts registrations of its name in the current window of `register_worker`;
+    `troubles` are counted over `blame_window_s`. `at_ms` is the store's time."""
 
     name: str
     mode: str
     cutovers: int
     link: str
     slots: list[SlotOut]
+    boots: int = 0
+    troubles: list[TroubleOut] = []
+    blame_window_s: float = 0
+    at_ms: int = 0
 
 
 class WorkerMode(msgspec.Struct, frozen=True):
@@ -121,3 +152,5 @@ class Drain(msgspec.Struct, frozen=True):
     done: bool
     reasons: dict[str, int]
     details: list[DrainingLive]
+    free_elsewhere: int = 0
+    """Free slots of other Workers that may take these lives, by the answering replica's view; `left` are needed."""

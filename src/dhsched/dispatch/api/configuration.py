@@ -17,8 +17,9 @@ from dhsched.client.models.pools import (
 )
 from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.api.part import Part
+from dhsched.dispatch.commit import retry_unknown
 from dhsched.dispatch.config import DIGITAL_IDS, POOLS
-from dhsched.dispatch.context import DispatchContext, retry_unknown
+from dhsched.dispatch.context import DispatchContext
 from dhsched.placement.index import WorkerView
 from dhsched.types import check_id
 from dhsched.web import YES, Endpoint, Problem, Reply, Request
@@ -89,8 +90,7 @@ class Configuration(Part):
 
     async def list_pools(self, asked: Request) -> PoolList:
         await self.context.fleet.refresh()
-        names = {*self.context.fleet.pools, *(each.pool for each in self.context.fleet.view.workers.values())}
-        return PoolList([self._pool(name) for name in sorted(names) if name])
+        return PoolList([self._pool(name) for name in self.context.fleet.pool_names()])
 
     async def get_pool(self, asked: Request) -> NamedPool:
         name = check_id(asked.path.pool, "pool")
@@ -126,27 +126,7 @@ class Configuration(Part):
         return Reply(status=204)
 
     def _pool(self, name: str) -> NamedPool:
-        fleet = self.context.fleet
-        workers = [each for each in fleet.view.workers.values() if each.pool == name]
-        by_status: dict[str, list[WorkerView]] = {}
-        for each in workers:
-            by_status.setdefault(each.barred, []).append(each)
-        placeable = by_status.pop("", [])
-        config = fleet.pools.get(name)
-        return NamedPool(
-            name=name,
-            config=config or PoolConfig(),
-            configured=config is not None,
-            workers=len(workers),
-            placeable=len(placeable),
-            load=sum(each.load for each in placeable),
-            capacity=sum(each.capacity for each in placeable),
-            free=sum(max(0, each.capacity - each.load) for each in placeable),
-            barred={
-                status: BarredWorkers(len(some), sum(each.load for each in some), sum(each.capacity for each in some))
-                for status, some in sorted(by_status.items())
-            },
-        )
+        return pool_of(self.context, name)
 
     # -- DigitalIDs
 
@@ -208,11 +188,34 @@ class Configuration(Part):
         return None
 
 
+def pool_of(context: DispatchContext, name: str) -> NamedPool:
+    """Return a Pool with what this replica knows of its Workers."""
+    fleet = context.fleet
+    workers = [each for each in fleet.view.workers.values() if each.pool == name]
+    by_status: dict[str, list[WorkerView]] = {}
+    for each in workers:
+        by_status.setdefault(each.barred, []).append(each)
+    placeable = by_status.pop("", [])
+    config = fleet.pools.get(name)
+    return NamedPool(
+        name=name,
+        config=config or PoolConfig(),
+        configured=config is not None,
+        workers=len(workers),
+        placeable=len(placeable),
+        load=sum(each.load for each in placeable),
+        capacity=sum(each.capacity for each in placeable),
+        free=sum(max(0, each.capacity - each.load) for each in placeable),
+        barred={
+            status: BarredWorkers(len(some), sum(each.load for each in some), sum(each.capacity for each in some))
+            for status, some in sorted(by_status.items())
+        },
+    )
+
+
 async def configure(context: DispatchContext, kind: str, name: str, value: Any) -> bool:
     """Put (or, without a value, delete) a record of the configuration. Return whether it was there before."""
-    known = await retry_unknown(
-        "configure", lambda: context.store.records.config.put(kind, name, value), until=context.until()
-    )
+    known = await retry_unknown(context, "configure", lambda: context.store.records.config.put(kind, name, value))
     await context.fleet.read_config()
     return known
 

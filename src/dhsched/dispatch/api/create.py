@@ -6,33 +6,106 @@ The common path is one round trip to the store.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import hashlib
+import secrets
+import time
+from collections.abc import Coroutine, Sequence
+from typing import Annotated, Any
 
+import msgspec
+
+from dhsched.client.models import lives as m
+from dhsched.client.models.base import UNSET
+from dhsched.dispatch.api import parameters as p
+from dhsched.dispatch.api.part import Part
+from dhsched.dispatch.api.refusals import ended, explanation_of, no_digital_id, no_free_slot, too_many_lives
 from dhsched.dispatch.commit import Attempt, Intent, NoFreeSlot, choose_candidates, commit
 from dhsched.dispatch.context import DispatchContext
+from dhsched.errors import Forbidden
+from dhsched.ownership import outcomes as o
 from dhsched.ownership.steps.place import Create
 from dhsched.placement import PlacementRequest
-from dhsched.web import Problem, Request
+from dhsched.types import check_id, check_nesting, check_text, live_key, whole
+from dhsched.web import YES, Endpoint, HeaderParameter, Problem, Reply, Request
+
+Key = Annotated[str, whole(r"[!-~]{1,255}", description="Any printable ASCII without spaces.")]
+IDEMPOTENCY_KEY = HeaderParameter(
+    "Idempotency-Key", Key, "A name for this call: a repeated call with the same key is done once."
+)
 
 
-async def place_new_for(
-    asked: Request, context: DispatchContext, *, request: PlacementRequest, **given: Any
-) -> Attempt:
-    """Call `place_new` for an HTTP request; a caller that is no admin gets refusals without the names of Pools."""
-    try:
-        return await place_new(context, asked, request=request, **given)
-    except Problem as problem:
-        if problem.code != "NO_ELIGIBLE_POOL" or asked.caller.admin:
-            raise
-        detail = f"no Pool may serve DigitalID {request.digital_id}; ask an admin of this deployment"
-        raise Problem(problem.code, detail, digital_id=request.digital_id) from None
+class Creates(Part):
+    """The endpoint that creates lives, of one replica."""
+
+    def endpoints(self) -> list[Endpoint]:
+        return [
+            Endpoint(
+                name="create_live",
+                method="POST",
+                path="/v1/lives",
+                handler=self.create,
+                summary="Place a new live on a Worker.",
+                tag="lives",
+                body=m.CreateLive,
+                query=p.CreateQuery,
+                headers=[IDEMPOTENCY_KEY],
+                replies={201: m.Placed, 200: m.Placed},
+                problems=[
+                    *("CONFLICT", "ENDED", "FULL", "STARTING", "WAITING"),
+                    *("NOT_FOUND", "NO_ELIGIBLE_POOL", "STORE_FULL"),
+                ],
+            ),
+        ]
+
+    async def create(self, asked: Request) -> Any:
+        """Create a live and return where it was placed. Idempotent by live_id, or by Idempotency-Key without one."""
+        began = time.perf_counter()
+        body: m.CreateLive = asked.body
+        live_id = live_id_of(asked, body)
+        explained = asked.query.explain in YES
+        if explained and not asked.caller.admin:
+            raise Forbidden("only an admin's token may use explain, which names Workers and Pools; leave it out")
+        fleet = self.context.fleet
+        request = fleet.requests.get(body.digital_id)
+        if request is None:
+            request = await fleet.request(check_id(body.digital_id, "digital_id"))
+        if request is None:
+            raise no_digital_id(body.digital_id)
+        attempt = await place_new(
+            self.context,
+            asked,
+            live_id=live_id,
+            operation=self.context.operation(),
+            create=as_create(body, *fleet.lifetimes[request.digital_id]),
+            request=request,
+            wait_s=asked.query.wait_s,
+        )
+        self.context.metrics.create_seconds.observe(time.perf_counter() - began)
+        match attempt.outcome:
+            case o.Committed() as done:
+                why = explanation_of(self.context, attempt) if explained else None
+                return Reply(placed(live_id, done, why), status=200 if done.again else 201)
+            case o.Conflict():
+                raise Problem(
+                    "CONFLICT",
+                    f"live {live_id} exists and was created with other parameters; get it, or choose another id",
+                    live_id=live_id,
+                )
+            case o.Ended():
+                raise ended(live_id)
+            case o.Quota() as reached:
+                raise too_many_lives(asked.caller.tenant, reached)
+            case outcome if isinstance(outcome, NoFreeSlot):
+                raise no_free_slot(self.context, live_id, attempt, admin=asked.caller.admin, explained=explained)
+            case outcome:
+                raise AssertionError(f"place(create) answered {outcome}")
 
 
 async def place_new(
     context: DispatchContext,
     asked: Request,
     *,
-    live: str,
+    live_id: str,
     operation: str,
     create: Create,
     request: PlacementRequest,
@@ -43,25 +116,26 @@ async def place_new(
     Raise OverQuota when the tenant has as many creates that wait as it may.
     """
     refuse_when_store_is_full(context)
+    quotas, tenant = context.service.quotas, asked.caller.tenant
 
-    async def attempt() -> Attempt:
+    def attempt() -> Coroutine[Any, Any, Attempt]:
         intent = Intent(
-            live=live,
+            live=live_key(tenant, live_id),
             cause="create",
             point="create",
             operation=operation,
-            choice=choose_candidates(context, request),
+            choice=choose_candidates(context, request, caller=asked.caller),
             create=create,
-            lives_max=context.service.quotas.limits_of(asked.caller.tenant).lives_max,
+            lives_max=quotas.limits_of(tenant).lives_max if quotas.limits else 0,
         )
-        return await commit(context, intent)
+        return commit(context, intent)
 
     made = await attempt()
     if not isinstance(made.outcome, NoFreeSlot) or wait_s <= 0 or context.create_queue.full:
         return made
     loop = asyncio.get_running_loop()
     give_up = loop.time() + min(wait_s, context.settings.wait_max_s)
-    waiting = context.service.quotas.hold("waiting", asked.caller.tenant)
+    waiting = quotas.hold("waiting", tenant)
     with waiting, context.service.load.parked(asked.caller), context.create_queue.place() as turn:
         while isinstance(made.outcome, NoFreeSlot):
             left_s = give_up - loop.time()
@@ -85,7 +159,7 @@ def refuse_when_store_is_full(context: DispatchContext) -> None:
         raise Problem(
             "STORE_FULL",
             f"the store has used {share:.0%} of its memory; past {context.settings.memory_max:.0%} no lives are "
-            "created; end lives, or give the store more memory",
+            "created or changed; end lives, or give the store more memory",
             memory_share=round(share, 3),
         )
 
@@ -93,3 +167,83 @@ def refuse_when_store_is_full(context: DispatchContext) -> None:
 def hung_up(asked: Request) -> bool:
     transport = asked.request.transport
     return transport is None or transport.is_closing()
+
+
+# -- the documents of a create
+
+
+def live_id_of(asked: Request, body: m.CreateLive) -> str:
+    if isinstance(body.live_id, str):
+        return body.live_id
+    key = asked.header("Idempotency-Key")
+    if key:
+        return "lv-" + digest(asked.caller.tenant, key)
+    return "lv-" + secrets.token_hex(8)
+
+
+def digest(*parts: str) -> str:
+    """Return a short name that is unique to these parts."""
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+
+
+def as_create(body: m.CreateLive, idle_s: float | None = None, max_s: float | None = None) -> Create:
+    """Return the parts of a new live. `idle_s` and `max_s` are for a request that leaves them out.
+
+    The fingerprint is of the request alone: a retry after a Pool was changed is still the same create.
+    """
+    room = "" if body.room is UNSET else check_id(body.room, "room")
+    metadata, config = as_json(body.metadata, "metadata"), as_json(body.config, "config")
+    said = [body.digital_id, room, metadata.decode(), config.decode(), str(body.priority), str(body.immovable)]
+    labels = as_labels(body.labels)
+    lifetime = (("idle_s", body.idle_s), ("max_s", body.max_s))
+    said += [f"{name}={value}" for name, value in lifetime if value is not UNSET]
+    said += [f"labels={labels.decode()}"] if labels else []
+    return Create(
+        digital_id=body.digital_id,
+        fingerprint=digest(*said),
+        room=room,
+        metadata=metadata,
+        config=config,
+        labels=labels,
+        priority=body.priority,
+        immovable=body.immovable,
+        idle_ms=as_ms(idle_s if body.idle_s is UNSET else body.idle_s),
+        max_ms=as_ms(max_s if body.max_s is UNSET else body.max_s),
+    )
+
+
+def as_labels(labels: Sequence[str]) -> bytes:
+    """Return labels as the store keeps them: sorted, each once, separated by spaces."""
+    if not labels:
+        return b""
+    text = " ".join(sorted(set(labels)))
+    check_text(text, "labels")
+    return text.encode()
+
+
+def as_ms(seconds: float | None) -> int:
+    """Return a lifetime as the store keeps it: 0 is no limit."""
+    return 0 if seconds is None else round(1_000 * seconds)
+
+
+def as_json(value: dict[str, Any], field: str) -> bytes:
+    """Return one spelling for equal objects, so that a retry by another client library is still the same create."""
+    if not value:
+        return b""
+    check_nesting(value, field)
+    try:
+        return msgspec.json.encode(value, order="deterministic")
+    except (RecursionError, OverflowError, UnicodeEncodeError) as error:
+        raise Problem("BAD_REQUEST", f"{field} cannot be stored: {error}", field=f"$.{field}") from error
+
+
+def placed(live_id: str, done: o.Committed, explanation: Any = None) -> m.Placed:
+    later = done.superseded_by
+    return m.Placed(
+        live_id=live_id,
+        worker=done.generation.worker,
+        epoch=done.generation.epoch,
+        again=done.again,
+        superseded_by=None if later is None else m.Generation(later.worker, later.epoch),
+        explanation=explanation,
+    )

@@ -9,7 +9,7 @@ from dhsched.client.models.base import LivePath
 from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.api.lives import find_live, not_found
 from dhsched.dispatch.api.part import Part
-from dhsched.dispatch.context import retry_unknown
+from dhsched.dispatch.commit import retry_unknown
 from dhsched.ownership import items
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.state import Live
@@ -77,6 +77,7 @@ class DeadLetters(Part):
         record, stored = await self._find(asked)
         live, item = live_key(asked.caller.tenant, live_id), items.read(items.read_dead_letter(stored)[0])
         outcome = await retry_unknown(
+            context,
             "push_again",
             lambda: context.store.append_input(
                 live=live,
@@ -85,7 +86,6 @@ class DeadLetters(Part):
                 boundary=item.boundary,
                 request=f"dead-{letter_id(stored)}-{record.dropped_poison}",
             ),
-            until=context.until(),
         )
         match outcome:
             case o.Appended(seq):
@@ -118,9 +118,9 @@ class DeadLetters(Part):
     async def _forget(self, asked: Request, stored: bytes) -> None:
         live = live_key(asked.caller.tenant, asked.path.live_id)
         await retry_unknown(
+            self.context,
             "drop_dead",
             lambda: self.context.store.records.lives.drop_dead_letter(live, stored),
-            until=self.context.until(),
         )
 
 

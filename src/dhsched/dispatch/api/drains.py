@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 
 from dhsched.client.models import workers as m
 from dhsched.client.models.base import UNSET
@@ -14,6 +15,8 @@ from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.moves.drain import ask_for_drain, cancel_drain, default_request, look
 from dhsched.dispatch.moves.plan import DrainNotes, Standing
 from dhsched.ownership import outcomes as o
+from dhsched.placement.pools import order_pools
+from dhsched.store.records.lives import LiveOnWorker
 from dhsched.types import check_worker
 from dhsched.web import Endpoint, Request
 
@@ -80,7 +83,6 @@ class Drains(Part):
         )
         if not isinstance(outcome, o.WorkerSet):
             raise no_worker(worker)
-        await self.context.fleet.refresh()  # So that this replica's loop need not wait for its view.
         return await self._progress(worker)
 
     async def get(self, asked: Request) -> m.Drain:
@@ -113,8 +115,9 @@ class Drains(Part):
             raise no_worker(worker)
         record, table = found
         draining = record.mode == "draining"
-        request = asked or default_request(context)
-        standings = look(context, self._notes, rows, request, now_ms, record.pace).standings if draining else ()
+        request = asked or default_request(context, worker)
+        moves_max = record.pace * record.cutovers_max
+        standings = look(context, self._notes, rows, request, now_ms, moves_max).standings if draining else ()
         slots = Counter(table.values())
         states = Counter(standing.state for standing in standings)
         left = len(rows) + slots["vacant"]
@@ -137,6 +140,21 @@ class Drains(Part):
             done=draining and not left and not slots["departing"],
             reasons=dict(Counter(standing.code for standing in standings)),
             details=[detail(standing) for standing in standings[:SHOWN_MAX]],
+            free_elsewhere=await self._free_elsewhere(worker, rows),
+        )
+
+    async def _free_elsewhere(self, worker: str, rows: Sequence[LiveOnWorker]) -> int:
+        """Return the free slots of other Workers in the Pools that may take some of these lives."""
+        fleet = self.context.fleet
+        pools: set[str] = set()
+        for digital_id in {row.digital_id for row in rows}:
+            if (request := await fleet.request(digital_id)) is not None:
+                ranked, _ = order_pools(fleet.view.pools, request.pools, request.required_labels)
+                pools.update(each.pool for each in ranked)
+        return sum(
+            max(0, each.capacity - each.load)
+            for each in fleet.view.workers.values()
+            if each.pool in pools and not each.barred and each.worker != worker
         )
 
 

@@ -14,21 +14,18 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 import msgspec
-from aiohttp import web
 
 from dhsched.client.models import fleet as m
 from dhsched.client.models.base import UNSET, Optional, Strict
 from dhsched.dispatch.api import parameters as p
+from dhsched.dispatch.api.followers import Followers
 from dhsched.dispatch.api.part import Part
 from dhsched.dispatch.context import DispatchContext
 from dhsched.errors import StoreError
 from dhsched.store.records.events import Logged
 from dhsched.types import whole
-from dhsched.web import Endpoint, HeaderParameter, Problem, Request
-from dhsched.web.event_stream import send_events
-from dhsched.web.shares import InFlight
+from dhsched.web import Endpoint, HeaderParameter, Request
 
-FOLLOWERS_MAX = 64  # Streams open at once on one replica, shared as requests are (web/shares.py); then BUSY.
 LOOK_S = 0.3  # Time between two readings of the log for one stream.
 PAGE = 500
 
@@ -48,7 +45,7 @@ class EventFeed(Part):
 
     def __init__(self, context: DispatchContext) -> None:
         super().__init__(context)
-        self.followers = InFlight(FOLLOWERS_MAX)
+        self._followers = Followers(context, "event streams")
 
     def endpoints(self) -> list[Endpoint]:
         return [
@@ -69,7 +66,8 @@ class EventFeed(Part):
         query: EventsQuery = asked.query
         after = query.after if isinstance(query.after, str) else asked.header("Last-Event-ID")
         if "text/event-stream" in asked.header("Accept"):
-            return await self._follow(asked, after, query.limit)
+            found = await self._read(after, query.limit)  # Before the first byte: a failing store answers a problem.
+            return await self._followers.send(asked, self._rounds(found, after or "0-0"))
         found = await self._read(after, query.limit)
         return m.EventList([event_out(each) for each in found], found[-1].id if found else after or None)
 
@@ -78,27 +76,6 @@ class EventFeed(Part):
         if after:
             return await records.events.after(after, limit)
         return await records.events.last(limit)
-
-    async def _follow(self, asked: Request, after: str, limit: int) -> web.StreamResponse:
-        caller, service, followers = asked.caller, self.context.service, self.followers
-        service.refuse_connection(caller)
-        if followers.total >= FOLLOWERS_MAX or (
-            service.load.fair and followers.share_left(caller.tenant, caller.key) <= 0
-        ):
-            raise Problem(
-                "BUSY",
-                f"{followers.total} event streams are open on this replica, of {FOLLOWERS_MAX} at most, and a key has "
-                "no more of them than are left for others; ask another replica",
-                followers_max=FOLLOWERS_MAX,
-            )
-        followers.begin(caller.tenant, caller.key)
-        try:
-            with service.connections.counted(caller.key):
-                found = await self._read(after, limit)  # Before the first byte: a failing store answers a problem.
-                with service.load.parked(caller), service.open_while(caller, asked.request):
-                    return await send_events(asked.request, self._rounds(found, after or "0-0"))
-        finally:
-            followers.end(caller.tenant, caller.key)
 
     async def _rounds(self, found: list[Logged], after: str) -> AsyncIterator[list[bytes]]:
         """Yield the events of each reading of the log, `found` first, until this replica stops."""

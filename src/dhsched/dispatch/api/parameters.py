@@ -7,8 +7,9 @@ from typing import Annotated
 import msgspec
 
 from dhsched.client.models.base import UNSET, Optional, Strict
+from dhsched.client.models.lives import LiveFilters
 from dhsched.client.models.tenants import TenantName
-from dhsched.types import Id, LiveState, WorkerId, WorkerStatus, whole
+from dhsched.types import Id, WorkerId, WorkerStatus, whole
 from dhsched.web import Flag
 
 PAGE_DEFAULT = 100
@@ -31,13 +32,9 @@ class ExplainQuery(Strict):
     explain: Flag = "0"
 
 
-class ListQuery(Strict):
+class ListQuery(LiveFilters):
     """Filters narrow the list; `after` is the `next` of the page before."""
 
-    state: LiveState | Optional = UNSET
-    worker: WorkerId | Optional = UNSET
-    pool: Id | Optional = UNSET
-    digital_id: Id | Optional = UNSET
     tenant: Id | Optional = UNSET
     after: Id | Optional = UNSET
     limit: Limit = PAGE_DEFAULT

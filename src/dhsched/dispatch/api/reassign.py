@@ -9,9 +9,10 @@ from msgspec import structs
 from dhsched.client.models import lives as m
 from dhsched.client.models.base import LivePath
 from dhsched.dispatch.api import parameters as p
-from dhsched.dispatch.api.lives import IDEMPOTENCY_KEY, digest, ended, find_digital_id, find_live, not_found, placed
+from dhsched.dispatch.api.create import IDEMPOTENCY_KEY, digest, placed
+from dhsched.dispatch.api.lives import find_digital_id, find_live, not_found
 from dhsched.dispatch.api.part import Part
-from dhsched.dispatch.api.refusals import explanation_of, no_free_slot
+from dhsched.dispatch.api.refusals import ended, explanation_of, no_free_slot
 from dhsched.dispatch.commit import Attempt, Intent, NoFreeSlot, choose_candidates, commit
 from dhsched.ownership import outcomes as o
 from dhsched.placement import Choice, PlacementRequest, name_worker

@@ -1,18 +1,20 @@
-"""Rebalancing over HTTP: how even a Pool is, and which lives would move."""
+"""Rebalancing over HTTP: how even a Pool is, which lives would move, and the request to move them once."""
 
 from __future__ import annotations
+
+import msgspec
 
 from dhsched.client.models import pools as m
 from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.api.configuration import no_pool
 from dhsched.dispatch.api.part import Part
-from dhsched.dispatch.moves.rebalance import SHOWN_MAX, consider
+from dhsched.dispatch.moves.rebalance import SHOWN_MAX, consider, mode_of
 from dhsched.types import check_id
 from dhsched.web import Endpoint, Request
 
 
 class RebalanceView(Part):
-    """The endpoint of rebalancing, of one replica."""
+    """The endpoints of rebalancing, of one replica."""
 
     def endpoints(self) -> list[Endpoint]:
         return [
@@ -26,8 +28,26 @@ class RebalanceView(Part):
                 path_type=p.PoolPath,
                 replies={200: m.RebalanceOut},
                 problems=["NOT_FOUND"],
-            )
+            ),
+            Endpoint(
+                name="even_out_pool",
+                method="POST",
+                path="/v1/pools/{pool}/rebalance",
+                handler=self.even_out,
+                summary="Even out a Pool for some seconds, whatever its setting.",
+                tag="pools",
+                path_type=p.PoolPath,
+                body=m.EvenOut,
+                replies={200: m.RebalanceOut},
+                problems=["NOT_FOUND"],
+            ),
         ]
+
+    async def even_out(self, asked: Request) -> m.RebalanceOut:
+        shown = await self.get(asked)
+        await self.context.records.fleet.even_out_for(shown.pool, 1000 * asked.body.seconds)
+        config = self.context.fleet.pools[shown.pool]
+        return msgspec.structs.replace(shown, mode=await mode_of(self.context, shown.pool, config))
 
     async def get(self, asked: Request) -> m.RebalanceOut:
         pool, context = check_id(asked.path.pool, "pool"), self.context
@@ -42,7 +62,7 @@ class RebalanceView(Part):
         )
         return m.RebalanceOut(
             pool=pool,
-            mode=config.rebalance,
+            mode=await mode_of(context, pool, config),
             spread_pct=config.rebalance_spread_pct,
             moves_max=config.rebalance_moves_max,
             lives=sum(each.lives for each in advice),

@@ -65,9 +65,7 @@ class Recoveries(Part):
         return m.RecoveryList(found, waiting, after)
 
     async def _waiting(self) -> dict[str, int]:
-        fleet = self.context.fleet
-        pools = sorted({*fleet.pools, *(each.pool for each in fleet.view.workers.values())})
-        return await self.context.records.fleet.waiting(pools)
+        return await self.context.records.fleet.waiting(self.context.fleet.pool_names())
 
 
 def recovery_out(row: Recovering, unplaceable: str) -> m.RecoveryOut:

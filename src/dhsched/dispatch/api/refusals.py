@@ -1,4 +1,4 @@
-"""Explanations and problems of placements. An admin gets numbers and remedies, other callers neither."""
+"""Explanations and problems of lives and placements. An admin gets numbers and remedies, other callers neither."""
 
 from __future__ import annotations
 
@@ -91,3 +91,15 @@ def no_free_slot(context: DispatchContext, live_id: str, attempt: Attempt, *, ad
     if explained:
         numbers["explanation"] = explanation_of(context, attempt)
     return Problem(CODES[type(outcome)], detail, **numbers)
+
+
+def no_digital_id(digital_id: str) -> Problem:
+    return Problem(
+        "NOT_FOUND",
+        f"DigitalID {digital_id} does not exist; put it with PUT /v1/digital-ids/{digital_id}",
+        digital_id=digital_id,
+    )
+
+
+def ended(live_id: str) -> Problem:
+    return Problem("ENDED", f"live {live_id} has ended; create another one under another id", live_id=live_id)

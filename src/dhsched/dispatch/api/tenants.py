@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from dhsched.access.gate import for_tenant
-from dhsched.access.tenants import EVERY_OTHER, TENANTS, TenantLimits, limits_of
+from dhsched.access.quotas import limits_of
+from dhsched.access.tenants import EVERY_OTHER, TENANTS, TenantLimits
 from dhsched.client.models.tenants import NamedTenant, PutTenant, TenantList, UsageOut
 from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.api.configuration import configure

@@ -6,8 +6,9 @@ from dhsched.access.viewer_tokens import public_text, sign
 from dhsched.access.viewers import Viewer
 from dhsched.client.models import viewers as m
 from dhsched.client.models.base import UNSET, LivePath, Optional
-from dhsched.dispatch.api.lives import ended, find_live
+from dhsched.dispatch.api.lives import find_live
 from dhsched.dispatch.api.part import Part
+from dhsched.dispatch.api.refusals import ended
 from dhsched.errors import Forbidden
 from dhsched.types import live_key
 from dhsched.web import Endpoint, Request

@@ -35,7 +35,7 @@ class Why(Part):
         """Explain the decision as it was made, if this replica made and remembers it; else as it would be made now."""
         live_id, context = asked.path.live_id, self.context
         live = live_key(asked.caller.tenant, live_id)
-        record, kept = await context.records.lives.get(live), context.remembered(live)
+        record, kept = await context.records.lives.get(live), context.remembered.get(live)
         if record is None and kept is None:
             raise not_found(live_id)
         row = None if record is None else phases(record.current, record.history[-1].worker if record.history else "")

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from functools import partial
 from typing import Literal
 
+from dhsched.blame_limits import count_troubles
 from dhsched.client.models import workers as m
 from dhsched.client.models.base import UNSET
 from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.api.part import Part
-from dhsched.dispatch.context import retry_unknown
-from dhsched.dispatch.recovery.blame import forgive
+from dhsched.dispatch.commit import retry_unknown
+from dhsched.dispatch.devices import devices_out
+from dhsched.dispatch.recovery.blame import forgive, limits_of
 from dhsched.ownership import outcomes as o
 from dhsched.store.records.fleet import WorkerState
+from dhsched.store.records.lives import LiveRow
+from dhsched.store.records.workers import DeviceRow
 from dhsched.types import Mode, check_worker, split_tag
 from dhsched.web import Endpoint, NoBody, Problem, Request
+
+SLOTS_MAX = 2_000  # Lives of one Worker that are described; slots beyond these have only their state.
 
 Verb = Literal["cordon", "uncordon"]
 
@@ -71,13 +79,15 @@ class Workers(Part):
         query: p.WorkersQuery = asked.query
         after = "" if query.after is UNSET else check_worker(query.after)
         rows = sorted((await self.context.records.fleet.snapshot()).workers)
-        wanted = [worker_summary(row) for row in rows if row.worker > after]
+        wanted = [row for row in rows if row.worker > after]
         if query.pool is not UNSET:
             wanted = [row for row in wanted if row.pool == query.pool]
         if query.status is not UNSET:
             wanted = [row for row in wanted if row.status == query.status]
         page = wanted[: query.limit]
-        return m.WorkerList(page, page[-1].worker if len(wanted) > len(page) else None)
+        devices = await asyncio.gather(*(self.context.records.workers.devices(row.worker) for row in page))
+        shown = [worker_summary(row, some) for row, some in zip(page, devices, strict=True)]
+        return m.WorkerList(shown, page[-1].worker if len(wanted) > len(page) else None)
 
     async def get(self, asked: Request) -> m.WorkerOut:
         worker = check_worker(asked.path.worker)
@@ -85,7 +95,15 @@ class Workers(Part):
         if found is None:
             raise no_worker(worker)
         record, table = found
-        slots = [slot_out(tag, state) for tag, state in sorted(table.items())]
+        workers, window_s = self.context.records.workers, self.context.settings.blame_window_s
+        devices, rows, boots, members, at_ms = await asyncio.gather(
+            workers.devices(worker),
+            self._rows(table),
+            workers.boots(record.name),
+            workers.troubles(record.name, int(1000 * window_s)),
+            self.context.records.server.now_ms(),
+        )
+        slots = [slot_out(tag, state, rows.get(split_tag(tag)[0])) for tag, state in sorted(table.items())]
         return m.WorkerOut(
             worker=worker,
             name=record.name,
@@ -100,7 +118,17 @@ class Workers(Part):
             beat=record.beat,
             link=record.link,
             slots=slots,
+            devices=devices_out(devices),
+            boots=boots,
+            troubles=[m.TroubleOut(*each) for each in count_troubles(members, limits_of(self.context.settings))],
+            blame_window_s=window_s,
+            at_ms=at_ms,
         )
+
+    async def _rows(self, table: Mapping[str, str]) -> dict[str, LiveRow]:
+        """Return the rows of the first SLOTS_MAX lives of a slot table."""
+        lives = sorted({split_tag(tag)[0] for tag in table})[:SLOTS_MAX]
+        return {row.live: row for row in await self.context.records.lives.rows(lives)}
 
     async def set_mode(self, asked: Request, *, verb: Verb, wanted: Mode) -> m.WorkerMode:
         """Cordon or uncordon a Worker, and write an event if that changes its mode."""
@@ -108,9 +136,9 @@ class Workers(Part):
         found = await self.context.records.workers.get(worker)
         was = found[0].mode if found is not None else ""
         outcome = await retry_unknown(
+            self.context,
             "set_worker",
             lambda: self.context.store.set_worker(worker=worker, verb=verb),
-            until=self.context.until(),
         )
         if not isinstance(outcome, o.WorkerSet):
             raise no_worker(worker)
@@ -130,7 +158,7 @@ class Workers(Part):
         return m.WorkerMode(worker, outcome.mode)
 
 
-def worker_summary(row: WorkerState) -> m.WorkerSummary:
+def worker_summary(row: WorkerState, devices: list[DeviceRow]) -> m.WorkerSummary:
     return m.WorkerSummary(
         worker=row.worker,
         pool=row.pool,
@@ -140,13 +168,22 @@ def worker_summary(row: WorkerState) -> m.WorkerSummary:
         starting=row.starting,
         labels=row.labels,
         beat=row.beat,
+        devices=devices_out(devices),
     )
 
 
-def slot_out(tag: str, state: str) -> m.SlotOut:
+def slot_out(tag: str, state: str, row: LiveRow | None = None) -> m.SlotOut:
     live, number = split_tag(tag)
     tenant, _, live_id = live.partition("/")
-    return m.SlotOut(live_id, tenant, number, state)
+    if row is None or row.epoch != number:
+        return m.SlotOut(live_id, tenant, number, state)
+    return m.SlotOut(
+        *(live_id, tenant, number, state, row.digital_id),
+        committed_at_ms=row.committed_at,
+        acked=row.acked,
+        pending=row.pending,
+        stalled=row.stalled,
+    )
 
 
 def no_worker(worker: str) -> Problem:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -18,9 +18,10 @@ from typing import Literal
 import structlog
 from msgspec import structs
 
-from dhsched.dispatch.commit import Intent, choose_candidates, commit
-from dhsched.dispatch.context import DispatchContext, retry_unknown
+from dhsched.dispatch.commit import Intent, choose_candidates, commit, retry_unknown
+from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.moves.plan import Blocked
+from dhsched.dispatch.moves.rebalance import mode_of
 from dhsched.dispatch.recovery.silences import Silences
 from dhsched.errors import BadId, BadValue
 from dhsched.ownership import outcomes as o
@@ -72,18 +73,16 @@ class Cutovers:
 
     async def reserve(self, row: LiveOnWorker, source: str) -> o.ReserveOutcome | Blocked:
         """Reserve a slot for a live, by normal placement without its source; return the outcome, or what blocks it."""
-        found = await self._choose(row, source)
-        if isinstance(found, Blocked):
+        if isinstance(found := await self._choose(row, source), Blocked):
             return found
         request, choice = found
-        candidates = choice.without(source)
-        if not candidates:
+        if not (candidates := choice.without(source)):
             return no_free_slot(self._context, request, source)
         sent_rev = self._context.fleet.view.rev
         outcome = await retry_unknown(
+            self._context,
             "reserve",
             lambda: self._context.store.reserve(live=row.live, expected=row.epoch, candidates=candidates),
-            until=self._context.until(),
         )
         if isinstance(outcome, o.Full):
             self._context.fleet.learn(outcome, sent_rev=sent_rev)
@@ -93,8 +92,7 @@ class Cutovers:
         return outcome
 
     async def _choose(self, row: LiveOnWorker, source: str) -> tuple[PlacementRequest, Choice] | Blocked:
-        request = await self._context.fleet.request(row.digital_id)
-        if request is None:
+        if (request := await self._context.fleet.request(row.digital_id)) is None:
             return Blocked("NO_POOL", f"DigitalID {row.digital_id} does not exist any more; put it again")
         asking = structs.replace(request, last=source, candidates_max=CANDIDATES_LIMIT)
         try:
@@ -189,9 +187,7 @@ class Cutovers:
                 return False
             move.source, move.epoch, move.cause, move.digital_id = source, row.epoch, cause, row.digital_id
             move.reserved_at_ms = row.expires_at_ms - store.limits.move_expires_ms
-        outcome = await retry_unknown(
-            "hold", lambda: store.hold(live=move.live, number=move.number), until=self._context.until()
-        )
+        outcome = await retry_unknown(self._context, "hold", lambda: store.hold(live=move.live, number=move.number))
         return isinstance(outcome, o.Held)
 
     async def _wanted_by(self, source: str) -> Cause | None:
@@ -201,7 +197,9 @@ class Cutovers:
             return "drain"
         known = fleet.view.workers.get(source)
         config = fleet.pools.get(known.pool) if known is not None else None
-        return "rebalance" if config is not None and config.rebalance == "act" else None
+        if known is None or config is None:
+            return None
+        return "rebalance" if await mode_of(self._context, known.pool, config) == "act" else None
 
     async def _place(self, move: MoveInProgress) -> o.PlaceOutcome:
         return await self._commit(move, self._reserved(move), point="cut_over", how="planned")
@@ -219,9 +217,9 @@ class Cutovers:
             leave=move.source,
             holder=move.target,
             at_boundary=how == "planned",
+            reserved_at_ms=move.reserved_at_ms,
         )
-        outcome = (await commit(self._context, intent)).outcome
-        if isinstance(outcome, o.Committed):
+        if isinstance(outcome := (await commit(self._context, intent)).outcome, o.Committed):
             self._cut(move, outcome, how=how)
         return outcome
 
@@ -243,17 +241,15 @@ class Cutovers:
         A reserved slot does not count against the target's start budget, so a slot is reserved first even when there is
         no time to prepare anything.
         """
-        move = self._of(row, source, "drain", operation=self._context.operation("forced"))
+        move = self._of(row, source, "drain", operation=self._context.forced_operation())
         if not move.target:
-            reserved = await self.reserve(row, source)
-            if isinstance(reserved, Blocked):
+            if isinstance(reserved := await self.reserve(row, source), Blocked):
                 return reserved
             move.target = reserved.target if isinstance(reserved, o.Reserved) else ""
         if move.target:
             choice = self._reserved(move)
         else:
-            found = await self._choose(row, source)
-            if isinstance(found, Blocked):
+            if isinstance(found := await self._choose(row, source), Blocked):
                 return found
             choice = found[1]
         return await self._commit(move, choice, point="force", how="forced")
@@ -312,10 +308,7 @@ def no_free_slot(context: DispatchContext, request: PlacementRequest, source: st
             f"every other Worker of Pool {listed} is draining as well ({', '.join(sorted(draining)[:3])}), and none "
             "takes new lives; add Workers, or cancel a drain",
         )
-    kinds: dict[str, int] = {}
-    for each in others:
-        kind = each.barred or ("full" if each.believed_full() else "about to be full")
-        kinds[kind] = kinds.get(kind, 0) + 1
+    kinds = Counter(each.barred or ("full" if each.believed_full() else "about to be full") for each in others)
     told = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "there is none"
     return Blocked(
         "NO_FREE_SLOT",

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 
 import structlog
 
-from dhsched.dispatch.context import DispatchContext, retry_unknown
+from dhsched.dispatch.commit import retry_unknown
+from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.moves.cutover import Cutovers
 from dhsched.dispatch.moves.plan import Blocked, CutOver, DrainNotes, Force, Plan, Reserve, Rules, plan
+from dhsched.errors import StoreError
 from dhsched.ownership import outcomes as o
 from dhsched.store.records.drains import DrainRequest
 from dhsched.store.records.lives import LiveOnWorker
@@ -39,28 +42,50 @@ class Draining:
         self._read_at: dict[str, float] = {}
         self._rows: dict[str, list[LiveOnWorker]] = {}  # By source, as they were last read.
         self._forgot_at = context.loop_time()
+        self._unread = asyncio.Event()
+        self._one_round = asyncio.Lock()
         cutovers.on_cut.append(self._on_cut)
+        context.fleet.on_refresh.append(self._on_refresh)
 
     async def round(self) -> None:
+        async with self._one_round:
+            await self._round()
+
+    async def begin(self) -> None:
+        """Wait until the view shows a drain whose lives were not read yet, and do a round then, not a period later."""
+        await self._unread.wait()
+        self._unread.clear()
+        await self.round()
+
+    def _on_refresh(self) -> None:
+        if any(source not in self._read_at for source in self._sources()):
+            self._unread.set()
+
+    def _sources(self) -> list[str]:
+        return [each.worker for each in self._context.fleet.view.workers.values() if each.barred == "draining"]
+
+    async def _round(self) -> None:
         context, notes = self._context, self._notes
-        sources = [each.worker for each in context.fleet.view.workers.values() if each.barred == "draining"]
+        sources = self._sources()
         context.rng.shuffle(sources)
         seen: list[LiveOnWorker] = []
         if sources:
             records = context.records
             asked, now_ms = await asyncio.gather(records.drains.all(), records.server.now_ms())
             for source in sources[:SOURCES_MAX]:
-                request = asked.get(source) or default_request(context)
+                request = asked.get(source) or default_request(context, source)
                 if not self._due(source, request, now_ms):
                     seen += self._rows[source]
                     continue
-                rows, pace = await asyncio.gather(records.lives.on_worker(source), records.workers.pace(source))
+                rows, moves_max = await asyncio.gather(
+                    records.lives.on_worker(source), records.workers.cutovers_max(source)
+                )
                 self._read_at[source], self._rows[source] = context.loop_time(), rows
                 seen += rows
-                made = look(context, notes, rows, request, now_ms, pace)
+                made = look(context, notes, rows, request, now_ms, moves_max)
                 notes.queue[source] = [*made.queue]
                 await self._act(source, made)
-                await self._say(source, look(context, notes, rows, request, now_ms, pace))  # With the new notes.
+                await self._say(source, look(context, notes, rows, request, now_ms, moves_max))  # With the new notes.
         notes.keep(seen)
         for kept in (notes.queue, self._read_at, self._rows):
             for source in {*kept} - {*sources}:
@@ -185,18 +210,27 @@ def look(
     rows: Sequence[LiveOnWorker],
     request: DrainRequest,
     now_ms: int,
-    pace: int,
+    moves_max: int,
 ) -> Plan:
-    """Return the plan for a draining Worker's lives, by the records and this replica's notes."""
+    """Return the plan for a draining Worker's lives, by the records and this replica's notes. `moves_max` lives of the
+    Worker may move at once."""
     limits, now_s = context.store.limits, context.loop_time()
     notes.look(rows, now_s=now_s)
-    rules = Rules(cutovers_max=pace * limits.cutovers_max, move_expires_ms=limits.move_expires_ms)
+    rules = Rules(cutovers_max=moves_max, move_expires_ms=limits.move_expires_ms)
     return plan(rows, request, rules, now_ms=now_ms, notes=notes, now_s=now_s)
 
 
-def default_request(context: DispatchContext) -> DrainRequest:
+def default_request(context: DispatchContext, worker: str) -> DrainRequest:
     """Default options for a drain that was requested without any."""
-    return DrainRequest(asked_at_ms=0, lives=0, boundary_wait_s=context.settings.boundary_wait_s)
+    return DrainRequest(asked_at_ms=0, lives=0, boundary_wait_s=boundary_wait_s_of(context, worker))
+
+
+def boundary_wait_s_of(context: DispatchContext, worker: str) -> float:
+    """Return how long a live of the Worker waits for a boundary: as its Pool says, or else this replica."""
+    known = context.fleet.view.workers.get(worker)
+    config = context.fleet.pools.get(known.pool) if known is not None else None
+    own = config.boundary_wait_s if config is not None else None
+    return context.settings.boundary_wait_s if own is None else own
 
 
 async def ask_for_drain(
@@ -218,7 +252,7 @@ async def ask_for_drain(
     if before is None:
         await records.drains.forget([worker])  # Marks of an earlier drain's events, should any be left.
         lives = len(await records.lives.on_worker(worker))
-        before = DrainRequest(asked_at_ms=now_ms, lives=lives, boundary_wait_s=context.settings.boundary_wait_s)
+        before = DrainRequest(asked_at_ms=now_ms, lives=lives, boundary_wait_s=boundary_wait_s_of(context, worker))
     deadline_at_ms = before.deadline_at_ms
     if deadline_s is not None:
         asked_ms = now_ms + round(deadline_s * 1000)
@@ -229,20 +263,22 @@ async def ask_for_drain(
         boundary_wait_s=before.boundary_wait_s if boundary_wait_s is None else boundary_wait_s,
         deadline_at_ms=deadline_at_ms,
     )
-    until = context.until()
-    await retry_unknown("drain_request", lambda: records.drains.put(worker, request), until=until)
+    until = context.loop_time() + context.settings.deadline_s
+    await retry_unknown(context, "drain_request", lambda: records.drains.put(worker, request), until=until)
     outcome = await retry_unknown(
-        "set_worker", lambda: context.store.set_worker(worker=worker, verb="drain"), until=until
+        context, "set_worker", lambda: context.store.set_worker(worker=worker, verb="drain"), until=until
     )
     if new and isinstance(outcome, o.WorkerSet):
         context.events.say("drain_started", worker=worker, drain_by=by, lives=request.lives)
+    with suppress(StoreError):
+        await context.fleet.refresh()  # So that this replica begins now.
     return outcome
 
 
 async def cancel_drain(context: DispatchContext, worker: str) -> o.SetOutcome:
     """Cancel the drain: the Worker takes new lives again, and the store clears its moves. Return the outcome."""
     outcome = await retry_unknown(
-        "set_worker", lambda: context.store.set_worker(worker=worker, verb="undrain"), until=context.until()
+        context, "set_worker", lambda: context.store.set_worker(worker=worker, verb="undrain")
     )
     known = await context.store.records.drains.forget([worker])
     if known and isinstance(outcome, o.WorkerSet):

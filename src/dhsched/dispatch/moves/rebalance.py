@@ -1,9 +1,11 @@
 """Rebalancing: move lives between the Workers of a Pool, at boundaries, until the Pool is even (paper, 6.2).
 
 placement/rebalance.py decides which Workers should give lives to which, from what each will hold once the moves under
-way are done. A Pool is `off`, `advise` (the moves are only logged) or `act`. To act is to reserve a slot: from there on
-the move is like that of a drain (cutover.py), but never forced: a move that finds no boundary expires, and its live
-stays. Replicas take turns, so that they do not all move the same surplus; two turns at once would cost a few moves.
+way are done. A Pool is `off`, `advise` (the moves are only logged) or `act`; it is also `act` while somebody has it
+evened out once, which ends by itself after some seconds unless it is requested again. To act is to reserve a slot:
+from there on the move is like that of a drain (cutover.py), but never forced: a move that finds no boundary expires,
+and its live stays. Replicas take turns, so that they do not all move the same surplus; two turns at once would cost a
+few moves.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from dataclasses import replace
 import structlog
 
 from dhsched.client.models import pools as m
-from dhsched.dispatch.context import DispatchContext, retry_unknown
+from dhsched.dispatch.commit import retry_unknown
+from dhsched.dispatch.context import DispatchContext
 from dhsched.ownership import outcomes as o
 from dhsched.placement.rebalance import Advice, Holding, advise
 from dhsched.store.records.lives import LiveOnWorker
@@ -30,19 +33,21 @@ class Rebalancing:
     def __init__(self, context: DispatchContext) -> None:
         self._context = context
         self._under_way: set[str] = set()
-        self._said: dict[str, list[Advice]] = {}
+        self.advice: dict[str, list[Advice]] = {}
+        """The moves that the last round of this replica found for each Pool, whether or not it made them."""
 
     async def round(self) -> None:
         for pool, config in [*self._context.fleet.pools.items()]:
-            if config.rebalance != "off":
-                await self._even_out(pool, config)
+            mode = await mode_of(self._context, pool, config)
+            if mode != "off":
+                await self._even_out(pool, config, mode)
             else:
                 self._under_way.discard(pool)
-                self._said.pop(pool, None)
+                self.advice.pop(pool, None)
 
-    async def _even_out(self, pool: str, config: m.PoolConfig) -> None:
+    async def _even_out(self, pool: str, config: m.PoolConfig, mode: m.Rebalance) -> None:
         context = self._context
-        acts = config.rebalance == "act"
+        acts = mode == "act"
         moves_max = config.rebalance_moves_max if acts else SHOWN_MAX
         if acts and not await context.records.fleet.take_turn(
             pool, context.replica, round(context.settings.rebalance_s * 1000)
@@ -53,10 +58,10 @@ class Rebalancing:
             self._under_way.add(pool)
         else:
             self._under_way.discard(pool)
-        if advice != self._said.get(pool, []):
+        if advice != self.advice.get(pool, []):
             told = [f"{each.lives} from {each.source} to {each.target}" for each in advice]
-            log.info("rebalancing", pool=pool, mode=config.rebalance, moves=told)
-        self._said[pool] = advice
+            log.info("rebalancing", pool=pool, mode=mode, moves=told)
+        self.advice[pool] = advice
         if acts:
             for each in advice:
                 for row in lives[each.source][: each.lives]:
@@ -66,12 +71,19 @@ class Rebalancing:
     async def _reserve(self, row: LiveOnWorker, advice: Advice) -> None:
         """Reserve a slot for the live; the target's report `prepared` continues the move (cutover.py)."""
         outcome = await retry_unknown(
+            self._context,
             "reserve",
             lambda: self._context.store.reserve(live=row.live, expected=row.epoch, candidates=[advice.target]),
-            until=self._context.until(),
         )
         if isinstance(outcome, o.Reserved) and not outcome.again:
             log.info("live is to move", live=row.live, source=advice.source, target=outcome.target, cause="rebalance")
+
+
+async def mode_of(context: DispatchContext, pool: str, config: m.PoolConfig) -> m.Rebalance:
+    """Return what rebalancing does in the Pool now: its setting, or `act` while somebody has it evened out."""
+    if config.rebalance != "act" and await context.records.fleet.is_evened_out(pool):
+        return "act"
+    return config.rebalance
 
 
 async def consider(

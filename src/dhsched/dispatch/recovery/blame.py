@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from dhsched.dispatch.recovery.blame_limits import Blamed, BlameLimits, Trouble, judge_blame, may_cordon
+from dhsched.blame_limits import Blamed, BlameLimits, Trouble, judge_blame, may_cordon
 from dhsched.errors import StoreError
 from dhsched.ownership import outcomes as o
+from dhsched.settings import DispatchSettings
 from dhsched.store.records.events import Value
 from dhsched.types import name_of
 
@@ -67,14 +68,8 @@ async def cordon(context: DispatchContext, worker: str, reason: str, numbers: Ma
 
 async def _cordon_if_blamed(context: DispatchContext, worker: str, members: list[str]) -> None:
     settings = context.settings
-    limits = BlameLimits(
-        loss=settings.losses_max,
-        stall=settings.stalls_max,
-        crash=settings.crashes_max,
-        cordon_share=settings.cordon_share,
-    )
-    found = judge_blame(members, limits)
-    if found is None or f"cordon {worker}" in members:
+    limits = limits_of(settings)
+    if (found := judge_blame(members, limits)) is None or f"cordon {worker}" in members:
         return
     workers = context.fleet.view.workers
     pool = workers[worker].pool if worker in workers else ""
@@ -93,6 +88,16 @@ async def _cordon_if_blamed(context: DispatchContext, worker: str, members: list
         out = sum(1 for reason in barred.values() if reason)
         numbers |= {"reason": reason_of(found), "out": out, "workers": len(barred)}
         context.events.say("worker_blamed", worker=worker, live="", **numbers)
+
+
+def limits_of(settings: DispatchSettings) -> BlameLimits:
+    """Return the limits of blame that a replica has by its settings."""
+    return BlameLimits(
+        loss=settings.losses_max,
+        stall=settings.stalls_max,
+        crash=settings.crashes_max,
+        cordon_share=settings.cordon_share,
+    )
 
 
 async def _note(context: DispatchContext, worker: str, member: str) -> tuple[bool, list[str]]:

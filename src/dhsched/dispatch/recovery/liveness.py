@@ -14,7 +14,6 @@ replica waits one more `worker_ttl_s`, and after that expires a few Workers at a
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -24,6 +23,7 @@ from dhsched.dispatch.recovery.silences import Silences
 from dhsched.errors import StoreError
 from dhsched.ownership import outcomes as o
 from dhsched.store.records.workers import Beat
+from dhsched.tasks import is_set_within
 
 GAP_S = 1.0  # When two reads are further apart, every wait starts anew: nothing is known of the time in between.
 TOGETHER_SHARE = 0.1  # When more than this share of the fleet, and more than one Worker, is overdue, the brake is on.
@@ -118,9 +118,8 @@ class Liveness:
         while at is not None:
             # Not at once: Workers that come and go all the time must not make this replica read all the time.
             await asyncio.sleep(TOLD_S)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(max(0.0, at - now() + MARGIN_S), GAP_S / 2)):
-                    await silences.told.wait()  # Another one has closed its link: its beat is read now.
+            # If another one closes its link, the beat of that Worker is read at once.
+            await is_set_within(min(max(0.0, at - now() + MARGIN_S), GAP_S / 2), silences.told)
             silences.told.clear()
             await self.round()
             at = next_overdue(self._watch, silences.hung_up)
@@ -152,8 +151,7 @@ class Liveness:
                 context.events.say("worker_lost", worker=worker, beat=beat, silent_s=silent_s, lives=outcome.lives)
                 await blame(context, worker, "loss", f"{worker} {beat}")
         for worker, beat in list(silences.hung_up.items()):
-            known = self._watch.silent.get(worker)
-            if known is None or known.beat > beat:
+            if (known := self._watch.silent.get(worker)) is None or known.beat > beat:
                 del silences.hung_up[worker]  # The Worker has reported through another replica since, or is gone.
 
     async def _brake(self, silent: int, workers: int) -> None:

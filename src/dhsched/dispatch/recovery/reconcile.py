@@ -62,25 +62,29 @@ class Reconciliation:
         beats = await self._context.records.workers.beats()
         lost = [worker for worker, seen in beats.items() if seen.lost]
         for worker in lost[:REAPS_MAX]:
-            outcome = await self._context.store.set_worker(worker=worker, verb="reap")
-            if isinstance(outcome, o.WorkerSet):
+            if isinstance(await self._context.store.set_worker(worker=worker, verb="reap"), o.WorkerSet):
                 self._context.events.say("worker_reaped", worker=worker)
 
     async def _recount(self, workers: Sequence[str]) -> None:
         for worker in workers:
-            drift = await self._context.records.workers.drift(worker)
-            if drift is not None:
+            if (drift := await self._context.records.workers.drift(worker)) is not None:
                 self._context.metrics.drift.inc()
+                self._context.safety.drift += 1
                 if self._drift.get(worker) != drift:
                     self._drift[worker] = drift
                     log.error("a Worker's load is not what its slots say", worker=worker, load=drift[0], slots=drift[1])
                     self._context.events.say("drift", worker=worker, load=drift[0], slots=drift[1])
             await self._check(worker)
+        self._context.safety.checked_at = self._context.loop_time()
 
     async def _check(self, worker: str) -> None:
         found = await violations(self._context.records, worker)
         self._context.metrics.overshoots.inc(found.overshoot)
         self._context.metrics.dual_owners.inc(len(found.dual_owners))
+        totals = self._context.safety
+        totals.overshoots += found.overshoot
+        totals.dual_owners += len(found.dual_owners)
+        totals.workers += 1
         if found:
             log.error("a Worker holds what it must not", worker=worker, beyond=found.overshoot, tags=found.dual_owners)
 

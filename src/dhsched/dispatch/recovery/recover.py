@@ -13,10 +13,10 @@ from collections.abc import Mapping
 import structlog
 from msgspec import structs
 
+from dhsched.blame_limits import Trouble
 from dhsched.dispatch.commit import Intent, choose_candidates, commit
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.recovery.blame import blame
-from dhsched.dispatch.recovery.blame_limits import Trouble
 from dhsched.dispatch.recovery.silences import Silences
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import read_dead_letter
@@ -74,6 +74,8 @@ class Recovery:
             self._context.metrics.looks.labels(type(outcome).__name__).inc()
             if isinstance(outcome, o.Recover):
                 await self.recover(live, outcome)
+            elif isinstance(outcome, o.LifetimeOver):
+                self._context.events.say("live_expired", live=live, reason=outcome.reason, state=outcome.state)
 
     async def recover(self, live: str, work: o.Recover) -> o.PlaceOutcome:
         """Place one live anew: on another Worker, or on its own again if that Worker is healthy. Return the outcome."""
@@ -84,8 +86,7 @@ class Recovery:
         if reason or request is None:
             return await self._unplaceable(live, work, before, reason)
         here_first = work.need in HERE_FIRST
-        trouble = BLAMES.get(work.need)
-        if trouble is not None and work.tries == 1:
+        if (trouble := BLAMES.get(work.need)) is not None and work.tries == 1:
             # A live that had this trouble here before, within the window, is placed elsewhere: it may be the machine.
             again = await blame(context, work.worker, trouble, live)
             here_first = here_first and not again

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dhsched.store.records import Records
+from dhsched.store.records.replicas import SafetyCounts
 from dhsched.types import WITH_RUNTIME, slot_tag, split_tag
 
 
@@ -23,8 +24,7 @@ class Violations:
 async def violations(records: Records, worker: str) -> Violations:
     """Return the violations of one Worker. The reads are not one step, so only a tag that is owned both before and
     after its live was read counts: a number is never used twice, hence such a tag was owned in between."""
-    before = await records.workers.get(worker)
-    if before is None:
+    if (before := await records.workers.get(worker)) is None:
         return Violations()
     record, slots = before
     owned = {tag for tag, state in slots.items() if state in WITH_RUNTIME}
@@ -36,3 +36,19 @@ async def violations(records: Records, worker: str) -> Violations:
     after = await records.workers.get(worker)
     still = {} if after is None else after[1]
     return Violations(overshoot, tuple(sorted(tag for tag in elsewhere if still.get(tag) in WITH_RUNTIME)))
+
+
+@dataclass(slots=True)
+class SafetyTotals:
+    """What this replica has found since it started. `checked_at` is when it last looked, by its own clock."""
+
+    drift: int = 0
+    overshoots: int = 0
+    dual_owners: int = 0
+    workers: int = 0
+    checked_at: float | None = None
+
+    def counts(self, now: float) -> SafetyCounts:
+        """Return the totals as a report has them."""
+        ago_ms = None if self.checked_at is None else round(1000 * max(0.0, now - self.checked_at))
+        return SafetyCounts(self.drift, self.overshoots, self.dual_owners, self.workers, ago_ms)

@@ -33,8 +33,7 @@ class Terms:
 
     async def begin(self, term: int, reason: str) -> o.NewTermOutcome:
         """Begin the term after `term`, unless another one has begun."""
-        outcome = await self._store.new_term(term=term)
-        if isinstance(outcome, o.NewTerm):
+        if isinstance(outcome := await self._store.new_term(term=term), o.NewTerm):
             log.warning("a new term begins: every live is placed anew", term=outcome.term, reason=reason)
             self._events.say("new_term", term=outcome.term, floor=outcome.floor, reason=reason)
         await self._fleet.refresh()

@@ -9,8 +9,8 @@ from __future__ import annotations
 import structlog
 from prometheus_client import CollectorRegistry, Counter
 
-from dhsched.dispatch.telemetry.writer import WRITE_S, Writer
 from dhsched.store.records.audit import Asked, AuditRecords
+from dhsched.store.records.writer import WRITE_S, Writer
 
 log = structlog.get_logger(__name__)
 

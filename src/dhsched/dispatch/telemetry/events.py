@@ -14,8 +14,8 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter
 
 from dhsched.access.callers import BY
-from dhsched.dispatch.telemetry.writer import WRITE_S, Writer
 from dhsched.store.records.events import Event, EventRecords, Value
+from dhsched.store.records.writer import WRITE_S, Writer
 
 log = structlog.get_logger(__name__)
 
@@ -29,6 +29,7 @@ Kind = Literal[
     "worker_cordoned",
     "worker_uncordoned",
     "worker_blamed",
+    "device_blamed",
     "crash_loop",
     "drain_started",
     "drain_blocked",
@@ -40,6 +41,7 @@ Kind = Literal[
     "live_waiting",
     "live_recovered_after_waiting",
     "live_unplaceable",
+    "live_expired",
     "poison_dropped",
     "brake_on",
     "brake_off",

@@ -57,13 +57,10 @@ def phases(row: Row, source: str, event: Event | None = None, detect_ms: int | N
 
 
 async def _recovery(context: DispatchContext, live: str, row: Row) -> Event | None:
-    if row.cause != "recover":
-        return None
-
     def is_it(event: Event) -> bool:
         return event.kind in RECOVERED and event.live == live and event.numbers.get("operation") == row.operation
 
-    return await _find(context, row.committed_at, is_it)
+    return await _find(context, row.committed_at, is_it) if row.cause == "recover" else None
 
 
 async def _detected_ms(context: DispatchContext, recovered: Event | None) -> int | None:

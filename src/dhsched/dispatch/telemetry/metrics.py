@@ -13,6 +13,24 @@ if TYPE_CHECKING:
     from dhsched.dispatch.context import DispatchContext
 
 
+class Places(dict[tuple[str, str], Counter]):
+    """The counter of placements by cause and outcome. Each series is kept, because finding it costs more than counting
+    in it."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        super().__init__()
+        self._all = Counter(
+            "dhsched_places_total",
+            "Requested placements, by cause and outcome.",
+            ["cause", "outcome"],
+            registry=registry,
+        )
+
+    def __missing__(self, kind: tuple[str, str]) -> Counter:
+        series = self[kind] = self._all.labels(*kind)
+        return series
+
+
 class Metrics:
     """The counters, histograms and gauges of one replica."""
 
@@ -20,18 +38,19 @@ class Metrics:
         self.create_seconds = Histogram(
             "dhsched_create_seconds", "Creates, from decoded to placed.", buckets=SECONDS_BUCKETS, registry=registry
         )
+        self.passed = Counter(
+            "dhsched_passed_total",
+            "Requests passed on to Infer-Controllers that have ended, by endpoint and status.",
+            ["endpoint", "status"],
+            registry=registry,
+        )
         self.select_seconds = Histogram(
             "dhsched_select_seconds",
             "Duration of one choice of candidates.",
             buckets=(1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 5e-3, 2.5e-2),
             registry=registry,
         )
-        self.places = Counter(
-            "dhsched_places_total",
-            "Requested placements, by cause and outcome.",
-            ["cause", "outcome"],
-            registry=registry,
-        )
+        self.places = Places(registry)
         self.looks = Counter(
             "dhsched_looks_total", "Looks at lives that were due, by outcome.", ["outcome"], registry=registry
         )
@@ -68,14 +87,6 @@ class Metrics:
             registry=registry,
         )
         self._registry = registry
-        self._places: dict[tuple[str, str], Counter] = {}
-
-    def count_place(self, cause: str, outcome: str) -> None:
-        """Count one placement. The series is kept here, because finding it costs more than counting in it."""
-        series = self._places.get((cause, outcome))
-        if series is None:
-            series = self._places[cause, outcome] = self.places.labels(cause, outcome)
-        series.inc()
 
     def watch(self, context: DispatchContext) -> None:
         """Register the metrics that are read from the context at each scrape."""

@@ -28,8 +28,7 @@ class PendingInput:
 
     async def round(self) -> None:
         """Measure the pending input of all tenants that have a limit, if any has and it is this replica's turn."""
-        names = self._quotas.measured
-        if not names:
+        if not (names := self._quotas.measured):
             return
         found: Counter[str] = Counter()
         began_ms = 0

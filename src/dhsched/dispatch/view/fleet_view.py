@@ -10,7 +10,6 @@ than `fresh_s`, the replica reports that it is not ready.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from functools import partial
 from random import Random
@@ -18,7 +17,7 @@ from random import Random
 import structlog
 
 from dhsched.client.models.pools import DigitalIdConfig, PoolConfig
-from dhsched.dispatch.config import DIGITAL_IDS, POOLS, as_pool, as_request
+from dhsched.dispatch.config import DIGITAL_IDS, POOLS, as_pool, as_request, lifetime, pool_limits
 from dhsched.dispatch.loops import repeat
 from dhsched.errors import BadSetting, StoreUnavailable
 from dhsched.ownership import outcomes as o
@@ -37,6 +36,7 @@ from dhsched.store.homes import Entry, shown
 from dhsched.store.records import Records
 from dhsched.store.records.fleet import FleetRows, WorkerState
 from dhsched.store.steps.redis import RedisStore
+from dhsched.tasks import cancel
 from dhsched.types import labels_of
 
 log = structlog.get_logger(__name__)
@@ -71,11 +71,13 @@ class Fleet:
         self.policy = POLICIES[settings.policy]
         self.view: FleetView = view_for(self.policy)
         self.pools: dict[str, PoolConfig] = {}
+        self.pool_limits: dict[str, dict[str, int]] = {}
         self.digital_ids: dict[str, DigitalIdConfig] = {}
+        self.lifetimes: dict[str, tuple[float | None, float | None]] = {}  # Of lives, by DigitalID.
         self.memory_share = 0.0
         self.refreshes = 0
         self.on_refresh: list[Callable[[], None]] = []
-        self._requests: dict[str, PlacementRequest] = {}
+        self.requests: dict[str, PlacementRequest] = {}  # Of the DigitalIDs that were read; see `request`.
         self._records = records
         self._store = store
         self._settings = settings
@@ -99,10 +101,7 @@ class Fleet:
         self._keeper = asyncio.create_task(repeat("fleet view", self.refresh, pause_s), name="fleet view")
 
     async def stop(self) -> None:
-        if self._keeper is not None:
-            self._keeper.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._keeper
+        await cancel(self._keeper)
 
     # -- reading
 
@@ -114,14 +113,13 @@ class Fleet:
 
     async def request(self, digital_id: str) -> PlacementRequest | None:
         """Return the placement request of a DigitalID, or None if the store's configuration does not have it."""
-        if digital_id not in self._requests and await self._records.config.rev() != self._config_rev:
+        if digital_id not in self.requests and await self._records.config.rev() != self._config_rev:
             await self.read_config()
-        return self._requests.get(digital_id)  # Not before the await: another request may have read it meanwhile.
+        return self.requests.get(digital_id)  # Not before the await: another request may have read it meanwhile.
 
     async def unplaceable(self, digital_id: str) -> str:
         """Return why the configuration lets no Worker take a live of this DigitalID; empty when some Worker may."""
-        request = await self.request(digital_id)
-        if request is None:
+        if (request := await self.request(digital_id)) is None:
             return f"its DigitalID {digital_id} does not exist any more; put it again"
         return unplaceable(self.view, request)
 
@@ -129,6 +127,10 @@ class Fleet:
         """Return the number of slots that the view believes to be free."""
         pools = self.view.pools.values()
         return sum(max(0, pool.capacity - pool.load) for pool in pools)
+
+    def pool_names(self) -> list[str]:
+        """Return the Pools that are configured or have Workers, by name."""
+        return sorted(name for name in {*self.pools, *(each.pool for each in self.view.workers.values())} if name)
 
     # -- learning
 
@@ -198,8 +200,10 @@ class Fleet:
         pools = await self._records.config.all(POOLS, PoolConfig)
         self.digital_ids = await self._records.config.all(DIGITAL_IDS, DigitalIdConfig)
         self.pools = pools
+        self.pool_limits = {name: pool_limits(config) for name, config in pools.items()}
         self.view.configure(as_pool(name, config) for name, config in pools.items())
-        self._requests = {name: as_request(name, config) for name, config in self.digital_ids.items()}
+        self.requests = {name: as_request(name, config) for name, config in self.digital_ids.items()}
+        self.lifetimes = {name: lifetime(request, pools) for name, request in self.requests.items()}
         self._config_rev = rev
 
     def _entered(self, entry: Entry) -> None:

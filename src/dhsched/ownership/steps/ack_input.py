@@ -1,4 +1,4 @@
-"""ack_input: everything up to an item is consumed, and the runtime's state moves with the cursor."""
+"""ack_input: everything up to an item is consumed; the runtime's state and journal move with the cursor."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from dhsched.ownership import items
 from dhsched.ownership.draft import Draft
 from dhsched.ownership.fence import fits, forgotten, guard
 from dhsched.ownership.finish import finish
+from dhsched.ownership.journal import Change, changed
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.outcomes import Acked, AckOutcome, Ahead, Stale
-from dhsched.ownership.state import Live, State
+from dhsched.ownership.state import Journal, Live, State
 
 
 def ack_input(
@@ -24,9 +25,10 @@ def ack_input(
     epoch: int,
     n: int,
     saved: bytes | None = None,
+    journal: Change | None = None,
     mark: bytes = items.UNMARKED,
 ) -> tuple[State, AckOutcome]:
-    """Ack everything up to item n, and save the runtime's small state with the cursor."""
+    """Ack everything up to item n, and save the runtime's state and what it adds to its journal with the cursor."""
     s = Draft(state, now, limits)
     record = s.lives.get(live)
     refused = guard(s, record, worker, epoch)
@@ -38,6 +40,11 @@ def ack_input(
         return forgotten(s, live)
     if n > record.released:
         return state, Ahead(record.released)
+    if journal is not None:
+        written = changed(record.journal, journal, limits)
+        if not isinstance(written, Journal):
+            return state, written
+        s.set_live(live, journal=written)
     if saved is not None and n > record.saved_seq:
         s.set_live(live, saved=saved, saved_seq=n)
     if n > record.acked:
@@ -63,12 +70,14 @@ def ack_input(
 def configured(record: Live, n: int) -> dict[str, Any]:
     """Return the configuration after acks up to n: the last config item among them is in force.
 
-    The configuration before it stays as the fallback until the next ack: only that shows that a runtime lives with the
-    new one.
+    The configuration before it stays as the fallback until another item is acked: only that shows that a runtime lives
+    with the new one. Config items that follow each other leave the fallback as it was: each may be as bad as the last.
     """
-    config, fallback = record.config, None
+    config, fallback = record.config, record.fallback
     for blob in record.pending[: n - record.acked]:
         brought = items.read(blob).config
-        fallback = None if brought is None else config
-        config = config if brought is None else brought
+        if brought is None:
+            fallback = None
+        else:
+            config, fallback = brought, config if fallback is None else fallback
     return {"config": config, "fallback": fallback}

@@ -56,7 +56,9 @@ def append_input(
         return state, Ended()
     last = record.producers.get(producer, (0, 0, 0))[0]
     if (producer and n <= last) or (request and request in record.recent):
-        return state, Duplicate()
+        known = record.producers.get(producer)
+        s.wake_controller(live)  # Who sends it again was not told that it is stored, and perhaps nobody was.
+        return s.done(), Duplicate(known[1] if known and known[0] == n else 0)
     if record.state == "closing":
         return state, Closing()
     if producer and n > last + 1:
@@ -80,12 +82,12 @@ def append_input(
             s.set_live(live, config_next=record.appended + 1)
     if pending == 0:
         s.look_by(live, now + limits.ack_wait_ms)
-    stored_as = Appended(s.lives[live].appended)
-    if through is None or kind == "interrupt" or not waits_for_next(record, through):
-        return s.done(), stored_as
-    after, released = release_input(s.done(), now, limits, live=live, **through._asdict(), credit=credit)
-    if isinstance(released, Items):
-        return after, Appended(stored_as.seq, mark)
+    stored_as = Appended(s.lives[live].appended, dropped=pending if kind == "interrupt" else 0)
+    if through is not None and kind != "interrupt" and waits_for_next(record, through):
+        after, released = release_input(s.done(), now, limits, live=live, **through._asdict(), credit=credit)
+        if isinstance(released, Items):
+            return after, Appended(stored_as.seq, mark)
+    s.wake_controller(live)
     return s.done(), stored_as
 
 
@@ -112,6 +114,8 @@ def interrupt(s: Draft, live: str, payload: bytes, mark: bytes) -> None:
     if move is not None and isinstance(move.hold, int):
         move = replace(move, hold=n)
     released = max(record.released, n - 1)
+    # If the interrupt before is dropped too, what that dropped and what this drops is one range.
+    after = record.interrupted[1] if record.interrupted[0] > record.acked else record.acked
     stands = Cursors(record.epoch, n - 1)
     s.set_live(
         live,
@@ -124,6 +128,7 @@ def interrupt(s: Draft, live: str, payload: bytes, mark: bytes) -> None:
         dropped_interrupt=record.dropped_interrupt + n - 1 - record.acked,
         config_next=n if passed_config else record.config_next,
         suspect=None,
+        interrupted=(n, after),
         move=move,
         note=(stands, record.note[1]) if record.note and record.note[0] == record.cursors else record.note,
         stalled=stands if record.stalled == record.cursors else record.stalled,

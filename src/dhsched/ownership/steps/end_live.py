@@ -23,4 +23,5 @@ def end_live(
         s.set_live(live, state="closing")
     else:
         finish(s, live)
+        s.wake_controller(live)
     return s.done(), Finished(s.lives[live].state)

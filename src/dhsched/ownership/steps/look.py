@@ -7,12 +7,16 @@ raises it.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import overload
 
 from dhsched.ownership.draft import Draft
+from dhsched.ownership.finish import finish
+from dhsched.ownership.lifetime import lifetime_look_at, lifetime_over
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.needs import backoff_ms, needs, watched
-from dhsched.ownership.outcomes import Idle, Later, LookOutcome, Need, Nothing, Recover, Swept, Wake
-from dhsched.ownership.state import State
+from dhsched.ownership.outcomes import Idle, Later, LifetimeOver, LookOutcome, Need, Nothing, Recover, Swept, Wake
+from dhsched.ownership.state import Live, State
+from dhsched.types import LifetimeReason
 
 
 def look(state: State, now: int, limits: Limits, *, live: str) -> tuple[State, LookOutcome]:
@@ -30,6 +34,11 @@ def look(state: State, now: int, limits: Limits, *, live: str) -> tuple[State, L
         return state, Later(at)
     if record.state == "ended":
         return look_ended(s, live)
+    if record.seen[0] != record.appended:
+        record = s.set_live(live, seen=(record.appended, now))
+    reason = lifetime_over(record, now)
+    if reason is not None:
+        return end_lifetime(s, live, reason)
     if record.move is not None and now >= record.move.expires:
         s.clear_move(live)
     need = needs(s, live)
@@ -55,28 +64,53 @@ def look_ended(s: Draft, live: str) -> tuple[State, LookOutcome]:
     return s.done(), Swept()
 
 
+def end_lifetime(s: Draft, live: str, reason: LifetimeReason) -> tuple[State, LookOutcome]:
+    """End the live as `end after pending` does: input that waits is still consumed. A look that follows goes on."""
+    record = s.set_live(live, expired=reason)
+    if record.acked < record.appended:
+        s.set_live(live, state="closing")
+        s.look_at(live, s.now)
+    else:
+        finish(s, live)
+        s.wake_controller(live)
+    return s.done(), LifetimeOver(reason, s.lives[live].state)
+
+
 def look_for_stall(s: Draft, live: str) -> tuple[State, LookOutcome]:
     """Look for a stall. The first look at a standstill only wakes; a second, a full period later, recovers."""
     record = s.lives[live]
     period = watched(record, s.limits)
-    expires = record.move.expires if record.move else None
     if period is None:
-        if expires is None:
+        next_at = soonest(record, s.now)
+        if next_at is None:
             s.look_never(live)
             return s.done(), Idle()
-        s.look_at(live, expires)
-        return s.done(), Later(expires)
+        s.look_at(live, next_at)
+        return s.done(), Later(next_at)
     if record.note is None or record.note[0] != record.cursors:
         s.set_live(live, note=(record.cursors, s.now))
-        s.look_at(live, s.now + period if expires is None else min(s.now + period, expires))
+        s.look_at(live, soonest(record, s.now, s.now + period))
+        s.wake_controller(live)
+        if record.active is None:
+            s.wake_worker(record.selected)
         return s.done(), Wake()
     ripe = record.note[1] + period
     if s.now < ripe:
-        at = ripe if expires is None else min(ripe, expires)
+        at = soonest(record, s.now, ripe)
         s.look_at(live, at)
         return s.done(), Later(at)
     s.set_live(live, stalled=record.cursors)
     return recover(s, live, "stalled")
+
+
+@overload
+def soonest(record: Live, now: int, when: int) -> int: ...
+@overload
+def soonest(record: Live, now: int) -> int | None: ...
+def soonest(record: Live, now: int, when: int | None = None) -> int | None:
+    """Return `when`, or the earlier time at which the move expires or the lifetime must be looked at."""
+    times = (when, record.move.expires if record.move else None, lifetime_look_at(record, now))
+    return min((each for each in times if each is not None), default=None)
 
 
 def recover(s: Draft, live: str, need: Need) -> tuple[State, LookOutcome]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from dhsched.ownership.admission import Admitted, admit, next_number
 from dhsched.ownership.draft import Draft
 from dhsched.ownership.finish import finish
+from dhsched.ownership.lifetime import lifetime_look_at
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.needs import needs
 from dhsched.ownership.outcomes import Committed, Conflict, Ended, Moot, NotFound, NotYet, PlaceOutcome, Quota, Stale
@@ -30,6 +31,9 @@ class Create:
     config: bytes = b""
     priority: int = 1
     immovable: bool = False
+    idle_ms: int = 0  # Without input for so long the live ends; 0 is no limit.
+    max_ms: int = 0  # The live ends when it is this old; 0 is no limit.
+    labels: bytes = b""
 
 
 def place(
@@ -76,7 +80,6 @@ def place(
             s.leave_waiting(live)  # Nobody may take it as things are configured: it must not keep others out.
         return s.done(), found
     winner = found.worker
-    s.set_budgets(winner)
     if create is not None:
         commit_create(s, live, create, winner, operation)
     else:
@@ -135,6 +138,7 @@ def commit_create(s: Draft, live: str, create: Create, winner: str, operation: s
         fingerprint=create.fingerprint,
         metadata=create.metadata,
         config=create.config,
+        labels=create.labels,
         epoch=epoch,
         issued=epoch,
         selected=winner,
@@ -143,9 +147,13 @@ def commit_create(s: Draft, live: str, create: Create, winner: str, operation: s
         controller="",
         state="open",
         current=Row(epoch, winner, "create", operation, s.now),
+        created_at=s.now,
+        idle_ms=create.idle_ms,
+        max_ms=create.max_ms,
+        seen=(0, s.now),
     )
     s.write_slot(winner, live, epoch, "starting")
-    s.look_at(live, s.now + s.limits.claim_wait_ms)
+    look_for_claim(s, live)
 
 
 def commit(s: Draft, live: str, winner: str, operation: str, cause: Cause) -> None:
@@ -197,4 +205,11 @@ def commit(s: Draft, live: str, winner: str, operation: str, cause: Cause) -> No
         current=Row(number, winner, cause, operation, s.now),
         history=(*record.history, record.current)[-s.limits.history_max :],
     )
-    s.look_at(live, s.now + s.limits.claim_wait_ms)
+    look_for_claim(s, live)
+
+
+def look_for_claim(s: Draft, live: str) -> None:
+    """Put the live on the agenda for when its claim is late, or for its lifetime if that is sooner."""
+    late = s.now + s.limits.claim_wait_ms
+    lifetime = lifetime_look_at(s.lives[live], s.now)
+    s.look_at(live, late if lifetime is None else min(late, lifetime))

@@ -27,6 +27,7 @@ def pull(
     after: int,
     controller: str,
     mark: bytes = items.UNMARKED,
+    journal: bool = False,
 ) -> tuple[State, PullOutcome]:
     """Let the selected Worker claim its generation, or come back to it (paper, algorithm 2)."""
     s = Draft(state, now, limits)
@@ -54,5 +55,13 @@ def pull(
         s.set_live(live, released=goes_on, at_boundary=is_boundary(record, goes_on))
     record = s.set_live(live, pull_no=max(record.pull_no, s.cell.pull_base) + 1, controller=controller)
     return s.done(), Pulling(
-        record.pull_no, goes_on, record.digital_id, record.room, record.metadata, record.config, record.saved
+        record.pull_no,
+        goes_on,
+        record.digital_id,
+        record.room,
+        record.metadata,
+        record.config,
+        record.saved,
+        record.journal.last,
+        record.journal.entries if journal else None,
     )

@@ -42,7 +42,6 @@ def register_worker(
     raise_base(s, issued)
     worker = f"{name}#{issued}"
     s.workers[worker] = Worker(name=name, boot=boot, pool=pool, capacity=capacity, labels=labels, mode=mode)
-    s.set_budgets(worker)
     s.boots[boot] = worker
     s.set_worker(worker, slots_rev=s.touch(worker))
     return s.done(), Registered(worker, mode, again=False)

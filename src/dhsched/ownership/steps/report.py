@@ -27,10 +27,14 @@ def report(
     link: str = "",
     busy: Iterable[str] = (),
     partly: bool = False,
+    starts_create: int = 0,
+    starts_recover: int = 0,
+    cutovers: int = 0,
 ) -> tuple[State, ReportOutcome]:
     """Count a Worker's beat. `home`, `term` and `rev` are of the slot table that it has, and are compared for equality
     only: a reporter that seems to be ahead has seen what the store forgot. `busy` are slots that need time. With
-    `partly` the reporter can apply what has changed since its revision to the table that it has."""
+    `partly` the reporter can apply what has changed since its revision to the table that it has. `starts_create`,
+    `starts_recover` and `cutovers` are the limits of the Worker's Pool; 0 where the Pool has none of its own."""
     s = Draft(state, now, limits)
     record = s.workers.get(worker)
     if record is None or record.gone or record.boot != boot:
@@ -38,6 +42,8 @@ def report(
     fresh = not record.placeable
     revived = record.lost
     record = s.set_worker(worker, beat=record.beat + 1, lost=False, lost_at=0, link=link)
+    s.set_limits(worker, starts_create=starts_create, starts_recover=starts_recover, cutovers=cutovers)
+    s.write_free(worker)
     if fresh and record.placeable:
         enter_free(s, worker)
     elif revived:

@@ -25,7 +25,7 @@ def reserve(
     if record.move is not None:
         return state, Reserved(record.move.target, record.move.number, again=True)
     source = s.workers[record.selected]
-    if source.cutovers >= source.pace * limits.cutovers_max:
+    if source.cutovers >= source.pace * source.cutovers_max:
         return state, Busy(source.cutovers)
     refusals: list[Refusal] = []
     for worker in emptiest_first(s, record, candidates):

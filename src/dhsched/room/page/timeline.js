@@ -1,9 +1,12 @@
 // The generations of the live: a bar over the last minutes and a table, both from what the room has shown.
 
+import { span_ } from "./span.js";
+
 const SPAN_MIN_MS = 60_000;
 const SPAN_MAX_MS = 600_000;
 const ROWS_MAX = 20;
-const FRESH_MS = 1500; // A stretch whose last picture is younger goes on.
+const FRESH_MS = 400; // A stretch whose last picture is younger goes on.
+const HUE_STEP = 137.5; // Degrees between the colours of two epochs: neighbours differ, and so do the next dozens.
 
 export function drawTimeline(state, parts) {
   const { timeline, now_ms: now } = state;
@@ -20,7 +23,7 @@ export function drawTimeline(state, parts) {
     const ended = next || now - shown.last_ms > FRESH_MS ? shown.last_ms : now;
     if (ended > from) {
       const label = `${shown.worker} in epoch ${shown.epoch}`;
-      pieces.push(piece(`stretch ${n % 2 ? "even" : ""}`, place(shown.began_ms, ended), `${shown.epoch}`, label));
+      pieces.push(coloured(piece("stretch", place(shown.began_ms, ended), `${shown.epoch}`, label), shown.epoch));
     }
     const gapEnd = next ? next.began_ms : now;
     if (gapEnd - ended > 80 && gapEnd > from) {
@@ -31,6 +34,11 @@ export function drawTimeline(state, parts) {
   parts.scaleFrom.textContent = `${span_(span)} ago`;
   const rows = [...timeline].reverse().slice(0, ROWS_MAX).map((shown, n) => row(shown, n, state));
   parts.rows.replaceChildren(...rows);
+}
+
+function coloured(element, epoch) {
+  element.style.setProperty("--hue", (epoch * HUE_STEP) % 360);
+  return element;
 }
 
 function piece(kind, style, text, title) {
@@ -53,13 +61,6 @@ function row(shown, n, state) {
   for (const text of [shown.epoch, shown.worker, lasted, gap, shown.cause, since]) {
     made.insertCell().textContent = text;
   }
-  return made;
-}
-
-export function span_(ms) {
-  if (ms < 1000) return `${Math.round(ms)} ms`;
-  if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`;
-  const seconds = Math.round(ms / 1000);
-  const rest = seconds % 60 ? ` ${seconds % 60} s` : "";
-  return `${Math.floor(seconds / 60)} min${rest}`;
+  made.lastChild.className = "extra";
+  return coloured(made, shown.epoch);
 }

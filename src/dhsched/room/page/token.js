@@ -1,11 +1,12 @@
 // The viewer token. A link has it behind the #, which a browser sends to no server. It is kept for this tab only, and
 // taken out of the address, so that an address that is passed on does not pass on the token.
 
+const KEPT = "viewer token of ";
 let token = "";
 
-// Take the token of the address, if it has one; else the one that this tab has kept. Return whether it is a new one.
+// Return the token of the address, if it has one; else the one that this tab has kept. Without one it is empty.
 export function takeToken(live) {
-  const kept = `viewer token of ${live}`;
+  const kept = KEPT + live;
   const given = new URLSearchParams(location.hash.slice(1)).get("token");
   try {
     if (given) sessionStorage.setItem(kept, given);
@@ -14,10 +15,14 @@ export function takeToken(live) {
     token = given || token; // A browser may forbid an embedded page to keep anything.
   }
   if (given) history.replaceState(null, "", location.pathname + location.search);
-  return Boolean(given);
+  return token;
 }
 
-// The headers of a call to the room.
-export function shown(headers = {}) {
-  return token ? { ...headers, Authorization: `Bearer ${token}` } : headers;
+// The lives whose token this tab has kept.
+export function livesWithToken() {
+  try {
+    return Object.keys(sessionStorage).filter((key) => key.startsWith(KEPT)).map((key) => key.slice(KEPT.length));
+  } catch {
+    return [];
+  }
 }

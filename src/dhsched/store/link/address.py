@@ -128,27 +128,21 @@ class Address:
             login += f":{password}"
         login += "@" if login else ""
         db = f"/{self.db}" if self.db else ""
-        if self.path is not None:
-            where = f"{login}{quote(self.path)}"
-        elif self.service is not None:
-            where = f"{login}{','.join(map(str, self.hosts))}/{self.service}{db}"
-        else:
-            where = f"{login}{','.join(map(str, self.hosts))}{db}"
-        return f"{self.scheme}://{where}" + self._query(sentinel_password)
+        service = f"/{self.service}" if self.service is not None else ""
+        where = f"{','.join(map(str, self.hosts))}{service}{db}" if self.path is None else quote(self.path)
+        return f"{self.scheme}://{login}{where}" + self._query(sentinel_password)
 
     def _query(self, sentinel_password: str) -> str:
-        options = {name: quote(value) for name in TLS_OPTIONS if (value := getattr(self, name))}
-        if self.path is not None and self.db:
-            options["db"] = str(self.db)
-        if self.sentinel_user:
-            options["sentinel_user"] = quote(self.sentinel_user, safe="")
-        if self.sentinel_password:
-            options["sentinel_password"] = sentinel_password
-        if self.replicas:
-            options["replicas"] = str(self.replicas)
-        if self.fsync:
-            options["fsync"] = "1"
-        return "?" + "&".join(f"{name}={value}" for name, value in options.items()) if options else ""
+        options = {
+            **{name: quote(getattr(self, name) or "") for name in TLS_OPTIONS},
+            "db": str(self.db) if self.path is not None and self.db else "",
+            "sentinel_user": quote(self.sentinel_user or "", safe=""),
+            "sentinel_password": sentinel_password if self.sentinel_password else "",
+            "replicas": str(self.replicas or ""),
+            "fsync": "1" if self.fsync else "",
+        }
+        query = "&".join(f"{name}={value}" for name, value in options.items() if value)
+        return f"?{query}" if query else ""
 
 
 def parse_address(url: str) -> Address:
@@ -212,8 +206,7 @@ def _unix(url: str, host: str, quoted: str) -> str:
     if host or not quoted.startswith("/") or len(quoted) < 2:
         raise _bad(url, "must give an absolute path after unix://, as in unix:///run/store.sock")
     path = unquote(quoted)
-    size_bytes = len(path.encode())
-    if size_bytes > SOCKET_PATH_MAX_BYTES:
+    if (size_bytes := len(path.encode())) > SOCKET_PATH_MAX_BYTES:
         raise _bad(url, f"has a socket path of {size_bytes} bytes; the kernel takes {SOCKET_PATH_MAX_BYTES}")
     return path
 
@@ -225,8 +218,7 @@ def _login(text: str) -> tuple[str | None, str | None]:
 
 def _hosts(url: str, text: str, default_port: int) -> dict[str, Any]:
     """Return the hosts as fields of an Address. One host may be left out, and is this machine."""
-    entries = text.split(",")
-    if len(entries) > HOSTS_MAX:
+    if len(entries := text.split(",")) > HOSTS_MAX:
         raise _bad(url, f"names {len(entries)} hosts: it may name {HOSTS_MAX}; one that answers names the others")
     found: list[Host] = []
     for n, entry in enumerate(entries, 1):
@@ -236,8 +228,7 @@ def _hosts(url: str, text: str, default_port: int) -> dict[str, Any]:
         if parsed is None or not 0 < port < 65536:
             # The entry is not shown: it may be a piece of a password.
             raise _bad(url, f"has no valid host or port{place}: write IPv6 as [::1]:6379, and {ESCAPES}")
-        host = Host(_host_name(url, parsed[1], parsed[2], place), port)
-        if host in found:
+        if (host := Host(_host_name(url, parsed[1], parsed[2], place), port)) in found:
             raise _bad(url, f"names {host} twice")
         found.append(host)
     return {"host": found[0].name, "port": found[0].port, "others": tuple(found[1:])}
@@ -273,8 +264,7 @@ def _common(url: str, options: dict[str, str]) -> dict[str, Any]:
     replicas = _number(url, options.get("replicas", "0"), "the number of replicas belongs")
     if replicas > REPLICAS_MAX:
         raise _bad(url, f"has replicas={replicas}: give 0 to {REPLICAS_MAX}")
-    fsync = options.get("fsync", "0")
-    if fsync not in ("0", "1"):
+    if (fsync := options.get("fsync", "0")) not in ("0", "1"):
         raise _bad(url, f"has fsync={fsync[:20]!r}: give 1, or leave it out")
     return {"replicas": replicas, "fsync": fsync == "1"}
 

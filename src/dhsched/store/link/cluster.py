@@ -23,11 +23,8 @@ class Node:
 def key_slot(key: str) -> int:
     """Return the slot of `key`: CRC16 of its hash tag, or of the whole key if it has none."""
     raw = key.encode()
-    start = raw.find(b"{")
-    if start >= 0:
-        end = raw.find(b"}", start + 1)
-        if end > start + 1:
-            raw = raw[start + 1 : end]
+    if (start := raw.find(b"{")) >= 0 and (end := raw.find(b"}", start + 1)) > start + 1:
+        raw = raw[start + 1 : end]
     # crc_hqx is CRC16-XMODEM, as the cluster specification requires.
     return crc_hqx(raw, 0) % SLOTS
 
@@ -42,8 +39,7 @@ def slot_owner(slots: Sequence[Any], slot: int) -> Node | None:
 
 def all_nodes(slots: Sequence[Any]) -> list[Node]:
     """Return every node in a CLUSTER SLOTS reply, primaries and replicas: each can say where a slot went."""
-    found = {node.id: node for _first, _last, *nodes in slots for node in map(_node, nodes)}
-    return list(found.values())
+    return list({node.id: node for _first, _last, *nodes in slots for node in map(_node, nodes)}.values())
 
 
 def moved_to(reply: str) -> Node:

@@ -5,7 +5,6 @@ Sentinels name. In a cluster, nodes that were seen before are tried as well.
 """
 
 import asyncio
-import contextlib
 import logging
 import ssl
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from dhsched.store.link.greeting import Greeting, Server, greet
 from dhsched.store.link.hosts import Hosts, Occurrences
 from dhsched.store.link.sentinel import Sentinels
 from dhsched.store.link.wire import OnMessage, Wire
+from dhsched.tasks import cancel, is_set_within
 
 log = logging.getLogger(__name__)
 
@@ -125,15 +125,12 @@ class Connector:
             troubles[where] = why
             self.trouble = "; ".join([*troubles.values()][-TROUBLES_MAX:])
             self._hurry.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._hurry.wait(), self._backoff_s(attempt))
+            await is_set_within(self._backoff_s(attempt), self._hurry)
             attempt += 1
 
     async def close(self) -> None:
         """Stop watching for another server."""
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
+        await cancel(self._watching)
 
     def _hopeless(self, error: StoreError) -> bool:
         """Return whether waiting does not help. Where there are several hosts, a replica may yet be promoted."""
@@ -151,8 +148,7 @@ class Connector:
 
     def _leave(self, reason: str) -> None:
         """Leave the connection for another server, or hurry to find one if there is no connection."""
-        wire = self._wire
-        if wire is None or wire.gone:
+        if (wire := self._wire) is None or wire.gone:
             self._hurry.set()
             return
         wire.leave(reason)

@@ -19,9 +19,8 @@ def not_sent(call: Call, store: str, why: str, *, refusal: str = "") -> StoreUna
         return StoreUnavailable(
             f"{call} was not sent to store {store} before its deadline ({why}): try again", unknown=False
         )
-    reason = "the cell's slot is being moved to another node"
-    if refusal.startswith("HOME"):
-        reason = "the store was restarted or failed over"
+    moved = "the cell's slot is being moved to another node"
+    reason = "the store was restarted or failed over" if refusal.startswith("HOME") else moved
     return StoreUnavailable(
         f"{call} did not run on store {store} before its deadline: {reason} ({refusal}); try again",
         unknown=False,

@@ -131,8 +131,7 @@ def _wanted() -> str:
 
 def _owner(store: str, slots: list[Any], key: str) -> Node:
     slot = key_slot(key)
-    owner = slot_owner(slots, slot)
-    if owner is None:
+    if (owner := slot_owner(slots, slot)) is None:
         raise StoreRefused(
             f"no node of the cluster at store {store} serves slot {slot} of key {key}: assign it (CLUSTER ADDSLOTS)",
             code="CLUSTERDOWN",
@@ -185,8 +184,7 @@ async def _enter(wire: Wire, greeting: Greeting, entry: Entry) -> None:
 async def _subscribe(wire: Wire, channels: Iterable[bytes]) -> None:
     loop = asyncio.get_running_loop()
     forever = float("inf")  # The whole attempt has a time limit, in the link.
-    calls = [Subscribing(loop.create_future(), "SSUBSCRIBE", channel, forever) for channel in channels]
-    await _answers(wire, calls)
+    await _answers(wire, [Subscribing(loop.create_future(), "SSUBSCRIBE", channel, forever) for channel in channels])
 
 
 async def _ask(wire: Wire, commands: Iterable[Iterable[Arg]]) -> list[Any]:

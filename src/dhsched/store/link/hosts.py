@@ -19,6 +19,7 @@ from dhsched.errors import StoreError, StoreIncompatible, StoreRefused
 from dhsched.store.link.address import Address, Host
 from dhsched.store.link.finder import Finder, Leave, Seen, reword
 from dhsched.store.link.questions import connected, nobody, within
+from dhsched.tasks import cancel
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +58,7 @@ class Choice:
 def choose_primary(answers: Sequence[Answer | StoreError], *, before: int | None, replicas: int) -> Choice:
     """Return which of the hosts that answered to use; `before` is the place of the one that was used last."""
     primaries = _distinct_primaries(answers, before)
-    able = [place for place, answer in primaries.items() if answer.online >= replicas]
-    candidates = able or [*primaries]
+    candidates = [place for place, answer in primaries.items() if answer.online >= replicas] or [*primaries]
     if len(candidates) <= 1:
         return Choice(candidates[0] if candidates else None)
     stay = before if before in primaries else None
@@ -72,8 +72,7 @@ def _distinct_primaries(answers: Sequence[Answer | StoreError], before: int | No
     for place, answer in enumerate(answers):
         if isinstance(answer, StoreError) or not answer.primary:
             continue
-        same = names.setdefault(answer.run_id or f"place {place}", place)
-        if same == place:
+        if (same := names.setdefault(answer.run_id or f"place {place}", place)) == place:
             found[place] = answer
         elif place == before:
             del found[same]
@@ -173,8 +172,7 @@ class Hosts(Finder):
             if not fresh:
                 failed.clear()
             return self.address.at(hosts[(fresh or nodes)[0]])
-        choice = self._choose()
-        if choice.place is None:
+        if (choice := self._choose()).place is None:
             raise self._nobody()
         return self.address.at(hosts[choice.place])
 
@@ -183,8 +181,7 @@ class Hosts(Finder):
         self._failed.clear()
 
     def failed(self, server: Address, error: StoreError) -> None:
-        place = self._place(server)
-        if place is not None:
+        if (place := self._place(server)) is not None:
             self._failed.add(place)
         reword(error, f"of the hosts of store {self.address.redacted()} ({self._each()}) {server.hosts[0]} was tried: ")
 
@@ -235,8 +232,7 @@ class Hosts(Finder):
         return hosts.index(server.hosts[0]) if server.hosts[0] in hosts else None
 
     def _each(self) -> str:
-        pairs = zip(self.address.hosts, self._answers, strict=True)
-        return "; ".join(f"{host}: {answer}" for host, answer in pairs)
+        return "; ".join(f"{host}: {answer}" for host, answer in zip(self.address.hosts, self._answers, strict=True))
 
     def _nobody(self) -> StoreError:
         shown = self.address.redacted()
@@ -263,9 +259,7 @@ class Hosts(Finder):
                     break
             return answers
         finally:
-            for task in asking:
-                task.cancel()
-            await asyncio.gather(*asking, return_exceptions=True)
+            await cancel(*asking)
 
     async def _ask(self, host: Host) -> Answer:
         user, password = self.address.user, self.address.password

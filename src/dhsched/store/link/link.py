@@ -35,6 +35,7 @@ from dhsched.store.link.hosts import Occurrences
 from dhsched.store.link.refused import Refused
 from dhsched.store.link.settling import Settle, Settling
 from dhsched.store.link.wire import NO_TAIL, Arg, AtOnce, Call, OnMessage, Subscribing, Wire, pack
+from dhsched.tasks import cancel
 
 __all__ = ["Arg", "Link", "LinkSettings", "OnMessage"]
 
@@ -68,6 +69,8 @@ class Link:
         self.calls = 0
         self.bytes_out = 0
         self.reconnects = 0
+        self.on_reconnect: list[Callable[[], object]] = []
+        """Functions that are called after each reconnect: messages of channels may have been lost before it."""
         self.read_counted: Callable[[Any], Any] = lambda reply: reply[:-1]
         """Reads the reply of a script that ends with a count: the owner of the link may keep the count."""
         self._shas = {name: sha1(source).hexdigest().encode() for name, source in scripts.items()}
@@ -85,8 +88,7 @@ class Link:
         self.settling: Settling | None = None
         """Settles replies before they are passed on; None where the URL asks for no replicas."""
         if settle is not None and (address.replicas or address.fsync):
-            packed = settle.packed(self._shas, slot_key)
-            self.settling = Settling(address, settings, packed, self._after_refusal)
+            self.settling = Settling(address, settings, settle.packed(self._shas, slot_key), self._after_refusal)
         self._flush_due = False
         self._scripts_on_their_way = False
         self._channels: dict[bytes, OnMessage] = {}
@@ -130,9 +132,7 @@ class Link:
         unsent, self._unsent = self._unsent, deque()
         for call in [*self._refused.take_all(), *unsent]:
             call.fail(self._not_sent(call))
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
+        await cancel(self._keeper)
         await self._connector.close()
         if self._wire is not None:
             self._wire.drop("we closed it")
@@ -343,6 +343,8 @@ class Link:
             self._wire, self._sent = None, deque()
             self._adopt(*await self._connector.again())
             self.reconnects += 1
+            for callback in self.on_reconnect:
+                self._loop.call_soon(callback)
             log.info("reconnected to store %s, now %s", self.address.redacted(), self.server)
 
     def _adopt(self, wire: Wire, server: Server) -> None:

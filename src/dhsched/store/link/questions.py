@@ -36,8 +36,7 @@ class Questions:
     async def ask(self, *command: Arg) -> Any:
         """Return the answer to one command. Raise StoreRefused if it is an error."""
         self._writer.write(pack(command))
-        answer = await self.next()
-        if isinstance(answer, hiredis.ReplyError):
+        if isinstance(answer := await self.next(), hiredis.ReplyError):
             raise _refused(str(answer))
         return answer
 

@@ -61,8 +61,7 @@ class Refused:
         elif not self.calls:
             self._go_on()
         else:
-            call = self.calls.popleft()
-            if call is not self._tried:
+            if (call := self.calls.popleft()) is not self._tried:
                 self._tried = call
                 call.future.add_done_callback(self._answered)
             self._send(call)

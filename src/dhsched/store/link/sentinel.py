@@ -22,6 +22,7 @@ from dhsched.errors import StoreError
 from dhsched.store.link.address import Address, Host
 from dhsched.store.link.finder import Finder, Leave, Seen, reword
 from dhsched.store.link.questions import Questions, connected, nobody, within
+from dhsched.tasks import is_set_within
 
 log = logging.getLogger(__name__)
 
@@ -73,12 +74,10 @@ class Sentinels(Finder):
 
     async def find(self) -> Address:
         answers = await self._ask_all()
-        named = newest(answers, self._before)
-        if named is None:
+        if (named := newest(answers, self._before)) is None:
             what = f"no Sentinel of store {self.address.redacted()} names a primary"
             remedy = f"check the Sentinels, the name {self._service}, and sentinel_password if they want one"
-            reasons = [each for each in answers if isinstance(each, StoreError)]
-            raise nobody(what, self.address.hosts, reasons, remedy)
+            raise nobody(what, self.address.hosts, [each for each in answers if isinstance(each, StoreError)], remedy)
         return self.address.at(named.host)
 
     def used(self, server: Address) -> None:
@@ -92,8 +91,7 @@ class Sentinels(Finder):
             for host in self.address.hosts:
                 hearing.create_task(self._hear(host))
             while True:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._switched.wait(), self._watch_s)
+                await is_set_within(self._watch_s, self._switched)
                 self._switched.clear()
                 before = self._before
                 named = newest(await self._ask_all(), before)

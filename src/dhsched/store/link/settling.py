@@ -118,7 +118,7 @@ class Marker(Call):
     __slots__ = ()
 
     def fail(self, error: Exception) -> None:
-        pass
+        """Do nothing: nobody waits for this command alone."""
 
 
 class Settling:
@@ -164,8 +164,7 @@ class Settling:
     @property
     def trouble(self) -> str:
         """Return why the store's answers cannot be passed on now, as a sentence; empty if they can."""
-        unsettled_s = self.unsettled_s
-        if unsettled_s is None or self.last is None:
+        if (unsettled_s := self.unsettled_s) is None or self.last is None:
             return ""
         return f"the store's answers are unsettled for {unsettled_s:.1f} s; of the last call, {self.last.reason}"
 

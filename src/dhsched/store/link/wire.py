@@ -111,12 +111,8 @@ def refused(store: str, reply: str) -> StoreRefused:
     return StoreRefused(f"store {store} refused: {shown}; {ADVICE.get(code, 'see its log')}", code=code, reply=reply)
 
 
-def _fail_call(call: Call, refusal: StoreRefused) -> None:
-    call.fail(refusal)
-
-
 def _ignore(*_: object) -> None:
-    pass
+    """Do nothing, where nobody has asked to be called."""
 
 
 class Wire(asyncio.Protocol):
@@ -131,7 +127,7 @@ class Wire(asyncio.Protocol):
         self.leaving: str | None = None
         self.garbled = False
         self.late_replies = 0
-        self.on_refusal: Callable[[Call, StoreRefused], None] = _fail_call
+        self.on_refusal: Callable[[Call, StoreRefused], None] = lambda call, refusal: call.fail(refusal)
         self.on_reply: Callable[[Call, Any], None] | None = None  # Gets every reply with its call, if it is set.
         self.channels: Mapping[bytes, OnMessage] = {}  # The callback of each channel.
         self.on_unsubscribed: Callable[[], None] = _ignore
@@ -178,8 +174,14 @@ class Wire(asyncio.Protocol):
             self._reader.feed(data)
             while (reply := gets()) is not NOTHING:
                 kind = type(reply)
-                if kind is hiredis.PushNotification:
-                    self._pushed(reply)
+                if kind is hiredis.PushNotification and reply[0] == b"smessage":
+                    try:
+                        self.channels.get(reply[1], _ignore)(reply[1], reply[2])
+                    except Exception:
+                        # The connection is shared: a failing subscriber must not cost the other callers their replies.
+                        log.exception("the subscriber of channel %r failed", reply[1])
+                elif kind is hiredis.PushNotification:
+                    self._subscribed(reply)
                 elif not sent:
                     self.drop("it sent a reply without a call")
                     return
@@ -202,16 +204,9 @@ class Wire(asyncio.Protocol):
         if self.leaving is not None and not sent:
             self.drop(self.leaving)
 
-    def _pushed(self, push: list[Any]) -> None:
+    def _subscribed(self, push: list[Any]) -> None:
         kind = push[0]
-        if kind == b"smessage":
-            on_message = self.channels.get(push[1], _ignore)
-            try:
-                on_message(push[1], push[2])
-            except Exception:
-                # The connection is shared: a failing subscriber must not cost the other callers their replies.
-                log.exception("the subscriber of channel %r failed", push[1])
-        elif kind in (b"ssubscribe", b"sunsubscribe"):
+        if kind in (b"ssubscribe", b"sunsubscribe"):
             head = self.sent[0] if self.sent else None
             if isinstance(head, Subscribing) and head.kind == kind and head.channel == push[1]:
                 self.sent.popleft()

@@ -15,8 +15,10 @@ see a step fall between them; its docstring says what follows from that.
 | fleet | the snapshot that the fleet view is made from; queues, turns, the mark of the brake |
 | drains | requests to drain, and which of their events were written |
 | controllers | URLs of the Infer-Controllers |
+| replicas | what each Dispatch replica and Infer-Controller tells of itself |
 | events | the log of fleet events |
 | audit | who has asked for which change |
+| logs | the last log lines of each live's runtimes |
 | config | Pools, DigitalIDs and limits of tenants |
 | tenants | what the replicas count of each tenant, and its usage |
 | server | the server itself: time, memory, whether it answers |
@@ -36,7 +38,9 @@ from dhsched.store.records.drains import DrainRecords
 from dhsched.store.records.events import EventRecords
 from dhsched.store.records.fleet import FleetRecords
 from dhsched.store.records.lives import LiveRecords
+from dhsched.store.records.logs import LogRecords
 from dhsched.store.records.recovering import RecoveringRecords
+from dhsched.store.records.replicas import ReplicaRecords
 from dhsched.store.records.server import ServerRecords
 from dhsched.store.records.tenants import TenantRecords
 from dhsched.store.records.workers import WorkerRecords
@@ -57,8 +61,10 @@ class Records:
         self.fleet = FleetRecords(link, self.keys)
         self.drains = DrainRecords(link, self.keys)
         self.controllers = ControllerRecords(link, self.keys)
+        self.replicas = ReplicaRecords(link, self.keys)
         self.events = EventRecords(link, self.keys)
         self.audit = AuditRecords(link, self.keys)
+        self.logs = LogRecords(link, self.keys)
         self.config = ConfigRecords(link, self.keys)
         self.tenants = TenantRecords(link, self.keys)
         self.server = ServerRecords(link)

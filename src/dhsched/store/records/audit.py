@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from dhsched.store.link.link import Arg
 from dhsched.store.records.part import Part
 
 AUDIT_MAX = 20_000  # Older entries are dropped; the server may keep up to one internal node more.
@@ -52,8 +53,9 @@ class AuditRecords(Part):
 
     def write(self, asked: Sequence[Asked], /, *, deadline_s: float) -> asyncio.Future[Any]:
         """Add entries and drop the oldest beyond AUDIT_MAX."""
+        log: list[Arg] = ["audit", FIELD, AUDIT_MAX]
         entries = map(msgspec.json.encode, asked)
-        return self._run("write_log", "audit", FIELD, AUDIT_MAX, *entries, deadline_s=deadline_s)
+        return self._link.run("write_log", [self._keys.cell], [*log, *entries], deadline_s=deadline_s)
 
     async def before(self, cursor: str, limit: int) -> list[Audited]:
         """Return entries before the cursor, or the latest if it is empty; the latest first."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from dhsched.store.link.link import Arg
 from dhsched.store.records.part import Part
 
 EVENTS_MAX = 10_000  # Older events are dropped; the server may keep up to one internal node more.
@@ -51,8 +52,9 @@ class EventRecords(Part):
 
     def write(self, events: Sequence[Event], /, *, deadline_s: float) -> asyncio.Future[Any]:
         """Add events and drop the oldest beyond EVENTS_MAX."""
+        log: list[Arg] = ["events", FIELD, EVENTS_MAX]
         entries = map(msgspec.json.encode, events)
-        return self._run("write_log", "events", FIELD, EVENTS_MAX, *entries, deadline_s=deadline_s)
+        return self._link.run("write_log", [self._keys.cell], [*log, *entries], deadline_s=deadline_s)
 
     async def after(self, cursor: str, limit: int, *, until: str = "+") -> list[Logged]:
         """Return events after the cursor, the oldest first."""

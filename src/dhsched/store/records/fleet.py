@@ -15,6 +15,7 @@ from dhsched.types import Mode, WorkerStatus
 PAGE_WORKERS = 1_000  # Workers of one snapshot script, about a millisecond of the store's time; more take more scripts.
 PAGES_MAX = 1_000  # Workers beyond this many pages are missing from the snapshot.
 ROW = 11
+QUEUE_READ = 1_000  # Lives of one queue that are compared with other queues; further ones count in each queue.
 
 
 class WorkerState(NamedTuple):
@@ -86,15 +87,38 @@ class FleetRecords(Part):
         counts = await asyncio.gather(*(self._call("ZCARD", "waiting", pool) for pool in names))
         return {pool: int(count) for pool, count in zip(names, counts, strict=True) if count}
 
+    async def waiting_lives(self, pools: Iterable[str]) -> int:
+        """Return how many lives wait in the queues of these Pools. A live in the queues of several Pools counts once,
+        if it is among the first QUEUE_READ of each."""
+        names = [*pools]
+        counts = await self.waiting(names)
+        heads = await asyncio.gather(*(self._call("ZRANGE", "waiting", pool, 0, QUEUE_READ - 1) for pool in counts))
+        return len({live for head in heads for live in head}) + sum(max(0, n - QUEUE_READ) for n in counts.values())
+
     async def take_turn(self, pool: str, replica: str, turn_ms: int) -> bool:
         """Return whether this replica may even out the Pool now. Two at once would do no harm."""
         return await self._call("SET", "rebalanced", pool, replica, "NX", "PX", turn_ms) is not None
+
+    async def even_out_for(self, pool: str, for_ms: int) -> None:
+        """Have the Pool evened out for so long from now on, whatever its setting; not any more with 0."""
+        if for_ms:
+            await self._call("SET", "evening", pool, 1, "PX", for_ms)
+        else:
+            await self._call("DEL", "evening", pool)
+
+    async def is_evened_out(self, pool: str) -> bool:
+        """Return whether somebody has the Pool evened out now."""
+        return bool(await self._call("EXISTS", "evening", pool))
 
     # Each replica has its own brake; the mark makes sure that only one replica writes the event.
 
     async def mark_brake(self, replica: str, for_ms: int) -> bool:
         """Mark that the brake is on. Return whether it was not marked before."""
         return await self._call("SET", "brake", "", replica, "NX", "PX", for_ms) is not None
+
+    async def braking(self) -> str:
+        """Return the replica that marked the brake; empty if the brake is off."""
+        return text(await self._call("GET", "brake") or b"")
 
     async def keep_brake_marked(self, for_ms: int) -> None:
         await self._call("PEXPIRE", "brake", "", for_ms)

@@ -4,17 +4,20 @@ through `lives`, by name, and the lives of a Worker through its slot table."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from dhsched.ownership.draft import WAITING_CLASS
 from dhsched.ownership.state import Live
-from dhsched.store.raw import decode_live, hash_of, is_stalled
+from dhsched.ownership.steps.emit import read_emit
+from dhsched.store.raw import decode_live, hash_of, is_stalled, pair_of
+from dhsched.store.record import read_texts, stored_fields
 from dhsched.store.records.part import Part
+from dhsched.store.steps.api import TEXT_BYTES_MAX
 from dhsched.store.steps.replies import text
-from dhsched.types import OWNED, PRIORITIES, WITH_RUNTIME, Generation, split_tag
+from dhsched.types import OWNED, PRIORITIES, WITH_RUNTIME, Generation, check_bytes, split_tag
 
 SAID_MAX = 64  # Older items of viewers are forgotten.
 SAID_TTL_MS = 3_600_000  # After this long without another item, all of a live's are forgotten.
@@ -47,6 +50,12 @@ class LiveRow(NamedTuple):
     committed_at: int
     moving_to: str
     waiting: bool
+    stalled: bool
+    created_at: int
+    idle_since: int | None  # None while input came that no look has seen yet.
+    expired: str
+    labels: tuple[str, ...]
+    acked: int = 0
 
 
 class Times(NamedTuple):
@@ -112,19 +121,32 @@ class Progress(NamedTuple):
     dropped_end: int
     dropped_poison: int
     stalled: bool
+    interrupted: tuple[int, int]
+    """The last interrupt, and the item after which it dropped everything."""
+    emitted: tuple[int, int]
+    """Epoch and n of the last message that a runtime emitted."""
+
+
+class Message(NamedTuple):
+    """A message of a runtime: `n` counts those of one generation. `data` is a JSON object."""
+
+    epoch: int
+    n: int
+    name: str
+    data: bytes
 
 
 ROW_FIELDS = (
-    *("digital_id", "state", "selected", "epoch", "active", "priority", "room", "appended", "acked"),
-    *("cause", "committed_at", "move_target", "waits"),
+    *("digital_id", "state", "selected", "epoch", "unclaimed", "priority", "room", "appended", "acked"),
+    *("cause", "committed_at", "move_target", "waits", "stalled", "created_at", "seen", "expired"),
 )
 MOVE_FIELDS = (
     *("epoch", "selected", "digital_id", "immovable", "priority", "appended", "acked"),
-    *("move_target", "move_number", "move_expires", "move_hold"),
+    *("move_target", "move_number", "move_expires", "hold"),
 )
 PROGRESS_FIELDS = (
-    *("epoch", "selected", "cause", "active", "state", "released", "acked"),
-    *("dropped_interrupt", "dropped_end", "dropped_poison", "stalled"),
+    *("epoch", "selected", "cause", "unclaimed", "state", "released", "acked"),
+    *("dropped_interrupt", "dropped_end", "dropped_poison", "stalled", "interrupted", "emitted"),
 )
 
 
@@ -133,11 +155,11 @@ class LiveRecords(Part):
 
     async def get(self, live: str) -> Live | None:
         """Return a live's whole record, without its pending input; None if there is no such live."""
-        record, data, history, dead = await asyncio.gather(
-            self._call("HGETALL", "live", live),
-            self._call("HGETALL", "data", live),
-            self._call("GET", "history", live),
-            self._call("LRANGE", "dead", live, 0, -1),
+        record, data, history, dead = await self._call_all(
+            ("HGETALL", "live", live),
+            ("HGETALL", "data", live),
+            ("GET", "history", live),
+            ("LRANGE", "dead", live, 0, -1),
         )
         if not record:
             return None
@@ -170,20 +192,36 @@ class LiveRecords(Part):
         first, prefix = f"{tenant}/{after}", f"{tenant}/"
         return sorted(live for live in lives if live.startswith(prefix) and live > first)[:limit]
 
+    async def open_count(self) -> int:
+        """Return how many lives of all tenants have not ended. A live may end between the commands."""
+        lives, ended = await asyncio.gather(self._call("ZCARD", "lives"), self._call("ZCARD", "ended"))
+        return max(0, int(lives) - int(ended))
+
     async def rows(self, lives: Sequence[str]) -> list[LiveRow]:
         """Return the list rows of these lives; lives that are gone by now are left out."""
-        replies = await asyncio.gather(*(self._call("HMGET", "live", live, *ROW_FIELDS) for live in lives))
-        return [live_row(live, reply) for live, reply in zip(lives, replies, strict=True) if reply[3]]
+        records = asyncio.gather(*(self._texts(live, ROW_FIELDS) for live in lives))
+        rows, labels = await asyncio.gather(records, self._read_fields("data", lives, "labels"))
+        found = zip(lives, rows, labels, strict=True)
+        return [live_row(live, f, has or b"") for live, f, (has,) in found if f["epoch"]]
 
     async def generations(self, lives: Sequence[str]) -> dict[str, Generation]:
         """Return the current generation of each live; lives that are gone by now are left out."""
-        found = zip(lives, await self._read_fields("live", lives, "selected", "epoch"), strict=True)
-        return {live: Generation(text(worker or b""), int(epoch)) for live, (worker, epoch) in found if epoch}
+        rows = await self._texts_of(lives, ("selected", "epoch"))
+        found = zip(lives, rows, strict=True)
+        return {live: Generation(f["selected"], int(f["epoch"])) for live, f in found if f["epoch"]}
 
     async def times(self, lives: Sequence[str]) -> list[Times | None]:
         """Return the times of each live's current generation; None for a live that is gone."""
-        rows = await self._read_fields("live", lives, *Times._fields)
-        return [Times(*(int(value or 0) for value in row)) if row[0] else None for row in rows]
+        rows = await self._texts_of(lives, Times._fields)
+        return [Times(*(int(value or 0) for value in f.values())) if f["epoch"] else None for f in rows]
+
+    async def _texts(self, live: str, names: Sequence[str]) -> dict[str, str]:
+        """Return these values of a live's record as text; empty where not set, and if there is no such live."""
+        return read_texts(names, await self._call("HMGET", "live", live, *stored_fields(names)))
+
+    async def _texts_of(self, lives: Sequence[str], names: Sequence[str]) -> list[dict[str, str]]:
+        """Return like `_texts` the values of many lives, read in few calls."""
+        return [read_texts(names, row) for row in await self._read_fields("live", lives, *stored_fields(names))]
 
     # -- moves
 
@@ -191,33 +229,36 @@ class LiveRecords(Part):
         """Return the lives that run or start on a Worker, by name. A step may fall between the reads of two lives."""
         slots = hash_of(await self._call("HGETALL", "slots", worker))
         run = {split_tag(tag): text(state) for tag, state in slots.items() if text(state) in WITH_RUNTIME}
-        found = await asyncio.gather(*(self._call("HMGET", "live", live, *MOVE_FIELDS) for live, _ in run))
+        found = await asyncio.gather(*(self._texts(live, MOVE_FIELDS) for live, _ in run))
         rows = [
-            live_on_worker(live, slot, fields)
-            for ((live, epoch), slot), fields in zip(run.items(), found, strict=True)
-            if fields[0] is not None and int(fields[0]) == epoch and text(fields[1]) == worker
+            live_on_worker(live, slot, f)
+            for ((live, epoch), slot), f in zip(run.items(), found, strict=True)
+            if f["epoch"] == str(epoch) and f["selected"] == worker
         ]
         return sorted(rows)
 
     async def with_move(self, live: str) -> tuple[str, LiveOnWorker] | None:
         """Return a live's Worker, and its state there; None if there is no such live."""
-        fields = await self._call("HMGET", "live", live, *MOVE_FIELDS)
-        return None if fields[0] is None else (text(fields[1]), live_on_worker(live, "", fields))
+        f = await self._texts(live, MOVE_FIELDS)
+        return (f["selected"], live_on_worker(live, "", f)) if f["epoch"] else None
 
     # -- recovery
 
     async def before_recovery(self, live: str, worker: str) -> BeforeRecovery:
         """Return the record of a live that must leave its Worker, as the event of its recovery needs it."""
         record, lost_at = await asyncio.gather(
-            self._call("HMGET", "live", live, "waits", "suspect", "dropped_poison", "forgot"),
+            self._texts(live, ("waits", "suspect", "dropped_poison", "forgot")),
             self._call("HGET", "worker", worker, "lost_at"),
         )
-        waits = tuple(text(record[0] or b"").split())
-        since_ms = 0
-        if waits:
-            since_ms = waiting_since_ms(float(await self._call("ZSCORE", "waiting", waits[0], live) or 0))
+        waits = tuple(record["waits"].split())
+        score = await self._call("ZSCORE", "waiting", waits[0], live) if waits else None
         return BeforeRecovery(
-            waits, since_ms, bool(record[1]), int(record[2] or 0), int(lost_at or 0), forgot=record[3] == b"1"
+            waited_in=waits,
+            waits_since_ms=waiting_since_ms(float(score or 0)),
+            suspect=bool(record["suspect"]),
+            poisoned=int(record["dropped_poison"] or 0),
+            lost_at_ms=int(lost_at or 0),
+            forgot=record["forgot"] == "1",
         )
 
     async def poison(self, live: str) -> tuple[int, bytes | None]:
@@ -227,6 +268,15 @@ class LiveRecords(Part):
         )
         return int(count or 0), last
 
+    async def describe(self, live: str, metadata: bytes | None, labels: bytes | None) -> bool:
+        """Replace a live's metadata, or its labels; None leaves them. Return whether there is such a live. Raise
+        BadValue for metadata that a create would be refused with."""
+        if metadata is not None:
+            check_bytes(metadata, "metadata", TEXT_BYTES_MAX)
+        given = (b"" if value is None else b"=" + value for value in (metadata, labels))
+        [known] = await self._run("describe", live, *given, counted=True)
+        return bool(known)
+
     async def drop_dead_letter(self, live: str, letter: bytes) -> bool:
         """Remove a dead letter and its equals, so that a repetition changes nothing. Return whether it was there."""
         return bool(await self._call("LREM", "dead", live, 0, letter))
@@ -235,16 +285,25 @@ class LiveRecords(Part):
 
     async def ingredients(self, live: str, worker: str, tag: str) -> Ingredients | None:
         """Return the parts of a runtime for this slot; None if there is no such live or no such slot."""
-        slot, record, data = await asyncio.gather(
-            self._call("HGET", "slots", worker, tag),
-            self._call("HMGET", "live", live, "digital_id", "room"),
-            self._call("HMGET", "data", live, "metadata", "config", "saved"),
+        slot, record, data = await self._call_all(
+            ("HGET", "slots", worker, tag),
+            ("HMGET", "live", live, "digital_id", "room"),
+            ("HMGET", "data", live, "metadata", "config", "saved"),
         )
         if slot is None or record[0] is None:
             return None
         metadata, config, saved = (value or b"" for value in data)
         digital_id, room = record[0].decode(), (record[1] or b"").decode()
         return Ingredients(slot.decode(), digital_id, room, metadata, config, saved)
+
+    async def note_device(self, live: str, epoch: int, device: str) -> None:
+        """Note the device that the live's generation runs on."""
+        await self._call("SET", "device", live, f"{epoch} {device}")
+
+    async def device(self, live: str, epoch: int) -> str:
+        """Return the device that was noted for this generation; empty if none was."""
+        noted, _, device = text(await self._call("GET", "device", live) or b"").partition(" ")
+        return device if noted == str(epoch) else ""
 
     async def note_said(self, live: str, item: ViewerItem) -> None:
         """Note who sent a viewer's item; keep the last SAID_MAX."""
@@ -258,26 +317,30 @@ class LiveRecords(Part):
         entries = await self._call("XRANGE", "said", live, f"({cursor}", "+")
         return [(at.decode(), _viewer_item.decode(fields[1])) for at, fields in entries]
 
+    async def emits_after(self, live: str, last: tuple[int, int]) -> list[Message]:
+        """Return the messages that are kept and came after the message `last`, as epoch and n; the oldest first."""
+        kept = [Message(*read_emit(stored)) for stored in await self._call("LRANGE", "emits", live, 0, -1)]
+        return [message for message in kept if message[:2] > last]
+
     async def progress(self, live: str) -> Progress | None:
         """Return a live's progress; None if there is no such live."""
-        f = await self._call("HMGET", "live", live, *PROGRESS_FIELDS)
-        if f[0] is None:
+        f = await self._texts(live, PROGRESS_FIELDS)
+        if not f["epoch"]:
             return None
-        epoch, worker, cause, active, state, released, acked, interrupt, end, poison, stalled = (
-            text(value or b"") for value in f
-        )
         return Progress(
-            epoch=int(epoch),
-            worker=worker,
-            cause=cause,
-            claimed=bool(active),
-            state=state,
-            released=int(released or 0),
-            acked=int(acked or 0),
-            dropped_interrupt=int(interrupt or 0),
-            dropped_end=int(end or 0),
-            dropped_poison=int(poison or 0),
-            stalled=is_stalled(epoch, acked, stalled),
+            epoch=int(f["epoch"]),
+            worker=f["selected"],
+            cause=f["cause"],
+            claimed=not f["unclaimed"],
+            state=f["state"],
+            released=int(f["released"]),
+            acked=int(f["acked"]),
+            dropped_interrupt=int(f["dropped_interrupt"] or 0),
+            dropped_end=int(f["dropped_end"] or 0),
+            dropped_poison=int(f["dropped_poison"] or 0),
+            stalled=is_stalled(f["epoch"], f["acked"], f["stalled"]),
+            interrupted=pair_of(f["interrupted"]),
+            emitted=pair_of(f["emitted"]),
         )
 
 
@@ -286,40 +349,42 @@ def waiting_since_ms(score: float) -> int:
     return int(score) % WAITING_CLASS
 
 
-def live_row(live: str, f: Sequence[bytes | None]) -> LiveRow:
-    words = [text(each or b"") for each in f]
-    digital_id, state, worker, epoch, active, priority, room, appended, acked, cause, at, target, waits = words
+def live_row(live: str, f: Mapping[str, str], labels: bytes) -> LiveRow:
+    then, _, since = f["seen"].partition(" ")
     return LiveRow(
         live=live,
-        digital_id=digital_id,
-        state=state,
-        worker=worker,
-        epoch=int(epoch),
-        claimed=bool(active),
-        priority=int(priority or 0),
-        room=room,
-        pending=int(appended or 0) - int(acked or 0),
-        cause=cause,
-        committed_at=int(at or 0),
-        moving_to=target,
-        waiting=bool(waits),
+        digital_id=f["digital_id"],
+        state=f["state"],
+        worker=f["selected"],
+        epoch=int(f["epoch"]),
+        claimed=not f["unclaimed"],
+        priority=int(f["priority"] or 0),
+        room=f["room"],
+        pending=int(f["appended"]) - int(f["acked"]),
+        cause=f["cause"],
+        committed_at=int(f["committed_at"] or 0),
+        moving_to=f["move_target"],
+        waiting=bool(f["waits"]),
+        stalled=is_stalled(f["epoch"], f["acked"], f["stalled"]),
+        created_at=int(f["created_at"] or 0),
+        idle_since=int(since) if then == f["appended"] else None,
+        expired=f["expired"],
+        labels=tuple(text(labels).split()),
+        acked=int(f["acked"]),
     )
 
 
-def live_on_worker(live: str, slot: str, fields: Sequence[Any]) -> LiveOnWorker:
-    epoch, _, digital_id, immovable, priority, appended, acked, target, number, expires, hold = (
-        text(value or b"") for value in fields
-    )
+def live_on_worker(live: str, slot: str, f: Mapping[str, str]) -> LiveOnWorker:
     return LiveOnWorker(
         live=live,
-        epoch=int(epoch),
+        epoch=int(f["epoch"]),
         slot=slot,
-        digital_id=digital_id,
-        immovable=immovable == "1",
-        priority=int(priority or 0),
-        pending=int(appended or 0) - int(acked or 0),
-        target=target,
-        number=int(number or 0),
-        expires_at_ms=int(expires or 0),
-        hold=hold if target else "",
+        digital_id=f["digital_id"],
+        immovable=f["immovable"] == "1",
+        priority=int(f["priority"] or 0),
+        pending=int(f["appended"]) - int(f["acked"]),
+        target=f["move_target"],
+        number=int(f["move_number"] or 0),
+        expires_at_ms=int(f["move_expires"] or 0),
+        hold=f["hold"] if f["move_target"] else "",
     )

@@ -26,6 +26,11 @@ class Part:
         key = f"{self._prefix}{key}:{name}" if name != "" else self._prefix + key  # As Keys.of has it.
         return self._link.call(command, key, *arguments)
 
+    def _call_all(self, *calls: tuple[str, str, str, *tuple[Arg, ...]]) -> asyncio.Future[list[Any]]:
+        """Send several commands at once, each on a key `key:name`: (command, key, name, *arguments)."""
+        call, prefix = self._link.call, self._prefix
+        return asyncio.gather(*[call(command, f"{prefix}{key}:{name}", *rest) for command, key, name, *rest in calls])
+
     async def _read_fields(self, kind: str, names: Sequence[str], *fields: str) -> list[tuple[bytes | None, ...]]:
         """Return these fields of many records, `kind:name` each, a row per name. Each script reads up to NAMES_MAX
         records, because a call for every record costs its caller more than the reading. While the cell's slot is being

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from dhsched.ownership.needs import needs_anew
 from dhsched.store.raw import is_stalled
+from dhsched.store.record import read_texts, stored_fields
 from dhsched.store.records.fleet import WorkerState
 from dhsched.store.records.lives import waiting_since_ms
 from dhsched.store.records.part import Part
-from dhsched.store.steps.replies import text
 from dhsched.types import slot_tag
 
 FIELDS = ("epoch", "selected", "state", "priority", "digital_id", "waits", "tries", "stalled", "acked", "note")
@@ -52,10 +52,11 @@ class RecoveringRecords(Part):
 
     async def among(self, lives: Sequence[str], *, workers: Mapping[str, WorkerState], floor: int) -> list[Recovering]:
         """Return the lives among these that need or wait, in the order given. `workers` must be all of the store's."""
-        replies = await asyncio.gather(*(self._call("HMGET", "live", live, *FIELDS) for live in lives))
+        stored = stored_fields(FIELDS)
+        replies = await asyncio.gather(*(self._call("HMGET", "live", live, *stored) for live in lives))
         found = []
         for live, reply in zip(lives, replies, strict=True):
-            f = dict(zip(FIELDS, (text(each or b"") for each in reply), strict=True))
+            f = read_texts(FIELDS, reply)
             if f["epoch"] and f["state"] != "ended" and _suspicious(f, workers, floor):
                 found.append((live, f))
         made = await asyncio.gather(*(self._one(live, f, workers, floor) for live, f in found))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from dhsched.ownership.state import Worker
 from dhsched.store.raw import decode_worker, hash_of
 from dhsched.store.records.part import Part
+from dhsched.store.records.server import ServerRecords
 from dhsched.store.steps.replies import text
 
 TROUBLES_MAX = 256  # Past this many troubles of one Worker name, the oldest is dropped.
@@ -19,6 +21,24 @@ class Beat(NamedTuple):
     beat: int
     lost: bool
     mode: str
+
+
+class DeviceRow(NamedTuple):
+    """A device of a Worker: how many lives have crashed on it lately, and whether the Worker finds that too many."""
+
+    name: str
+    crashes: int
+    blamed: bool
+
+
+def encode_devices(rows: Sequence[DeviceRow]) -> str:
+    """Return devices as they are stored: `name crashes blamed`, a line each."""
+    return "\n".join(f"{row.name} {row.crashes} {row.blamed:d}" for row in rows)
+
+
+def decode_devices(stored: bytes | None) -> list[DeviceRow]:
+    rows = (line.split() for line in text(stored or b"").splitlines())
+    return [DeviceRow(name, int(crashes), blamed == "1") for name, crashes, blamed in rows]
 
 
 class WorkerRecords(Part):
@@ -58,9 +78,10 @@ class WorkerRecords(Part):
         """Return the mode that the Worker was set to; empty if there is no such Worker."""
         return text(await self._call("HGET", "worker", worker, "mode") or b"")
 
-    async def pace(self, worker: str) -> int:
-        """Return what the Worker's limits of starts and moves are multiplied by; 1 if there is no such Worker."""
-        return int(await self._call("HGET", "worker", worker, "pace") or 1)
+    async def cutovers_max(self, worker: str) -> int:
+        """Return how many lives of the Worker may be moving away at once; 0 if there is no such Worker."""
+        pace, each = await self._call("HMGET", "worker", worker, "pace", "cutovers_max")
+        return int(pace or 1) * int(each or 0)
 
     async def beats(self) -> dict[str, Beat]:
         """Return the beat of every Worker that is not gone. While the cell's slot is being moved, this call waits, and
@@ -100,10 +121,28 @@ class WorkerRecords(Part):
                 return None
         return int(load), slots
 
+    async def devices(self, worker: str) -> list[DeviceRow]:
+        """Return a Worker's devices, if it has named them."""
+        return decode_devices(await self._call("GET", "devices", worker))
+
+    async def put_devices(self, worker: str, rows: Sequence[DeviceRow]) -> list[DeviceRow]:
+        """Replace a Worker's devices, and return them as they were before."""
+        return decode_devices(await self._run("note_devices", worker, encode_devices(rows)))
+
     async def trouble(self, name: str, member: str, window_ms: int) -> tuple[bool, list[str]]:
         """Note a trouble of a Worker's name, or none. Return whether it is new, and all troubles within the window."""
         reply = await self._run("trouble", name, member, window_ms, TROUBLES_MAX)
         return bool(reply[0]), [text(each) for each in reply[1:]]
+
+    async def troubles(self, name: str, window_ms: int) -> list[str]:
+        """Return the troubles of a Worker's name within the window, without noting one."""
+        now_ms = await ServerRecords(self._link).now_ms()
+        found = await self._call("ZRANGEBYSCORE", "trouble", name, f"({now_ms - window_ms}", "+inf")
+        return [text(each) for each in found]
+
+    async def boots(self, name: str) -> int:
+        """Return how often a Worker of this name has registered in its current window; 0 if none did."""
+        return int(await self._call("HGET", "blame", name, "boots") or 0)
 
     async def forget_troubles(self, name: str) -> None:
         await self._call("DEL", "trouble", name)

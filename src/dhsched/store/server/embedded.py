@@ -165,8 +165,7 @@ class Embedded:
 
     async def stop(self) -> None:
         """Stop the server and wait until the server and its private files are gone."""
-        guardian = self._guardian
-        if guardian is None:
+        if (guardian := self._guardian) is None:
             return
         assert guardian.stdin is not None and guardian.stdout is not None
         guardian.stdin.close()
@@ -256,8 +255,7 @@ async def _command(path: str, *lines: str) -> None:
     async with asyncio.timeout(5), _connected(path) as (reader, writer):
         for line in lines:
             writer.write(f"{line}\r\n".encode())
-            reply = (await reader.readline()).decode(errors="replace").strip()
-            if reply != "+OK":
+            if (reply := (await reader.readline()).decode(errors="replace").strip()) != "+OK":
                 verb = " ".join(line.split()[:3]) if line.startswith("CONFIG SET port") else line.split()[0]
                 raise ServerNotStarted(f"our store server refused {verb} ({reply[:200]}); check that the port is free")
 

@@ -24,6 +24,7 @@ import sys
 import time
 
 LOOK_S = 1.0  # Between two checks whether the parent changed: a forked child of the parent may hold the pipe open.
+LOCK_S = 3.0  # A data directory that another server still has after this long is refused.
 LOG_TAIL_BYTES = 2000  # Only this much of the end of the log is sent.
 PR_SET_PDEATHSIG = 1
 
@@ -65,14 +66,20 @@ def _prepare_signals() -> int:
 
 
 def _lock(data: str) -> str | None:
-    """Lock the data directory; return None, or the pid of the guardian that has locked it."""
+    """Lock the data directory; return None, or the pid of the guardian that has locked it. A server that is just
+    stopping has LOCK_S to let go: a store that is restarted at once waits for its files."""
     lock = os.open(os.path.join(data, "lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno not in (errno.EAGAIN, errno.EACCES):
-            raise
-        return os.read(lock, 32).decode().strip() or "?"
+    give_up = time.monotonic() + LOCK_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise
+            if time.monotonic() > give_up:
+                return os.read(lock, 32).decode().strip() or "?"
+            time.sleep(0.05)
     os.ftruncate(lock, 0)
     os.write(lock, f"{os.getpid()}\n".encode())
     os.set_inheritable(lock, True)
@@ -87,8 +94,7 @@ def _start(command: list[str], log: str) -> int:
         prctl = ctypes.CDLL(None).prctl
     guardian = os.getpid()
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    server = os.fork()
-    if server:
+    if server := os.fork():
         os.close(out)
         return server
     try:
@@ -116,9 +122,7 @@ def _watch(server: int, parent: int, stop_asked: int) -> int | None:
         ended, status = os.waitpid(server, os.WNOHANG)
         if ended:
             return status
-        if 0 in readable:
-            return None
-        if stop_asked in readable and signal.SIGTERM in os.read(stop_asked, 64):
+        if 0 in readable or (stop_asked in readable and signal.SIGTERM in os.read(stop_asked, 64)):
             return None
     return None
 

@@ -1,4 +1,4 @@
-"""The interface of the store: the seventeen steps as calls, on a server or in memory.
+"""The interface of the store: the eighteen steps as calls, on a server or in memory.
 
 `RedisStore` asks a real server, `MemoryStore` the model itself. Both check their arguments here, at the one boundary,
 and return the same outcomes. A call either returns an outcome or raises `StoreError`; if the error says `unknown`,
@@ -9,26 +9,30 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from dhsched.errors import BadValue
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import UNMARKED, Through
+from dhsched.ownership.journal import Change, check_change
 from dhsched.ownership.limits import Limits
 from dhsched.ownership.steps.place import Create
 from dhsched.ownership.steps.set_worker import Verb
 from dhsched.types import (
     BUSY_MAX,
+    LIFETIME_MAX_S,
     NUMBER_MAX,
     PRIORITIES,
     REASON_BYTES_MAX,
     Candidates,
     Cause,
-    Equals,
     Kind,
     check_ack,
     check_bytes,
+    check_candidates,
+    check_emit,
     check_id,
     check_live,
     check_mark,
@@ -37,10 +41,45 @@ from dhsched.types import (
     check_word,
     check_worker,
     clean_reason,
+    if_given,
 )
 
 CAPACITY_MAX = 100_000
 TEXT_BYTES_MAX = 65_536
+LABELS_BYTES_MAX = 1_024
+
+
+CHECKS: Mapping[str, Callable[[Any], object]] = {
+    "live": check_live,
+    "worker": check_worker,
+    "replaces": if_given(check_worker),
+    "mark": check_mark,
+    **{name: partial(check_id, what=name) for name in ("boot", "pool", "operation", "controller")},
+    **{name: if_given(partial(check_id, what=name)) for name in ("server", "home", "link", "producer", "request")},
+    **{
+        name: partial(check_number, what=name)
+        for name in (
+            *("jump", "term", "rev", "beat", "number", "epoch", "pull_no", "after", "told", "lives_max"),
+            *("starts_create", "starts_recover", "cutovers"),
+        )
+    },
+    "expected": partial(check_number, what="expected epoch"),
+    "capacity": partial(check_number, what="capacity", low=1, high=CAPACITY_MAX),
+    "credit": partial(check_number, what="credit", high=1_000),
+    "labels": partial(check_text, what="labels"),
+    "payload": partial(check_bytes, what="payload", most=TEXT_BYTES_MAX),
+    "verb": partial(check_word, what="verb", allowed=("cordon", "uncordon", "drain", "undrain", "exit", "reap")),
+    "cause": partial(check_word, what="cause", allowed=("create", "reassign", "recover", "drain", "rebalance")),
+    "kind": partial(check_word, what="kind", allowed=("text", "interrupt", "config")),
+}
+"""The check of each argument that is the same in every step."""
+
+
+def check(**arguments: Any) -> None:
+    """Raise BadId or BadValue for the first argument that is not what its name says."""
+    for name, value in arguments.items():
+        if name in CHECKS:
+            CHECKS[name](value)
 
 
 class Store(ABC):
@@ -53,28 +92,26 @@ class Store(ABC):
         """Run one step of the model, with its checked arguments."""
 
     @abstractmethod
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Close what the store has opened."""
+
+    def _take(self, step: str, /, **arguments: Any) -> Awaitable[Any]:
+        check(**arguments)
+        return self.step(step, **arguments)
 
     # -- homes
 
     def enter(self, *, server: str = "", jump: int, first: bool = False) -> Awaitable[o.EnterOutcome]:
         """Begin the home of `server`, unless it is the home. A server knows its own name, and does not ask for it."""
-        if server:
-            check_id(server, "server")
-        check_number(jump, "jump")
-        return self.step("enter", server=server, jump=jump, first=first)
+        return self._take("enter", server=server, jump=jump, first=first)
 
     # -- Workers
 
     def register_worker(
         self, *, name: str, boot: str, pool: str, capacity: int, labels: str = "", replaces: str = ""
     ) -> Awaitable[o.RegisterOutcome]:
-        check_id(name, "worker name"), check_id(boot, "boot"), check_id(pool, "pool")
-        check_number(capacity, "capacity", 1, CAPACITY_MAX)
-        check_text(labels, "labels")
-        if replaces:
-            check_worker(replaces)
-        return self.step(
+        check_id(name, "worker name")
+        return self._take(
             "register_worker", name=name, boot=boot, pool=pool, capacity=capacity, labels=labels, replaces=replaces
         )
 
@@ -89,35 +126,41 @@ class Store(ABC):
         link: str = "",
         busy: Sequence[str] = (),
         partly: bool = False,
+        starts_create: int = 0,
+        starts_recover: int = 0,
+        cutovers: int = 0,
     ) -> Awaitable[o.ReportOutcome]:
-        check_worker(worker), check_id(boot, "boot")
-        if home:
-            check_id(home, "home")
-        check_number(term, "term"), check_number(rev, "rev")
-        if link:
-            check_id(link, "link")
+        check(worker=worker)
         if len(busy) > BUSY_MAX:
             raise BadValue(f"a report of {worker} names {len(busy)} busy slots; send at most {BUSY_MAX} at once")
         for tag in busy:
             live, _, number = tag.rpartition("@")
             check_live(live), check_number(int(number) if re.fullmatch(r"[0-9]{1,16}", number) else -1, "slot number")
-        given = {"home": home, "term": term, "rev": rev, "link": link, "busy": busy, "partly": partly}
-        return self.step("report", worker=worker, boot=boot, **given)
+        return self._take(
+            "report",
+            worker=worker,
+            boot=boot,
+            home=home,
+            term=term,
+            rev=rev,
+            link=link,
+            busy=busy,
+            partly=partly,
+            starts_create=starts_create,
+            starts_recover=starts_recover,
+            cutovers=cutovers,
+        )
 
     def set_worker(self, *, worker: str, verb: Verb) -> Awaitable[o.SetOutcome]:
-        check_worker(worker)
-        check_word(verb, "verb", ("cordon", "uncordon", "drain", "undrain", "exit", "reap"))
-        return self.step("set_worker", worker=worker, verb=verb)
+        return self._take("set_worker", worker=worker, verb=verb)
 
     def expire_worker(self, *, worker: str, beat: int) -> Awaitable[o.ExpireOutcome]:
-        check_worker(worker), check_number(beat, "beat")
-        return self.step("expire_worker", worker=worker, beat=beat)
+        return self._take("expire_worker", worker=worker, beat=beat)
 
     def depart(self, *, worker: str, live: str, number: int, reason: str = "") -> Awaitable[o.DepartOutcome]:
-        check_worker(worker), check_live(live), check_number(number, "number")
         if not isinstance(reason, str) or reason != clean_reason(reason):
             raise BadValue(f"the reason must be one line of at most {REASON_BYTES_MAX} bytes of printable text")
-        return self.step("depart", worker=worker, live=live, number=number, reason=reason)
+        return self._take("depart", worker=worker, live=live, number=number, reason=reason)
 
     # -- generations
 
@@ -134,19 +177,21 @@ class Store(ABC):
         at_boundary: bool = False,
         lives_max: int = 0,
     ) -> Awaitable[o.PlaceOutcome]:
-        self._check_candidates(candidates, pools)
-        check_live(live), check_id(operation, "operation"), check_number(expected, "expected epoch")
-        check_number(lives_max, "lives_max")
-        check_word(cause, "cause", ("create", "reassign", "recover", "drain", "rebalance"))
+        check(live=live, cause=cause, operation=operation, expected=expected, lives_max=lives_max)
+        check_candidates(candidates, pools, self.limits.candidates_max)
         if (create is not None) != (cause == "create"):
             raise BadValue(f"place of {live} with cause {cause!r}: `create` is given with cause create, and only then")
         if create is not None:
-            check_id(create.digital_id, "digital_id"), check_id(create.fingerprint, "fingerprint")
+            check_id(create.digital_id, "digital_id")
+            check_id(create.fingerprint, "fingerprint")
             if create.room:
                 check_id(create.room, "room")
             check_bytes(create.metadata, "metadata", TEXT_BYTES_MAX)
             check_bytes(create.config, "config", TEXT_BYTES_MAX)
+            check_bytes(create.labels, "labels", LABELS_BYTES_MAX)
             check_number(create.priority, "priority", 0, PRIORITIES - 1)
+            for lifetime, name in ((create.idle_ms, "idle_ms"), (create.max_ms, "max_ms")):
+                check_number(lifetime, name, 0, int(LIFETIME_MAX_S * 1_000))
         return self.step(
             "place",
             live=live,
@@ -161,27 +206,38 @@ class Store(ABC):
         )
 
     def reserve(self, *, live: str, expected: int, candidates: Candidates) -> Awaitable[o.ReserveOutcome]:
-        self._check_candidates(candidates, ())
-        check_live(live), check_number(expected, "expected epoch")
-        return self.step("reserve", live=live, expected=expected, candidates=candidates)
+        check_candidates(candidates, (), self.limits.candidates_max)
+        return self._take("reserve", live=live, expected=expected, candidates=candidates)
 
     def hold(self, *, live: str, number: int) -> Awaitable[o.HoldOutcome]:
-        check_live(live), check_number(number, "number")
-        return self.step("hold", live=live, number=number)
+        return self._take("hold", live=live, number=number)
 
     def cancel(self, *, live: str, number: int) -> Awaitable[o.CancelOutcome]:
-        check_live(live), check_number(number, "number")
-        return self.step("cancel", live=live, number=number)
+        return self._take("cancel", live=live, number=number)
 
     # -- input
 
     def pull(
-        self, *, live: str, worker: str, epoch: int, after: int, controller: str, mark: bytes = UNMARKED
+        self,
+        *,
+        live: str,
+        worker: str,
+        epoch: int,
+        after: int,
+        controller: str,
+        mark: bytes = UNMARKED,
+        journal: bool = False,
     ) -> Awaitable[o.PullOutcome]:
-        check_live(live), check_worker(worker), check_number(epoch, "epoch"), check_number(after, "after")
-        check_id(controller, "controller")
-        check_mark(mark)
-        return self.step("pull", live=live, worker=worker, epoch=epoch, after=after, controller=controller, mark=mark)
+        return self._take(
+            "pull",
+            live=live,
+            worker=worker,
+            epoch=epoch,
+            after=after,
+            controller=controller,
+            mark=mark,
+            journal=journal,
+        )
 
     def append_input(
         self,
@@ -197,22 +253,14 @@ class Store(ABC):
         through: Through | None = None,
         credit: int = 0,
     ) -> Awaitable[o.AppendOutcome]:
-        check_live(live)
-        check_mark(mark)
-        check_word(kind, "kind", ("text", "interrupt", "config"))
-        check_bytes(payload, "payload", TEXT_BYTES_MAX)
+        check(live=live)
         if bool(producer) == bool(request):
             raise BadValue(f"input for {live} needs either a producer and its n, or a request id")
         if producer:
-            check_id(producer, "producer"), check_number(n, "n", 1)
-        else:
-            check_id(request, "request")
+            check_number(n, "n", 1)
         if through is not None:
-            check_worker(through.worker), check_number(through.epoch, "epoch")
-            check_number(through.pull_no, "pull_no"), check_number(through.after, "after")
-            check_mark(through.mark)
-        check_number(credit, "credit", 0, 1_000)
-        return self.step(
+            check(**through._asdict())
+        return self._take(
             "append_input",
             live=live,
             kind=kind,
@@ -229,10 +277,7 @@ class Store(ABC):
     def release_input(
         self, *, live: str, worker: str, epoch: int, pull_no: int, after: int, credit: int, mark: bytes = UNMARKED
     ) -> Awaitable[o.ReleaseOutcome]:
-        check_live(live), check_worker(worker), check_number(epoch, "epoch"), check_number(pull_no, "pull_no")
-        check_number(after, "after"), check_number(credit, "credit", 0, 1_000)
-        check_mark(mark)
-        return self.step(
+        return self._take(
             "release_input",
             live=live,
             worker=worker,
@@ -244,41 +289,40 @@ class Store(ABC):
         )
 
     def ack_input(
-        self, *, live: str, worker: str, epoch: int, n: int, saved: bytes | None = None, mark: bytes = UNMARKED
+        self,
+        *,
+        live: str,
+        worker: str,
+        epoch: int,
+        n: int,
+        saved: bytes | None = None,
+        journal: Change | None = None,
+        mark: bytes = UNMARKED,
     ) -> Awaitable[o.AckOutcome]:
-        check_live(live), check_worker(worker), check_number(epoch, "epoch"), check_number(n, "n")
+        check_number(n, "n")
         check_ack(mark, saved, self.limits.state_bytes_max)
-        return self.step("ack_input", live=live, worker=worker, epoch=epoch, n=n, saved=saved, mark=mark)
+        if journal is not None:
+            check_change(journal, self.limits)
+        return self._take(
+            "ack_input", live=live, worker=worker, epoch=epoch, n=n, saved=saved, journal=journal, mark=mark
+        )
+
+    def emit(
+        self, *, live: str, worker: str, epoch: int, n: int, name: str, data: bytes, told: int = 0
+    ) -> Awaitable[o.EmitOutcome]:
+        check_number(n, "n", 1)
+        check_emit(name, data)
+        return self._take("emit", live=live, worker=worker, epoch=epoch, n=n, name=name, data=data, told=told)
 
     def end_live(self, *, live: str, after_pending: bool = False) -> Awaitable[o.EndOutcome]:
-        check_live(live)
-        return self.step("end_live", live=live, after_pending=after_pending)
+        return self._take("end_live", live=live, after_pending=after_pending)
 
     # -- time
 
     def look(self, *, live: str) -> Awaitable[o.LookOutcome]:
-        check_live(live)
-        return self.step("look", live=live)
+        return self._take("look", live=live)
 
     def new_term(self, *, term: int) -> Awaitable[o.NewTermOutcome]:
         # The numbers of the term that begins must all fit: the floor follows from the term.
         check_number(term, "term", 1, NUMBER_MAX // self.limits.term_step - 3)
         return self.step("new_term", term=term)
-
-    def _check_candidates(self, candidates: Candidates, pools: Sequence[str]) -> None:
-        named: list[str] = []
-        for candidate in candidates:
-            if isinstance(candidate, Equals):
-                check_id(candidate.pool, "pool")
-                if not candidate.workers:
-                    raise BadValue(f"equal candidates of Pool {candidate.pool} name no Worker")
-                named += candidate.workers
-            else:
-                named.append(candidate)
-        for what, given in (("candidates", named), ("Pools", pools)):
-            if len(given) > self.limits.candidates_max:
-                raise BadValue(f"{len(given)} {what} are given, at most {self.limits.candidates_max} are allowed")
-        for worker in named:
-            check_worker(worker)
-        for pool in pools:
-            check_id(pool, "pool")

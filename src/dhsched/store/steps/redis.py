@@ -9,6 +9,7 @@ from random import Random
 from typing import Any, NamedTuple, Self
 
 from dhsched.ownership import items
+from dhsched.ownership.journal import Change, packed
 from dhsched.ownership.limits import DEFAULT_LIMITS, Limits
 from dhsched.ownership.steps.place import Create
 from dhsched.store.homes import Homes
@@ -42,18 +43,14 @@ class Append(NamedTuple):
     producer: str = ""
     n: int = 0
     request: str = ""
-    through: str = ""  # A `Through`, as text.
+    through: bytes = b""  # A `Through`, as text; empty for none.
 
 
 class Release(NamedTuple):
     """One row of `release_soon`: the arguments of release_input."""
 
     live: str
-    worker: str
-    epoch: int
-    pull_no: int
-    after: int
-    mark: bytes
+    pull: bytes  # A `Through`, as text.
 
 
 class Ack(NamedTuple):
@@ -65,6 +62,19 @@ class Ack(NamedTuple):
     n: int
     saved: bytes | None
     mark: bytes
+    journal: Change | None = None
+
+
+class Emit(NamedTuple):
+    """One row of `emit_soon`: the arguments of emit."""
+
+    live: str
+    worker: str
+    epoch: int
+    n: int
+    name: str
+    data: bytes
+    told: int
 
 
 class RedisStore(Store):
@@ -84,6 +94,7 @@ class RedisStore(Store):
         self._replies = self.homes.reader
         link.read_counted = self._replies.changed
         self._ack_limits = scripts["ack_input"].bind(self._limit_values, {})
+        self._emit_limits = scripts["emit"].bind(self._limit_values, {})
         self._append_limits: dict[tuple[str, int, int | None], list[Argument]] = {}
         self.new_mark: Callable[[], bytes] = partial(items.new_mark, Random())
 
@@ -150,15 +161,15 @@ class RedisStore(Store):
         """Append rows (append_input). `controller` is the appender: if it holds the live's pull itself, it gets no
         hint. `credit` is that of the pulls that rows go through to. `pending_max` is a lower limit, for items that may
         not fill the whole queue."""
-        limits = self._append_limits.get((controller, credit, pending_max))
-        if limits is None:
+        if (limits := self._append_limits.get((controller, credit, pending_max))) is None:
             own = {} if pending_max is None else {"pending_max": pending_max}
             given = {"controller": controller, "credit": credit}
             limits = self._scripts["append_input"].bind({**self._limit_values, **own}, given)
             self._append_limits[controller, credit, pending_max] = limits
-        argv, mark = [*limits], self.new_mark()
-        for live, item, producer, n, request, through in rows:
-            argv += (live, items.marked(item, mark), producer, n, request, through)
+        argv, sources = [*limits], [source(producer, n, request) for _, _, producer, n, request, _ in rows]
+        mark = self.new_mark()
+        for (live, item, *_, through), origin in zip(rows, sources, strict=True):
+            argv += (live, items.marked(item, mark), origin, through)
         return self.link.run("append_input", self._key, argv, read=self._replies.appended)
 
     def release_soon(self, rows: Sequence[Release], credit: int) -> asyncio.Future[Any]:
@@ -171,9 +182,26 @@ class RedisStore(Store):
     def ack_soon(self, rows: Sequence[Ack]) -> asyncio.Future[Any]:
         """Ack rows (ack_input)."""
         argv = [*self._ack_limits]
-        for live, worker, epoch, n, saved, mark in rows:
-            argv += (live, worker, epoch, n, b"" if saved is None else b"=" + saved, mark)
+        for live, worker, epoch, n, saved, mark, journal in rows:
+            argv += (live, acking(worker, epoch, n, mark), packed(saved, journal))
         return self.link.run("ack_input", self._key, argv, read=self._replies.outcomes)
+
+    def emit_soon(self, rows: Sequence[Emit]) -> asyncio.Future[Any]:
+        """Store messages of runtimes (emit)."""
+        argv = [*self._emit_limits]
+        for row in rows:
+            argv += row
+        return self.link.run("emit", self._key, argv, read=self._replies.outcomes)
+
+
+def source(producer: str, n: int, request: str) -> str:
+    """Return where an item comes from, as append_input takes it."""
+    return f"{producer} {n}" if producer else request
+
+
+def acking(worker: str, epoch: int, n: int, mark: bytes) -> bytes:
+    """Return whose ack it is, and of what, as ack_input takes it."""
+    return b"%b %d %d %b" % (worker.encode(), epoch, n, mark)
 
 
 def encode(step: str, values: dict[str, Any]) -> None:
@@ -186,10 +214,14 @@ def encode(step: str, values: dict[str, Any]) -> None:
     elif step == "append_input":
         item = items.unmarked(values["kind"], values["payload"], values["boundary"])
         values["item"], values["controller"] = items.marked(item, values["mark"]), ""
-        values["through"] = str(values["through"] or "")
+        values["source"] = source(values["producer"], values["n"], values["request"])
+        values["through"] = values["through"].text() if values["through"] else b""
+    elif step == "release_input":
+        pull = items.Through(values["worker"], values["epoch"], values["pull_no"], values["after"], values["mark"])
+        values["pull"] = pull.text()
     elif step == "ack_input":
-        saved = values["saved"]
-        values["saved"] = b"" if saved is None else b"=" + saved
+        values["acking"] = acking(values["worker"], values["epoch"], values["n"], values["mark"])
+        values["saved"] = packed(values["saved"], values.pop("journal"))
     for ours, theirs in IN_LUA.items():
         if ours in values:
             values[theirs] = values.pop(ours)
@@ -197,4 +229,15 @@ def encode(step: str, values: dict[str, Any]) -> None:
         values["candidates"] = [each if isinstance(each, str) else written(each) for each in values["candidates"]]
 
 
-CREATE_FIELDS = ("digital_id", "fingerprint", "room", "metadata", "config", "priority", "immovable")
+CREATE_FIELDS = (
+    "digital_id",
+    "fingerprint",
+    "room",
+    "metadata",
+    "config",
+    "priority",
+    "immovable",
+    "idle_ms",
+    "max_ms",
+    "labels",
+)

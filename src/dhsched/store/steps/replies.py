@@ -1,4 +1,8 @@
-"""Decodes a step's reply to its outcome. A reply is a word, the store's time, and the outcome's fields in order."""
+"""Decodes a step's reply to its outcome. A reply is a word, the store's time, and the outcome's fields in order.
+
+In a call that many lives share, each row is a word and the fields. What almost every row of an append or an ack is
+answered is its number alone: a row that is an array costs the store more than the row's HSET does.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import Any, cast
 from dhsched.errors import StoreIncompatible
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.state import Home
-from dhsched.types import Generation, LiveState, Mode, SlotState
+from dhsched.types import Generation, LifetimeReason, LiveState, Mode, SlotState
 
 Fields = Sequence[Any]
 
@@ -53,7 +57,8 @@ def held(f: Fields) -> o.Held:
 
 
 def pulling(f: Fields) -> o.Pulling:
-    return o.Pulling(f[0], f[1], text(f[2]), text(f[3]), f[4], f[5], f[6])
+    journal = tuple(f[9:]) if f[8] else None
+    return o.Pulling(f[0], f[1], text(f[2]), text(f[3]), f[4], f[5], f[6], f[7], journal)
 
 
 def recover(f: Fields) -> o.Recover:
@@ -88,16 +93,19 @@ OUTCOMES: dict[bytes, Callable[[Fields], Any]] = {
     b"CANCELLED": lambda f: o.Cancelled(),
     b"PULLING": pulling,
     b"APPENDED": lambda f: o.Appended(*f),
-    b"DUPLICATE": lambda f: o.Duplicate(),
+    b"DUPLICATE": lambda f: o.Duplicate(*f),
     b"GAP": lambda f: o.Gap(f[0]),
     b"CLOSING": lambda f: o.Closing(),
     b"TOO_MANY_PENDING": lambda f: o.TooManyPending(f[0]),
     b"TOO_MANY_PRODUCERS": lambda f: o.TooManyProducers(f[0]),
     b"ITEMS": lambda f: o.Items(f[0], tuple(f[2:]), bool(f[1])),
     b"ACKED": lambda f: o.Acked(f[0], bool(f[1])),
+    b"EMITTED": lambda f: o.Emitted(f[0]),
     b"AHEAD": lambda f: o.Ahead(f[0]),
+    b"JOURNAL_FULL": lambda f: o.JournalFull(f[0]),
     b"FINISHED": lambda f: o.Finished(cast(LiveState, text(f[0]))),
     b"SWEPT": lambda f: o.Swept(),
+    b"LIFETIME_OVER": lambda f: o.LifetimeOver(cast(LifetimeReason, text(f[0])), cast(LiveState, text(f[1]))),
     b"RECOVER": recover,
     b"WAKE": lambda f: o.Wake(),
     b"IDLE": lambda f: o.Idle(),
@@ -116,6 +124,16 @@ def outcome(word: bytes, fields: Fields) -> Any:
             " dhsched on a store"
         ) from None
     return make(fields)
+
+
+def appended_row(row: Any) -> Any:
+    """Return the outcome of one row of an append."""
+    return o.Appended(row) if row.__class__ is int else outcome(row[0], row[1:])
+
+
+def other_row(row: Any) -> Any:
+    """Return the outcome of one row of a release, an ack or an emit."""
+    return o.Acked(row, False) if row.__class__ is int else outcome(row[0], row[1:])
 
 
 class Reader:
@@ -138,12 +156,12 @@ class Reader:
         """Return the outcome of each row of an append, which is counted."""
         self.now_ms = reply[0] or self.now_ms
         self.pos = reply[-1]
-        return [outcome(one[0], one[1:]) for one in reply[1:-1]]
+        return [appended_row(row) for row in reply[1:-1]]
 
     def outcomes(self, reply: Sequence[Any]) -> list[Any]:
-        """Return the outcome of each row of a release or an ack."""
+        """Return the outcome of each row of a release, an ack or an emit."""
         self.now_ms = reply[0] or self.now_ms
-        return [outcome(one[0], one[1:]) for one in reply[1:]]
+        return [other_row(row) for row in reply[1:]]
 
     def entered(self, reply: Sequence[Any]) -> Any:
         """Return the outcome of enter."""

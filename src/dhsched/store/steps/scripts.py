@@ -22,21 +22,27 @@ from dhsched.store.link.settling import Settle
 Argument = str | bytes | int | float
 
 LIBRARY = (
-    *("clock", "base", "server", "home", "here", "counted", "now", "agenda", "waiting", "worker", "candidates"),
-    *("slot", "wake_own", "item", "live", "needs", "vacate", "gone", "finish"),
+    *("clock", "base", "server", "home", "here", "counted", "now", "agenda", "record", "waiting", "worker"),
+    *("candidates", "slot", "wake_own", "item", "live", "lifetime", "needs", "vacate", "gone", "finish"),
 )
 """The parts of lua/lib in the order in which they build on each other."""
-DENY_OOM = frozenset({"append_input", "place_create"})
-"""Steps that a full store refuses; every other step must run there, or nothing could ever be freed."""
+DENY_OOM = frozenset({"append_input", "place_create", "describe"})
+"""Scripts that a full store refuses; every other one must run there, or nothing could ever be freed."""
 AROUND = (
-    *("snapshot", "due", "read_fields", "configure", "trouble", "change_keys", "say_once", "announce"),
-    *("count_tenants", "meter_lives", "measure_pending", "write_log", "settle", "same_home"),
+    *("snapshot", "due", "read_fields", "configure", "describe", "trouble", "change_keys", "say_once", "announce"),
+    *("count_tenants", "meter_lives", "measure_pending", "write_log", "keep_lines", "note_devices", "report_replica"),
+    *("settle", "same_home"),
 )
 """Scripts around the protocol, which are not steps: they change no ownership."""
 READ_ONLY = frozenset({"snapshot", "due", "read_fields"})
 """Scripts that run wherever the data is: they compare no home. `snapshot` tells the home of what it has read."""
 NO_WRITES = READ_ONLY | {"same_home"}
-HINTS = frozenset({"trouble", "say_once", "announce", "count_tenants", "meter_lives", "measure_pending", "write_log"})
+HINTS = frozenset(
+    {
+        *("trouble", "say_once", "announce", "count_tenants"),
+        *("meter_lives", "measure_pending", "write_log", "keep_lines", "note_devices", "report_replica"),
+    }
+)
 """Scripts whose loss harms nobody: they compare the home, as the steps of SAME_HOME do, and are not counted."""
 SETTLING = Settle(writes="settle", compares="same_home")
 """Scripts behind a batch: they compare the home and the server's name, and are not counted."""
@@ -81,8 +87,7 @@ def header(source: str) -> dict[str, str]:
     for line in source.splitlines():
         if not line.startswith("--"):
             break
-        match = _SECTION.match(line)
-        if match:
+        if match := _SECTION.match(line):
             section = match[1]
             sections[section] = match[2].strip()
         elif section:
@@ -98,8 +103,7 @@ def assemble(step: str, text: Mapping[str, str], *, name: str | None = None) -> 
     """Return one loadable script from a step and its library parts."""
     sections = header(text[step])
     uses = names(sections.get("USES", ""))
-    unknown = set(uses) - set(LIBRARY)
-    if unknown:
+    if unknown := set(uses) - set(LIBRARY):
         raise ValueError(f"{step}.lua uses {sorted(unknown)}, which lua/lib does not have")
     always = checks(step)
     parts = [text[f"lib/{part}"] for part in LIBRARY if part in always or part in uses]

@@ -1,6 +1,6 @@
 -- cancel: give up the move with this number, and only that one.
 --
--- USES     clock now agenda waiting worker slot live
+-- USES     clock now agenda record waiting worker slot live
 -- KEYS     cell
 -- ARGV     live, num
 -- RETURNS  CANCELLED

@@ -1,6 +1,6 @@
 -- depart: the Worker does not run `live@num`, and in this boot never will again.
 --
--- USES     clock now agenda waiting worker slot live vacate
+-- USES     clock now agenda record waiting worker slot live vacate
 -- KEYS     cell
 -- ARGV     worker_id, live, num, reason, lease_ms, backoff_max_ms
 -- RETURNS  DEPARTED was

@@ -1,6 +1,6 @@
 -- expire_worker: call a Worker lost that has not reported since `beat`. Its lives go on the agenda; its slots stay.
 --
--- USES     clock now agenda waiting worker slot live
+-- USES     clock now agenda record waiting worker slot live
 -- KEYS     cell
 -- ARGV     worker_id, beat
 -- RETURNS  EXPIRED lives

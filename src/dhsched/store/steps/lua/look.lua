@@ -1,10 +1,11 @@
 -- look: decide from the record what must happen now to a live that is due. The first rule that matches decides, and
 -- each raises the live's place on the agenda, which is lease and backoff in one.
 --
--- USES     clock now agenda waiting worker slot live needs
+-- USES     clock now agenda record waiting worker slot live lifetime needs finish
 -- KEYS     cell
 -- ARGV     live, claim_wait_ms, ack_wait_ms, lease_ms, backoff_max_ms, ended_ttl_ms
 -- RETURNS  SWEPT
+--          LIFETIME_OVER reason state
 --          RECOVER epoch need worker digital_id priority tries
 --          WAKE
 --          IDLE
@@ -39,8 +40,29 @@ if r.state == 'ended' then
   look_never(class, live)
   call('ZREM', prefix .. 'lives', live)
   call('ZREM', prefix .. 'ended', live)
-  call('DEL', key, prefix .. 'data:' .. live, prefix .. 'input:' .. live, prefix .. 'recent:' .. live, prefix .. 'dead:' .. live, prefix .. 'history:' .. live)
+  call('DEL', key, prefix .. 'data:' .. live, prefix .. 'input:' .. live, prefix .. 'recent:' .. live, prefix .. 'dead:' .. live, prefix .. 'history:' .. live,
+    prefix .. 'emits:' .. live, prefix .. 'logs:' .. live, prefix .. 'device:' .. live)
   return { 'SWEPT', now }
+end
+
+-- How much was appended, and when a look saw that first.
+if number(string.match(r.seen or '', '^%d+')) ~= r.appended then
+  r.seen = whole(r.appended) .. ' ' .. whole(now)
+  call('HSET', key, 'seen', r.seen)
+end
+local over = lifetime_over(r)
+if over then
+  -- As `end after pending`: input that waits is still consumed, and a look that follows goes on.
+  call('HSET', key, 'expired', over)
+  if r.acked < r.appended then
+    r.state = 'closing'
+    write_fence(live, r)
+    look_at(class, live, now)
+    return { 'LIFETIME_OVER', now, over, 'closing' }
+  end
+  finish(live, r, ended_ttl_ms)
+  wake_controller(live, r.controller)
+  return { 'LIFETIME_OVER', now, over, 'ended' }
 end
 
 if r.move_expires and now >= number(r.move_expires) then
@@ -67,17 +89,17 @@ call('HDEL', key, 'tries')
 r.tries = nil
 
 -- How long the live may stand still as it is now; nil when standing still is fine.
-local appended, released, acked = number(r.appended or 0), number(r.released or 0), number(r.acked or 0)
 local period
-if not r.active then
+if r.unclaimed then
   period = number(claim_wait_ms)
-elseif released > acked or (appended > released and not held(r)) then
+elseif r.released > r.acked or (r.appended > r.released and not held(r)) then
   period = number(ack_wait_ms)
 end
 if not period then
-  if expires then
-    look_at(class, live, expires)
-    return { 'LATER', now, expires }
+  local next_at = by_lifetime(r, expires)
+  if next_at then
+    look_at(class, live, next_at)
+    return { 'LATER', now, next_at }
   end
   look_never(class, live)
   return { 'IDLE', now }
@@ -85,19 +107,20 @@ end
 
 -- Nothing is wrong but time. The first look at a standstill only wakes; a second, a full period later, recovers.
 local noted, since = string.match(r.note or '', '^(.*) (%d+)$')
-if noted ~= cursors(r) then
-  call('HSET', key, 'note', cursors(r) .. ' ' .. whole(now))
-  look_at(class, live, soonest(now + period))
+if noted ~= progress(r) then
+  call('HSET', key, 'note', progress(r) .. ' ' .. whole(now))
+  look_at(class, live, by_lifetime(r, soonest(now + period)))
   wake_controller(live, r.controller)
-  if not r.active then
+  if r.unclaimed then
     wake_worker(r.selected, worker(r.selected))
   end
   return { 'WAKE', now }
 end
 local ripe = since + period
 if now < ripe then
-  look_at(class, live, soonest(ripe))
-  return { 'LATER', now, soonest(ripe) }
+  ripe = by_lifetime(r, soonest(ripe))
+  look_at(class, live, ripe)
+  return { 'LATER', now, ripe }
 end
-call('HSET', key, 'stalled', cursors(r))
+call('HSET', key, 'stalled', progress(r))
 return recover('stalled')

@@ -1,6 +1,6 @@
--- measure_pending: tell what the pending input of each tenant takes in the store's memory, for a page of lives: of the named
--- tenants, or of all. A page ends after some lives, or after much input. A replica that begins while another measures, or
--- just after it, is refused. It owns nothing, so this is no step of the protocol.
+-- measure_pending: tell what pending input, states and journals of each tenant take in the store's memory, for a page of
+-- lives: of the named tenants, or of all. A page ends after some lives, or after many bytes. A replica that begins while
+-- another measures, or just after it, is refused. It owns nothing, so this is no step of the protocol.
 --
 -- USES     clock now
 -- KEYS     cell
@@ -30,9 +30,12 @@ end
 local found, tenants_found = {}, {}
 local lives_left, bytes_left = number(lives_max), number(bytes_max)
 local function measure(live)
-  local bytes = call('MEMORY', 'USAGE', input .. live, 'SAMPLES', 0) -- 0: every node of the list, not an estimate.
+  -- SAMPLES 0: every node of the list, not an estimate.
+  local bytes = (call('MEMORY', 'USAGE', input .. live, 'SAMPLES', 0) or 0)
+    + (call('MEMORY', 'USAGE', prefix .. 'journal:' .. live, 'SAMPLES', 0) or 0)
+    + call('HSTRLEN', prefix .. 'data:' .. live, 'saved')
   lives_left = lives_left - 1
-  if bytes then
+  if bytes > 0 then
     local tenant = string.match(live, '^[^/]*')
     if not found[tenant] then
       found[tenant] = 0

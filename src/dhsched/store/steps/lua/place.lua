@@ -1,32 +1,37 @@
 -- place: commit a live's next generation, on the first candidate with a free slot, the emptiest of equals, else in the named
 -- Pools (paper, algorithms 1 and 3). The only way to a new generation.
 --
--- USES     clock now agenda waiting worker slot live needs finish
--- RARELY   candidates: asked, emptiest
+-- USES     clock now agenda record waiting worker candidates slot lifetime
+-- RARELY   live needs finish: read_live, clear_move, held, needs, finish
 -- KEYS     cell
 -- ARGV     live, operation, cause, expected, digital_id, fingerprint, room, metadata, config, priority, immovable,
---          candidates, pools, at_boundary, claim_wait_ms, starts_create_max, starts_recover_max, history_max, poison_max,
---          dead_max, ended_ttl_ms, term_step, lives_max
+--          idle_ms, max_ms, labels, candidates, pools, at_boundary, claim_wait_ms, history_max, poison_max, dead_max,
+--          ended_ttl_ms, term_step, lives_max
 -- RETURNS  COMMITTED worker epoch rev load again later_worker later_epoch, then worker reason load capacity of each refusal
 --          STALE worker epoch pull_no
 --          MOOT, NOT_YET, CONFLICT, ENDED, NOT_FOUND
 --          QUOTA lives lives_max
 --          FULL, STARTING, WAITING: worker reason load capacity of each refusal
 local live, operation, cause, expected, digital_id, fingerprint, room, metadata, config, priority, immovable,
-  candidates, pools, at_boundary, claim_wait_ms, starts_create_max, starts_recover_max, history_max, poison_max,
-  dead_max, ended_ttl_ms, term_step, lives_max = unpack(ARGV)
+  idle_ms, max_ms, labels, candidates, pools, at_boundary, claim_wait_ms, history_max, poison_max, dead_max, ended_ttl_ms,
+  term_step, lives_max = unpack(ARGV)
 
 local key = prefix .. 'live:' .. live
-local r = read_live(live)
-
--- Create on an id that is taken: the same call once more is answered with its generation.
-if cause == 'create' and r then
-  if r.state == 'ended' then
+local r, read_live, clear_move, held, needs, finish
+if cause == 'create' then
+  -- On an id that is taken, the same call once more is answered with its generation.
+  local selected, fence, by = unpack(call('HMGET', key, 'selected', 'fence', 'fingerprint'))
+  local taken = fence and read_fence(fence)
+  if taken and taken.state == 'ended' then
     return { 'ENDED', now }
-  elseif r.fingerprint ~= fingerprint then
+  elseif taken and by ~= fingerprint then
     return { 'CONFLICT', now }
+  elseif taken then
+    return { 'COMMITTED', now, selected, number(taken.epoch), 0, 0, 1, '', 0 }
   end
-  return { 'COMMITTED', now, r.selected, number(r.epoch), 0, 0, 1, '', 0 }
+else
+  read_live, clear_move, held, needs, finish = rarely()
+  r = read_live(live)
 end
 
 -- The lives of the tenant. Those that have ended are listed until they are swept, and do not count.
@@ -40,14 +45,11 @@ if cause == 'create' and lives_max ~= '0' then
 end
 
 -- The item at the head, when one more generation dead over it makes it poison.
-local released, acked = 0, 0
-if r then
-  released, acked = number(r.released or 0), number(r.acked or 0)
-end
+local released, acked = r and r.released or 0, r and r.acked or 0
 local need, deaths = nil, 0
 local reason = r and call('HGET', prefix .. 'data:' .. live, 'reason')
 if r and r.suspect then
-  local head, n = string.match(r.suspect, '(%d+) (%d+)')
+  local head, n = string.match(r.suspect, '(%d+):(%d+)')
   deaths = number(head) == acked + 1 and number(n) or 0
 end
 -- A recovery counts against the input in hand, unless it is the store's fault.
@@ -68,8 +70,7 @@ local function drop_poison()
   local item = call('LPOP', prefix .. 'input:' .. live)
   bury(item)
   acked = acked + 1
-  r.acked, r.suspect = acked, nil
-  call('HSET', key, 'acked', acked, 'acked_mark', string.sub(item, 2, 9), 'suspect', '')
+  r.acked, r.acked_mark, r.suspect = acked, string.sub(item, 2, 9), nil -- Written at the commit, or the end.
   call('HINCRBY', key, 'dropped_poison', 1)
 end
 
@@ -101,7 +102,7 @@ if cause ~= 'create' then
   elseif at_boundary == '1' and not (held(r) and acked == released) then
     return { 'NOT_YET', now }
   end
-  if blames() and poisoned() and r.state == 'closing' and number(r.appended) == acked + 1 then
+  if blames() and poisoned() and r.state == 'closing' and r.appended == acked + 1 then
     drop_poison()
     finish(live, r, ended_ttl_ms)
     return { 'ENDED', now }
@@ -109,13 +110,8 @@ if cause ~= 'create' then
 end
 
 -- Admission. What is true here is true at the commit: the whole step is one.
-local creates, recovers = number(starts_create_max), number(starts_recover_max)
-local budget, other = creates, recovers
-if cause == 'recover' then
-  budget, other = recovers, creates
-end
--- How many start budgets a Worker may have reached and still start this live: the higher budget allows one.
-local reach = budget > other and 1 or 0
+-- How many start budgets a Worker may have reached and still start this live: that of recoveries is never the higher one.
+local reach = cause == 'recover' and 0 or 1
 -- A create goes after the lives that wait for a free slot in the Pool.
 local function goes_after(pool)
   return cause == 'create' and call('EXISTS', prefix .. 'waiting:' .. pool) == 1
@@ -140,17 +136,13 @@ local function refuses(id)
     return 'FULL'
   elseif goes_after(w.pool) then
     return 'WAITING'
-  elseif w.starting >= w.pace * budget then
+  elseif w.starting >= w.pace * (cause == 'recover' and w.recovers or w.creates) then
     return 'STARTING'
   end
 end
 
 local winner
 local refused, refusals = {}, {}
-local asked, emptiest
-if candidates ~= '' then
-  asked, emptiest = rarely()
-end
 for candidate in string.gmatch(candidates, '%S+') do
   local ids, pool = asked(candidate)
   local best, scores
@@ -223,39 +215,39 @@ if not winner then
 end
 
 -- Commit.
-local base = number(call('HGET', KEYS[1], 'epoch_base') or 0)
-local epoch = math.max(r and number(r.issued) or 0, base, floor) + 1
+local epoch = math.max(r and number(r.issued) or 0, epoch_base, floor) + 1
 local issued = epoch
-local w = worker(winner)
-if w.creates ~= creates or w.recovers ~= recovers then
-  w.creates, w.recovers = creates, recovers
-  call('HSET', prefix .. 'worker:' .. winner, 'starts_create_max', creates, 'starts_recover_max', recovers)
+local written = {} -- The fields that the commit writes, but for the first three.
+local function with(fields, name, value)
+  if value and value ~= '' then -- Absent and empty mean the same.
+    local n = #fields
+    fields[n + 1], fields[n + 2] = name, value
+  end
 end
 
 if cause == 'create' then
-  -- What every item of input needs comes first, and stays there: the record is searched from its start.
-  call('HSET', key, 'epoch', epoch, 'selected', winner, 'active', '', 'pull_no', 0, 'state', 'open', 'appended', 0,
-    'released', 0, 'acked', 0, 'acked_mark', '', 'move_hold', '', 'suspect', '', 'at_boundary', '', 'controller', '', 'priority', priority,
-    'first_ack_at', '', 'waits', '', 'config_next', 0, 'fallback', '', 'digital_id', digital_id, 'fingerprint', fingerprint)
-  if room ~= '' then
-    call('HSET', key, 'room', room)
-  end
-  if immovable == '1' then
-    call('HSET', key, 'immovable', '1')
-  end
-  if metadata ~= '' then
-    call('HSET', prefix .. 'data:' .. live, 'metadata', metadata)
-  end
-  if config ~= '' then
-    call('HSET', prefix .. 'data:' .. live, 'config', config)
+  r = { state = 'open', appended = 0, released = 0, acked = 0, config_next = 0, at_boundary = '0', acked_mark = '' }
+  r.created_at, r.seen = now, '0 ' .. whole(now)
+  r.idle_ms, r.max_ms = idle_ms ~= '0' and idle_ms or nil, max_ms ~= '0' and max_ms or nil
+  written = { 'priority', priority, 'digital_id', digital_id, 'fingerprint', fingerprint, 'created_at', now, 'seen', r.seen }
+  with(written, 'room', room)
+  with(written, 'immovable', immovable)
+  with(written, 'idle_ms', r.idle_ms)
+  with(written, 'max_ms', r.max_ms)
+  local data = {}
+  with(data, 'metadata', metadata)
+  with(data, 'config', config)
+  with(data, 'labels', labels)
+  if #data > 0 then
+    call('HSET', prefix .. 'data:' .. live, unpack(data))
   end
   call('ZADD', prefix .. 'lives', 0, live)
-  write_slot(winner, live, epoch, 'starting')
+  write_slot(winner, live, epoch, 'starting', nil, false)
 else
   local source, was, target, reserved = r.selected, r.epoch, r.move_target, r.move_number
   clear_move(live, r, target == winner)
   if target == winner then
-    if number(reserved) > math.max(base, floor) then
+    if number(reserved) > math.max(epoch_base, floor) then
       -- The number was issued when the place was reserved, unless a term or a home has begun since: the commit may have
       -- been made before, in a history that is lost.
       epoch, issued = number(reserved), number(r.issued)
@@ -264,11 +256,11 @@ else
   elseif winner == source then
     write_slot(winner, live, epoch, 'starting', was)
   else
-    write_slot(winner, live, epoch, 'starting')
+    write_slot(winner, live, epoch, 'starting', nil, false)
   end
   if winner ~= source then
-    local vacant = slot_of(source, live, was) == 'vacant'
-    write_slot(source, live, was, not vacant and 'departing' or nil)
+    local slot = slot_of(source, live, was)
+    write_slot(source, live, was, slot ~= 'vacant' and 'departing' or nil, nil, slot)
   end
   if blames() and released > acked then
     -- A generation was lost with input in its hands: its first item is suspect.
@@ -277,7 +269,8 @@ else
     else
       -- A Worker that is only silent takes its count back when it reports again.
       local lost = need == 'lost' and source .. '@' .. was or ''
-      call('HSET', key, 'suspect', whole(acked + 1) .. ' ' .. whole(deaths + 1), 'blamed', lost)
+      r.suspect = whole(acked + 1) .. ':' .. whole(deaths + 1)
+      call('HSET', key, 'blamed', lost)
     end
   end
   leave_waiting(live, r)
@@ -290,13 +283,12 @@ else
   if reason then
     call('HDEL', prefix .. 'data:' .. live, 'reason')
   end
-  call('HDEL', key, 'note', 'stalled', 'tries', 'claimed_at', 'forgot')
-  call('HSET', key, 'active', '', 'pull_no', 0, 'controller', '', 'first_ack_at', '')
+  call('HDEL', key, 'note', 'stalled', 'tries', 'claimed_at', 'first_ack_at', 'forgot', 'controller')
   if released ~= acked then
-    call('HSET', key, 'released', acked, 'at_boundary', '')
+    r.released, r.at_boundary = acked, '0'
   end
   local starts = number(r.starts or 0)
-  if not r.active then
+  if r.unclaimed then
     starts = call('HINCRBY', key, 'starts', 1)
   end
   if blames() and starts >= number(poison_max) and r.fallback then
@@ -306,16 +298,21 @@ else
     bury('c00000000' .. (config[1] or ''))
     call('HSET', data, 'config', config[2])
     call('HDEL', data, 'fallback')
-    call('HSET', key, 'fallback', '')
+    r.fallback = nil
   end
   priority = r.priority
 end
 -- Every number issued stays within a term's step of base and floor: the next term begins above all of them.
-if epoch > math.max(base, floor) + term_step then
+if epoch > math.max(epoch_base, floor) + term_step then
   call('HSET', KEYS[1], 'epoch_base', epoch)
 end
-call('HSET', key, 'epoch', epoch, 'issued', issued, 'selected', winner, 'cause', cause, 'operation', operation,
-  'committed_at', now)
-look_at(priority, live, now + claim_wait_ms)
+r.epoch, r.pull_no, r.unclaimed, r.first = epoch, 0, '', nil
+with(written, 'issued', issued)
+with(written, 'cause', cause)
+with(written, 'operation', operation)
+with(written, 'committed_at', now)
+-- What every item of input needs comes first, and stays there: the record is searched from its start.
+call('HSET', key, 'selected', winner, 'fence', fence_text(r), 'cursors', cursors_of(r), unpack(written))
+look_at(priority, live, by_lifetime(r, now + claim_wait_ms))
 call('HINCRBY', KEYS[1], 'placed', 1)
 return reply('COMMITTED', now, winner, epoch, rev, worker(winner).load, 0, '', 0)

@@ -1,13 +1,13 @@
 -- pull: the selected Worker takes up its generation, or comes back to it (paper, algorithm 2).
 --
--- USES     clock now agenda waiting worker slot item
+-- USES     clock now agenda record waiting worker slot item
 -- KEYS     cell
--- ARGV     live, worker_id, epoch, after, controller, mark, start_quick_ms, start_slow_ms, pace_max, walk_max
--- RETURNS  PULLING pull_no after digital_id room metadata config saved
---                                 older pulls of this generation are dead
+-- ARGV     live, worker_id, epoch, after, controller, mark, journal, start_quick_ms, start_slow_ms, pace_max, walk_max
+-- RETURNS  PULLING pull_no after digital_id room metadata config saved journal_last asked, then the journal if it was asked
+--                                 for; older pulls of this generation are dead
 --          STALE worker epoch pull_no    also for a number that this store never issued
 --          ENDED
-local live, worker_id, epoch, after, controller, mark, start_quick_ms, start_slow_ms, pace_max, walk_max = unpack(ARGV)
+local live, worker_id, epoch, after, controller, mark, journal, start_quick_ms, start_slow_ms, pace_max, walk_max = unpack(ARGV)
 
 -- The Worker's start budgets follow how long a start took. A planned move is claimed by a runtime that was prepared.
 local function follow_start(cause, took)
@@ -32,40 +32,48 @@ local function follow_start(cause, took)
 end
 
 local key = prefix .. 'live:' .. live
-local f = call('HMGET', key, 'epoch', 'issued', 'selected', 'active', 'state', 'pull_no', 'acked', 'released',
-  'digital_id', 'room', 'waits', 'acked_mark', 'appended', 'cause', 'committed_at')
-if not f[1] then
+local selected, fence, cursors, digital_id, room, waits, cause, committed_at = unpack(call('HMGET', key, 'selected',
+  'fence', 'cursors', 'digital_id', 'room', 'waits', 'cause', 'committed_at'))
+if not fence then
   return { 'STALE', now, '', 0, 0 }
 end
-if f[5] == 'ended' then
+local r = read_fence(fence)
+if r.state == 'ended' then
   return { 'ENDED', now }
 end
 local slot = slot_of(worker_id, live, epoch)
-if f[1] ~= epoch or f[3] ~= worker_id or number(epoch) <= floor or (slot ~= 'starting' and slot ~= 'running') then
-  return { 'STALE', now, f[3], number(f[1]), number(f[6]) }
+if r.epoch ~= epoch or selected ~= worker_id or number(epoch) <= floor or (slot ~= 'starting' and slot ~= 'running') then
+  return { 'STALE', now, selected, number(r.epoch), number(r.pull_no) }
 end
-local acked, released, appended = number(f[7]), number(f[8]), number(f[13])
+local appended, released, acked, config_next, _, acked_mark = read_cursors(cursors)
 after = number(after)
-if not fits(live, after, mark, acked, f[12], appended) then
+if not fits(live, after, mark, acked, acked_mark, appended) then
   return { 'STALE', now, '', 0, 0 }
 end
 
-if f[4] == '' then
-  write_slot(worker_id, live, epoch, 'running')
+local claims = r.unclaimed
+if claims then
+  write_slot(worker_id, live, epoch, 'running', nil, slot)
   call('HDEL', key, 'note', 'stalled')
-  call('HSET', key, 'active', worker_id, 'claimed_at', now)
-  leave_waiting(live, { waits = f[11] ~= '' and f[11] or nil }) -- Given up too early, it goes on where it is.
-  follow_start(f[14], now - f[15])
+  r.unclaimed, r.first, r.waits = nil, '', waits
+  leave_waiting(live, r) -- Given up too early, it goes on where it is.
+  follow_start(cause, now - committed_at)
 end
 -- No cursor goes back: what was released stays so, or a late pull would let a planned move repeat it.
 after = math.max(after, acked)
 if after > released then
   -- The mark fits, so the runtime has the item: it is the release that the store has forgotten.
   local item = call('LINDEX', prefix .. 'input:' .. live, after - acked - 1)
-  local ends = string.find(item, '^[TCIJ]') or (f[5] == 'closing' and after == appended)
-  call('HSET', key, 'released', after, 'at_boundary', ends and '1' or '')
+  local ends = string.find(item, '^[TCIJ]') or (r.state == 'closing' and after == appended)
+  call('HSET', key, 'cursors', cursors_text(appended, after, acked, config_next, ends and '1' or '0', acked_mark))
 end
-local pull_no = math.max(number(f[6]), number(call('HGET', KEYS[1], 'pull_base') or 0)) + 1
-call('HSET', key, 'controller', controller, 'pull_no', pull_no)
-local data = call('HMGET', prefix .. 'data:' .. live, 'metadata', 'config', 'saved')
-return { 'PULLING', now, pull_no, after, f[9], f[10] or '', data[1] or '', data[2] or '', data[3] or '' }
+r.pull_no = math.max(number(r.pull_no), pull_base) + 1
+local written = { 'fence', fence_text(r), 'controller', controller }
+if claims then
+  written[5], written[6] = 'claimed_at', now
+end
+call('HSET', key, unpack(written))
+local data = call('HMGET', prefix .. 'data:' .. live, 'metadata', 'config', 'saved', 'journal_last')
+local entries = journal ~= '' and call('LRANGE', prefix .. 'journal:' .. live, 0, -1) or {}
+return { 'PULLING', now, r.pull_no, after, digital_id, room or '', data[1] or '', data[2] or '', data[3] or '',
+  number(data[4] or 0), journal ~= '' and 1 or 0, unpack(entries) }

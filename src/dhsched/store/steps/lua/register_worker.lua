@@ -1,12 +1,10 @@
 -- register_worker: give a boot its WorkerID; the boot it replaces on its device is gone in the same step.
 --
--- USES     clock now agenda waiting worker slot live vacate gone
+-- USES     clock now agenda record waiting worker slot live vacate gone
 -- KEYS     cell
--- ARGV     name, boot, pool, capacity, labels, replaces, boots_window_ms, boots_max, starts_create_max,
---          starts_recover_max, term_step
+-- ARGV     name, boot, pool, capacity, labels, replaces, boots_window_ms, boots_max, term_step
 -- RETURNS  REGISTERED worker mode again
-local name, boot, pool, capacity, labels, replaces, boots_window_ms, boots_max, starts_create_max,
-  starts_recover_max, term_step = unpack(ARGV)
+local name, boot, pool, capacity, labels, replaces, boots_window_ms, boots_max, term_step = unpack(ARGV)
 
 local known = call('HGET', prefix .. 'boots', boot)
 if known then
@@ -34,6 +32,5 @@ end
 local id = name .. '#' .. whole(issued)
 call('HSET', prefix .. 'boots', boot, id)
 call('HSET', prefix .. 'worker:' .. id, 'name', name, 'boot', boot, 'pool', pool, 'capacity', capacity, 'labels', labels,
-  'mode', mode, 'beat', 0, 'load', 0, 'starting', 0, 'starts_create_max', starts_create_max, 'starts_recover_max',
-  starts_recover_max, 'slots_rev', touch(id))
+  'mode', mode, 'beat', 0, 'load', 0, 'starting', 0, 'slots_rev', touch(id))
 return { 'REGISTERED', now, id, mode, 0 }

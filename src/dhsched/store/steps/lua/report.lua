@@ -1,13 +1,15 @@
 -- report: a Worker's sign of life; it is answered with its slot table where its copy is old.
 --
--- USES     clock now worker
+-- USES     clock now record worker
 -- RARELY   agenda waiting slot wake_own: enter_free, wake_own, slot_table, SLOT_REVS_MAX
 -- KEYS     cell
--- ARGV     worker_id, boot, home_seen, term, rev_seen, link, busy, partly, start_wait_max_ms, walk_max
+-- ARGV     worker_id, boot, home_seen, term, rev_seen, link, busy, partly, starts_create, starts_recover, cutovers,
+--          start_wait_max_ms, walk_max, starts_create_max, starts_recover_max, cutovers_max
 -- RETURNS  REPORTED beat home term rev mode known base, then tag and state of each slot, or of those that have changed
 --          since revision base (no state: it is gone), unless known
 --          GONE
-local worker_id, boot, home_seen, term, rev_seen, link, busy, partly, start_wait_max_ms, walk_max = unpack(ARGV)
+local worker_id, boot, home_seen, term, rev_seen, link, busy, partly, starts_create, starts_recover, cutovers,
+  start_wait_max_ms, walk_max, starts_create_max, starts_recover_max, cutovers_max = unpack(ARGV)
 
 local w = worker(worker_id)
 if not w or w.gone or w.boot ~= boot then
@@ -19,6 +21,18 @@ local fresh, revived = not placeable(w), w.lost
 w.beat, w.lost = call('HINCRBY', key, 'beat', 1), false
 if revived then
   call('HDEL', key, 'lost', 'lost_at')
+end
+-- The limits of the Worker's Pool, or those of all: for whichever step needs them.
+local creates = number(starts_create) > 0 and number(starts_create) or number(starts_create_max)
+local recovers = number(starts_recover) > 0 and number(starts_recover) or number(starts_recover_max)
+local moves = number(cutovers) > 0 and number(cutovers) or number(cutovers_max)
+recovers = math.min(recovers, creates)
+if w.creates ~= creates or w.recovers ~= recovers or w.moves ~= moves then
+  w.creates, w.recovers, w.moves = creates, recovers, moves
+  call('HSET', key, 'starts_create_max', creates, 'starts_recover_max', recovers, 'cutovers_max', moves)
+  if not fresh then
+    write_free(worker_id, w)
+  end
 end
 if link ~= (w.link or '') then
   w.link = link
@@ -37,19 +51,25 @@ if revived then
   local _, _, slot_table = rarely()
   for _, slot in ipairs(slot_table(worker_id)) do
     local live_key = prefix .. 'live:' .. slot.live
-    local f = slot.state == 'departing' and call('HMGET', live_key, 'blamed', 'suspect') or {}
+    local f = slot.state == 'departing' and call('HMGET', live_key, 'blamed', 'fence') or {}
     if f[1] == worker_id .. '@' .. slot.number then
-      local head, n = string.match(f[2], '(%d+) (%d+)')
-      call('HSET', live_key, 'blamed', '', 'suspect', n and number(n) > 1 and head .. ' ' .. whole(n - 1) or '')
+      local r = read_fence(f[2])
+      local head, n = string.match(r.suspect or '', '(%d+):(%d+)')
+      r.suspect = n and number(n) > 1 and head .. ':' .. whole(n - 1) or nil
+      write_fence(slot.live, r)
+      call('HSET', live_key, 'blamed', '')
     end
   end
 end
 for live, num in string.gmatch(busy, '(%S+)@(%d+)') do
   -- The Worker says that this live needs time. A start may take only so long; the SDK bounds the rest.
   local live_key = prefix .. 'live:' .. live
-  local f = call('HMGET', live_key, 'selected', 'epoch', 'note', 'active', 'committed_at')
-  if f[1] == worker_id and f[2] == num and f[3] and (f[4] ~= '' or now < f[5] + start_wait_max_ms) then
-    call('HDEL', live_key, 'note')
+  local f = call('HMGET', live_key, 'selected', 'fence', 'note', 'committed_at')
+  if f[1] == worker_id and f[3] then
+    local r = read_fence(f[2])
+    if r.epoch == num and (not r.unclaimed or now < f[4] + start_wait_max_ms) then
+      call('HDEL', live_key, 'note')
+    end
   end
 end
 

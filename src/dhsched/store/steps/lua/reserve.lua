@@ -1,14 +1,14 @@
 -- reserve: set a place aside for a planned move, with the number its generation will have.
 --
--- USES     clock now agenda waiting worker candidates slot live
+-- USES     clock now agenda record waiting worker candidates slot live
 -- KEYS     cell
--- ARGV     live, expected, candidates, cutovers_max, move_expires_ms, term_step
+-- ARGV     live, expected, candidates, move_expires_ms, term_step
 -- RETURNS  RESERVED target number again
 --          STALE worker epoch pull_no
 --          BUSY cutovers    the source has as many moves under way as it may
 --          FULL worker reason load capacity of each candidate
 --          ENDED, NOT_FOUND
-local live, expected, candidates, cutovers_max, move_expires_ms, term_step = unpack(ARGV)
+local live, expected, candidates, move_expires_ms, term_step = unpack(ARGV)
 
 local r = read_live(live)
 if not r then
@@ -20,9 +20,9 @@ elseif r.epoch ~= expected then
 elseif r.move_target then
   return { 'RESERVED', now, r.move_target, number(r.move_number), 1 }
 end
-local source = call('HMGET', prefix .. 'worker:' .. r.selected, 'cutovers', 'pace')
+local source = call('HMGET', prefix .. 'worker:' .. r.selected, 'cutovers', 'pace', 'cutovers_max')
 local cutovers = number(source[1] or 0)
-if cutovers >= number(source[2] or 1) * cutovers_max then
+if cutovers >= number(source[2] or 1) * number(source[3] or 0) then
   return { 'BUSY', now, cutovers }
 end
 
@@ -59,12 +59,12 @@ for _, id in ipairs(ordered) do
     reason = 'FULL'
   end
   if not reason then
-    local last = math.max(number(call('HGET', KEYS[1], 'epoch_base') or 0), floor)
+    local last = math.max(epoch_base, floor)
     local num = math.max(number(r.issued), last) + 1
     if num > last + term_step then
       call('HSET', KEYS[1], 'epoch_base', num) -- The next term begins above it.
     end
-    write_slot(id, live, num, 'reserved')
+    write_slot(id, live, num, 'reserved', nil, false)
     call('HSET', prefix .. 'live:' .. live, 'issued', num)
     set_move(live, r, id, num, now + move_expires_ms)
     look_by(r.priority, live, now + move_expires_ms)

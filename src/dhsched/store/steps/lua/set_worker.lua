@@ -1,6 +1,6 @@
 -- set_worker: an operator's or the Worker's own request: cordon, uncordon, drain, undrain, exit, reap.
 --
--- USES     clock now agenda waiting worker slot wake_own live vacate gone
+-- USES     clock now agenda record waiting worker slot wake_own live vacate gone
 -- KEYS     cell
 -- ARGV     worker_id, verb, reap_ms, walk_max
 -- RETURNS  WORKER_SET mode gone

@@ -2,14 +2,14 @@
 local function finish(live, r, ended_ttl_ms)
   local key = prefix .. 'live:' .. live
   clear_move(live, r)
-  local vacant = slot_of(r.selected, live, r.epoch) == 'vacant'
-  write_slot(r.selected, live, r.epoch, not vacant and 'departing' or nil)
+  local slot = slot_of(r.selected, live, r.epoch)
+  write_slot(r.selected, live, r.epoch, slot ~= 'vacant' and 'departing' or nil, nil, slot)
   leave_waiting(live, r)
-  local appended = number(r.appended or 0)
-  local dropped = appended - number(r.acked or 0)
+  local dropped = r.appended - r.acked
   call('HDEL', key, 'note', 'stalled')
-  call('HSET', key, 'active', '', 'state', 'ended', 'released', appended, 'acked', appended, 'acked_mark', '',
-    'suspect', '', 'ended_at', now)
+  r.state, r.unclaimed, r.first, r.suspect = 'ended', '', nil, nil
+  r.released, r.acked, r.acked_mark = r.appended, r.appended, ''
+  call('HSET', key, 'fence', fence_text(r), 'cursors', cursors_of(r), 'ended_at', now)
   if dropped > 0 then
     call('HINCRBY', key, 'dropped_end', dropped)
   end
@@ -18,7 +18,8 @@ local function finish(live, r, ended_ttl_ms)
       call('HDEL', key, field)
     end
   end
-  call('DEL', prefix .. 'input:' .. live, prefix .. 'recent:' .. live)
+  call('DEL', prefix .. 'input:' .. live, prefix .. 'recent:' .. live, prefix .. 'journal:' .. live)
+  call('HDEL', prefix .. 'data:' .. live, 'journal_last', 'journal_bytes')
   call('ZADD', prefix .. 'ended', 0, live)
   look_at(r.priority, live, now + ended_ttl_ms)
 end

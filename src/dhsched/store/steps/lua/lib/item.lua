@@ -10,7 +10,7 @@ local function fits(live, n, mark, acked, acked_mark, appended, item)
   elseif n == acked then
     known = acked_mark
   elseif n <= appended then
-    known = string.sub(item or call('LINDEX', prefix .. 'input:' .. live, n - acked - 1), 2, 9)
+    known = sub(item or call('LINDEX', prefix .. 'input:' .. live, n - acked - 1), 2, 9)
   end
   if mark ~= known then
     call('HSET', prefix .. 'live:' .. live, 'forgot', '1')
@@ -20,11 +20,11 @@ end
 
 -- The configuration that an item brings with it, or nil.
 local function config_of(item)
-  local sign = string.sub(item, 1, 1)
+  local sign = sub(item, 1, 1)
   if sign == 'c' or sign == 'C' then
-    return string.sub(item, 10)
+    return sub(item, 10)
   elseif sign == 'J' then
-    local size, at = string.match(item, '^J........(%d+):()')
-    return string.sub(item, at, at + size - 1)
+    local size, at = match(item, '^J........(%d+):()')
+    return sub(item, at, at + size - 1)
   end
 end

@@ -12,7 +12,7 @@ local function needs(live, r)
     return 'lost'
   elseif slot_of(r.selected, live, r.epoch) == 'vacant' then
     return 'vacant'
-  elseif r.stalled == cursors(r) then
+  elseif r.stalled == progress(r) then
     return 'stalled'
   end
 end

@@ -3,14 +3,18 @@
 -- When each slot of a Worker last changed, also of slots that are gone; the oldest beyond this number are forgotten.
 local SLOT_REVS_MAX = 128
 
-local function write_slot(id, live, num, state, was)
+-- `was` is the number that the slot had, where that changes. `old` is its state, false if there is none, where the caller
+-- knows it.
+local function write_slot(id, live, num, state, was, old)
   local w = worker(id)
   if w.gone and state == 'departing' then
     state = nil -- Nothing runs on a Worker that is gone, so nothing is left to depart.
   end
   local slots, tag = prefix .. 'slots:' .. id, live .. '@' .. whole(num)
   local old_tag = was and live .. '@' .. whole(was) or tag
-  local old = call('HGET', slots, old_tag)
+  if old == nil then
+    old = call('HGET', slots, old_tag)
+  end
   if old and (not state or old_tag ~= tag) then
     call('HDEL', slots, old_tag)
   end

@@ -20,7 +20,7 @@ local function pass_on(pool)
   end
 end
 
--- The live waits no more. `r` is its record.
+-- The live waits no more. `r` is its fence, with `waits`.
 local function leave_waiting(live, r)
   if not r.waits then
     return
@@ -29,8 +29,9 @@ local function leave_waiting(live, r)
     call('ZREM', prefix .. 'waiting:' .. pool, live)
     pass_on(pool)
   end
-  call('HSET', prefix .. 'live:' .. live, 'waits', '')
-  r.waits = nil
+  call('HDEL', prefix .. 'live:' .. live, 'waits')
+  r.waits, r.waiting = nil, nil
+  write_fence(live, r)
 end
 
 -- The live waits for a free slot in these Pools and in no other; it keeps the place in line that it has.
@@ -46,7 +47,8 @@ local function join_waiting(live, r, pools)
     call('ZADD', prefix .. 'waiting:' .. pool, score, live)
   end
   call('HSET', prefix .. 'live:' .. live, 'waits', pools)
-  r.waits = pools
+  r.waits, r.waiting = pools, ''
+  write_fence(live, r)
   for pool in string.gmatch(before, '%S+') do
     if not string.find(' ' .. pools .. ' ', ' ' .. pool .. ' ', 1, true) then
       pass_on(pool)

@@ -3,7 +3,7 @@ local function wake_own(id)
   for _, slot in ipairs(slot_table(id)) do
     if OWNED[slot.state] then
       local f = call('HMGET', prefix .. 'live:' .. slot.live, 'waits', 'priority')
-      if f[1] ~= '' then
+      if f[1] then
         look_by(f[2], slot.live, now)
       end
     end

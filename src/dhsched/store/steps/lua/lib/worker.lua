@@ -6,11 +6,12 @@ local function worker(id)
   local w = workers[id]
   if w == nil then
     local f = call('HMGET', prefix .. 'worker:' .. id, 'pool', 'capacity', 'mode', 'lost', 'gone', 'beat', 'load',
-      'starting', 'link', 'boot', 'starts_create_max', 'starts_recover_max', 'pace')
+      'starting', 'link', 'boot', 'starts_create_max', 'starts_recover_max', 'pace', 'cutovers_max')
     w = f[1] and {
       pool = f[1], capacity = number(f[2]), mode = f[3], lost = f[4] == '1', gone = f[5] == '1',
       beat = number(f[6] or 0), load = number(f[7] or 0), starting = number(f[8] or 0), link = f[9], boot = f[10],
       creates = number(f[11] or 0), recovers = number(f[12] or 0), pace = number(f[13] or 1),
+      moves = number(f[14] or 0),
     }
     workers[id] = w
   end
@@ -38,8 +39,8 @@ local function touch(id)
   return rev
 end
 
--- Where the Worker stands by its start budgets: 0 below both, -1 at one, 1 at both. They are in its record, as of the
--- last place on it or its registration: so whichever step ends a start knows them. Its pace multiplies both.
+-- Where the Worker stands by its start budgets: 0 below both, -1 at that of recoveries, 1 at both. They are in its record,
+-- as of its last report: so whichever step ends a start knows them. Its pace multiplies both.
 local function standing(w)
   local creates, recovers = w.pace * w.creates, w.pace * w.recovers
   creates, recovers = creates > 0 and w.starting >= creates, recovers > 0 and w.starting >= recovers
@@ -57,7 +58,7 @@ local function write_free(id, w)
 end
 
 local function forget_worker(id, w)
-  call('DEL', prefix .. 'worker:' .. id, prefix .. 'slots:' .. id, prefix .. 'slot_revs:' .. id)
+  call('DEL', prefix .. 'worker:' .. id, prefix .. 'slots:' .. id, prefix .. 'slot_revs:' .. id, prefix .. 'devices:' .. id)
   call('ZREM', prefix .. 'workers', id)
   call('ZREM', prefix .. 'free:' .. w.pool, id)
   workers[id] = false

@@ -1,0 +1,218 @@
+"""The GPU side: a model behind LiveKit's VideoGenerator interface, as a runtime.
+
+    def make(session: Session) -> VideoGenerator:
+        return MuseTalk(session.digital_id)
+
+    run_avatar(make, options=AvatarOptions(512, 512, 25, 24_000, 1), pool="gpu", capacity=3)
+
+The agent sends the audio by LiveKit's data streams, as it does to any avatar; LiveKit's own AvatarRunner takes it,
+gives it to the model, and publishes what comes back. The live's input says only whether the avatar speaks, so that a
+planned move waits for the end of a sentence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any, Unpack
+
+import structlog
+from livekit import rtc
+from livekit.agents.voice.avatar import (
+    AudioSegmentEnd,
+    AvatarOptions,
+    AvatarRunner,
+    DataStreamAudioReceiver,
+    VideoGenerator,
+)
+
+from dhsched.errors import DhschedError
+from dhsched.livekit.audio import FINISHED, PLAYED_TOPIC, STARTED
+from dhsched.livekit.joining import Access, Place, joined
+from dhsched.livekit.seats import SPEAKING, call_of
+from dhsched.tasks import cancel
+from dhsched.worker import Runtime, Session, WorkerOptions, run
+
+log = structlog.get_logger(__name__)
+
+Factory = Callable[[Session], VideoGenerator | Awaitable[VideoGenerator]]
+
+LINGER_S = 2.0  # The old face stays this long at most, while the next generation brings its first picture.
+REPORT_S = 0.25  # What was played is reported in steps of this.
+BUFFERED_S = 0.2  # What was given to LiveKit this short a time ago may not have been heard yet: it is played again.
+NOTIFIES_MAX = 3  # Tries to tell the agent what was played.
+NOTIFY_EVERY_S = 0.2
+SPEAKING_S = 120.0  # An avatar that speaks is no stall; its agent says several times in this time that it speaks.
+OVER_S = 30.0  # A generation that was thrown out of its room waits this long to be told that it is over.
+
+
+def run_avatar(factory: Factory, *, options: AvatarOptions, **worker: Unpack[WorkerOptions]) -> None:
+    """Run a Worker of avatars until a signal stops it. `factory` is called once per generation, before its claim."""
+    run(avatar_runtime(factory, options), **worker)
+
+
+def avatar_runtime(factory: Factory, options: AvatarOptions, access: Access | None = None) -> Runtime:
+    """Return the runtime that `run_avatar` runs, for a Worker inside a program of your own."""
+    found = access or Access.found()
+
+    async def avatar(session: Session) -> None:
+        await perform(session, factory, options, found)
+
+    return avatar
+
+
+async def perform(session: Session, factory: Factory, options: AvatarOptions, access: Access) -> None:
+    """Run one generation of one avatar, from its preparation to its end."""
+    call = call_of(session.metadata, session.digital_id)
+    made = factory(session)
+    generator = await made if inspect.isawaitable(made) else made
+    live = session.live.partition("/")[2]
+    async with joined(access, call, live, session.generation.epoch) as place:
+        receiver = Receiver(place.room, call.agent)
+        reading = asyncio.create_task(read(session, receiver), name=f"read {session.live}")
+        try:
+            if await claimed(session, place, reading):
+                await place.take()
+                reported = Reported(generator, place)
+                runner = AvatarRunner(place.room, audio_recv=receiver, video_gen=reported, options=options)
+                await until_over(session, place, runner, reading)
+        finally:
+            await cancel(reading)
+
+
+async def read(session: Session, receiver: Receiver) -> None:
+    """Take the live's input. It says whether the avatar speaks: an item that says so is done when the avatar is quiet
+    again, and until then a planned move waits. An interrupt stops the voice."""
+    async for item in session.inputs(auto_ack=False):
+        if item.kind == "interrupt":
+            receiver.emit("clear_buffer")
+        if item.kind == "text" and item.text == SPEAKING:
+            session.extend(SPEAKING_S)
+        else:
+            session.ack()
+
+
+async def claimed(session: Session, place: Place, reading: asyncio.Task[None]) -> bool:
+    """Wait for the claim; return False if the generation is over before that."""
+    await first(session.claimed, session.stopping, place.disconnected, tasks=(reading,))
+    if place.disconnected.is_set() and not session.stopping.is_set():
+        raise DhschedError(f"LiveKit ended the connection of {place.room.name} before the claim: {place.reason}")
+    return session.claimed.is_set() and not session.stopping.is_set()
+
+
+async def until_over(session: Session, place: Place, runner: AvatarRunner, reading: asyncio.Task[None]) -> None:
+    """Perform until the live moves on or ends. Raise if the generation can go on no longer: it is placed anew then."""
+    running = asyncio.create_task(play(runner), name=f"play {session.live}")
+    try:
+        await first(session.stopping, place.superseded, place.disconnected, tasks=(reading, running))
+        for task in (reading, running):
+            if task.done() and not session.stopping.is_set():
+                task.result()
+        if place.superseded.is_set() or place.disconnected.is_set():
+            # The next generation is in the room, or has removed this one: nothing more of it may be seen or heard.
+            await place.leave()
+            await over(session, place)
+        elif session.stopping.is_set():
+            await place.followed(LINGER_S)
+        else:
+            raise DhschedError(f"the generator of {session.live} ended although its live goes on")
+    finally:
+        await cancel(running)
+
+
+async def play(runner: AvatarRunner) -> None:
+    await runner.start()  # Waits for the agent, if it has not joined yet.
+    try:
+        await runner.wait_for_complete()
+    finally:
+        await runner.aclose()
+
+
+async def over(session: Session, place: Place) -> None:
+    try:
+        async with asyncio.timeout(OVER_S):
+            await session.stopping.wait()
+    except TimeoutError:
+        raise DhschedError(f"LiveKit ended the connection of {session.live}: {place.reason or 'superseded'}") from None
+
+
+class Receiver(DataStreamAudioReceiver):  # type: ignore[misc, unused-ignore]
+    """The audio of one agent. An agent that cannot be told what was played is no reason to end its avatar: the live of
+    an agent that is gone ends by itself, and a crash would be blamed on the Worker."""
+
+    def __init__(self, room: rtc.Room, agent: str) -> None:
+        super().__init__(room, sender_identity=agent or None)
+        self._agent = agent
+        self._to = room
+
+    async def notify_playback_finished(self, playback_position: float, interrupted: bool) -> None:
+        said = {"playback_position": playback_position, "interrupted": interrupted}
+        await self._notify(FINISHED, json.dumps(said))
+
+    async def notify_playback_started(self) -> None:
+        await self._notify(STARTED, "")
+
+    async def _notify(self, method: str, payload: str) -> None:
+        for _ in range(NOTIFIES_MAX):
+            try:
+                await self._to.local_participant.perform_rpc(
+                    destination_identity=self._agent, method=method, payload=payload
+                )
+                return
+            except rtc.RpcError as error:
+                log.info("the agent was not told", method=method, agent=self._agent, error=str(error))
+            await asyncio.sleep(NOTIFY_EVERY_S)
+
+
+class Reported(VideoGenerator):  # type: ignore[misc, unused-ignore]
+    """A generator, and a report to the agent of what was played: the next generation is sent the rest of it."""
+
+    def __init__(self, generator: VideoGenerator, place: Place) -> None:
+        self._generator = generator
+        self._place = place
+        self._speaks = False
+        self._played_s = 0.0
+        self._reported_s = 0.0
+
+    async def push_audio(self, frame: rtc.AudioFrame | AudioSegmentEnd) -> None:
+        self._speaks = self._speaks or isinstance(frame, rtc.AudioFrame)
+        await self._generator.push_audio(frame)
+
+    def clear_buffer(self) -> Coroutine[None, None, None] | None:
+        self._begin_anew()
+        clearing: Coroutine[None, None, None] | None = self._generator.clear_buffer()
+        return clearing
+
+    async def __aiter__(self) -> AsyncIterator[rtc.VideoFrame | rtc.AudioFrame | AudioSegmentEnd]:
+        async for frame in self._generator:
+            yield frame
+            # The next frame is asked for when this one is on its way to the viewers.
+            if isinstance(frame, AudioSegmentEnd):
+                self._begin_anew()
+            elif self._speaks and isinstance(frame, rtc.AudioFrame):
+                self._played_s += frame.duration
+                if self._played_s >= self._reported_s + REPORT_S:
+                    self._reported_s = self._played_s
+                    await self._report()
+
+    def _begin_anew(self) -> None:
+        self._speaks, self._played_s, self._reported_s = False, 0.0, 0.0
+
+    async def _report(self) -> None:
+        agent = self._place.call.agent
+        if agent and not self._place.disconnected.is_set():
+            played = f"{max(0.0, self._played_s - BUFFERED_S):.3f}"
+            await self._place.room.local_participant.publish_data(
+                played, reliable=False, destination_identities=[agent], topic=PLAYED_TOPIC
+            )
+
+
+async def first(*events: asyncio.Event, tasks: tuple[asyncio.Future[Any], ...] = ()) -> None:
+    """Wait until one of the events is set or one of the tasks is done."""
+    waiting: list[asyncio.Future[Any]] = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait([*waiting, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await cancel(*waiting)

@@ -1,0 +1,186 @@
+"""A generation in a room of LiveKit: it joins, takes its seat when it is claimed, and keeps earlier ones out.
+
+A generation that is only prepared joins too, and publishes nothing: when it is claimed, its connection is there. It
+takes its seat by its attributes. From then on it removes the seats of earlier generations by RoomService, at once if
+they come back, and after HAND_OVER_S or its own first picture if they are still there. A generation that sees a claimed
+seat with a higher epoch is over, and says so (`superseded`): a Worker that was frozen learns it here first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import structlog
+from livekit import api, rtc
+
+from dhsched.errors import BadSetting, DhschedError
+from dhsched.livekit.seats import CLAIMED, EPOCH, LIVE, ON_BEHALF, Call, Seat, current, lower, seat_of
+from dhsched.tasks import cancel, is_set_within
+
+log = structlog.get_logger(__name__)
+
+TOKEN_S = 600  # A token is used once, to join; the server renews it for who is connected.
+JOIN_S = 30.0  # A server that does not let a generation join within this fails the generation.
+HAND_OVER_S = 2.0  # An earlier generation is removed this long after the claim, though there is no picture yet.
+REMOVE_S = 5.0  # A removal that is not answered within this is tried again.
+RETRY_S = 0.5
+GRANTS = {"room_join": True, "can_update_own_metadata": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A LiveKit server, and the key with which tokens for it are signed."""
+
+    url: str
+    key: str
+    secret: str = field(repr=False)
+
+    @classmethod
+    def found(cls) -> Access:
+        """Read LIVEKIT_URL, LIVEKIT_API_KEY and LIVEKIT_API_SECRET; raise BadSetting if one is missing."""
+        names = ("LIVEKIT_URL", "LIVEKIT_API_KEY", "LIVEKIT_API_SECRET")
+        if missing := [name for name in names if not os.environ.get(name)]:
+            raise BadSetting(f"LiveKit's server is not known: set {', '.join(missing)}")
+        url, key, secret = (os.environ[name] for name in names)
+        return cls(url, key, secret)
+
+    def token(self, call: Call, live: str, epoch: int) -> str:
+        return str(
+            api.AccessToken(self.key, self.secret)
+            .with_identity(call.identity(epoch))
+            .with_name(call.name)
+            .with_kind("agent")
+            .with_ttl(timedelta(seconds=TOKEN_S))
+            .with_attributes({LIVE: live, EPOCH: str(epoch)})
+            .with_grants(api.VideoGrants(room=call.room, **GRANTS))
+            .to_jwt()
+        )
+
+    def service(self) -> api.LiveKitAPI:
+        return api.LiveKitAPI(self.url.replace("ws", "http", 1), self.key, self.secret)
+
+
+@asynccontextmanager
+async def joined(access: Access, call: Call, live: str, epoch: int) -> AsyncIterator[Place]:
+    """Join the room as this generation, without publishing; leave with the block."""
+    room = rtc.Room()
+    place = Place(room, access, call, live, epoch)
+    try:
+        async with asyncio.timeout(JOIN_S):
+            await room.connect(access.url, access.token(call, live, epoch))
+    except TimeoutError:
+        raise DhschedError(f"{call.identity(epoch)} could not join {call.room} within {JOIN_S:g} s") from None
+    try:
+        place.look()
+        yield place
+    finally:
+        await place.leave()
+
+
+def seats_in(room: rtc.Room) -> list[Seat]:
+    found = (seat_of(each.identity, each.attributes) for each in room.remote_participants.values())
+    return [seat for seat in found if seat is not None]
+
+
+class Place:
+    """One generation in its room."""
+
+    def __init__(self, room: rtc.Room, access: Access, call: Call, live: str, epoch: int) -> None:
+        self.room = room
+        self.call = call
+        self.superseded = asyncio.Event()
+        self.disconnected = asyncio.Event()
+        self.reason = ""
+        self._access = access
+        self._live = live
+        self._epoch = epoch
+        self._changed = asyncio.Event()
+        self._keeping: asyncio.Task[None] | None = None
+        for event in ("participant_connected", "participant_disconnected", "participant_attributes_changed"):
+            room.on(event, self._on_change)
+        for event in ("track_published", "local_track_published"):
+            room.on(event, self._on_change)
+        room.on("disconnected", self._on_disconnected)
+
+    async def take(self) -> None:
+        """Show that this generation is claimed, and keep earlier ones out from now on."""
+        attributes = {CLAIMED: "1", **({ON_BEHALF: self.call.agent} if self.call.agent else {})}
+        await self.room.local_participant.set_attributes(attributes)
+        self._keeping = asyncio.create_task(self._keep_out(), name=f"keep out {self._live}")
+
+    async def leave(self) -> None:
+        if self._keeping is not None:
+            await cancel(self._keeping)
+        await self.room.disconnect()
+
+    async def followed(self, wait_s: float) -> None:
+        """Wait until the next generation shows a picture, at most so long: until then the old face stays."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                while not self.disconnected.is_set() and not self._next_shows():
+                    await self._wait_for_change(wait_s)
+
+    def look(self) -> None:
+        """Notice a generation that came after this one."""
+        self._changed.set()
+        found = current(self.seats(), self._live)
+        if found is not None and found.epoch > self._epoch:
+            self.superseded.set()
+
+    def seats(self) -> list[Seat]:
+        return seats_in(self.room)
+
+    # -- what happens in the room
+
+    def _on_change(self, *_: object) -> None:
+        self.look()
+
+    def _on_disconnected(self, reason: int) -> None:
+        self.reason = rtc.DisconnectReason.Name(reason)
+        self.disconnected.set()
+        self._changed.set()
+
+    async def _wait_for_change(self, wait_s: float) -> None:
+        self._changed.clear()
+        await is_set_within(wait_s, self._changed)
+
+    def _shows(self, publications: Mapping[str, rtc.TrackPublication]) -> bool:
+        return any(each.kind == rtc.TrackKind.KIND_VIDEO for each in publications.values())
+
+    def _next_shows(self) -> bool:
+        found = current(self.seats(), self._live)
+        if found is None or found.epoch <= self._epoch:
+            return False
+        participant = self.room.remote_participants.get(found.identity)
+        return participant is not None and self._shows(participant.track_publications)
+
+    async def _keep_out(self) -> None:
+        loop = asyncio.get_running_loop()
+        patient_until = loop.time() + HAND_OVER_S
+        async with self._access.service() as service:
+            while True:
+                earlier = lower(self.seats(), self._live, self._epoch)
+                patience_s = patient_until - loop.time()
+                if earlier and patience_s > 0 and not self._shows(self.room.local_participant.track_publications):
+                    await self._wait_for_change(patience_s)
+                    continue
+                for seat in earlier:
+                    await self._remove(service, seat)
+                await self._wait_for_change(RETRY_S if earlier else HAND_OVER_S)
+
+    async def _remove(self, service: api.LiveKitAPI, seat: Seat) -> None:
+        named = api.RoomParticipantIdentity(room=self.call.room, identity=seat.identity)
+        try:
+            async with asyncio.timeout(REMOVE_S):
+                await service.room.remove_participant(named)
+        except Exception as error:
+            # It has left by itself, or the server cannot be reached: then its seat is looked for again.
+            log.info("an earlier generation was not removed", identity=seat.identity, error=str(error))
+        else:
+            log.info("an earlier generation was removed", identity=seat.identity)

@@ -1,0 +1,124 @@
+"""The client of a generation: one SmallWebRTC connection, whose offers come from the start service (start.py).
+
+A claimed generation dials the start services that its live's metadata names, and answers the offers that they pass on.
+Nothing connects to a Worker, and a generation that is over is asked nothing any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from aiortc.sdp import candidate_from_sdp
+from loguru import logger
+from pipecat.transports.base_transport import TransportParams
+from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
+from pipecat.transports.smallwebrtc.transport import SmallWebRTCTransport
+
+from dhsched.client.credentials import TLS_CA
+from dhsched.client.http import NO_ANSWER, open_session, open_socket
+from dhsched.pipecat.signalling import MESSAGE_BYTES_MAX, SERVICES_MAX, Answered, Asked, Calling, Hello
+from dhsched.tasks import cancel
+
+RETRY_S = 0.5  # Between two tries to reach a start service.
+RETRY_MAX_S = 10.0
+HEARTBEAT_S = 10.0  # A service that does not answer a ping for this long is dialled anew.
+
+
+class Peer:
+    """One client at a time: an offer of another takes the place of the first. `connected` is set while there is one."""
+
+    def __init__(self, params: TransportParams, ice_servers: Sequence[str], changed: asyncio.Event) -> None:
+        """`changed` is set whenever a client connects or is lost."""
+        self._connection = SmallWebRTCConnection([*ice_servers] or None)
+        self.transport = SmallWebRTCTransport(self._connection, params)
+        self.connected = asyncio.Event()
+        self.lost = asyncio.Event()
+        self.lost.set()
+        self._changed = changed
+        for state in ("connected", "disconnected", "closed", "failed"):
+            self._connection.add_event_handler(state, self._is_connected if state == "connected" else self._is_lost)
+
+    async def _is_connected(self, _: Any) -> None:
+        self.lost.clear()
+        self.connected.set()
+        self._changed.set()
+
+    async def _is_lost(self, _: Any) -> None:
+        self.connected.clear()
+        self.lost.set()
+        self._changed.set()
+
+    # -- signalling
+
+    async def dial(self, calling: Calling, epoch: int) -> None:
+        """Answer the offers of all start services, until this is cancelled."""
+        await asyncio.gather(*(self._dial(url, calling, epoch) for url in calling.services[:SERVICES_MAX]))
+
+    async def _dial(self, url: str, calling: Calling, epoch: int) -> None:
+        pause_s = RETRY_S
+        async with open_session([url], os.environ.get(TLS_CA, "")) as http:
+            while True:
+                try:
+                    options = {"heartbeat": HEARTBEAT_S, "max_msg_size": MESSAGE_BYTES_MAX}
+                    async with await open_socket(http, f"{url}/bots", **options) as socket:
+                        await socket.send_bytes(msgspec.json.encode(Hello(calling.live, epoch, calling.secret)))
+                        async for message in socket:
+                            pause_s = RETRY_S
+                            await socket.send_bytes(msgspec.json.encode(await self._answer(message.data)))
+                except NO_ANSWER as error:
+                    logger.warning(f"no connection to the start service {url}: {error!r}")
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, RETRY_MAX_S)
+
+    async def _answer(self, data: str | bytes) -> Answered:
+        asked = Asked()
+        try:
+            asked = msgspec.json.decode(data, type=Asked)
+            if asked.sdp:
+                return Answered(asked.id, answer=await self._offered(asked))
+            return Answered(asked.id, error=await self._trickled(asked))
+        except Exception as error:  # aiortc raises what it likes about an offer that it cannot read.
+            logger.warning(f"an offer cannot be answered: {error!r}")
+            return Answered(asked.id, error=f"the offer cannot be answered: {type(error).__name__}")
+
+    async def _offered(self, asked: Asked) -> dict[str, str]:
+        connection = self._connection
+        if connection.get_answer() is None:
+            await connection.initialize(asked.sdp, "offer")
+        else:
+            known = asked.pc_id == connection.pc_id and not asked.restart_pc
+            await connection.renegotiate(asked.sdp, "offer", restart_pc=not known)
+        answer = connection.get_answer()
+        assert answer is not None
+        return dict(answer)
+
+    async def _trickled(self, asked: Asked) -> str:
+        """Take a client's candidates; return what is wrong, empty if nothing."""
+        if asked.pc_id != self._connection.pc_id:
+            return "the connection is not known here: send an offer"
+        for each in asked.candidates:
+            # An empty candidate is the end of them.
+            candidate = candidate_from_sdp(each.candidate.removeprefix("candidate:")) if each.candidate else None
+            if candidate is not None:
+                candidate.sdpMid, candidate.sdpMLineIndex = each.sdp_mid, each.sdp_mline_index
+            await self._connection.add_ice_candidate(candidate)
+        return ""
+
+
+@contextlib.asynccontextmanager
+async def dialling(peer: Peer | None, metadata: dict[str, Any], epoch: int) -> Any:
+    """Have the peer answer offers, if there is one and the live was made by a start service."""
+    calling = Calling.of(metadata)
+    if peer is None or calling is None:
+        yield
+        return
+    dials = asyncio.create_task(peer.dial(calling, epoch))
+    try:
+        yield
+    finally:
+        await cancel(dials)

@@ -1,0 +1,85 @@
+"""Judges of what the product must do by itself, and of what it must not do: whatever the faults are.
+
+`stands`: a live with input makes progress within the product's own limits. `terms`: only an operator begins a term, and
+only a probe of a small run is one. `poison`: an item is not dropped because Workers were silent for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dhsched.ownership.draft import Draft
+from dhsched.ownership.needs import needs
+from dhsched.ownership.outcomes import Need
+from dhsched.ownership.state import State
+from tests.virtual.loop import VirtualLoop
+from tests.virtual.swarm import Swarm
+
+MARGIN_S = 120.0  # Beside the product's own limits: for a recovery that finds its store or its Workers away.
+
+
+def standstill_max_s(swarm: Swarm) -> float:
+    """Return how long a live with input may make no progress: it is noticed, placed anew, and claimed; and its Worker
+    may be stopping, with nowhere to move the live to."""
+    limits = swarm.limits
+    noticed_ms = 2 * limits.ack_wait_ms + 2 * limits.claim_wait_ms + 2 * limits.backoff_max_ms
+    return noticed_ms / 1000 + swarm.drain_s + MARGIN_S
+
+
+class Bounds:
+    """See the module. `wrong` takes a violation."""
+
+    def __init__(self, loop: VirtualLoop, swarm: Swarm, wrong: Callable[[str], None]) -> None:
+        self._loop, self._limits, self._wrong = loop, swarm.limits, wrong
+        self._most_s = standstill_max_s(swarm)
+        self._standing: dict[str, tuple[Any, float]] = {}
+        """Lives with input: what was acked, and since when it is so."""
+        self._ends: dict[str, tuple[int, list[tuple[Need | None, str]]]] = {}
+        """By live: its item at the head, and why and where generations ended over it."""
+        self._term = 1
+        self._asked = False
+
+    def operator_asks(self) -> None:
+        """An operator asks for another term: one may begin."""
+        self._asked = True
+
+    def look(self, state: State) -> None:
+        """Look at every live. This is called every few seconds."""
+        now, standing = self._loop.now, dict[str, tuple[Any, float]]()
+        for live, record in state.lives.items():
+            if record.state == "ended" or record.acked == record.appended:
+                continue
+            # An item over which a generation has ended is tried again, a bounded number of times: then it is poison.
+            at_item = (record.acked, record.suspect)
+            acked, since = self._standing.get(live, ((-1, None), now))
+            standing[live] = (at_item, since if acked == at_item else now)
+            if acked == at_item and now - since > self._most_s:
+                at = f"{record.selected}@{record.epoch}, active {record.active}, tries {record.tries}"
+                self._wrong(f"stands: {live} acked nothing after item {record.acked} for {now - since:.0f} s ({at})")
+                standing[live] = (at_item, now)
+        self._standing = standing
+        if state.cell.term != self._term:
+            if not self._asked:
+                self._wrong(f"terms: term {state.cell.term} has begun, and no operator has asked for it")
+            self._term, self._asked = state.cell.term, False
+
+    def on_recovery(self, before: State, after: State, live: str, now: int) -> None:
+        """A place with the cause `recover` has changed a live: note why, and judge an item that was dropped with it."""
+        old, new = before.lives[live], after.lives[live]
+        if old.released == old.acked:
+            return
+        head, ends = self._ends.get(live, (0, []))
+        if head != old.acked + 1:
+            head, ends = old.acked + 1, []
+        need = needs(Draft(before, now, self._limits), live)
+        if new.dropped_poison > old.dropped_poison and ends and all(is_back(before, *end) for end in ends):
+            workers = [worker for _, worker in ends]
+            self._wrong(f"poison: item {head} of {live} was dropped; {workers} were silent before and are back")
+        self._ends[live] = (head, [*ends, (need, old.selected)])
+
+
+def is_back(state: State, need: Need | None, worker: str) -> bool:
+    """Return whether a generation ended because its Worker was lost, and this Worker is there again."""
+    record = state.workers.get(worker)
+    return need == "lost" and record is not None and not record.lost and not record.gone

@@ -1,0 +1,58 @@
+"""The API keys of a virtual run whose seed has access with keys. They are in the store before anybody starts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, tzinfo
+from typing import Any, NamedTuple, Self
+
+import msgspec
+from jwt import api_jwt
+
+from dhsched.access.api_keys import ApiKey, new_key
+from dhsched.store.keys import Keys
+from tests.virtual.keyspace import Keyspace
+
+RING = Keys("main").of("keys").encode()
+
+
+class RunKeys(NamedTuple):
+    """The texts of the keys, and the setting `access` of every role; without keys the texts are empty."""
+
+    access: str = "open"
+    admin: str = ""
+    worker: str = ""
+    room: str = ""
+
+
+class VirtualDate(datetime):
+    """A date that reads the time of the run: `datetime` reads the machine's clock by itself."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Self:
+        return cls.fromtimestamp(time.time(), tz)
+
+
+@contextmanager
+def dated() -> Iterator[None]:
+    """Let tokens expire in the time of the run."""
+    api_jwt.datetime = VirtualDate  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        api_jwt.datetime = datetime  # type: ignore[attr-defined]
+
+
+def make_keys(keyspace: Keyspace) -> RunKeys:
+    """Write one key of each role into the store, and return their texts."""
+    return RunKeys("keys", put(keyspace, role="admin"), put(keyspace, role="worker"), put(keyspace, role="room"))
+
+
+def put(keyspace: Keyspace, **given: Any) -> str:
+    made = new_key()
+    record = ApiKey(id=made.id, hash=made.hash, created_at_ms=keyspace.now_ms(), **given)
+    keyspace.hset(RING, f"api:{record.id}".encode(), msgspec.json.encode(record))
+    keyspace.hincrby(RING, b"rev", b"1")
+    return made.text
