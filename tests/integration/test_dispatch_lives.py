@@ -10,6 +10,7 @@ from dhsched.ownership.items import stored
 from dhsched.store.link.address import Address
 from dhsched.store.steps.redis import RedisStore
 from tests.harness.fleet import PATIENCE_S, until, until_so
+from tests.harness.replicas import register
 from tests.harness.servers import empty_server
 from tests.harness.serving import Api, serving
 
@@ -148,6 +149,16 @@ async def test_a_target_is_met_or_refused(api: Api) -> None:
     assert await move(other) == (200, other)
     # The slot that it left is departing: that Worker is full until its runtime is gone.
     assert await move(made["worker"], epoch=2) == (503, "FULL")
+
+
+async def test_a_view_that_is_older_than_the_workers_does_not_say_that_they_never_came() -> None:
+    async with empty_server("valkey") as server, serving(server.address, refresh_min_s=60, refresh_max_s=60) as api:
+        await api.configure()
+        await register(api.context.store, 1, capacity=1)
+        assert (await api.create("A"))[0] == 201
+        status, problem = await api.create("B")
+        assert (status, problem["pools"]) == (503, {"gpu": {"load": 1, "capacity": 1}})
+        assert "is full" in problem["detail"]
 
 
 async def test_end_now_or_after_what_is_pending(api: Api) -> None:

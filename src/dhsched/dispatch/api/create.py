@@ -96,7 +96,7 @@ class Creates(Part):
             case o.Quota() as reached:
                 raise too_many_lives(asked.caller.tenant, reached)
             case outcome if isinstance(outcome, NoFreeSlot):
-                raise no_free_slot(self.context, live_id, attempt, admin=asked.caller.admin, explained=explained)
+                raise await no_free_slot(self.context, live_id, attempt, admin=asked.caller.admin, explained=explained)
             case outcome:
                 raise AssertionError(f"place(create) answered {outcome}")
 

@@ -71,7 +71,7 @@ class Reassign(Part):
         attempt = await commit(context, intent)
         if target and isinstance(attempt.outcome, NoFreeSlot):
             raise refused_by(target, attempt.outcome.refusals[0])
-        return self._answer(live_id, attempt, explained=asked.query.explain in YES)
+        return await self._answer(live_id, attempt, explained=asked.query.explain in YES)
 
     async def _choose_target(self, target: str, request: PlacementRequest) -> Choice:
         """Return a choice of the target alone, if the live may be there: "move to B" never becomes "moved to C"."""
@@ -96,7 +96,7 @@ class Reassign(Part):
             return self.context.operation()
         return "op-" + digest(asked.caller.tenant, live_id, key)
 
-    def _answer(self, live_id: str, attempt: Attempt, *, explained: bool) -> m.Placed:
+    async def _answer(self, live_id: str, attempt: Attempt, *, explained: bool) -> m.Placed:
         match attempt.outcome:
             case o.Committed() as done:
                 return placed(live_id, done, explanation_of(self.context, attempt) if explained else None)
@@ -113,7 +113,7 @@ class Reassign(Part):
             case o.NotFound():
                 raise not_found(live_id)
             case outcome if isinstance(outcome, NoFreeSlot):
-                raise no_free_slot(self.context, live_id, attempt, admin=True, explained=explained)
+                raise await no_free_slot(self.context, live_id, attempt, admin=True, explained=explained)
             case outcome:
                 raise AssertionError(f"place(reassign) answered {outcome}")
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from dhsched.dispatch.commit import Attempt, NoFreeSlot
 from dhsched.dispatch.context import DispatchContext
+from dhsched.errors import StoreError
 from dhsched.ownership import outcomes as o
 from dhsched.placement import Choice, Explanation, Refusal, Won, explain
+from dhsched.placement.index import PoolView
 from dhsched.web import Problem
 
 CODES = {o.Full: "FULL", o.Starting: "STARTING", o.Waiting: "WAITING"}
@@ -46,17 +49,24 @@ def too_many_lives(tenant: str, reached: o.Quota) -> Problem:
     )
 
 
-def no_free_slot(context: DispatchContext, live_id: str, attempt: Attempt, *, admin: bool, explained: bool) -> Problem:
+async def no_free_slot(
+    context: DispatchContext, live_id: str, attempt: Attempt, *, admin: bool, explained: bool
+) -> Problem:
     """The problem for a create or a reassign that found no free slot: for an admin with the numbers and what to do; for
-    others without, because Pools are shared, and how full they are is what other tenants do."""
+    others without, because Pools are shared, and how full they are is what other tenants do.
+
+    A view that has no Worker of the Pools may be older than the Workers that filled up: it is read again first.
+    """
     outcome, choice = attempt.outcome, attempt.intent.choice
     assert isinstance(outcome, NoFreeSlot) and choice is not None
     if not admin:
         digital_id, what = choice.why.request.digital_id, SHORTLY[type(outcome)]
         detail = f"no capacity for live {live_id} of DigitalID {digital_id} now: {what}"
         return Problem(CODES[type(outcome)], detail, live_id=live_id, digital_id=digital_id)
-    view, digital_id = context.fleet.view, choice.why.request.digital_id
-    pools = {name: view.pools[name] for name in choice.pools if name in view.pools}
+    if not any(pool.capacity for pool in _pools(context, choice).values()):
+        with suppress(StoreError):
+            await context.fleet.refresh()
+    digital_id, pools = choice.why.request.digital_id, _pools(context, choice)
     loads = ", ".join(f"{name} {pool.load}/{pool.capacity}" for name, pool in pools.items()) or "no Workers"
     refused = f"{len(outcome.refusals)} of {len(choice.candidates)} candidate Workers refused"
     tried = f"{refused if choice.candidates else 'the store looked for one itself'} ({loads})"
@@ -91,6 +101,12 @@ def no_free_slot(context: DispatchContext, live_id: str, attempt: Attempt, *, ad
     if explained:
         numbers["explanation"] = explanation_of(context, attempt)
     return Problem(CODES[type(outcome)], detail, **numbers)
+
+
+def _pools(context: DispatchContext, choice: Choice) -> dict[str, PoolView]:
+    """The choice's Pools as the view has them now."""
+    pools = context.fleet.view.pools
+    return {name: pools[name] for name in choice.pools if name in pools}
 
 
 def no_digital_id(digital_id: str) -> Problem:
