@@ -21,6 +21,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import SplitResult, urlsplit
 
@@ -29,6 +30,8 @@ from aiohttp import web
 from dhsched.settings import is_loopback, listed
 from dhsched.web.problems import Problem
 
+HOST_MAX = 262  # Characters of a Host header: the longest DNS name, a final dot, a port. A longer header is invalid.
+HOSTS_KEPT = 256  # Host headers whose names are remembered: clients send the same one in every request.
 DEFAULT_PORTS = {"http": 80, "https": 443}
 PREFLIGHT = {
     "Access-Control-Allow-Methods": "GET, POST, PUT, PATCH, DELETE",
@@ -123,6 +126,11 @@ def is_origin_of(origin: str, host: str) -> bool:
 
 def host_name(host: str) -> str:
     """Return the name in a Host header, without its port; empty when the header is invalid."""
+    return _host_name(host) if len(host) <= HOST_MAX else ""
+
+
+@lru_cache(maxsize=HOSTS_KEPT)
+def _host_name(host: str) -> str:
     parts = split(f"http://{host}")
     return "" if parts is None or parts.netloc != host else parts.hostname or ""
 
@@ -132,6 +140,7 @@ def host_of(url: str) -> str:
     return "" if parts is None else parts.hostname or ""
 
 
+@lru_cache(maxsize=HOSTS_KEPT)
 def is_address(name: str) -> bool:
     try:
         ip_address(name)
