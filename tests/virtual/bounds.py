@@ -65,9 +65,12 @@ class Bounds:
             self._term, self._asked = state.cell.term, False
 
     def on_recovery(self, before: State, after: State, live: str, now: int) -> None:
-        """A place with the cause `recover` has changed a live: note why, and judge an item that was dropped with it."""
-        old, new = before.lives[live], after.lives[live]
-        if old.released == old.acked:
+        """A place with the cause `recover` has changed a live: note why, and judge an item that was dropped with it.
+
+        A live that the store has forgotten is in neither state.
+        """
+        old, new = before.lives.get(live), after.lives.get(live)
+        if old is None or new is None or old.released == old.acked:
             return
         head, ends = self._ends.get(live, (0, []))
         if head != old.acked + 1:
