@@ -11,7 +11,6 @@ from typing import Any
 
 from dhsched.ownership.draft import Draft
 from dhsched.ownership.needs import needs
-from dhsched.ownership.outcomes import Need
 from dhsched.ownership.state import State
 from tests.virtual.loop import VirtualLoop
 from tests.virtual.swarm import Swarm
@@ -35,8 +34,8 @@ class Bounds:
         self._most_s = standstill_max_s(swarm)
         self._standing: dict[str, tuple[Any, float]] = {}
         """Lives with input: what was acked, and since when it is so."""
-        self._ends: dict[str, tuple[int, list[tuple[Need | None, str]]]] = {}
-        """By live: its item at the head, and why and where generations ended over it."""
+        self._ends: dict[str, tuple[int, list[tuple[bool, str]]]] = {}
+        """By live: its item at the head, and of each generation that ended over it: was it only silent, and where."""
         self._term = 1
         self._asked = False
 
@@ -75,14 +74,15 @@ class Bounds:
         head, ends = self._ends.get(live, (0, []))
         if head != old.acked + 1:
             head, ends = old.acked + 1, []
-        need = needs(Draft(before, now, self._limits), live)
-        if new.dropped_poison > old.dropped_poison and ends and all(is_back(before, *end) for end in ends):
-            workers = [worker for _, worker in ends]
-            self._wrong(f"poison: item {head} of {live} was dropped; {workers} were silent before and are back")
-        self._ends[live] = (head, [*ends, (need, old.selected)])
+        back = [worker for silent, worker in ends if silent and is_there(before, worker)]
+        died = len(ends) - len(back) + 1
+        if new.dropped_poison > old.dropped_poison and died < self._limits.poison_max:
+            self._wrong(f"poison: item {head} of {live} was dropped after {died} died; {back} were only silent")
+        draft = Draft(before, now, self._limits)
+        silent = needs(draft, live) == "lost" and draft.slot(old.selected, live, old.epoch) != "vacant"
+        self._ends[live] = (head, [*ends, (silent, old.selected)])
 
 
-def is_back(state: State, need: Need | None, worker: str) -> bool:
-    """Return whether a generation ended because its Worker was lost, and this Worker is there again."""
+def is_there(state: State, worker: str) -> bool:
     record = state.workers.get(worker)
-    return need == "lost" and record is not None and not record.lost and not record.gone
+    return record is not None and not record.lost and not record.gone

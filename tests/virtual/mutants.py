@@ -158,7 +158,7 @@ BROKEN = {
         "A generation of a Worker that was only silent has not died over its item.",
         (
             Change("dhsched.ownership.steps.report", "        take_back(s, worker)", "        pass"),
-            Change("report", "if f[1] == worker_id .. '@' .. slot.number then", "if false then"),
+            Change("report", "if generation ~= own then", "if true then"),
         ),
         defect=8,
     ),

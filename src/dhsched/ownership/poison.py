@@ -48,16 +48,19 @@ def blame_head(s: Draft, live: str, reason: str, lost: str) -> None:
     if poisoned(record, s.limits):
         drop_poison(s, live, reason)
         return
-    s.set_live(live, suspect=(record.acked + 1, deaths(record) + 1), blamed=lost)
+    before = record.blamed if deaths(record) else ()
+    s.set_live(live, suspect=(record.acked + 1, deaths(record) + 1), blamed=(*before, *([lost] if lost else [])))
 
 
 def take_back(s: Draft, worker: str) -> None:
     """Take back the counts of generations that were taken from this Worker: it was only silent, so none has died."""
     for live, number, slot in s.table(worker):
         record = s.lives.get(live)
-        if slot == "departing" and record is not None and record.blamed == f"{worker}@{number}":
+        own = f"{worker}@{number}"
+        if slot == "departing" and record is not None and own in record.blamed:
             head, count = record.suspect or (0, 1)
-            s.set_live(live, blamed="", suspect=(head, count - 1) if count > 1 else None)
+            kept = tuple(each for each in record.blamed if each != own)
+            s.set_live(live, blamed=kept, suspect=(head, count - 1) if count > 1 else None)
 
 
 def drop_poison(s: Draft, live: str, reason: str) -> None:

@@ -111,7 +111,7 @@ class Live:
     note: tuple[Cursors, int] | None = None
     stalled: Cursors | None = None
     suspect: tuple[int, int] | None = None
-    blamed: str = ""  # `W@number` of the last generation that was counted there, if its Worker was only lost.
+    blamed: tuple[str, ...] = ()  # `W@number` of each generation that was counted there, if its Worker was only lost.
     starts: int = 0
     tries: int = 0
     waits: tuple[str, ...] = ()

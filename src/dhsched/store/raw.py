@@ -25,7 +25,7 @@ READ: dict[bytes, tuple[str | int, ...]] = {
     b"list": ("LRANGE", 0, -1),
     b"string": ("GET",),
 }
-WORDS = ("digital_id", "room", "fingerprint", "selected", "controller", "blamed")
+WORDS = ("digital_id", "room", "fingerprint", "selected", "controller")
 NUMBERS = (
     *("priority", "epoch", "issued", "pull_no", "appended", "released", "acked"),
     *("dropped_interrupt", "dropped_end", "dropped_poison", "config_next", "saved_seq", "starts", "tries", "ended_at"),
@@ -196,6 +196,7 @@ def decode_live(live: str, f: Fields, of: Mapping[str, Mapping[str, Any]]) -> Li
         seen=pair_of(f.get("seen", b"").decode()),
         expired=cast(LifetimeReason, f["expired"].decode()) if "expired" in f else None,
         suspect=(suspect[0], suspect[1]) if suspect else None,
+        blamed=tuple(f.get("blamed", b"").decode().split()),
         waits=tuple(f.get("waits", b"").decode().split()),
         history=tuple(decode_row(row.split(b" ", 7)) for row in of.get("history", {}).get(live, b"").splitlines()),
         producers=frozen({p: (int(v[0]), int(v[1]), int(v[2])) for p, v in producers.items()}),

@@ -268,9 +268,10 @@ else
       drop_poison()
     else
       -- A Worker that is only silent takes its count back when it reports again.
-      local lost = need == 'lost' and source .. '@' .. was or ''
+      local before = deaths > 0 and call('HGET', key, 'blamed') or ''
+      local lost = need == 'lost' and ' ' .. source .. '@' .. was or ''
       r.suspect = whole(acked + 1) .. ':' .. whole(deaths + 1)
-      call('HSET', key, 'blamed', lost)
+      call('HSET', key, 'blamed', before .. lost)
     end
   end
   leave_waiting(live, r)

@@ -52,12 +52,19 @@ if revived then
   for _, slot in ipairs(slot_table(worker_id)) do
     local live_key = prefix .. 'live:' .. slot.live
     local f = slot.state == 'departing' and call('HMGET', live_key, 'blamed', 'fence') or {}
-    if f[1] == worker_id .. '@' .. slot.number then
-      local r = read_fence(f[2])
-      local head, n = string.match(r.suspect or '', '(%d+):(%d+)')
-      r.suspect = n and number(n) > 1 and head .. ':' .. whole(n - 1) or nil
-      write_fence(slot.live, r)
-      call('HSET', live_key, 'blamed', '')
+    local own, kept = worker_id .. '@' .. slot.number, ''
+    for generation in string.gmatch(f[1] or '', '%S+') do
+      if generation ~= own then
+        kept = kept .. ' ' .. generation
+      else
+        local r = read_fence(f[2])
+        local head, n = string.match(r.suspect or '', '(%d+):(%d+)')
+        r.suspect = n and number(n) > 1 and head .. ':' .. whole(n - 1) or nil
+        write_fence(slot.live, r)
+      end
+    end
+    if f[1] and #kept < #f[1] then
+      call('HSET', live_key, 'blamed', kept)
     end
   end
 end
