@@ -3,7 +3,8 @@
 A call is open from when it is sent until its answer is there. What the store had of its live meanwhile, step by step,
 are the call's versions: an answer must be one of them. So no answer is older than another that was there before its
 call was sent. That is also compared by itself, without the model: within one history of the store, an answer never goes
-back behind what an earlier one said. A store that was set back begins another history.
+back behind what an earlier one said. A store that was set back begins another history; which one an answer is of is not
+known if that happened while its call was open.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ class Known(NamedTuple):
 
 
 class Call:
-    """One open call, the versions of its live since it was sent, and what was known then."""
+    """One open call, the versions of its live since it was sent, and what was known then, in which history."""
 
-    def __init__(self, live: str, known: Known | None, now: Live | None) -> None:
-        self.live, self.known = live, known
+    def __init__(self, live: str, known: Known | None, now: Live | None, history: int) -> None:
+        self.live, self.known, self.history = live, known, history
         self.versions: list[Live | None] = [now]
 
     def saw(self, now: Live | None) -> None:
@@ -83,7 +84,7 @@ class Answers:
 
     async def ask(self, live: str, where: str, call: Callable[[], Awaitable[T]]) -> T:
         """Await a call about a live, and judge its answer. `where` names who was asked."""
-        asked = Call(live, self._known.get(live), self._read(live))
+        asked = Call(live, self._known.get(live), self._read(live), self._history)
         self._open[asked] = None
         try:
             answer = await call()
@@ -135,6 +136,8 @@ class Answers:
     def _know(self, call: Call, where: str, said: Known, *, is_new: bool = True) -> None:
         """Compare an answer with what was known when its call was sent, and keep the higher of both."""
         known = call.known
+        if call.history != said.history:
+            return
         if is_new and known is not None and known.history == said.history and goes_back(known, said):
             self._wrong(f"answers: {where} said {said} of {call.live}, and an earlier answer was {known}")
         other = self._known.get(call.live)

@@ -144,3 +144,18 @@ async def test_what_overlaps_has_no_order_and_a_store_that_was_set_back_begins_a
     store.answers.set_back()
     await store.ask(got(FIRST))
     assert store.wrong == []
+
+
+async def test_an_answer_of_a_call_during_which_the_store_was_set_back_is_of_no_known_history() -> None:
+    store = Store(OVER)
+
+    async def set_back() -> LiveOut:
+        store.answers.set_back()
+        store.step(SECOND)
+        return got(OVER)
+
+    await store.answers.ask(LIVE, "d1", set_back)
+    await store.ask(got(SECOND))
+    assert store.wrong == []
+    await store.ask(got(FIRST), FIRST)
+    assert len(store.wrong) == 1, "what was said after it is compared again"

@@ -39,6 +39,7 @@ from dhsched.store.records import Records
 from dhsched.store.records.controllers import ANNOUNCE_S, Controller
 from dhsched.store.records.events import Event
 from dhsched.store.records.replicas import MISSING_MAX, REPORT_S, ReplicaReport
+from dhsched.store.records.writer import Writer
 from dhsched.store.steps.redis import RedisStore
 from dhsched.store.steps.scripts import Script
 from dhsched.tokens import Tokens
@@ -47,7 +48,6 @@ from dhsched.web.figures import SettlingFigures
 
 log = structlog.get_logger(__name__)
 
-EVENT_S = 2.0  # An event that the store does not take within this time is only in the log.
 LAST_REPORTS_MAX = 10  # Batches of items that a controller still writes when it stops; further ones are lost.
 GOODBYE_S = 0.2  # Time between `goodbye` to the Workers and the end of serving.
 
@@ -166,11 +166,12 @@ async def open_infer(
 def tell_entered(store: RedisStore, name: str) -> None:
     """Write an event for each home that this controller begins, and for each loss that it knows of."""
 
+    writer = Writer("event", store.records.events.write, lambda event, reason: None)  # It is in the log already.
+
     def entered(entry: Entry) -> None:
         for kind, numbers in entry.events():
             log.warning(kind, **numbers)
-            writing = store.records.events.write([Event(kind, name, numbers=numbers)], deadline_s=EVENT_S)
-            writing.add_done_callback(lambda done: done.cancelled() or done.exception())
+            writer.write(Event(kind, name, numbers=numbers), insist=True)
 
     entered(store.homes.latest)
     store.homes.on_entered.append(entered)

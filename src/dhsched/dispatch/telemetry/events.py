@@ -3,7 +3,8 @@
     context.events.say("worker_lost", worker=worker, beat=beat, lives=3)
 
 `say` does not wait and does not raise. An event that cannot be written is logged and dropped. When a replica is killed
-between a step and its event, the event is never written; the step's result is in the store.
+between a step and its event, the event is never written; the step's result is in the store. What the store has lost is
+in no record: these events (`INSISTED`) are written again until the store has them.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ Kind = Literal[
 """docs/guides/operating.md has the meaning and the numbers of each kind; a test keeps the two lists equal."""
 KINDS: tuple[str, ...] = get_args(Kind)
 
+INSISTED: frozenset[Kind] = frozenset({"store_entered", "store_lost"})
 TEXT_MAX = 500  # Characters of one text in an event; a longer text is cut off.
 
 
@@ -77,7 +79,7 @@ class Events:
         event = Event(kind, self._replica, worker, live, short, BY.get().who)
         self.said.labels(kind).inc()
         log.info("fleet event", kind=kind, worker=worker, live=live, numbers=short)
-        self._writer.write(event)
+        self._writer.write(event, insist=kind in INSISTED)
 
     async def written(self, wait_s: float = WRITE_S) -> None:
         """Wait up to `wait_s` until all events are written or dropped: for a replica that stops, and for tests."""

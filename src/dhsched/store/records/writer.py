@@ -1,12 +1,14 @@
 """Entries on their way to a log of the store: nobody waits for them, and what cannot be written is dropped and said.
 
 One call is in flight at a time. What comes in the meantime goes together with the next call, so a busy replica makes
-few calls, and one that is idle writes at once.
+few calls, and one that is idle writes at once. What nobody else can say is kept (`insist`), and written again until the
+store has it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -16,6 +18,7 @@ from typing import Any, Generic, Protocol, TypeVar
 UNWRITTEN_MAX = 5_000  # Entries on their way to the store; past this, new ones are dropped.
 BATCH_MAX = 500  # Entries of one call, about 2 ms of the store. A replica that has much to do makes few calls a second.
 WRITE_S = 2.0  # What the store does not take within this time is dropped.
+AGAIN_S = 1.0  # Time until what is kept is written again.
 
 E = TypeVar("E")
 E_contra = TypeVar("E_contra", contravariant=True)
@@ -39,18 +42,18 @@ class Writer(Generic[E]):
         self._write = write
         self._dropped = dropped
         self._batch_max = batch_max
-        self._unwritten: deque[tuple[E, float]] = deque()  # And when they came. Those of the call in flight are first.
+        self._unwritten: deque[tuple[E, float]] = deque()
+        """And when each is dropped. Those of the call in flight are first."""
         self._in_call = 0
         self._writing: asyncio.Future[Any] | None = None
 
-    def write(self, entry: E) -> None:
-        """Write one entry, without waiting for the store."""
+    def write(self, entry: E, *, insist: bool = False) -> None:
+        """Write one entry, without waiting for the store. With `insist` it is written again until the store has it."""
         if len(self._unwritten) >= UNWRITTEN_MAX:
             self._dropped(entry, f"{UNWRITTEN_MAX} {self._what}s are on their way already")
             return
-        self._unwritten.append((entry, monotonic()))
-        if self._writing is None:
-            self._send()
+        self._unwritten.append((entry, math.inf if insist else monotonic() + WRITE_S))
+        self._send()
 
     async def written(self, wait_s: float = WRITE_S) -> None:
         """Wait up to `wait_s` until all entries are written or dropped."""
@@ -60,6 +63,8 @@ class Writer(Generic[E]):
             await asyncio.wait([self._writing], timeout=left_s)
 
     def _send(self) -> None:
+        if self._writing is not None or not self._unwritten:
+            return
         batch = [entry for entry, _ in islice(self._unwritten, self._batch_max)]
         self._in_call = len(batch)
         self._writing = self._write(batch, deadline_s=WRITE_S)
@@ -69,11 +74,18 @@ class Writer(Generic[E]):
         batch = [self._unwritten.popleft() for _ in range(self._in_call)]
         self._writing = None
         reason = "this replica stopped" if done.cancelled() else str(done.exception() or "")
+        kept: list[tuple[E, float]] = []
         if reason:
-            too_old = monotonic() - WRITE_S
-            while self._unwritten and self._unwritten[0][1] <= too_old:
+            now = monotonic()
+            while self._unwritten and self._unwritten[0][1] <= now:
                 batch.append(self._unwritten.popleft())
-            for entry, _ in batch:
-                self._dropped(entry, reason)
-        if self._unwritten:
+            for row in batch:
+                if row[1] == math.inf and not done.cancelled():
+                    kept.append(row)
+                else:
+                    self._dropped(row[0], reason)
+            self._unwritten.extendleft(reversed(kept))
+        if kept:
+            asyncio.get_running_loop().call_later(AGAIN_S, self._send)
+        else:
             self._send()
