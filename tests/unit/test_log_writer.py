@@ -20,10 +20,12 @@ class Log:
         self.fails = fails
         self.calls: list[list[str]] = []
         self.dropped: list[str] = []
+        self.called = asyncio.Event()
         self.writer = Writer[str]("event", self.write, lambda entry, _reason: self.dropped.append(entry))
 
     def write(self, entries: Sequence[str], /, *, deadline_s: float) -> asyncio.Future[Any]:
         self.calls.append([*entries])
+        self.called.set()
         done = asyncio.get_running_loop().create_future()
         if len(self.calls) <= self.fails:
             done.set_exception(StoreUnavailable("gone", unknown=False))
@@ -34,7 +36,8 @@ class Log:
     async def until_calls(self, count: int) -> None:
         async with asyncio.timeout(30):
             while len(self.calls) < count:
-                await asyncio.sleep(0.001)
+                self.called.clear()
+                await self.called.wait()
         await self.writer.written()
 
 
