@@ -34,8 +34,9 @@ class Bounds:
         self._most_s = standstill_max_s(swarm)
         self._standing: dict[str, tuple[Any, float]] = {}
         """Lives with input: what was acked, and since when it is so."""
-        self._ends: dict[str, tuple[int, list[tuple[bool, str]]]] = {}
-        """By live: its item at the head, and of each generation that ended over it: was it only silent, and where."""
+        self._ends: dict[tuple[str, int], list[tuple[bool, str]]] = {}
+        """By live and item at its head, of each generation that ended over it: was it only silent, and where. A store that
+        is set back has an earlier item at the head again, with the generations that had ended over it then."""
         self._term = 1
         self._asked = False
 
@@ -71,16 +72,15 @@ class Bounds:
         old, new = before.lives.get(live), after.lives.get(live)
         if old is None or new is None or old.released == old.acked:
             return
-        head, ends = self._ends.get(live, (0, []))
-        if head != old.acked + 1:
-            head, ends = old.acked + 1, []
+        head = old.acked + 1
+        ends = self._ends.setdefault((live, head), [])
         back = [worker for silent, worker in ends if silent and is_there(before, worker)]
         died = len(ends) - len(back) + 1
         if new.dropped_poison > old.dropped_poison and died < self._limits.poison_max:
             self._wrong(f"poison: item {head} of {live} was dropped after {died} died; {back} were only silent")
         draft = Draft(before, now, self._limits)
         silent = needs(draft, live) == "lost" and draft.slot(old.selected, live, old.epoch) != "vacant"
-        self._ends[live] = (head, [*ends, (silent, old.selected)])
+        ends.append((silent, old.selected))
 
 
 def is_there(state: State, worker: str) -> bool:
