@@ -35,8 +35,8 @@ class Bounds:
         self._standing: dict[str, tuple[Any, float]] = {}
         """Lives with input: what was acked, and since when it is so."""
         self._ends: dict[tuple[str, int], list[tuple[bool, str]]] = {}
-        """By live and item at its head, of each generation that ended over it: was it only silent, and where. A store that
-        is set back has an earlier item at the head again, with the generations that had ended over it then."""
+        """By live and item at its head, of each generation that ended over it: was it only silent, and where. A store
+        that is set back has an earlier item at the head again, with the generations that had ended over it then."""
         self._term = 1
         self._asked = False
 
