@@ -153,3 +153,52 @@ async def test_a_collector_that_is_away_costs_nothing_but_traces(tmp_path: Path)
             await until_consumed(worker, "demo", "hello")
         await replica.stop()
         assert replica.returncode == 0
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("through", ["infer", "dispatch"])
+async def test_a_push_is_traced_to_the_runtime_its_ack_and_what_it_emits(tmp_path: Path, through: str) -> None:
+    async with (
+        collector() as told,
+        Embedded() as server,
+        Processes(server.address.url(), folder=tmp_path) as deployment,
+    ):
+        await deployment.dispatch("d1")
+        await deployment.infer("i1", environment={"DHSCHED_INFER_OTLP": told.url})
+        await deployment.configure({"anna": ["gpu"]})
+        (tmp_path / "traced_runtime.py").write_text(RUNTIME)
+        await deployment.worker("a", runtime="traced_runtime:avatar", environment={"PYTHONPATH": str(tmp_path)})
+        await deployment.until_workers(1)
+        [dispatch] = await deployment.dispatch_urls()
+        [infer] = await deployment.infer_urls()
+        url = dispatch if through == "dispatch" else infer
+        async with deployment.client() as client, aiohttp.ClientSession() as http:
+            await client.create("anna", live_id="demo")
+            await client.push("demo", "not traced")
+            caller = {"traceparent": f"00-{TRACE}-{SPAN}-01"}
+            async with http.post(f"{url}/v1/lives/demo/text", json={"text": "Grüße."}, headers=caller) as response:
+                assert response.status in (200, 201, 202), await response.text()
+                seq = (await response.json())["seq"]
+            await until(lambda: told.has("append", "deliver", "ack", "emit"), "the spans of the item", WAIT_S)
+            async for event in client.events("demo"):
+                if event.name == "emitted" and event.data["data"]["text"] != "not traced":
+                    break
+    spans = {span.name: span for span in told.spans}
+    assert len(spans) == len(told.spans) == 4, "the other item has none"
+    assert {span.trace_id.hex() for span in told.spans} == {TRACE}
+    above = spans["append"]
+    assert above.parent_span_id.hex() == SPAN
+    assert {spans[name].parent_span_id for name in ("deliver", "ack", "emit")} == {above.span_id}
+    known = {each.key: each.value.string_value or each.value.int_value for each in spans["ack"].attributes}
+    assert known["dhsched.live"] == "default/demo" and known["dhsched.seq"] == seq and known["dhsched.epoch"] == 1
+    assert spans["ack"].start_time_unix_nano == spans["deliver"].end_time_unix_nano
+    assert told.services == {"dhsched-infer i1"}
+    heard = event.data["data"]
+    assert heard == {"text": "Grüße.", "traceparent": f"00-{TRACE}-{above.span_id.hex()}-01"}
+
+
+RUNTIME = """
+async def avatar(session):
+    async for item in session.inputs():
+        session.emit("heard", {"text": item.text, "traceparent": item.traceparent})
+"""

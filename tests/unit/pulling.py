@@ -44,6 +44,7 @@ class Peer:
 
     def __init__(self) -> None:
         self.waiting: set[ServedPull] = set()
+        self.takes_traces = True
         self.outbox = Outbox(self.send)
 
     def emit_answered(self) -> None:

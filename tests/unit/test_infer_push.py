@@ -15,6 +15,7 @@ from dhsched.client.models.input import Pushed, PushText
 from dhsched.errors import StoreUnavailable
 from dhsched.infer import push
 from dhsched.infer.context import InferContext
+from dhsched.infer.item_traces import ItemTraces
 from dhsched.infer.logs import Logs, worker_bucket
 from dhsched.infer.push import endpoints
 from dhsched.infer.settings import InferSettings
@@ -40,6 +41,7 @@ class Controller:
         self.counted: list[tuple[Any, str]] = []
         self.over_pending: set[str] = set()
         self.memory_share = 0.0
+        self.traces: ItemTraces | None = None
         self.push_text = endpoints(cast(InferContext, self.context()))[0].handler
 
     def context(self) -> Any:
@@ -58,7 +60,7 @@ class Controller:
         return SimpleNamespace(
             settings=InferSettings(deadline_s=60),
             service=SimpleNamespace(quotas=self),
-            pulls=SimpleNamespace(append=append),
+            pulls=SimpleNamespace(append=append, traces=self.traces),
             store=SimpleNamespace(append_soon=append_soon, limits=replace(DEFAULT_LIMITS, pending_max=40)),
             records=SimpleNamespace(lives=SimpleNamespace(note_said=say)),
             metrics=SimpleNamespace(pushed=lambda outcome, took_s, tenant: self.counted.append((outcome, tenant))),

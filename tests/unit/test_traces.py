@@ -9,9 +9,10 @@ import pytest
 
 from dhsched.client.models.lives import HistoryRow
 from dhsched.dispatch.telemetry.handoffs import Begun
-from dhsched.dispatch.telemetry.traces import Phase, attributes_of, open_sender, phases_of, trace_id_of
+from dhsched.dispatch.telemetry.traces import attributes_of, phases_of, trace_id_of
 from dhsched.errors import BadSetting
 from dhsched.web.logs import add_trace
+from dhsched.web.otlp import Phase, open_sender
 from dhsched.web.traceparent import GIVEN, LENGTH, Parent, read_traceparent
 
 GOOD = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -79,7 +80,7 @@ def test_a_trace_without_a_caller_is_named_by_its_operation() -> None:
 async def test_without_the_extra_the_setting_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(BadSetting, match=r"pip install 'dhsched\[otel\]'"):
-        async with open_sender("http://127.0.0.1:9", "d1"):
+        async with open_sender("http://127.0.0.1:9", "dhsched-dispatch", "d1"):
             pass
 
 

@@ -52,7 +52,16 @@ WARN_S = 10.0  # That no controller accepts a connection is logged at most this 
 HEARTBEAT_S = 20.0  # A peer that answers no ping for this long is disconnected.
 PUSHES_MAX = 512  # Pushes that wait for a controller's answer; past this, or past the caller's share of it, 503 BUSY.
 FRAME_SLACK_BYTES = 65_536  # A frame this much above the limit still reaches the controller, which words the refusal.
-PASSED = ("Authorization", "X-Tenant", "Content-Type", "Idempotency-Key", "Accept", "Last-Event-ID", "X-Request-Id")
+PASSED = (
+    "Authorization",
+    "X-Tenant",
+    "Content-Type",
+    "Idempotency-Key",
+    "Accept",
+    "Last-Event-ID",
+    "X-Request-Id",
+    "traceparent",
+)
 """Headers of a request that a controller gets."""
 RETURNED = ("Content-Type", "Cache-Control", "Retry-After", "WWW-Authenticate", "X-Request-Id")
 """Headers of an answer that the caller gets."""

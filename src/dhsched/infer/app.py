@@ -26,6 +26,7 @@ from dhsched.infer import events, push, stream
 from dhsched.infer.append_rules import store_full
 from dhsched.infer.context import InferContext, Metrics
 from dhsched.infer.emits import Emits
+from dhsched.infer.item_traces import ItemTraces
 from dhsched.infer.logs import Logs
 from dhsched.infer.pull import PullText
 from dhsched.infer.pulls import Pulls
@@ -45,6 +46,7 @@ from dhsched.store.steps.scripts import Script
 from dhsched.tokens import Tokens
 from dhsched.web import MINT, make_app, make_service, open_gate, serve_role
 from dhsched.web.figures import SettlingFigures
+from dhsched.web.otlp import open_sender
 
 log = structlog.get_logger(__name__)
 
@@ -132,6 +134,9 @@ async def open_infer(
         await stack.enter_async_context(open_gate(service, settings, ring))
         tell_entered(store, name)
         pulls = Pulls(store, settings.credit, name)
+        if settings.otlp:
+            send = await stack.enter_async_context(open_sender(settings.otlp, "dhsched-infer", name))
+            pulls.traces = ItemTraces(send)
         service.registry.register(SettlingFigures(store.link.settling))
         metrics = Metrics(service.registry)
         emits = Emits(store, pulls)

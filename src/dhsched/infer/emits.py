@@ -64,6 +64,8 @@ class Emits:
             peer.emit_answered()
             if isinstance(outcome, o.Emitted) and outcome.n == row.n:
                 self.stored += 1
+                if self._pulls.traces is not None:
+                    self._pulls.traces.emitted(row)
                 for stored in self._watched.get(row.live, ()):
                     stored.set()
             last[peer, row.live, row.epoch] = outcome

@@ -143,6 +143,7 @@ class PullPeer:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._caller = caller
         self.waiting: set[ServedPull] = set()
+        self.takes_traces = False
         self.outbox = Outbox(socket.send_bytes, lambda: pull_text.pulls.drained(self))
         self._pull_text = pull_text
         self._socket = socket
@@ -206,6 +207,7 @@ class PullPeer:
                 # Else the ack is of a superseded pull: the Worker repeats it on its present pull.
             case Hello():
                 self._is((await self._pull_text.tokens.read(said.token)).boot)
+                self.takes_traces = said.takes_traces
                 self.outbox.put(Welcome(self._pull_text.controller))
             case _ if not self.worker:
                 raise BadToken("a connection begins with hello")
@@ -221,6 +223,8 @@ class PullPeer:
                     await self._may_emit.acquire()
                     given = (said.n, said.name, said.data, said.told)
                     row = rows.Emit(said.live, self.worker, said.epoch, *given)
+                    if said.item and pulls.traces is not None:
+                        pulls.traces.emitting(row, said.item)
                     self._pull_text.context.emits.emit_soon(self, row)
                 # Else the message is of a superseded pull: the Worker sends it again on its present pull.
             case Log():

@@ -34,9 +34,11 @@ import structlog
 
 from dhsched.errors import StoreError, StoreOverloaded, StoreRefused
 from dhsched.infer.granted_pull import ACK, DROP, NO_STEP, NOTHING, RELEASE_STEP, GrantedPull, Step
+from dhsched.infer.item_traces import ItemTraces
 from dhsched.links import messages
 from dhsched.links.outbox import Outbox
 from dhsched.ownership import outcomes as o
+from dhsched.ownership.items import without_trace
 from dhsched.ownership.journal import Change
 from dhsched.store.steps.redis import Ack, Append, RedisStore, Release
 
@@ -59,10 +61,12 @@ Request = TypeVar("Request")
 
 
 class Peer(Protocol):
-    """The connection of a pull's Worker. `waiting` has its pulls that are BLOCKED."""
+    """The connection of a pull's Worker. `waiting` has its pulls that are BLOCKED. A Worker that does not take traces
+    gets items without them."""
 
     outbox: Outbox
     waiting: set[ServedPull]
+    takes_traces: bool
 
     def emit_answered(self) -> None:
         """Note that one message of a runtime is on its way to the store no more."""
@@ -80,6 +84,7 @@ class Pulls:
         self.never_issued = 0  # Pulls with a number that the store never gave out.
         self.hellos_refused = 0  # Connections that were opened with one boot's token and said hello with another's.
         self.released = 0
+        self.traces: ItemTraces | None = None  # Where items are traced.
         self._store = store
         self._granted: dict[str, ServedPull] = {}
         self._pushed: list[ToAppend] = []  # In this tick.
@@ -229,6 +234,8 @@ class Pulls:
 
     def _acks_answered(self, pulls: list[ServedPull], acks: list[Ack], outcomes: Sequence[o.AckOutcome]) -> None:
         self._act_all(pulls, map(GrantedPull.ack_answered, pulls, acks, outcomes))
+        if self.traces is not None:
+            self.traces.acked(acks, outcomes)
         self.stale_acks += [*map(type, outcomes)].count(o.Stale)
 
     # -- what is done
@@ -242,6 +249,10 @@ class Pulls:
         for pull, (do, message) in zip(pulls, steps, strict=True):
             if isinstance(message, messages.Items):
                 self.released += len(message.items)
+                if self.traces is not None:
+                    self.traces.delivered(pull.worker, message)
+                if not pull.peer.takes_traces:
+                    message.items = [*map(without_trace, message.items)]
                 pull.peer.outbox.put(message, sum(map(len, message.items)))
             elif message is not None:
                 pull.peer.outbox.put(message)

@@ -24,11 +24,12 @@ from dhsched.infer.append_rules import RETRY_S, Attempts, new_request, payload_o
 from dhsched.infer.context import InferContext
 from dhsched.input_routes import IDEMPOTENCY_KEY, PUSH_TEXT
 from dhsched.ownership import outcomes as o
-from dhsched.ownership.items import unmarked
+from dhsched.ownership.items import unmarked, with_trace
 from dhsched.store.records.lives import ViewerItem
 from dhsched.store.steps.redis import Append
 from dhsched.types import live_key
 from dhsched.web import Endpoint, Problem, Request
+from dhsched.web.traceparent import GIVEN
 
 log = structlog.get_logger(__name__)
 
@@ -51,7 +52,11 @@ def endpoints(context: InferContext) -> Sequence[Endpoint]:
         given = body.request_id if isinstance(body.request_id, str) else asked.request.headers.get(IDEMPOTENCY_KEY.name)
         request = given or new_request()
         payload = payload_of(body.kind, body.text, body.config, settings.text_bytes_max)
-        row = Append(live, unmarked(body.kind, payload, body.boundary), request=request)
+        item = unmarked(body.kind, payload, body.boundary)
+        traced = None if pulls.traces is None else pulls.traces.begin(GIVEN.get())
+        if traced is not None and body.kind != "config":
+            item = with_trace(item, traced.trace)
+        row = Append(live, item, request=request)
         of_viewer = body.viewer or asked.caller.role == "room"
         try:
             outcome = await (append_of_viewer(context, row) if of_viewer else pulls.append(row))
@@ -59,6 +64,8 @@ def endpoints(context: InferContext) -> Sequence[Endpoint]:
             append = partial(append_of_viewer, context, row) if of_viewer else partial(pulls.append, row)
             outcome = await append_again(append, error, left_s=settings.deadline_s - (time.perf_counter() - began))
         context.metrics.pushed(outcome, time.perf_counter() - began, tenant)
+        if traced is not None and pulls.traces is not None:
+            pulls.traces.appended(traced, live, outcome)
         if isinstance(outcome, o.Appended):
             if of_viewer and body.identity:
                 await note_said(context, live, ViewerItem(body.identity, body.kind, outcome.seq))

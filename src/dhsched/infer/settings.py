@@ -31,4 +31,9 @@ class InferSettings(ReplicaSettings):
     log_lines_max: int = bounded(300, 0, 10_000, "Log lines of its runtimes kept per live; 0 keeps none.")
     log_bytes_max: int = bounded(32_768, 2_048, 1_048_576, "Bytes of log lines kept per live.")
     log_lines_per_s: float = bounded(1_000, 1, 100_000, "Log lines that this controller writes per second.")
+    otlp: str = free(
+        "",
+        "URL of an OpenTelemetry collector that gets traces of items by OTLP over HTTP; needs the extra otel. "
+        "Empty: items are not traced.",
+    )
     stop_s: float = bounded(5, 0, 600, "Time for requests in flight when the controller stops.")

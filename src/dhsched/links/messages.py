@@ -206,9 +206,11 @@ FromDispatch = Registered | Reported | Gone | Wake | Departed | Goodbye | Proble
 
 
 class Hello(Message):
-    """Identify the Worker by its token; the first message of a connection."""
+    """Identify the Worker by its token; the first message of a connection. A Worker with `takes_traces` can read items
+    that have a trace; any other gets the items without."""
 
     token: Token
+    takes_traces: bool = False
 
 
 class Open(Message):
@@ -254,7 +256,8 @@ class Ack(Message):
 
 
 class Emit(Message):
-    """Store message `n` of the generation's runtime for the application. `told` is the last one that was confirmed."""
+    """Store message `n` of the generation's runtime for the application. `told` is the last one that was confirmed.
+    `item` is the traced item that the message is about, if any."""
 
     live: LiveName
     epoch: Number
@@ -262,6 +265,7 @@ class Emit(Message):
     name: Name
     data: Data
     told: Number = 0
+    item: Number = 0
 
 
 class LogLine(msgspec.Struct, array_like=True, gc=False):

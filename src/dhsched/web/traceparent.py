@@ -25,6 +25,11 @@ class Parent(NamedTuple):
     sampled: bool
 
 
+def traceparent_of(trace: bytes) -> str:
+    """Return the header that names the trace and the span of an item (ownership/items.py)."""
+    return f"00-{trace[:16].hex()}-{trace[16:24].hex()}-{trace[24]:02x}"
+
+
 def read_traceparent(text: str) -> Parent | None:
     """Return the caller's span; None if the text names none."""
     if (found := SHAPE.fullmatch(text)) is None:

@@ -127,7 +127,8 @@ class Child:
     def _input(self, inbox: SessionInbox, fields: dict[str, Any]) -> None:
         session, config = inbox.session, fields.get("config")
         raw = None if config is None else msgspec.json.encode(config)
-        item = Item(fields["seq"], fields["kind"], fields["text"].encode(), fields["boundary"], raw)
+        text, traceparent = fields["text"].encode(), fields.get("traceparent", "")
+        item = Item(fields["seq"], fields["kind"], text, fields["boundary"], raw, traceparent=traceparent)
         # An interrupt was announced before it came in its turn.
         callback, session.on_interrupt = session.on_interrupt, None
         accepted = inbox.accept(item)

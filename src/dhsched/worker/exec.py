@@ -254,6 +254,8 @@ class ChildSession:
         fields: dict[str, Any] = {"seq": item.seq, "kind": item.kind, "text": item.text, "boundary": item.boundary}
         if item.config is not None:
             fields["config"] = item.config
+        if item.traceparent:
+            fields["traceparent"] = item.traceparent
         self._tell("input", fields)
 
     def _interrupted(self) -> None:

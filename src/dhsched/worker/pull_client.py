@@ -48,6 +48,7 @@ from dhsched.links.outbox import Outbox
 from dhsched.ownership import items
 from dhsched.ownership.journal import Change
 from dhsched.tasks import cancel
+from dhsched.web.traceparent import traceparent_of
 from dhsched.worker.inbox import LiveInfo, SessionInbox
 from dhsched.worker.log_lines import LogLines
 from dhsched.worker.pull_dial import Dial
@@ -280,7 +281,8 @@ class PullClient:
         live, epoch = stream.key
         for emission in emissions:
             told = stream.inbox.unstored[0].n - 1
-            self._say(stream, Emit(live, epoch, *emission, told), len(emission.data))
+            n, name, data, item = emission
+            self._say(stream, Emit(live, epoch, n, name, data, told, item), len(data))
 
     # -- connections
 
@@ -301,7 +303,7 @@ class PullClient:
         try:
             async with asyncio.timeout(CONNECT_S) as connecting, self._dial(url) as socket:
                 connection = Connection(url, Outbox(socket.send_bytes))
-                connection.outbox.put(Hello(self.token))
+                connection.outbox.put(Hello(self.token, takes_traces=True))
                 sending = asyncio.create_task(connection.outbox.run())
                 try:
                     async for message in socket:
@@ -428,7 +430,8 @@ class PullClient:
 def item_of(seq: int, stored: bytes) -> Item:
     """Return a stored item as a session gets it."""
     read = items.read(stored)
-    return Item(seq, read.kind, read.payload, read.boundary, read.config, items.mark_of(stored))
+    traceparent = traceparent_of(read.trace) if read.trace else ""
+    return Item(seq, read.kind, read.payload, read.boundary, read.config, items.mark_of(stored), traceparent)
 
 
 def weight(live: str, url: str) -> bytes:

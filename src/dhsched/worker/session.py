@@ -27,6 +27,7 @@ from dhsched.ownership.journal import Change
 from dhsched.ownership.limits import DEFAULT_LIMITS
 from dhsched.types import EMIT_BYTES_MAX, Generation, Kind, check_emit
 from dhsched.web.logs import not_kept
+from dhsched.web.traceparent import GIVEN
 from dhsched.worker.journal import Journal
 from dhsched.worker.values import object_of, raw_state, state_of
 
@@ -41,7 +42,8 @@ LATE_EVERY_S = 0.1  # What `late` was called with is passed on no more often tha
 
 
 class Item(msgspec.Struct, frozen=True, gc=False):
-    """One input item. `config` is set if the item carries a configuration."""
+    """One input item. `config` is set if the item carries a configuration; `traceparent` if its push had such a header
+    and items are traced: send it with requests that the runtime makes for the item."""
 
     seq: int
     kind: Kind
@@ -49,6 +51,7 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     boundary: bool
     raw_config: bytes | None = None
     mark: bytes = b""  # Identifies the append. Acks and pulls name it, so that the store can tell histories apart.
+    traceparent: str = ""
 
     @property
     def config(self) -> dict[str, Any] | None:
@@ -60,11 +63,13 @@ class Item(msgspec.Struct, frozen=True, gc=False):
 
 
 class Emission(NamedTuple):
-    """One message to the application, as it is sent; `n` counts those of one generation from 1."""
+    """One message to the application, as it is sent; `n` counts those of one generation from 1. `item` is the number of
+    the traced item that it is about, or 0."""
 
     n: int
     name: str
     data: bytes
+    item: int = 0
 
 
 class Port(Protocol):
@@ -135,6 +140,7 @@ class Session:
         "_state_changed",
         "_stopping",
         "_tell_device",
+        "_traced",
         "_waiter",
         "_wants_journal",
         "config",
@@ -180,6 +186,7 @@ class Session:
         self._accepted_item = (0, b"")  # The last item that arrived, with its mark.
         self._handed = 0  # The last item that the runtime was given, and its mark.
         self._handed_mark = b""
+        self._traced = False  # The last item that the runtime was given has a trace.
         self._acked = 0
         self._interrupt = 0  # The last interrupt that arrived, or was announced.
         self._done: dict[int, bytes] | None = None  # Items above the ack cursor that were acked out of order.
@@ -314,8 +321,9 @@ class Session:
         self._stopping = self._stopping or asyncio.Event()
         return self._stopping
 
-    def emit(self, name: str, data: dict[str, Any] | None = None) -> None:
-        """Send a message to the live's application, which reads it from the live's events.
+    def emit(self, name: str, data: dict[str, Any] | None = None, *, item: Item | None = None) -> None:
+        """Send a message to the live's application, which reads it from the live's events. In traces it belongs to
+        `item`, or else to the last item that was handed out.
 
         Messages are stored in order, each once, and only while this generation is the current one. They wait here until
         they are stored: raise TooManyEmits if EMITS_MAX wait, BadValue if `data` is larger than EMIT_BYTES_MAX as JSON.
@@ -336,7 +344,9 @@ class Session:
                 f"{len(waiting)} messages of {self.live} wait to be stored; wait for emits_stored(), or emit less"
             )
         self._emitted += 1
-        emission = Emission(self._emitted, name, raw)
+        traced = self._traced if item is None else item.traceparent
+        about = 0 if not traced else self._handed if item is None else item.seq
+        emission = Emission(self._emitted, name, raw, about)
         waiting.append(emission)
         if self._emits_stored is not None:
             self._emits_stored.clear()
@@ -358,7 +368,7 @@ class Session:
             return
         self._spoken_at = now
         with contextlib.suppress(TooManyEmits):
-            self.emit("spoken", data)
+            self.emit("spoken", data, item=item)
 
     async def emits_stored(self) -> None:
         """Wait until every message that was emitted is stored, or is lost because this generation is over."""
@@ -410,6 +420,10 @@ class Session:
         self._handed, self._handed_mark = item.seq, item.mark
         if item.raw_config is not None:
             self.config = object_of(item.raw_config)
+        if item.traceparent or self._traced:
+            # `inputs` runs in the runtime's task: its log lines have the id of this trace from here on.
+            GIVEN.set(item.traceparent)
+            self._traced = bool(item.traceparent)
         if item.kind == "interrupt":
             # The store has already dropped every item before the interrupt.
             self._acked = max(self._acked, item.seq - 1)

@@ -18,39 +18,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, NamedTuple
 
-import structlog
-
-import dhsched
 from dhsched.client.models.lives import HistoryRow
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.loops import Round
 from dhsched.dispatch.telemetry.handoffs import Begun
 from dhsched.dispatch.telemetry.history import history_of
-from dhsched.errors import BadSetting, StoreError
-from dhsched.web.traceparent import Parent, read_traceparent
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import TracerProvider
-
-log = structlog.get_logger(__name__)
+from dhsched.errors import StoreError
+from dhsched.web.otlp import FLUSH_S, Phase, Send, open_sender
+from dhsched.web.traceparent import read_traceparent
 
 TRACES_S = 1.0  # Time between two rounds.
 AT_ONCE = 64  # Generations whose history is read in one round; the others wait for the next one.
-FLUSH_S = 2.0  # A replica that stops waits this long for the collector.
 NAMES = {"create": "create", "reassign": "reassign", "recover": "recovery", "drain": "move", "rebalance": "move"}
-
-
-class Phase(NamedTuple):
-    """One span of a generation: its name, its times in ms, and the place of the span that it is part of."""
-
-    name: str
-    began_ms: int
-    ended_ms: int
-    within: int = 0
 
 
 def phases_of(begun: Begun, row: HistoryRow) -> list[Phase]:
@@ -97,9 +79,6 @@ def attributes_of(live: str, row: HistoryRow) -> dict[str, str | int]:
     return {name: value for name, value in known.items() if value != ""}
 
 
-Send = Callable[[Sequence[Phase], int, Parent | None, dict[str, str | int]], None]
-
-
 class Traces:
     """The traces of one replica. `send` gets the phases, the id of the trace, its caller's span, and the attributes."""
 
@@ -130,80 +109,10 @@ async def tracing(context: DispatchContext) -> AsyncIterator[dict[str, tuple[Rou
     if not context.settings.otlp:
         yield {}
         return
-    async with open_sender(context.settings.otlp, context.replica) as send:
+    async with open_sender(context.settings.otlp, "dhsched-dispatch", context.replica) as send:
         traces = Traces(context, send)
         yield {"traces": (traces.round, TRACES_S)}
         with contextlib.suppress(StoreError, TimeoutError):
             async with asyncio.timeout(FLUSH_S):
                 await context.handoffs.round()
                 await traces.round()
-
-
-@asynccontextmanager
-async def open_sender(url: str, replica: str) -> AsyncIterator[Send]:
-    """Yield what sends traces to the collector at `url`, by HTTP and in a thread of its own. A collector that is away
-    costs traces, and nothing else."""
-    provider = _provider(url, replica)
-    try:
-        yield _sender(provider)
-    finally:
-        try:
-            async with asyncio.timeout(FLUSH_S + 1):
-                await asyncio.to_thread(provider.force_flush, int(FLUSH_S * 1000))
-                await asyncio.to_thread(provider.shutdown)
-        except TimeoutError:
-            log.warning("the collector does not take the last traces", otlp=url)
-
-
-def _provider(url: str, replica: str) -> TracerProvider:
-    try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.resources import Resource
-        from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
-        from opentelemetry.sdk.trace.sampling import ALWAYS_ON
-    except ImportError as error:
-        raise BadSetting(f"setting otlp needs the extra: pip install 'dhsched[otel]' ({error})") from None
-    named = {
-        "service.name": "dhsched-dispatch",
-        "service.instance.id": replica,
-        "service.version": dhsched.__version__,
-    }
-    provider = TracerProvider(sampler=ALWAYS_ON, resource=Resource.create(named), shutdown_on_exit=False)
-    exporter = OTLPSpanExporter(endpoint=f"{url.rstrip('/')}/v1/traces", timeout=FLUSH_S)
-    provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=1_000))
-    return provider
-
-
-def _sender(provider: TracerProvider) -> Send:
-    from opentelemetry import trace
-    from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-
-    tracer = provider.get_tracer("dhsched")
-    sampled = trace.TraceFlags(trace.TraceFlags.SAMPLED)
-
-    class OneTrace(RandomIdGenerator):
-        """Gives a span without a parent the id that its trace is to have."""
-
-        trace_id = 0
-
-        def generate_trace_id(self) -> int:
-            return self.trace_id
-
-    ids = tracer.id_generator = OneTrace()  # type: ignore[attr-defined]
-
-    def send(phases: Sequence[Phase], trace_id: int, parent: Parent | None, attributes: dict[str, str | int]) -> None:
-        ids.trace_id = trace_id
-        above = trace.INVALID_SPAN_CONTEXT
-        if parent is not None:
-            above = trace.SpanContext(parent.trace_id, parent.span_id, is_remote=True, trace_flags=sampled)
-        made: list[trace.SpanContext] = []
-        for phase in phases:
-            context = trace.set_span_in_context(trace.NonRecordingSpan(made[phase.within] if made else above))
-            span = tracer.start_span(
-                phase.name, context=context, start_time=phase.began_ms * 1_000_000, attributes=attributes
-            )
-            made.append(span.get_span_context())
-            span.end(phase.ended_ms * 1_000_000)
-
-    return send
