@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
+from unittest.mock import Mock
 
 import pytest
 
+from dhsched.infer.granted_pull import NOTHING
 from dhsched.infer.item_traces import LIVES_MAX, TRACED_PER_S, ItemTraces
+from dhsched.infer.pulls import Pulls
 from dhsched.links.messages import Items
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import (
@@ -20,10 +24,15 @@ from dhsched.ownership.items import (
     with_trace,
     without_trace,
 )
-from dhsched.store.steps.redis import Ack, Emit
+from dhsched.store.steps.redis import Ack, Emit, RedisStore
+from dhsched.types import Generation
+from dhsched.web.logs import add_trace
 from dhsched.web.otlp import Phase
 from dhsched.web.traceparent import Parent, read_traceparent, traceparent_of
+from dhsched.worker.inbox import SessionInbox
 from dhsched.worker.pull_client import item_of
+from dhsched.worker.session import Emission, Session
+from tests.unit.pulling import Peer, pull_of
 
 GOOD = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 TRACE, SPAN = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
@@ -171,3 +180,55 @@ def test_what_is_known_of_items_in_flight_is_bounded() -> None:
 def test_a_trace_is_a_header_again() -> None:
     trace = bytes.fromhex(GOOD[3:35] + GOOD[36:52] + GOOD[53:]) + bytes(6)
     assert traceparent_of(trace) == GOOD
+
+
+class Port:
+    """A session's connection that keeps what is emitted."""
+
+    def __init__(self) -> None:
+        self.emits: list[Emission] = []
+
+    def claim(self, session: Session) -> None:
+        pass
+
+    def ack(self, *_given: object) -> None:
+        pass
+
+    def log(self, *_given: object) -> None:
+        pass
+
+    def emit(self, session: Session, emission: Emission) -> None:
+        self.emits.append(emission)
+
+
+async def test_a_runtime_logs_and_emits_for_the_item_that_it_was_given() -> None:
+    port, sent = Port(), Sent()
+    session = Session(LIVE, Generation("A#1", 1), port, may_claim=True)
+    inbox = SessionInbox(session)
+    inbox.begins_after(0, b"", b"")
+    plain = marked(unmarked("text", b"hello", False), UNMARKED)
+    for seq, blob in enumerate((plain, sent.item(), plain), 1):
+        assert inbox.accept(item_of(seq, blob))
+    logged, given = [], []
+    async for item in session.inputs():
+        given.append(item)
+        logged.append(add_trace(None, "info", {}).get("trace_id"))
+        session.emit("word")
+        if item.seq == 3:
+            session.emit("word", item=given[1])
+            break
+    assert logged == [None, f"{TRACE:032x}", None]
+    assert [each.item for each in port.emits] == [0, 2, 0, 2]
+
+
+async def test_a_worker_that_takes_no_traces_gets_items_without() -> None:
+    peer, sent = Peer(), Sent()
+    pulls = Pulls(cast(RedisStore, Mock()), 8, "i1")
+    pulls.traces = sent.traces
+    item = sent.item()
+    put: list[Items] = []
+    peer.outbox.put = lambda message, _bytes=0: put.append(message)  # type: ignore[method-assign, assignment]
+    for peer.takes_traces in (True, False):
+        pulls._act(pull_of(peer, LIVE), (NOTHING, Items(LIVE, 1, 1, 5, [item])))
+    assert [message.items for message in put] == [[item], [without_trace(item)]]
+    assert sent.names == ["append", "deliver"]
