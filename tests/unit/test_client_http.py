@@ -209,7 +209,7 @@ class Silent:
     def __init__(self, *, lost: bool) -> None:
         self._lost = lost
 
-    async def ws_connect(self, url: str) -> None:
+    async def ws_connect(self, url: str, *, timeout: object) -> None:
         assert not self._lost  # As aiohttp does it.
         await asyncio.Event().wait()
 
@@ -218,3 +218,24 @@ class Silent:
 async def test_a_handshake_that_comes_to_nothing_is_no_answer(lost: bool) -> None:
     with pytest.raises(NO_ANSWER):
         await open_socket(cast(aiohttp.ClientSession, Silent(lost=lost)), DEAD, within_s=0.01)
+
+
+async def test_a_server_that_does_not_answer_the_close_of_a_socket_is_dropped() -> None:
+    """A server that is frozen, or gone without a word, says nothing more; whoever closes goes on all the same."""
+    leave = asyncio.Event()
+
+    async def accept(request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        await leave.wait()  # It reads nothing, so it never sees the close.
+        return socket
+
+    app = web.Application()
+    app.router.add_get("/", accept)
+    async with TestServer(app) as server, aiohttp.ClientSession() as http:
+        try:
+            socket = await open_socket(http, server.make_url("/"))
+            await asyncio.wait_for(socket.close(), 60.0)
+            assert socket.closed and not leave.is_set()
+        finally:
+            leave.set()

@@ -16,16 +16,19 @@ from dhsched.errors import Unreachable
 
 T = TypeVar("T")
 NO_ANSWER = (aiohttp.ClientError, TimeoutError, OSError, NotAnswered)
+CLOSE_S = 0.5  # A server that does not answer the close of a WebSocket for this long is dropped; it may be frozen.
 
 
 async def open_socket(
     http: aiohttp.ClientSession, url: str | URL, *, within_s: float = TRY_S, **options: Any
 ) -> aiohttp.ClientWebSocketResponse:
     """Open a WebSocket, or raise one of NO_ANSWER. A server that does not answer the handshake within `within_s` is not
-    waited for: aiohttp by itself waits for as long as the connection seems to be there. `options` are of ws_connect."""
+    waited for, nor is one that does not answer the close: aiohttp by itself waits for as long as the connection seems
+    to be there. `options` are of ws_connect, but for its timeout."""
+    timeout = aiohttp.ClientWSTimeout(ws_close=CLOSE_S)
     try:
         async with asyncio.timeout(within_s):
-            socket: aiohttp.ClientWebSocketResponse = await http.ws_connect(url, **options)
+            socket: aiohttp.ClientWebSocketResponse = await http.ws_connect(url, timeout=timeout, **options)
             return socket
     except AssertionError as error:
         # aiohttp asserts that the connection is there when the answer is read; it may be lost in the same tick.

@@ -197,7 +197,6 @@ class Stream:
                     params={"producer": self._producer.name},
                     headers=await self._replicas.access(url),
                     heartbeat=HEARTBEAT_S,
-                    timeout=aiohttp.ClientWSTimeout(),
                 ) as socket:
                     answered = await self._serve(socket)
                 if answered:

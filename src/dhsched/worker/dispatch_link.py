@@ -54,7 +54,6 @@ log = structlog.get_logger(__name__)
 LINK_PATH = "/v1/workers/link"
 CONNECT_S = 2.0  # A replica that does not accept the link for this long is left for the next.
 DRAIN_MAX_S = 86_400.0  # A longer deadline is sent as this.
-CLOSE_S = 0.5  # A replica that does not answer the close for this long is dropped; it may be frozen.
 BACKOFF_S = 0.2  # Wait before the next replica; doubled after each round of replicas, up to:
 BACKOFF_MAX_S = 2.0
 UNAUTHORIZED = "UNAUTHORIZED"
@@ -205,7 +204,6 @@ class DispatchLink:
                     url + LINK_PATH,
                     heartbeat=HEARTBEAT_S,
                     max_msg_size=FRAME_BYTES_MAX,
-                    timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_S),
                     headers=headers,
                 )
         except aiohttp.WSServerHandshakeError as error:

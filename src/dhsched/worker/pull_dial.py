@@ -13,7 +13,6 @@ from dhsched.client.http import open_socket
 from dhsched.links.messages import FRAME_BYTES_MAX, HEARTBEAT_S
 
 PULL_PATH = "/v1/pull"
-CLOSE_S = 0.5  # A controller that does not answer the close for this long is dropped; it may be frozen.
 
 
 class Socket(Protocol):
@@ -40,7 +39,6 @@ def dial_with(http: aiohttp.ClientSession, token: Callable[[], str]) -> Dial:
             url.rstrip("/") + PULL_PATH,
             heartbeat=HEARTBEAT_S,
             max_msg_size=FRAME_BYTES_MAX,
-            timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_S),
             headers=bearer(token()),
         ) as socket:
             yield socket
