@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import aiohttp
@@ -10,6 +11,7 @@ import numpy as np
 from aiortc import RTCPeerConnection, RTCSessionDescription
 
 OFFERS_MAX = 8  # Each waits half a minute for a bot.
+CONNECT_S = 15.0  # A connection that is not there by then is made anew, as Pipecat's clients do.
 LOUD = 1_000  # Of 32,767: a frame below this is silence.
 
 
@@ -56,6 +58,19 @@ class Caller:
         assert response.status == 200, answer
         self.pc_id = answer["pc_id"]
         await pc.setRemoteDescription(RTCSessionDescription(answer["sdp"], answer["type"]))
+
+    async def stay_connected(self, enough: Callable[[], bool]) -> None:
+        """Connect, and anew whenever the connection fails, until this is enough. A bot whose Worker was just killed may
+        answer an offer with its last breath: its client hears nothing and must ask again."""
+        loop = asyncio.get_running_loop()
+        while not enough():
+            await self.connect()
+            give_up = loop.time() + CONNECT_S
+            while not enough():
+                state = self._pc.connectionState if self._pc is not None else "closed"
+                if state != "connected" and (state in ("failed", "closed") or loop.time() > give_up):
+                    break
+                await asyncio.sleep(0.05)
 
     async def close(self) -> None:
         for task in self._tasks:

@@ -54,8 +54,8 @@ async def test_a_client_reconnects_at_the_same_address_and_hears_the_next_genera
                 await until(lambda: hears(caller, 1), "the first generation", WAIT_S)
                 [victim] = [each for each in workers if live.worker.startswith(each.name)]
                 victim.kill()
-                await caller.connect()
-                await until(lambda: hears(caller, 2), "the second generation", WAIT_S)
+                async with asyncio.timeout(WAIT_S):
+                    await caller.stay_connected(lambda: hears(caller, 2))
                 await until_said(f, caller.session, 1)
                 assert (await client.get(caller.session)).epoch == 2
         finally:
