@@ -14,7 +14,7 @@ SHOW := awk '/^ *(Downloading|Using cached|Processing) / { sub(/ \(from .*/, "")
 # Modules that are compiled once are read by every process that a test starts; without that each would compile them all.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup lock lint types up test browser peers console fuzz attack test-long failover failover-gap chaos virtual virtual-ci spec spec-long mutants test-release clean evaluate walks statements cli-page dashboards image manifests upgrade typescript pipecat livekit adapters
+.PHONY: help setup lock lint types up test browser peers console fuzz attack test-long failover failover-gap chaos virtual virtual-ci spec spec-long mutants test-release clean evaluate walks statements cli-page dashboards image manifests upgrade typescript pipecat livekit livekit-gaps adapters
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -93,11 +93,21 @@ console: setup  ## the web console with a large fleet in Chromium (WORKERS=1000,
 
 adapters: livekit pipecat  ## both adapters below
 
-livekit: .venvs/livekit/.installed  ## avatars in rooms of LiveKit, with its SDK (LIVEKIT_URL= for a server of yours)
+VIEWER := tests/livekit/viewer/node_modules/.installed
+# What a browser needs to watch a room. Without npm the tests in a browser are skipped, and say so.
+$(VIEWER): tests/livekit/viewer/package-lock.json
+	@if command -v npm >/dev/null; then cd $(@D)/.. && npm ci --no-progress --no-audit --no-fund --loglevel error && touch node_modules/.installed; fi
+
+livekit: .venvs/livekit/.installed $(VIEWER)  ## avatars in rooms of LiveKit, with its SDK (LIVEKIT_URL= for a server of yours)
 	.venvs/livekit/bin/python -m pytest -n 2 --dist worksteal -m livekit --timeout 300 tests/livekit
 
+KILLS ?= 10
+DRAINS ?= 10
+livekit-gaps: .venvs/livekit/.installed $(VIEWER)  ## ms without a picture in livekit-client (Chromium) when a Worker is killed or drained, as JSON
+	.venvs/livekit/bin/python -m tests.livekit.gaps --kills $(KILLS) --drains $(DRAINS)
+
 pipecat: .venvs/pipecat/.installed  ## Pipecat bots as runtimes: real pipelines, killed and cut, and a WebRTC client
-	.venvs/pipecat/bin/python -m pytest -m pipecat --timeout 900 tests/pipecat
+	.venvs/pipecat/bin/python -m pytest -n 2 --dist worksteal -m pipecat --timeout 900 tests/pipecat
 
 fuzz: setup  ## what each endpoint and frame costs with the worst input: CPU, longest tick, memory; prints the table
 	$(BIN)/pytest -m 'release or not release' -k fuzz --timeout 600 tests/integration/test_fuzz.py

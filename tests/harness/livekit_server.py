@@ -45,6 +45,7 @@ def make_app() -> web.Application:
     app[ROOMS] = Rooms()
     app.router.add_get("/rtc", signal)
     app.router.add_get("/rtc/validate", validate)
+    app.router.add_get("/rtc/v1{rest:.*}", not_here)
     app.router.add_post("/twirp/livekit.RoomService/{method}", room_service)
     app.router.add_post("/whip", whip)
     app.router.add_delete("/whip/{room}/{sid}", whip_ended)
@@ -77,6 +78,11 @@ def join_claims(request: web.Request) -> dict[str, Any]:
 async def validate(request: web.Request) -> web.Response:
     join_claims(request)
     return web.Response(text="success", headers={"Access-Control-Allow-Origin": "*"})
+
+
+async def not_here(_: web.Request) -> web.Response:
+    """Tell a client that this server is older than one peer connection for both directions: it takes `/rtc` then."""
+    return web.Response(status=404, headers={"Access-Control-Allow-Origin": "*"})
 
 
 # -- the signal connection

@@ -72,14 +72,17 @@ async def perform(session: Session, factory: Factory, options: AvatarOptions, ac
     async with joined(access, call, live, session.generation.epoch) as place:
         receiver = Receiver(place.room, call.agent)
         reading = asyncio.create_task(read(session, receiver), name=f"read {session.live}")
+        listening = asyncio.create_task(receiver.start(), name=f"listen {session.live}")
         try:
-            if await claimed(session, place, reading):
+            if await claimed(session, place, reading) and await listens(session, place, listening):
+                # The agent speaks to this generation as soon as it sees the seat.
                 await place.take()
                 reported = Reported(generator, place)
                 runner = AvatarRunner(place.room, audio_recv=receiver, video_gen=reported, options=options)
                 await until_over(session, place, runner, reading)
         finally:
-            await cancel(reading)
+            await cancel(reading, listening)
+            await receiver.aclose()
 
 
 async def read(session: Session, receiver: Receiver) -> None:
@@ -100,6 +103,14 @@ async def claimed(session: Session, place: Place, reading: asyncio.Task[None]) -
     if place.disconnected.is_set() and not session.stopping.is_set():
         raise DhschedError(f"LiveKit ended the connection of {place.room.name} before the claim: {place.reason}")
     return session.claimed.is_set() and not session.stopping.is_set()
+
+
+async def listens(session: Session, place: Place, listening: asyncio.Task[None]) -> bool:
+    """Wait for the agent; return False if the generation is over before it comes."""
+    await first(session.stopping, place.superseded, place.disconnected, tasks=(listening,))
+    if listening.done():
+        listening.result()
+    return listening.done()
 
 
 async def until_over(session: Session, place: Place, runner: AvatarRunner, reading: asyncio.Task[None]) -> None:
@@ -123,7 +134,7 @@ async def until_over(session: Session, place: Place, runner: AvatarRunner, readi
 
 
 async def play(runner: AvatarRunner) -> None:
-    await runner.start()  # Waits for the agent, if it has not joined yet.
+    await runner.start()
     try:
         await runner.wait_for_complete()
     finally:
@@ -146,6 +157,19 @@ class Receiver(DataStreamAudioReceiver):  # type: ignore[misc, unused-ignore]
         super().__init__(room, sender_identity=agent or None)
         self._agent = agent
         self._to = room
+        self._listens = False
+
+    async def start(self) -> None:
+        """Wait for the agent, and take what it says from then on. LiveKit's runner starts its receiver again."""
+        if not self._listens:
+            await super().start()
+            self._listens = True
+
+    async def aclose(self) -> None:
+        """End the receiver, once: LiveKit's runner does it, too."""
+        if self._listens:
+            self._listens = False
+            await super().aclose()
 
     async def notify_playback_finished(self, playback_position: float, interrupted: bool) -> None:
         said = {"playback_position": playback_position, "interrupted": interrupted}

@@ -1,9 +1,10 @@
 """A generation in a room of LiveKit: it joins, takes its seat when it is claimed, and keeps earlier ones out.
 
 A generation that is only prepared joins too, and publishes nothing: when it is claimed, its connection is there. It
-takes its seat by its attributes. From then on it removes the seats of earlier generations by RoomService, at once if
-they come back, and after HAND_OVER_S or its own first picture if they are still there. A generation that sees a claimed
-seat with a higher epoch is over, and says so (`superseded`): a Worker that was frozen learns it here first.
+takes its seat by its attributes. An earlier generation that is told to stop goes by itself when it has seen a picture
+of the next one, so that viewers see one of both all the time. What is still there HAND_OVER_S after the claim is
+removed by RoomService, and what comes back later is removed at once. A generation that sees a claimed seat with a
+higher epoch is over, and says so (`superseded`): a Worker that was frozen learns it here first.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -27,7 +28,8 @@ log = structlog.get_logger(__name__)
 
 TOKEN_S = 600  # A token is used once, to join; the server renews it for who is connected.
 JOIN_S = 30.0  # A server that does not let a generation join within this fails the generation.
-HAND_OVER_S = 2.0  # An earlier generation is removed this long after the claim, though there is no picture yet.
+HAND_OVER_S = 2.0  # An earlier generation is removed this long after the claim.
+OTHERS_S = 0.3  # Viewers get the first picture of the next generation later than the earlier one: about so much.
 REMOVE_S = 5.0  # A removal that is not answered within this is tried again.
 RETRY_S = 0.5
 GRANTS = {"room_join": True, "can_update_own_metadata": True}
@@ -73,7 +75,9 @@ async def joined(access: Access, call: Call, live: str, epoch: int) -> AsyncIter
     place = Place(room, access, call, live, epoch)
     try:
         async with asyncio.timeout(JOIN_S):
-            await room.connect(access.url, access.token(call, live, epoch))
+            # A generation watches nobody; a GPU's network has better to carry than the cameras of its viewers.
+            options = rtc.RoomOptions(auto_subscribe=False)
+            await room.connect(access.url, access.token(call, live, epoch), options)
     except TimeoutError:
         raise DhschedError(f"{call.identity(epoch)} could not join {call.room} within {JOIN_S:g} s") from None
     try:
@@ -104,7 +108,7 @@ class Place:
         self._keeping: asyncio.Task[None] | None = None
         for event in ("participant_connected", "participant_disconnected", "participant_attributes_changed"):
             room.on(event, self._on_change)
-        for event in ("track_published", "local_track_published"):
+        for event in ("track_published", "track_subscribed"):
             room.on(event, self._on_change)
         room.on("disconnected", self._on_disconnected)
 
@@ -120,11 +124,19 @@ class Place:
         await self.room.disconnect()
 
     async def followed(self, wait_s: float) -> None:
-        """Wait until the next generation shows a picture, at most so long: until then the old face stays."""
+        """Wait until viewers see the next generation, at most so long: until then the old face stays."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
-                while not self.disconnected.is_set() and not self._next_shows():
+                while (track := self._next_picture()) is None:
+                    if self.disconnected.is_set():
+                        return
                     await self._wait_for_change(wait_s)
+                pictures = rtc.VideoStream(track, capacity=1)
+                try:
+                    await anext(pictures)
+                finally:
+                    await pictures.aclose()
+                await asyncio.sleep(OTHERS_S)
 
     def look(self) -> None:
         """Notice a generation that came after this one."""
@@ -150,15 +162,17 @@ class Place:
         self._changed.clear()
         await is_set_within(wait_s, self._changed)
 
-    def _shows(self, publications: Mapping[str, rtc.TrackPublication]) -> bool:
-        return any(each.kind == rtc.TrackKind.KIND_VIDEO for each in publications.values())
-
-    def _next_shows(self) -> bool:
+    def _next_picture(self) -> rtc.Track | None:
+        """Return the picture that the next generation publishes, once it comes here, too."""
         found = current(self.seats(), self._live)
-        if found is None or found.epoch <= self._epoch:
-            return False
-        participant = self.room.remote_participants.get(found.identity)
-        return participant is not None and self._shows(participant.track_publications)
+        participant = self.room.remote_participants.get(found.identity) if found is not None else None
+        if found is None or participant is None or found.epoch <= self._epoch:
+            return None
+        for publication in participant.track_publications.values():
+            if publication.kind == rtc.TrackKind.KIND_VIDEO:
+                publication.set_subscribed(True)
+                return publication.track
+        return None
 
     async def _keep_out(self) -> None:
         loop = asyncio.get_running_loop()
@@ -167,7 +181,7 @@ class Place:
             while True:
                 earlier = lower(self.seats(), self._live, self._epoch)
                 patience_s = patient_until - loop.time()
-                if earlier and patience_s > 0 and not self._shows(self.room.local_participant.track_publications):
+                if earlier and patience_s > 0:
                     await self._wait_for_change(patience_s)
                     continue
                 for seat in earlier:
