@@ -93,10 +93,11 @@ console: setup  ## the web console with a large fleet in Chromium (WORKERS=1000,
 
 adapters: livekit pipecat  ## both adapters below
 
-VIEWER := tests/livekit/viewer/node_modules/.installed
+VIEWER := .venvs/viewer/.installed
 # What a browser needs to watch a room. Without npm the tests in a browser are skipped, and say so.
 $(VIEWER): tests/livekit/viewer/package-lock.json
-	@if command -v npm >/dev/null; then cd $(@D)/.. && npm ci --no-progress --no-audit --no-fund --loglevel error && touch node_modules/.installed; fi
+	@mkdir -p $(@D) && cp tests/livekit/viewer/package*.json $(@D)
+	@if command -v npm >/dev/null; then cd $(@D) && npm ci --no-progress --no-audit --no-fund --loglevel error && touch .installed; fi
 
 livekit: .venvs/livekit/.installed $(VIEWER)  ## avatars in rooms of LiveKit, with its SDK (LIVEKIT_URL= for a server of yours)
 	.venvs/livekit/bin/python -m pytest -n 2 --dist worksteal -m livekit --timeout 300 tests/livekit

@@ -16,7 +16,7 @@ from tests.harness.livekit_client import WAIT_S, Server
 from tests.harness.tree import ROOT
 
 FOLDER = ROOT / "tests/livekit/viewer"
-CLIENT = FOLDER / "node_modules/livekit-client/dist/livekit-client.umd.js"
+CLIENT = ROOT / ".venvs/viewer/node_modules/livekit-client/dist/livekit-client.umd.js"
 
 
 def missing() -> str:

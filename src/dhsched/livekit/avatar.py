@@ -16,7 +16,7 @@ import asyncio
 import inspect
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from typing import Any, Unpack
+from typing import Unpack
 
 import structlog
 from livekit import rtc
@@ -30,7 +30,7 @@ from livekit.agents.voice.avatar import (
 
 from dhsched.errors import DhschedError
 from dhsched.livekit.audio import FINISHED, PLAYED_TOPIC, STARTED
-from dhsched.livekit.joining import Access, Place, joined
+from dhsched.livekit.joining import Access, Place, first, joined
 from dhsched.livekit.seats import SPEAKING, call_of
 from dhsched.tasks import cancel
 from dhsched.worker import Runtime, Session, WorkerOptions, run
@@ -231,12 +231,3 @@ class Reported(VideoGenerator):  # type: ignore[misc, unused-ignore]
             await self._place.room.local_participant.publish_data(
                 played, reliable=False, destination_identities=[agent], topic=PLAYED_TOPIC
             )
-
-
-async def first(*events: asyncio.Event, tasks: tuple[asyncio.Future[Any], ...] = ()) -> None:
-    """Wait until one of the events is set or one of the tasks is done."""
-    waiting: list[asyncio.Future[Any]] = [asyncio.ensure_future(event.wait()) for event in events]
-    try:
-        await asyncio.wait([*waiting, *tasks], return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        await cancel(*waiting)

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 import structlog
 from livekit import api, rtc
@@ -69,14 +70,14 @@ class Access:
 
 
 @asynccontextmanager
-async def joined(access: Access, call: Call, live: str, epoch: int) -> AsyncIterator[Place]:
-    """Join the room as this generation, without publishing; leave with the block."""
+async def joined(access: Access, call: Call, live: str, epoch: int, *, hears: bool = False) -> AsyncIterator[Place]:
+    """Join the room as this generation, without publishing; leave with the block. One that does not hear receives no
+    media: a GPU's network has better to carry than the cameras of viewers."""
     room = rtc.Room()
     place = Place(room, access, call, live, epoch)
     try:
         async with asyncio.timeout(JOIN_S):
-            # A generation watches nobody; a GPU's network has better to carry than the cameras of its viewers.
-            options = rtc.RoomOptions(auto_subscribe=False)
+            options = rtc.RoomOptions(auto_subscribe=hears)
             await room.connect(access.url, access.token(call, live, epoch), options)
     except TimeoutError:
         raise DhschedError(f"{call.identity(epoch)} could not join {call.room} within {JOIN_S:g} s") from None
@@ -198,3 +199,12 @@ class Place:
             log.info("an earlier generation was not removed", identity=seat.identity, error=str(error))
         else:
             log.info("an earlier generation was removed", identity=seat.identity)
+
+
+async def first(*events: asyncio.Event, tasks: tuple[asyncio.Future[Any], ...] = ()) -> None:
+    """Wait until one of the events is set or one of the tasks is done."""
+    waiting: list[asyncio.Future[Any]] = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait([*waiting, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await cancel(*waiting)

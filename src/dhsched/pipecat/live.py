@@ -16,13 +16,13 @@ from pipecat.transports.smallwebrtc.transport import SmallWebRTCTransport
 from pipecat.workers.runner import WorkerRunner
 
 from dhsched.errors import BadSetting, BotEnded, TooManyEmits
-from dhsched.pipecat.memory import Memory, Message
 from dhsched.pipecat.peer import Peer, dialling
 from dhsched.pipecat.processor import MARKS, LiveProcessor, OurInterruptionFrame, Said
 from dhsched.pipecat.voice import chars_heard
 from dhsched.tasks import cancel
 from dhsched.types import EMIT_BYTES_MAX
 from dhsched.worker import Item, Session
+from dhsched.worker.memory import Memory, Message
 
 Pushed = Literal["spoken", "answered"]
 

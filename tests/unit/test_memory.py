@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dhsched.pipecat.memory import KEPT_ENTRIES, TOO_LARGE, WHOLE, Memory
 from dhsched.worker.journal import ENTRIES_MAX, ENTRY_BYTES_MAX, Journal
+from dhsched.worker.memory import KEPT_ENTRIES, TOO_LARGE, WHOLE, Memory
 
 PROMPT = [{"role": "system", "content": "You are Anna."}]
 

@@ -6,7 +6,7 @@ new prompt. A context whose initial messages were changed is kept as a whole, be
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -37,9 +37,13 @@ class Journal(Protocol):
 class Memory:
     """The context of one conversation in its journal. `messages` is what the context begins with."""
 
-    def __init__(self, journal: Journal, initial: Sequence[Message]) -> None:
+    def __init__(
+        self, journal: Journal, initial: Sequence[Message], without: Callable[[Message], Message] | None = None
+    ) -> None:
+        """`without` is what is kept of a message that is too large for an entry."""
         self._journal = journal
-        self._initial = plain(initial)
+        self._without = without or without_content
+        self._initial = self._plain(initial)
         self._stored: list[Any] = journal.values()
         whole = self._stored[:1] == [WHOLE]
         self._skipped = 0  # Messages behind the initial ones that are in the context and were too many to be kept.
@@ -47,7 +51,7 @@ class Memory:
 
     def keep(self, messages: Sequence[Message]) -> bool:
         """Write what is new of the context to the journal, for the next ack; return whether anything is."""
-        said = plain(messages)
+        said = self._plain(messages)
         begins = len(self._initial)
         if said[:begins] == self._initial:
             wanted = said[begins + self._skipped :]
@@ -70,15 +74,13 @@ class Memory:
         self._stored = wanted
         return True
 
+    def _plain(self, messages: Sequence[Message]) -> list[Message]:
+        """Return copies of the messages as JSON has them, each small enough for one entry."""
+        copies = [msgspec.json.decode(msgspec.json.encode(message, enc_hook=str)) for message in messages]
+        return [each if len(raw_state(each)) <= ENTRY_BYTES_MAX else self._without(each) for each in copies]
 
-def plain(messages: Sequence[Message]) -> list[Message]:
-    """Return copies of the messages as JSON has them, each small enough for one entry."""
-    return [fitting(msgspec.json.decode(msgspec.json.encode(message, enc_hook=str))) for message in messages]
 
-
-def fitting(message: Message) -> Message:
-    if len(raw_state(message)) <= ENTRY_BYTES_MAX:
-        return message
+def without_content(message: Message) -> Message:
     return {"role": message.get("role", "user"), "content": TOO_LARGE}
 
 
@@ -98,6 +100,6 @@ def latest(entries: Sequence[Message]) -> list[Message]:
         kept.append(entry)
     kept.reverse()
     # A result without its call is refused by language models.
-    while kept and kept[0].get("role") == "tool":
+    while kept and (kept[0].get("role") == "tool" or kept[0].get("type") == "function_call_output"):
         kept.pop(0)
     return [*head, *kept]
