@@ -19,6 +19,7 @@ collect_ignore_glob = [] if INSTALLED else ["test_*.py"]
 
 if INSTALLED:
     from dhsched.local.process import Process
+    from tests.harness.livekit_browser import Viewer, browsing, missing
     from tests.harness.livekit_client import Server
     from tests.harness.livekit_server import KEY, SECRET
 
@@ -39,3 +40,13 @@ async def livekit() -> AsyncIterator[Server]:
         yield Server(await process.until_ready(), KEY, SECRET)
     finally:
         await process.stop()
+
+
+@pytest.fixture
+async def viewer(livekit: Server) -> AsyncIterator[Viewer]:
+    """LiveKit-client in Chromium, in the room."""
+    if text := missing():
+        assert not os.environ.get("CI"), text
+        pytest.skip(text)
+    async with browsing(livekit) as made:
+        yield made

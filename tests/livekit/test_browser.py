@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import AsyncIterator
-
-import pytest
-
 from tests.harness.livekit_avatar import brightness
-from tests.harness.livekit_browser import Viewer, browsing, missing
+from tests.harness.livekit_browser import Viewer
 from tests.harness.livekit_client import Server, publishing
 from tests.harness.livekit_rig import rig, speak, speaking_agent
-
-
-@pytest.fixture
-async def viewer(livekit: Server) -> AsyncIterator[Viewer]:
-    if text := missing():
-        assert not os.environ.get("CI"), text
-        pytest.skip(text)
-    async with browsing(livekit) as made:
-        yield made
 
 
 async def test_a_participant_is_seen_with_its_picture(livekit: Server, viewer: Viewer) -> None:

@@ -7,8 +7,10 @@ const { Room, RoomEvent } = LivekitClient;
 const viewer = {
   pictures: {}, // How many, by identity.
   brightness: {}, // Of the middle of the last picture, by identity.
+  corners: {}, // The colours of the upper left corner of all pictures, by identity.
   loudest: {}, // The highest level of sound, by identity.
   shown: [], // [time in ms since 1970, epoch] of each picture that was shown.
+  tracks: 0, // How many were subscribed to.
   epoch: -1, // The one that is shown.
   state: "",
 };
@@ -23,12 +25,16 @@ function watchPictures(track, participant) {
   const canvas = document.createElement("canvas");
   canvas.width = canvas.height = 1;
   const drawing = canvas.getContext("2d", { willReadFrequently: true });
+  const colour = (x, y) => {
+    drawing.drawImage(video, x, y, 1, 1, 0, 0, 1, 1);
+    return [...drawing.getImageData(0, 0, 1, 1).data].slice(0, 3);
+  };
   const note = () => {
     const { identity, attributes } = participant;
     const epoch = Number(attributes["dhsched.epoch"] || 0);
     viewer.pictures[identity] = (viewer.pictures[identity] || 0) + 1;
-    drawing.drawImage(video, video.videoWidth / 2, video.videoHeight / 2, 1, 1, 0, 0, 1, 1);
-    viewer.brightness[identity] = drawing.getImageData(0, 0, 1, 1).data[0];
+    viewer.brightness[identity] = colour(video.videoWidth / 2, video.videoHeight / 2)[0];
+    (viewer.corners[identity] ||= []).push(colour(4, 4));
     if (epoch >= viewer.epoch) {
       viewer.epoch = epoch;
       viewer.shown.push([now(), epoch]);
@@ -54,6 +60,7 @@ function watchSound(track, participant) {
 viewer.join = async (url, token) => {
   const room = (viewer.room = new Room());
   room.on(RoomEvent.TrackSubscribed, (track, _, participant) => {
+    viewer.tracks += 1;
     (track.kind === "video" ? watchPictures : watchSound)(track, participant);
   });
   room.on(RoomEvent.ConnectionStateChanged, (state) => (viewer.state = state));
