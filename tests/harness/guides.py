@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import shlex
+import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+from dhsched.local.waiting import until
+from tests.harness.processes import start
 from tests.harness.tree import ROOT
 
 BLOCK_S = 60.0
+UP_S = 240.0
 
 
 def shell_blocks(page: str, heading: str) -> list[str]:
@@ -64,3 +70,26 @@ class Shell:
 
 def dhsched_script() -> str:
     return f'exec "{sys.executable}" -m dhsched.cli "$@"'
+
+
+@asynccontextmanager
+async def up(shell: Shell, block: str) -> AsyncIterator[None]:
+    """Run the block `dhsched up ...` of a page, on any ports, for the shell's other blocks."""
+    command, *options = shlex.split(block)
+    assert (command, options.pop(0)) == ("dhsched", "up"), block
+    shell.export("XDG_STATE_HOME", os.environ["XDG_STATE_HOME"])
+    process = await start("up", "--any-port", *options)
+    try:
+        await until(lambda: any("live why" in line for line in process.printed), "a deployment", UP_S)
+        where = {line.split()[0]: line.split()[-1] for line in process.printed if " pid " in line}
+        shell.export("DHSCHED_URL", where["dispatch-1"])
+        yield
+    finally:
+        await process.stop()
+
+
+def end_all(folder: Path) -> None:
+    """End what a page has started in this folder, by the files that have the ids."""
+    for each in folder.glob("*.pid"):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(each.read_text()), signal.SIGKILL)

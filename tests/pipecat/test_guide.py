@@ -7,10 +7,7 @@ and the client is aiortc in the place of a browser.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import re
-import signal
 import sys
 from pathlib import Path
 
@@ -19,9 +16,8 @@ import pytest
 
 from dhsched.local.ports import free_port
 from tests.harness import guides
-from tests.harness.fleet import until, until_so
-from tests.harness.guides import Shell, shell_blocks
-from tests.harness.processes import start
+from tests.harness.fleet import until_so
+from tests.harness.guides import Shell, end_all, shell_blocks, up
 from tests.harness.scripted_llm import scripted_llm
 from tests.harness.tree import document
 from tests.harness.webrtc_caller import Caller
@@ -37,22 +33,15 @@ ANSWERS = {
 
 async def test_five_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guides, "BLOCK_S", 300.0)  # Importing Pipecat takes a busy machine long.
-    up_block, *more = shell_blocks(PAGE, "Five minutes")
-    assert up_block == "dhsched up --runtime echo\n"
-    bots, session, ask, end = more
+    up_block, bots, session, ask, end = shell_blocks(PAGE, "Five minutes")
     folder = tmp_path / "bot"
     folder.mkdir()
     (folder / "bot.py").write_text(re.findall(r"```python\n(.*?)```", document(PAGE), re.DOTALL)[0])
     port = free_port()
     shell = Shell(tmp_path, {"7860": str(port)}, {"python": f'exec "{sys.executable}" "$@"'})
-    shell.export("XDG_STATE_HOME", os.environ["XDG_STATE_HOME"])
-    up = await start("up", "--any-port", "--runtime", "echo")
     try:
-        await until(lambda: any("live why" in line for line in up.printed), "a deployment", WAIT_S)
-        where = {line.split()[0]: line.split()[-1] for line in up.printed if " pid " in line}
-        async with scripted_llm(ANSWERS) as llm, aiohttp.ClientSession() as http:
-            named = {"DHSCHED_URL": where["dispatch-1"], "OPENAI_BASE_URL": llm.url, "OPENAI_API_KEY": "none"}
-            for name, value in named.items():
+        async with up(shell, up_block), scripted_llm(ANSWERS) as llm, aiohttp.ClientSession() as http:
+            for name, value in {"OPENAI_BASE_URL": llm.url, "OPENAI_API_KEY": "none"}.items():
                 shell.export(name, value)
             here = f"cd {folder}\n"
             await shell.run(here + bots)
@@ -62,13 +51,16 @@ async def test_five_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             try:
                 await caller.connect()
                 await shell.run(here + ask)
-                await caller.connect()
+                heard = asyncio.Event()
+                connected = asyncio.create_task(caller.stay_connected(heard.is_set))
                 await until_so(
                     lambda: shell.run("dhsched live get $SESSION --json"),
                     lambda said: '"acked": 2' in said or '"acked":2' in said,
                     "both answers",
                     WAIT_S,
                 )
+                heard.set()
+                await connected
                 assert caller.tones, "it was heard"
             finally:
                 await caller.close()
@@ -79,8 +71,4 @@ async def test_five_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             assert "one" in history and "two" in history
             await shell.run(here + end)
     finally:
-        for each in folder.glob("*.pid"):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(each.read_text()), signal.SIGKILL)
-        await up.stop()
-        await asyncio.sleep(0)
+        end_all(folder)
