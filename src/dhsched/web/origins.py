@@ -35,8 +35,8 @@ HOSTS_KEPT = 256  # Host headers whose names are remembered: clients send the sa
 DEFAULT_PORTS = {"http": 80, "https": 443}
 PREFLIGHT = {
     "Access-Control-Allow-Methods": "GET, POST, PUT, PATCH, DELETE",
-    "Access-Control-Allow-Headers": "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-Request-Id, traceparent, "
-    "X-Tenant",
+    "Access-Control-Allow-Headers": "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-Request-Id, "
+    "X-Tenant, traceparent",
     "Access-Control-Max-Age": "600",
 }
 EXPOSED = "Link, Location, Retry-After, X-Request-Id"
