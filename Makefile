@@ -100,7 +100,7 @@ $(VIEWER): tests/livekit/viewer/package-lock.json
 	@if command -v npm >/dev/null; then cd $(@D) && npm ci --no-progress --no-audit --no-fund --loglevel error && touch .installed; fi
 
 livekit: .venvs/livekit/.installed $(VIEWER)  ## avatars in rooms of LiveKit, with its SDK (LIVEKIT_URL= for a server of yours)
-	.venvs/livekit/bin/python -m pytest -n 2 --dist worksteal -m livekit --timeout 300 tests/livekit
+	.venvs/livekit/bin/python -m pytest -n 3 --dist worksteal -m livekit --timeout 300 tests/livekit
 
 KILLS ?= 10
 DRAINS ?= 10
@@ -108,7 +108,7 @@ livekit-gaps: .venvs/livekit/.installed $(VIEWER)  ## ms without a picture in li
 	.venvs/livekit/bin/python -m tests.livekit.gaps --kills $(KILLS) --drains $(DRAINS)
 
 pipecat: .venvs/pipecat/.installed  ## Pipecat bots as runtimes: real pipelines, killed and cut, and a WebRTC client
-	.venvs/pipecat/bin/python -m pytest -n 2 --dist worksteal -m pipecat --timeout 900 tests/pipecat
+	.venvs/pipecat/bin/python -m pytest -n 3 --dist worksteal -m pipecat --timeout 900 tests/pipecat
 
 fuzz: setup  ## what each endpoint and frame costs with the worst input: CPU, longest tick, memory; prints the table
 	$(BIN)/pytest -m 'release or not release' -k fuzz --timeout 600 tests/integration/test_fuzz.py

@@ -110,6 +110,9 @@ async def listens(session: Session, place: Place, listening: asyncio.Task[None])
     await first(session.stopping, place.superseded, place.disconnected, tasks=(listening,))
     if listening.done():
         listening.result()
+    elif not session.stopping.is_set():
+        await place.leave()
+        await over(session, place)
     return listening.done()
 
 
