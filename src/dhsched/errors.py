@@ -192,6 +192,12 @@ class StoreRefused(StoreError):
         self.code = code
         self.reply = reply
 
+    @property
+    def half_way(self) -> bool:
+        """Whether a call of many rows ended at a row whose keys are damaged: the rows before that row have run, those
+        behind it have not. A full store, for example, refuses before the first row."""
+        return self.code in ("ERR", "WRONGTYPE")
+
 
 class StoreIncompatible(StoreError):
     """The server cannot be used: wrong version, wrong schema, no TLS although the URL asks for it, or not a store."""

@@ -199,10 +199,10 @@ MUTANTS = {
     "gives up releases that failed": Mutant("pulls", "self._act(pull, pull.release_failed())", "None"),
     # Gather
     "does not split a call that ended half-way": Mutant(
-        "pulls", "if len(rows) > 1 and ended_half_way(outcomes):", "if False:"
+        "pulls", "if len(rows) > 1 and isinstance(outcomes, StoreRefused) and outcomes.half_way:", "if False:"
     ),
-    "splits every call that failed": Mutant("pulls", 'outcomes.code in ("ERR", "WRONGTYPE")', "True"),
-    "splits a call of one row for ever": Mutant("pulls", "if len(rows) > 1 and ended", "if ended"),
+    "splits every call that failed": Mutant("pulls", "and outcomes.half_way", ""),
+    "splits a call of one row for ever": Mutant("pulls", "if len(rows) > 1 and isinstance", "if isinstance"),
     "retries nothing": Mutant(
         "pulls", "            self._loop.call_later(RETRY_S, self._retry_all, rows, requests)\n", ""
     ),

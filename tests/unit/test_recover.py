@@ -15,6 +15,7 @@ from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.recovery import recover as recovering
 from dhsched.dispatch.recovery.recover import Recovery
 from dhsched.dispatch.recovery.silences import Silences
+from dhsched.errors import StoreRefused
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import dead_letter, stored
 from dhsched.ownership.outcomes import Need
@@ -74,7 +75,7 @@ class Replica:
         return SimpleNamespace(
             records=SimpleNamespace(lives=lives),
             fleet=fleet,
-            store=SimpleNamespace(look=answering(lambda live: self.looked)),
+            store=SimpleNamespace(look_soon=answering(lambda lives: [self.looked] * len(lives))),
             metrics=SimpleNamespace(looks=SimpleNamespace(labels=lambda name: SimpleNamespace(inc=lambda: None))),
             events=SimpleNamespace(say=lambda event, **fields: self.events.append((event, fields))),
             operation=lambda: "op-1",
@@ -94,6 +95,10 @@ class Replica:
     async def blame(self, context: Any, worker: str, trouble: str, live: str) -> bool:
         self.blamed.append((worker, trouble))
         return self.blamed_before
+
+    def answer_with(self, look_soon: Callable[[list[str]], Any]) -> None:
+        """Let the store answer looks as this function does."""
+        cast(Any, self.recovery._context.store).look_soon = look_soon
 
     async def recover(self, work: o.Recover) -> o.PlaceOutcome:
         return await self.recovery.recover(LIVE, work)
@@ -213,14 +218,54 @@ async def test_an_item_that_was_given_up_is_said_with_the_reason(replica: Replic
 
 
 async def test_only_what_needs_it_is_placed_anew(replica: Replica) -> None:
-    await replica.recovery.look(LIVE)
+    await replica.recovery.look([LIVE])
     assert replica.intents == []
     replica.looked = o.LifetimeOver("idle", "ended")
-    await replica.recovery.look(LIVE)
+    await replica.recovery.look([LIVE])
     assert [event for event, _ in replica.events] == ["live_expired"]
     replica.looked = work()
     await replica.recovery.round()
     assert sorted(intent.live for intent in replica.intents) == ["default/0", "default/1", "default/2"]
+
+
+async def test_a_live_whose_keys_are_damaged_keeps_nobody_else_from_being_looked_at(replica: Replica) -> None:
+    asked: list[list[str]] = []
+
+    async def look_soon(lives: list[str]) -> list[Any]:
+        asked.append(list(lives))
+        if "default/1" in lives:
+            raise StoreRefused("WRONGTYPE", code="WRONGTYPE")
+        return [work()] * len(lives)
+
+    replica.answer_with(look_soon)
+    await replica.recovery.look(["default/0", "default/1", "default/2"])
+    assert asked == [["default/0", "default/1", "default/2"], ["default/0"], ["default/1"], ["default/2"]]
+    assert sorted(intent.live for intent in replica.intents) == ["default/0", "default/2"]
+
+
+async def test_a_store_that_refuses_a_whole_call_is_asked_again_by_a_later_round(replica: Replica) -> None:
+    asked: list[list[str]] = []
+
+    async def look_soon(lives: list[str]) -> list[Any]:
+        asked.append(list(lives))
+        raise StoreRefused("OOM", code="OOM")
+
+    replica.answer_with(look_soon)
+    with pytest.raises(StoreRefused):
+        await replica.recovery.look(["default/0", "default/1"])
+    assert len(asked) == 1
+
+
+async def test_many_lives_share_calls_and_no_call_has_more_than_its_share(replica: Replica) -> None:
+    asked: list[int] = []
+
+    async def look_soon(lives: list[str]) -> list[Any]:
+        asked.append(len(lives))
+        return [o.Idle()] * len(lives)
+
+    replica.answer_with(look_soon)
+    await replica.recovery.look([f"default/{n}" for n in range(2 * recovering.LOOKS_MAX + 1)])
+    assert asked == [recovering.LOOKS_MAX, recovering.LOOKS_MAX, 1]
 
 
 async def test_a_replica_that_is_told_does_a_round_and_subscribes_once(replica: Replica) -> None:

@@ -370,7 +370,7 @@ class Gather(Generic[Row, Request]):
     def _returned(self, rows: list[Row], requests: list[Request], answer: asyncio.Future[Any]) -> None:
         self._calls -= 1
         outcomes = self._read(answer)
-        if len(rows) > 1 and ended_half_way(outcomes):
+        if len(rows) > 1 and isinstance(outcomes, StoreRefused) and outcomes.half_way:
             for row, request in zip(rows, requests, strict=True):
                 self._send([row], [request])
             return
@@ -397,11 +397,6 @@ class Gather(Generic[Row, Request]):
         assert self._retry is not None
         for row, request in zip(rows, requests, strict=True):
             self._retry(row, request)
-
-
-def ended_half_way(outcomes: Sequence[Any] | StoreError) -> bool:
-    """Return whether a call ended at one of its rows; a full store, for example, refuses before the first row."""
-    return isinstance(outcomes, StoreRefused) and outcomes.code in ("ERR", "WRONGTYPE")
 
 
 def tell(answered: asyncio.Future[o.AppendOutcome], outcome: o.AppendOutcome | StoreError) -> None:

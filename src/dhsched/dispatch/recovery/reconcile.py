@@ -112,8 +112,7 @@ class Reconciliation:
         """Look at every live once: after a new term all lives are below the floor, and not on the agenda for it."""
         after, looked = "", 0
         while names := await self._context.records.lives.all_names(after, PAGE):
-            for live in names:
-                await self._recovery.look(live)
+            await self._recovery.look(names)
             after, looked = names[-1], looked + len(names)
         self._context.terms.walked = term
         log.warning("looked at every live for a new term", term=term, lives=looked)

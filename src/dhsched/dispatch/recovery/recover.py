@@ -8,7 +8,8 @@ Worker takes no part in the recovery.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 import structlog
 from msgspec import structs
@@ -18,6 +19,7 @@ from dhsched.dispatch.commit import Intent, choose_candidates, commit
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.recovery.blame import blame
 from dhsched.dispatch.recovery.silences import Silences
+from dhsched.errors import StoreRefused
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import read_dead_letter
 from dhsched.placement import Choice
@@ -30,7 +32,8 @@ log = structlog.get_logger(__name__)
 
 DUE_MAX = 256  # Lives read from the agenda in one round; further ones wait for the next round.
 STAGGER_S = 0.01  # A replica that is told of due lives waits up to this long, at random.
-AT_ONCE = 32  # Lives worked on at the same time; further ones of the round wait.
+LOOKS_MAX = 16  # Lives in one call of `look`: the store serves nobody else meanwhile. Further ones go in another call.
+CALLS_AT_ONCE = 3  # Calls whose lives are worked on at the same time; further ones of the round wait.
 HERE_FIRST = ("vacant", "floor")
 """Needs for which the Worker itself is healthy: it has what the live needs, so it is the first candidate."""
 BLAMES: Mapping[str, Trouble] = {"vacant": "crash", "stalled": "stall"}
@@ -43,7 +46,7 @@ class Recovery:
     def __init__(self, context: DispatchContext, silences: Silences) -> None:
         self._context = context
         self._silences = silences
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._turns = asyncio.Semaphore(CALLS_AT_ONCE)
         self._one_round = asyncio.Lock()
         self._told = asyncio.Event()
         self._subscribed = False
@@ -65,17 +68,37 @@ class Recovery:
             lives = await self._context.records.lives.due(DUE_MAX)
             # Every replica reads the same list; a random order lets them find fewer lives leased by another replica.
             self._context.rng.shuffle(lives)
-            await asyncio.gather(*(self.look(live) for live in lives))
+            await self.look(lives)
 
-    async def look(self, live: str) -> None:
-        """Look at one live, and recover it if the store answers that it needs to be placed anew."""
+    async def look(self, lives: Sequence[str]) -> None:
+        """Look at lives, and recover those of which the store answers that they need to be placed anew."""
+        await asyncio.gather(*(self._look(lives[n : n + LOOKS_MAX]) for n in range(0, len(lives), LOOKS_MAX)))
+
+    async def _look(self, lives: Sequence[str]) -> None:
+        """Look at the lives of one call. A live whose keys are damaged must not affect others: then each is alone."""
         async with self._turns:
-            outcome = await self._context.store.look(live=live)
-            self._context.metrics.looks.labels(type(outcome).__name__).inc()
-            if isinstance(outcome, o.Recover):
-                await self.recover(live, outcome)
-            elif isinstance(outcome, o.LifetimeOver):
-                self._context.events.say("live_expired", live=live, reason=outcome.reason, state=outcome.state)
+            try:
+                outcomes = await self._context.store.look_soon(lives)
+            except StoreRefused as error:
+                if len(lives) == 1 or not error.half_way:
+                    raise
+                outcomes = await asyncio.gather(*(self._look_alone(live) for live in lives))
+            await asyncio.gather(*(map(self._carry_out, lives, outcomes)))
+
+    async def _look_alone(self, live: str) -> o.LookOutcome:
+        try:
+            [outcome] = await self._context.store.look_soon([live])
+        except StoreRefused as error:
+            log.error("cannot look at a live whose keys are damaged", live=live, reason=str(error))
+            return o.Nothing()
+        return cast(o.LookOutcome, outcome)
+
+    async def _carry_out(self, live: str, outcome: o.LookOutcome) -> None:
+        self._context.metrics.looks.labels(type(outcome).__name__).inc()
+        if isinstance(outcome, o.Recover):
+            await self.recover(live, outcome)
+        elif isinstance(outcome, o.LifetimeOver):
+            self._context.events.say("live_expired", live=live, reason=outcome.reason, state=outcome.state)
 
     async def recover(self, live: str, work: o.Recover) -> o.PlaceOutcome:
         """Place one live anew: on another Worker, or on its own again if that Worker is healthy. Return the outcome."""

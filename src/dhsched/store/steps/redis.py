@@ -95,6 +95,7 @@ class RedisStore(Store):
         link.read_counted = self._replies.changed
         self._ack_limits = scripts["ack_input"].bind(self._limit_values, {})
         self._emit_limits = scripts["emit"].bind(self._limit_values, {})
+        self._look_limits = scripts["look"].bind(self._limit_values, {})
         self._append_limits: dict[tuple[str, int, int | None], list[Argument]] = {}
         self.new_mark: Callable[[], bytes] = partial(items.new_mark, Random())
 
@@ -149,7 +150,7 @@ class RedisStore(Store):
             read = self._replies.entered if step == "enter" else self._replies.outcome
             return self.link.run(script.name, self._key, argv, read=read)
         argv += [plain(arguments[field]) for field in script.each]
-        many = self._replies.appended if step == "append_input" else self._replies.outcomes
+        many = {"append_input": self._replies.appended, "look": self._replies.looked}.get(step, self._replies.outcomes)
         return self.link.run(script.name, self._key, argv, read=lambda reply: many(reply)[0])
 
     # Calls that many lives share: one script, an outcome for each row, as if the row were alone. The rows have been
@@ -185,6 +186,10 @@ class RedisStore(Store):
         for live, worker, epoch, n, saved, mark, journal in rows:
             argv += (live, acking(worker, epoch, n, mark), packed(saved, journal))
         return self.link.run("ack_input", self._key, argv, read=self._replies.outcomes)
+
+    def look_soon(self, lives: Sequence[str]) -> asyncio.Future[Any]:
+        """Look at lives (look)."""
+        return self.link.run("look", self._key, [*self._look_limits, *lives], read=self._replies.looked)
 
     def emit_soon(self, rows: Sequence[Emit]) -> asyncio.Future[Any]:
         """Store messages of runtimes (emit)."""

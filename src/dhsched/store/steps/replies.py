@@ -132,7 +132,7 @@ def appended_row(row: Any) -> Any:
 
 
 def other_row(row: Any) -> Any:
-    """Return the outcome of one row of a release, an ack or an emit."""
+    """Return the outcome of one row of a look, a release, an ack or an emit."""
     return o.Acked(row, False) if row.__class__ is int else outcome(row[0], row[1:])
 
 
@@ -157,6 +157,11 @@ class Reader:
         self.now_ms = reply[0] or self.now_ms
         self.pos = reply[-1]
         return [appended_row(row) for row in reply[1:-1]]
+
+    def looked(self, reply: Sequence[Any]) -> list[Any]:
+        """Return the outcome of each row of a look, which is counted."""
+        self.pos = reply[-1]
+        return self.outcomes(reply[:-1])
 
     def outcomes(self, reply: Sequence[Any]) -> list[Any]:
         """Return the outcome of each row of a release, an ack or an emit."""
