@@ -45,6 +45,7 @@ from evaluation.production_cases import (
     Case,
 )
 from evaluation.production_report import draw, findings, remarks
+from evaluation.production_timeline import by_second
 from evaluation.pushing import Pusher
 from evaluation.statistics import grouped
 
@@ -85,7 +86,8 @@ async def _run(name: str, seed: int, scale: float, pushes: int, replay_max_s: fl
         replay.give_up = time.monotonic() + replay_max_s
         play = await used(made, replay.play())
         row: Row = {"case": name, "rate": case.per_s} | await replay.result() | costs(play, upkeep, len(replay.took()))
-        return [row | {"filled_s": round(filled_s, 1), "played_s": round(play["wall"], 1)}]
+        row |= {"filled_s": round(filled_s, 1), "played_s": round(play["wall"], 1)}
+        return [row, *({"case": name} | second for second in replay.timeline())]
 
 
 async def used(made: Deployment, work: Coroutine[Any, Any, None]) -> dict[str, float]:
@@ -118,6 +120,7 @@ class Replay:
         self.wanted, self.pushes, self.capacity = lives, pushes, capacity
         self.give_up = give_up
         self.killed_at: list[float] = []
+        self.began = 0.0
         self.fill_ms: list[float] = []
         self.create_ms: list[float] = []
         self.pushers: list[Pusher] = []
@@ -138,6 +141,7 @@ class Replay:
 
     async def play(self) -> None:
         """Everything of the day at once. Pushes set the pace; the rest keeps to its share of them."""
+        self.began = time.monotonic()
         async with AsyncExitStack() as stack:
             urls = islice(cycle([each.url for each in self.made.controllers]), PUSHERS)
             for number, url in enumerate(urls):
@@ -157,6 +161,9 @@ class Replay:
     def took(self) -> list[tuple[float, float]]:
         """When each accepted item was pushed, and how many ms its answer took."""
         return [each for pusher in self.pushers for each in pusher.took]
+
+    def timeline(self) -> list[Row]:
+        return by_second(self.took(), self.killed_at, self.began)
 
     def without_losses(self) -> list[float]:
         """The ms of the items that were pushed in seconds without a loss."""
@@ -321,10 +328,11 @@ def parts(size: Size) -> list[Part]:
 
 
 def tables(rows: dict[str, list[Row]]) -> dict[str, list[Row]]:
-    """Each case's medians over its runs, and the runs."""
-    runs = [
-        row | {"fill_creates_per_s": round(row["lives"] / max(0.1, row["filled_s"]), 1)} for (row,) in rows.values()
-    ]
+    """Each case's medians over its runs, the runs, and each case's first run second by second."""
+    runs, timelines = list[Row](), dict[str, list[Row]]()
+    for whole, *seconds in rows.values():
+        runs.append(whole | {"fill_creates_per_s": round(whole["lives"] / max(0.1, whole["filled_s"]), 1)})
+        timelines.setdefault(whole["case"], seconds)
     medians = []
     for (case,), some in grouped(runs, "case").items():
         row: Row = {"case": case, "runs": len(some)}
@@ -332,7 +340,8 @@ def tables(rows: dict[str, list[Row]]) -> dict[str, list[Row]]:
             values = [one[field] for one in some]
             row[field] = next(filter(None, values), "") if isinstance(values[0], str) else round(median(values), 3)
         medians.append({field: row[field] for field in ("case", "runs", *some[0]) if field in row})
-    return {"production": medians, "production_runs": runs}
+    timeline = [second for some in timelines.values() for second in some]
+    return {"production": medians, "production_runs": runs, "production_timeline": timeline}
 
 
 EXPERIMENT = Experiment(
@@ -344,7 +353,7 @@ EXPERIMENT = Experiment(
     draw=draw,
     findings=findings,
     remarks=remarks,
-    measured=("production", "production_runs"),
+    measured=("production", "production_runs", "production_timeline"),
     alone=True,
     uses=("ownership", "placement", "store", "dispatch", "infer", "worker"),
 )

@@ -21,6 +21,7 @@ from evaluation.production_cases import (
     SMALL_HOST_WORKERS,
     SMALL_HOSTS,
 )
+from evaluation.production_timeline import draw_timeline
 
 
 def draw(tables: Tables, folder: Path) -> list[str]:
@@ -41,7 +42,10 @@ def draw(tables: Tables, folder: Path) -> list[str]:
     roles = ("store", "dispatch", "infer", "workers")
     axes[1].bar(roles, [first[f"memory_{role}_mb"] for role in roles], color="#56b870")
     axes[1].set(ylabel="resident memory (MiB)", title=f"{first['lives']:,.0f} lives")
-    return [save(figure, folder, "production")]
+    drawn = [save(figure, folder, "production")]
+    if timeline := tables.get("production_timeline"):
+        drawn.append(draw_timeline(timeline, folder))
+    return drawn
 
 
 def findings(tables: Tables) -> list[Finding]:
