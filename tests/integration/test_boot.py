@@ -170,8 +170,14 @@ class ErrorsToo(Process):
     errors_too = True
 
 
-@pytest.mark.release
-async def test_roles_that_boot_before_their_store_are_ready_after_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "away_s",
+    [
+        pytest.param(0, marks=pytest.mark.release),
+        pytest.param(300, marks=[pytest.mark.long, pytest.mark.timeout(900)]),
+    ],
+)
+async def test_roles_that_boot_before_their_store_are_ready_after_it(away_s: int, tmp_path: Path) -> None:
     """Each either waits or ends with status 1 and one sentence that names the store; so its unit is started again."""
     port, ports = free_port(), {name: free_port() for name in kinds()}
     at = {name: f"http://127.0.0.1:{number}" for name, number in ports.items()}
@@ -194,6 +200,7 @@ async def test_roles_that_boot_before_their_store_are_ready_after_it(tmp_path: P
             return False
 
     try:
+        await asyncio.sleep(away_s)
         await until(lambda: all(len(roles[name].ends) > 1 for name in ("dispatch", "infer")), "two ends each", AWAY_S)
         for name in ("dispatch", "infer"):
             for status, said in roles[name].ends:

@@ -1,4 +1,5 @@
-"""The dashboard against a real Prometheus that scrapes a real deployment: each query is valid, and finds its metric."""
+"""Every query that we give to others, against a real Prometheus that scrapes a real deployment: those of the dashboard,
+of the alerts and of the autoscaler are valid, and find their metrics."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from dhsched.local.ports import free_port
@@ -20,6 +22,7 @@ from tests import dashboards
 from tests.harness.avatar_extra import require_avatar
 from tests.harness.fleet import until_so
 from tests.harness.processes import Processes, until_consumed
+from tests.harness.tree import ROOT
 
 WAIT_S = 60.0
 ELSEWHERE: dict[str, list[dict[str, str]]] = {
@@ -101,14 +104,31 @@ async def test_every_query_finds_its_metric(tmp_path: Path) -> None:
                 for metric in dashboards.metrics():
                     shown = samples[metric.name]
                     assert not shown or {*metric.labels} <= shown[0].keys(), f"{metric.name} has other labels"
-                for _, panels in dashboards.sections():
-                    for query, _ in (query for each in panels for query in each.queries):
-                        answered = await ask(query.replace(dashboards.RATE, "1m"))
-                        assert answered["status"] == "success", (query, answered)
-                        names = re.findall(r"(dhsched_[a-z_]+?)(?:_bucket)?\b", query)
-                        assert names and all(name in samples for name in names), query
-                        happened = all(samples[name] for name in names) and "{" not in query
-                        assert answered["data"]["result"] or not happened, f"{query} finds nothing"
+                for query in queries():
+                    answered = await ask(query)
+                    assert answered["status"] == "success", (query, answered)
+                    names = re.findall(r"(dhsched_[a-z_]+?)(?:_bucket|_sum|_count)?\b", query)
+                    assert names and all(name in samples for name in names), query
+                    happened = all(samples[name] for name in names) and "{" not in query
+                    found = await ask(without_limits(query))
+                    assert found["data"]["result"] or not happened, f"{query} finds nothing"
+
+
+def queries() -> list[str]:
+    """The queries of the dashboard, of the alerts, and of the autoscaler."""
+    panels = [panel for _, some in dashboards.sections() for panel in some]
+    shown = [query.replace(dashboards.RATE, "1m") for panel in panels for query, _ in panel.queries]
+    groups = yaml.safe_load((ROOT / "deploy" / "alerts.yml").read_text())["groups"]
+    alerts = [rule["expr"] for group in groups for rule in group["rules"]]
+    scaled = yaml.safe_load((ROOT / "deploy/kubernetes/overlays/keda/scaled-object.yaml").read_text())
+    scaling = [each["metadata"]["query"] for each in scaled["spec"]["triggers"]]
+    assert len(shown) > 60 and len(alerts) > 10 and scaling
+    return [*shown, *alerts, *scaling]
+
+
+def without_limits(query: str) -> str:
+    """The query of an alert without what its values are compared with: what it finds when all is well."""
+    return re.sub(r"\s(?:>|==)\s[\d.]+", "", query)
 
 
 async def exposed(http: aiohttp.ClientSession, targets: list[str]) -> dict[str, list[dict[str, str]]]:

@@ -15,7 +15,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from dhsched.dispatch.telemetry.traces import trace_id_of
 from dhsched.store.server.embedded import Embedded
-from tests.harness.fleet import until
+from tests.harness.fleet import until, until_so
 from tests.harness.processes import Processes, until_consumed
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -136,6 +136,48 @@ def draw(parts: dict[str, Span], file: Path) -> None:
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     figure.savefig(file)
+
+
+@pytest.mark.release
+async def test_a_reassign_and_a_planned_move_are_traced_to_the_first_ack(tmp_path: Path) -> None:
+    async with (
+        collector() as told,
+        Embedded() as server,
+        Processes(server.address.url(), folder=tmp_path) as deployment,
+    ):
+        await deployment.dispatch("d1", environment={"DHSCHED_DISPATCH_OTLP": told.url})
+        await deployment.infer("i1")
+        await deployment.configure({"anna": ["gpu"]})
+        for name in ("a", "b"):
+            await deployment.worker(name)
+        await deployment.until_workers(2)
+        [dispatch] = await deployment.dispatch_urls()
+        caller = {"traceparent": f"00-{TRACE}-{SPAN}-01"}
+        async with deployment.client() as client, aiohttp.ClientSession() as http:
+            await client.create("anna", live_id="demo")
+            await client.push("demo", "one", boundary=True)
+            url, body = f"{dispatch}/v1/lives/demo/reassign", {"expected_epoch": 1}
+            async with http.post(url, json=body, headers=caller) as response:
+                assert response.status == 200, await response.text()
+                worker = (await response.json())["worker"]
+            await client.push("demo", "two", boundary=True)
+            await until(lambda: told.has("reassign"), "the trace of the reassign", WAIT_S)
+            await client.drain(worker)
+
+            async def moved() -> bool:
+                return (await client.get("demo")).epoch == 3
+
+            await until_so(moved, bool, "the move", WAIT_S)
+            await client.push("demo", "three", boundary=True)
+            await until(lambda: told.has("move"), "the trace of the move", WAIT_S)
+    asked = told.tree("reassign")
+    assert {*asked} == {"reassign", "place", "claim", "first ack"}
+    assert asked["reassign"].trace_id.hex() == TRACE and asked["reassign"].parent_span_id.hex() == SPAN
+    planned = told.tree("move")
+    assert {*planned} == {"move", "prepare", "claim", "first ack"}
+    for whole, parts in ((asked["reassign"], asked), (planned["move"], planned)):
+        assert {span.parent_span_id for span in parts.values() if span is not whole} == {whole.span_id}
+        assert whole.end_time_unix_nano == parts["first ack"].end_time_unix_nano
 
 
 @pytest.mark.release
