@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -15,7 +18,7 @@ from dhsched.local.ports import free_port
 from dhsched.web.logs import with_context
 from dhsched.worker import Session, Worker
 from dhsched.worker.options import settings_of
-from tests.harness.fleet import Fleet, fleet, until_so
+from tests.harness.fleet import Fleet, Record, fleet, until_so
 
 Shown = dict[tuple[str, str], float]
 
@@ -113,3 +116,19 @@ async def test_a_line_that_a_runtime_logs_names_its_live() -> None:
         await live.push("hello")
         await live.acked()
     assert lines == ["said hello epoch=1 live=test/live"]
+
+
+@pytest.mark.release
+async def test_dispatch_tells_how_late_the_loop_of_a_worker_was(tmp_path: Path) -> None:
+    async def block(*_: object) -> None:
+        time.sleep(1.5)  # noqa: ASYNC251 - longer than a second, after which the lag is measured again
+
+    async with fleet(tmp_path, with_loops=True) as f:
+        await f.start_worker(Record(before_ack=block), "a")
+        worker = (await f.create("demo"))["worker"]
+        await f.push("demo", "block")
+
+        async def lag_ms() -> Any:
+            return (await f.get(f"/v1/workers/{quote(worker)}"))["loop_lag_ms"]
+
+        await until_so(lag_ms, lambda found: found is not None and found >= 500, "the lag")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, TypeVar, cast
 
@@ -282,6 +283,18 @@ async def test_reports_go_on_every_period(links: Any, monkeypatch: pytest.Monkey
         replica.tell(reported())
         await replica.nth(m.Report, n)
     assert len(worker.made) == 1
+
+
+async def test_a_loop_that_was_late_is_reported(links: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch_link, "REPORT_S", 0.01)
+    monkeypatch.setattr(dispatch_link, "SILENCE_MAX_S", 60.0)
+    worker = links()
+    replica = await worker.serving()
+    time.sleep(0.3)  # noqa: ASYNC251
+    for n in (2, 3, 4):
+        replica.tell(reported())
+        await replica.nth(m.Report, n)
+    assert replica.all(m.Report)[-1].lag_ms >= 200, "the worst of the last seconds"
 
 
 async def test_how_long_reports_have_been_answered(links: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,11 @@ from dhsched.client.models.lives import CreateLive
 from dhsched.dispatch.api.create import as_create, digest
 from dhsched.dispatch.commit import retry_unknown
 from dhsched.dispatch.context import DispatchContext
+from dhsched.dispatch.telemetry.replica_reports import worst
 from dhsched.dispatch.view.create_queue import CreateQueue
 from dhsched.errors import StoreUnavailable
 from dhsched.settings import DispatchSettings
+from dhsched.store.records.replicas import LAG_MS, LAGS_MAX, ReplicaReport
 
 
 def test_the_line_wakes_from_the_front_as_many_as_there_are_slots() -> None:
@@ -71,3 +73,15 @@ def test_equal_parameters_have_equal_fingerprints_and_no_others() -> None:
     ]
     assert len(set(different)) == len(different)
     assert digest("a", "b") != digest("a\n", "b")
+
+
+def test_the_loops_that_are_the_latest_are_told_of() -> None:
+    def report(lags: dict[str, int] | None) -> ReplicaReport:
+        return ReplicaReport(role="dispatch", name="d1", version="1", lags=lags)
+
+    few = report(worst({"quick": LAG_MS - 1, "slow": LAG_MS}))
+    assert (few.lag_of("quick"), few.lag_of("slow")) == (0, LAG_MS)
+    many = report(worst({f"w{n}": LAG_MS + n for n in range(LAGS_MAX + 1)}))
+    assert many.lags is not None and len(many.lags) == LAGS_MAX
+    assert (many.lag_of("w0"), many.lag_of("w1")) == (None, LAG_MS + 1), "of the least late nothing is known"
+    assert report(None).lag_of("slow") is None, "an older replica tells of none"

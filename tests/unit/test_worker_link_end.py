@@ -206,8 +206,10 @@ async def test_a_report_is_answered_with_the_table_and_what_has_changed(replica:
     assert replica.reports[0]["busy"] == ["default/a@1"] and replica.reports[0]["creates"] == 2
     assert (replica.reports[0]["link"], replica.reports[0]["partly"], link.beat) == ("d1", True, 5)
     assert replica.prepared == [("w#1", ["default/b@2"])]
+    assert replica.links.lags() == {"w#1": 0}
     replica.reported = o.Reported(6, "h", 1, 9, "ready", None)
-    [second] = await replica.hear(link, m.Report(1, 9))
+    [second] = await replica.hear(link, m.Report(1, 9, lag_ms=70))
+    assert replica.links.lags() == {"w#1": 70}
     assert (second.table, second.controllers, second.token) == (None, None, ""), "nothing of this has changed"
     replica.links.controllers = ["http://c2"]
     [third] = await replica.hear(link, m.Report(1, 9))

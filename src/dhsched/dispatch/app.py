@@ -196,7 +196,7 @@ class Replica:
         liveness = Liveness(context, self.silences)
         draining = Draining(context, self._cutovers, self.drain_notes)
         context.fleet.on_refresh.append(self.changes.refreshed)
-        reports = ReplicaReports(context, self.silences, partial(missing, context))
+        reports = ReplicaReports(context, self.silences, partial(missing, context), self._worker_links.lags)
         return {
             "drain": (draining.round, settings.drain_s),
             "drain, new": (draining.begin, 0.0),

@@ -134,6 +134,10 @@ class WorkerLinks:
         if link.boot is not None and self._links.get(link.boot.worker) is link:
             del self._links[link.boot.worker]
 
+    def lags(self) -> dict[str, int]:
+        """Return how late the event loops of the linked Workers were within a minute, in ms."""
+        return {worker: link.lag_ms for worker, link in self._links.items()}
+
     # -- from the key ring
 
     def _end_refused(self) -> None:
@@ -201,7 +205,7 @@ class WorkerLink:
         self._slots_max = 0  # Of the boot.
         self._links = links
         self._context = links.context
-        self.beat = 0  # As of the last report on this link.
+        self.beat = self.lag_ms = 0  # As of the last report on this link.
         self._told: Sequence[str] | None = None  # The controllers that were last sent to the Worker.
         self._woken = False
         self._reported_at = float("-inf")
@@ -368,7 +372,7 @@ class WorkerLink:
         return tokens.issue(boot)
 
     async def _report(self, boot: Boot, said: Report) -> None:
-        self._woken = False
+        self._woken, self.lag_ms = False, said.lag_ms
         if max(len(said.busy), len(said.prepared)) > self._slots_max:
             raise too_many_slots(boot, said)
         store = self._context.store

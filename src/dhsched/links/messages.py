@@ -93,7 +93,7 @@ class Report(Message):
 
     `prepared` has the reserved slots whose runtime is built and waits for the commit. Every report names all of them,
     up to BUSY_MAX, so that the replica which receives it can continue their moves. With `partly` the Worker can apply
-    what has changed to the table that it has.
+    what has changed to the table that it has. `lag_ms` is how late its event loop was, at worst within a minute.
     """
 
     term: Number
@@ -102,6 +102,7 @@ class Report(Message):
     prepared: Tags = []
     home: Name = ""
     partly: bool = False
+    lag_ms: Number = 0
 
 
 class Depart(Message):

@@ -8,6 +8,7 @@ ends the boot, and then everything it ran must be stopped before the next boot (
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -61,6 +62,7 @@ NEVER = frozenset({"FORBIDDEN", "BAD_REQUEST"})
 """Codes of a refused registration that is not worth repeating."""
 REFUSED_MAX_S = 5.0  # A Worker that every replica refuses for this long exits. Replicas know a new key by then.
 ANSWER_GAP_MAX_S = 2 * REPORT_S  # After a longer gap between two answers, reports count as unanswered.
+LAGS_KEPT = 60  # Of this many seconds the worst lag of the event loop is reported.
 
 
 class Reporter(Protocol):
@@ -120,6 +122,7 @@ class DispatchLink:
         self._drain_by: float | None = None  # Deadline of the requested drain, infinity without one; None: no drain.
         self._exit = False
         self._heard_at = asyncio.get_running_loop().time()
+        self._lags = deque([0.0], maxlen=LAGS_KEPT)  # How late the event loop was, measured once a second.
         self._answered_since: float | None = None
         self._refused_since: float | None = None
         self._refusal = ""
@@ -176,7 +179,9 @@ class DispatchLink:
         if self._devices is not None and self._devices_changed:
             self._devices_changed = False
             self._outbox.put(DeviceList(self._devices()))
-        self._outbox.put(self._agent.report())
+        report = self._agent.report()
+        report.lag_ms = int(1000 * max(self._lags))
+        self._outbox.put(report)
 
     # -- the connection
 
@@ -298,7 +303,9 @@ class DispatchLink:
         loop = asyncio.get_running_loop()
         connected_at = loop.time()
         while True:
+            due = loop.time() + REPORT_S
             await asyncio.sleep(REPORT_S)
+            self._lags.append(max(0.0, loop.time() - due))
             silent_since = self._asked_at if self._boot.worker else connected_at
             if silent_since is not None and loop.time() - silent_since >= SILENCE_MAX_S:
                 log.warning("Dispatch is silent, trying another replica", silent_s=round(loop.time() - silent_since, 2))

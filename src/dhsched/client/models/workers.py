@@ -84,7 +84,8 @@ class TroubleOut(msgspec.Struct, frozen=True):
 
 class WorkerOut(WorkerSummary, frozen=True):
     """A Worker and its slots. `boots` counts registrations of its name in the current window of `register_worker`;
-    `troubles` are counted over `blame_window_s`. `at_ms` is the store's time."""
+    `troubles` are counted over `blame_window_s`. `at_ms` is the store's time. `loop_lag_ms` is how late the Worker's
+    event loop was, at worst within a minute: 0 below 50, null if that is not known."""
 
     name: str
     mode: str
@@ -95,6 +96,7 @@ class WorkerOut(WorkerSummary, frozen=True):
     troubles: list[TroubleOut] = []
     blame_window_s: float = 0
     at_ms: int = 0
+    loop_lag_ms: int | None = None
 
 
 class WorkerMode(msgspec.Struct, frozen=True):

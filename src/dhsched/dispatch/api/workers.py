@@ -96,13 +96,15 @@ class Workers(Part):
             raise no_worker(worker)
         record, table = found
         workers, window_s = self.context.records.workers, self.context.settings.blame_window_s
-        devices, rows, boots, members, at_ms = await asyncio.gather(
+        devices, rows, boots, members, at_ms, replicas = await asyncio.gather(
             workers.devices(worker),
             self._rows(table),
             workers.boots(record.name),
             workers.troubles(record.name, int(1000 * window_s)),
             self.context.records.server.now_ms(),
+            self.context.records.replicas.all(),
         )
+        linked = (each.report for each in replicas if (each.report.role, each.report.name) == ("dispatch", record.link))
         slots = [slot_out(tag, state, rows.get(split_tag(tag)[0])) for tag, state in sorted(table.items())]
         return m.WorkerOut(
             worker=worker,
@@ -123,6 +125,7 @@ class Workers(Part):
             troubles=[m.TroubleOut(*each) for each in count_troubles(members, limits_of(self.context.settings))],
             blame_window_s=window_s,
             at_ms=at_ms,
+            loop_lag_ms=next((each.lag_of(worker) for each in linked), None),
         )
 
     async def _rows(self, table: Mapping[str, str]) -> dict[str, LiveRow]:

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from heapq import nlargest
 
 import dhsched
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.recovery.silences import Silences
-from dhsched.store.records.replicas import MISSING_MAX, ReplicaReport
+from dhsched.store.records.replicas import LAG_MS, LAGS_MAX, MISSING_MAX, ReplicaReport
 
 
 class ReplicaReports:
-    """The reports of one Dispatch replica. `missing` returns why the replica is not ready."""
+    """The reports of one Dispatch replica. `missing` returns why the replica is not ready, `lags` how late the event
+    loops of its Workers were, in ms."""
 
     def __init__(
-        self, context: DispatchContext, silences: Silences, missing: Callable[[], Awaitable[Sequence[str]]]
+        self,
+        context: DispatchContext,
+        silences: Silences,
+        missing: Callable[[], Awaitable[Sequence[str]]],
+        lags: Callable[[], Mapping[str, int]],
     ) -> None:
         self._context = context
         self._silences = silences
         self._missing = missing
+        self._lags = lags
         self._began = context.loop_time()
 
     async def round(self) -> None:
@@ -35,5 +42,12 @@ class ReplicaReports:
                 creates_waiting=len(context.create_queue),
                 silent=len(self._silences.overdue),
                 safety=context.safety.counts(now),
+                lags=worst(self._lags()),
             )
         )
+
+
+def worst(lags: Mapping[str, int]) -> dict[str, int]:
+    """Return the largest lags by Worker, of those that are worth telling."""
+    late = [(lag_ms, worker) for worker, lag_ms in lags.items() if lag_ms >= LAG_MS]
+    return {worker: lag_ms for lag_ms, worker in nlargest(LAGS_MAX, late)}

@@ -21,6 +21,8 @@ AGE_MAX_MS = 15_000  # Older reports are not listed ...
 FORGET_MS = 60_000  # ... and reports of this age are removed by the next report of any replica.
 REPLICAS_MAX = 256  # Further replicas are not listed.
 MISSING_MAX = 8  # Further reasons why a replica is not ready are left out.
+LAG_MS = 50  # Event loops of Workers that are less late than this are not told of.
+LAGS_MAX = 64  # Of more late Workers at one replica the least late are left out.
 
 
 class SafetyCounts(msgspec.Struct):
@@ -47,6 +49,14 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     silent: int = 0
     """Workers that this replica finds silent while its brake is on."""
     safety: SafetyCounts | None = None
+    lags: dict[str, int] | None = None
+    """How late event loops of Workers were that are linked to this replica, in ms, from LAG_MS on."""
+
+    def lag_of(self, worker: str) -> int | None:
+        """Return the lag of a Worker that is linked to this replica: 0 if it is below LAG_MS, None if it is unknown."""
+        if self.lags is None or (len(self.lags) >= LAGS_MAX and worker not in self.lags):
+            return None
+        return self.lags.get(worker, 0)
 
 
 class Reported(NamedTuple):
