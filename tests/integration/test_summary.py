@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from dhsched import cli
 from dhsched.client import Client
 from dhsched.client.models.summary import AllWorkers, Changes
+from dhsched.dispatch.api import summary
 from dhsched.store.records.replicas import ReplicaReport, SafetyCounts
 from tests.harness.fleet import Record, fleet, until_so
 from tests.harness.keyed import bearer, keyed
@@ -130,6 +131,32 @@ async def test_a_reader_is_given_all_workers_then_what_changes_and_goes_on_where
         async with asyncio.timeout(60), f.http.get(f"{f.dispatch[0]}/v1/changes", headers=unknown) as response:
             _, name, data = await anext(sent(response))
             assert name == "all" and data["first"], "what another replica has numbered is read again"
+
+
+async def test_readers_of_the_feed_share_a_summary(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(summary, "OVERVIEW_S", 3_600.0)
+    async with empty_server("valkey") as server, keyed(server.address) as at:
+        reader, app = await at.role("reader"), await at.role("app", tenant="acme")
+        await at.api.workers(1, capacity=4)
+        feed = at.api.replica.changes
+        await feed.now()
+        path = "/v1/changes?summary=true"
+        got = []
+        async with asyncio.timeout(60), contextlib.AsyncExitStack() as stack:
+            for _ in range(2):
+                response = await stack.enter_async_context(at.api.client.get(path, headers={**reader, **STREAM}))
+                async for _, name, data in sent(response):
+                    if name == "summary":
+                        got.append(data)
+                        break
+            assert got[0] == got[1], "it was made once"
+            assert got[0]["summary"]["workers"] == 1 and got[0]["replicas"] == []
+            response = await stack.enter_async_context(at.api.client.get(path, headers={**app, **STREAM}))
+            assert (await anext(sent(response)))[1] == "all"
+            opened = asyncio.ensure_future(anext(sent(response)))
+            await asyncio.wait({opened}, timeout=0.5)
+            assert not opened.done(), "an app is given none"
+            opened.cancel()
 
 
 async def test_an_app_is_given_its_own_lives_and_no_workers() -> None:

@@ -220,6 +220,7 @@ class Replica:
     def endpoints(self) -> list[Endpoint]:
         """Return every endpoint of the API: served by `app`, and listed in /openapi.json."""
         context = self.context
+        summaries = SummaryView(context, self.rebalancing)
         parts = (
             *(Creates(context), Lives(context), LiveLists(context), Reassign(context), Why(context)),
             *(DeadLetters(context), Logs(context), SavedStates(context)),
@@ -230,8 +231,8 @@ class Replica:
                 RebalanceView(context),
                 Recoveries(context),
                 EventFeed(context),
-                ChangesFeed(context, self.changes),
-                SummaryView(context, self.rebalancing),
+                ChangesFeed(context, self.changes, summaries),
+                summaries,
             ),
             *(PublishTokens(context), ViewerTokens(context), StoreView(context), AuditTrail(context)),
         )

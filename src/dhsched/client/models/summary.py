@@ -175,6 +175,13 @@ class Changes(msgspec.Struct, frozen=True, omit_defaults=True):
     lives: list[LiveNow] = []
 
 
+class Overview(msgspec.Struct, frozen=True):
+    """Event `summary`: the deployment, and who serves it."""
+
+    summary: Summary
+    replicas: list[ReplicaOut]
+
+
 class ChangeCursor(msgspec.Struct, frozen=True):
     """The cursor of this moment: a stream that begins after it misses nothing that happens from now on."""
 

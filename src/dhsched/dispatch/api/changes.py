@@ -6,7 +6,8 @@
 
 Without `Accept: text/event-stream` the answer is the cursor of this moment. A reader without a cursor, or with one that
 this replica does not keep, is given all Workers first (event `all`, a page at a time): it forgets what it knew, and
-reads again what else it shows. An app is given the lives of its tenant alone.
+reads again what else it shows. An app is given the lives of its tenant alone. With `summary=true` readers of the fleet
+are given an event `summary` every two seconds too, which is made once for all of them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dhsched.client.models import summary as m
 from dhsched.client.models.base import UNSET, Optional, Strict
 from dhsched.dispatch.api.followers import Followers
 from dhsched.dispatch.api.part import Part
+from dhsched.dispatch.api.summary import OVERVIEW_S, SummaryView
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.view.changes import ChangeFeed
 from dhsched.tasks import is_set_within
@@ -35,17 +37,19 @@ LAST_EVENT_ID = HeaderParameter("Last-Event-ID", Cursor, "What a stream that bro
 
 
 class ChangesQuery(Strict):
-    """The changes after the cursor `after`."""
+    """The changes after the cursor `after`; with `summary` also the deployment as a whole, every two seconds."""
 
     after: Cursor | Optional = UNSET
+    summary: bool = False
 
 
 class ChangesFeed(Part):
     """The endpoint of changes, of one replica."""
 
-    def __init__(self, context: DispatchContext, feed: ChangeFeed) -> None:
+    def __init__(self, context: DispatchContext, feed: ChangeFeed, summaries: SummaryView) -> None:
         super().__init__(context)
         self._feed = feed
+        self._summaries = summaries
         self._followers = Followers(context, "change feeds")
 
     def endpoints(self) -> list[Endpoint]:
@@ -68,11 +72,13 @@ class ChangesFeed(Part):
             table = await self._feed.now()
             return m.ChangeCursor(f"{self._feed.boot}.{table.number}", len(table.known))
         after = asked.query.after if isinstance(asked.query.after, str) else asked.header("Last-Event-ID")
-        return await self._followers.send(asked, self._rounds(asked.caller, after))
+        with_summary = asked.query.summary and asked.caller.every_tenant
+        return await self._followers.send(asked, self._rounds(asked.caller, after, with_summary))
 
-    async def _rounds(self, caller: Caller, after: str) -> AsyncIterator[list[bytes]]:
+    async def _rounds(self, caller: Caller, after: str, with_summary: bool) -> AsyncIterator[list[bytes]]:
         """Yield what changed, in batches, until this replica stops."""
         feed = self._feed
+        shown: m.Overview | None = None
         boot, _, number = after.partition(".")
         at = int(number) if boot == feed.boot else -1
         with feed.reading():
@@ -85,8 +91,11 @@ class ChangesFeed(Part):
                     continue
                 yield [encode(caller, batch, f"{boot}.{at + n}") for n, batch in enumerate(batches or (), start=1)]
                 at = table.number if batches is not None else at
+                if with_summary:
+                    before, shown = shown, await self._summaries.overview()
+                    yield [event("summary", shown, "")] if shown is not None and shown is not before else []
                 if not batches:
-                    await is_set_within(WAIT_S, batched)
+                    await is_set_within(OVERVIEW_S if with_summary else WAIT_S, batched)
 
 
 def encode_all(caller: Caller, workers: list[m.WorkerNow], cursor: str) -> list[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from dhsched.dispatch.api.configuration import pool_of
 from dhsched.dispatch.api.part import Part
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.moves.rebalance import Rebalancing
+from dhsched.errors import StoreError
 from dhsched.placement.rebalance import Advice
 from dhsched.store.homes import shown
 from dhsched.store.records.replicas import Reported, SafetyCounts
@@ -22,6 +24,7 @@ from dhsched.web import Endpoint, Request
 POOLS_MAX = 256  # Further Pools are counted, not listed.
 LOST_MAX = 64  # Lost Workers whose slots are read; those of further ones all count as recovering.
 ADVICE_MAX = 20  # Moves of one Pool that are listed.
+OVERVIEW_S = 2.0  # Between two summaries for the readers of the feed of changes, who share them.
 
 
 class SummaryView(Part):
@@ -30,6 +33,9 @@ class SummaryView(Part):
     def __init__(self, context: DispatchContext, rebalancing: Rebalancing) -> None:
         super().__init__(context)
         self._rebalancing = rebalancing
+        self._one_overview = asyncio.Lock()
+        self._overview: m.Overview | None = None
+        self._overview_at = float("-inf")
 
     def endpoints(self) -> list[Endpoint]:
         return [
@@ -57,6 +63,20 @@ class SummaryView(Part):
         return m.ReplicaList([replica_out(each) for each in await self.context.records.replicas.all()])
 
     async def summary(self, asked: Request) -> m.Summary:
+        return await self._summary()
+
+    async def overview(self) -> m.Overview | None:
+        """Return what all readers of the feed are shown, made anew after OVERVIEW_S; None while the store is away."""
+        async with self._one_overview:
+            now = self.context.loop_time()
+            if now - self._overview_at >= OVERVIEW_S:
+                self._overview, self._overview_at = None, now
+                with contextlib.suppress(StoreError):
+                    rows = await self.context.records.replicas.all()
+                    self._overview = m.Overview(await self._summary(), [replica_out(each) for each in rows])
+            return self._overview
+
+    async def _summary(self) -> m.Summary:
         context = self.context
         records, fleet = context.records, context.fleet
         names = fleet.pool_names()
