@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+from pathlib import Path
 
 from dhsched import errors
 from tests.harness.tree import PACKAGE, ROOT, modules
@@ -45,3 +46,31 @@ def test_there_is_one_way_to_run_a_role_and_one_rule_for_its_garbage() -> None:
     # Short commands, and experiments that start processes.
     elsewhere = {path for path, each in text.items() if "asyncio.run(" in each and not path.startswith("evaluation/")}
     assert elsewhere == {f"cli/{name}.py" for name in ("calibrate", "demo", "doctor", "events", "key", "live", "store")}
+
+
+PAGES = ROOT / "src" / "dhsched"
+THEME = PAGES / "web" / "page" / "theme.css"
+STYLES = sorted({*PAGES.glob("*/page/*.css")} - {THEME})
+RULE = re.compile(r"([^{};]+)\{([^{}]*)\}")
+
+
+def declarations(style: Path) -> set[tuple[str, str]]:
+    """What a stylesheet declares for which selector, outside of media queries."""
+    text = re.sub(r"/\*.*?\*/|@media[^{]*\{(?:[^{}]*\{[^{}]*\})*[^{}]*\}", "", style.read_text(), flags=re.DOTALL)
+    return {
+        (selector.strip(), " ".join(each.split()))
+        for selectors, body in RULE.findall(text)
+        for selector in selectors.split(",")
+        for each in body.split(";")
+        if each.strip()
+    }
+
+
+def test_what_pages_have_in_common_is_in_their_theme() -> None:
+    assert len(STYLES) == 3
+    for style in STYLES:
+        again = declarations(style) & declarations(THEME)
+        assert not again, f"{style.name}: theme.css has this already: {sorted(again)}"
+    room, *console = (declarations(style) for style in sorted(STYLES, key=lambda style: style.name != "live.css"))
+    both = room & set().union(*console)
+    assert len(both) <= 3, f"the room's page and the console both have this, move it to theme.css: {sorted(both)}"
