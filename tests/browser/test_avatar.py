@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from yarl import URL
 
-from tests.browser.watching import QUIET, Stage, Watching, epochs
+from tests.browser.watching import QUIET, Stage, Watching, epochs, look_at
 
 LONG = "This is a sentence that takes a while to say, so that there is time to do something to the one who says it."
 
@@ -39,6 +39,8 @@ async def test_watch_talk_and_kill(faces: Stage) -> None:
     rows = await page.page.query_selector_all("tbody tr")
     assert [await row.get_attribute("data-epoch") for row in rows] == ["2", "1"]
     await page.until_sound()  # It was not acked, so it is said again.
+    await page.page.set_viewport_size({"width": 1180, "height": 760})
+    await look_at(page, "talking", whole=False)
 
 
 async def test_the_mouth_opens_with_the_sound(faces: Stage) -> None:

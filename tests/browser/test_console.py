@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from playwright.async_api import Browser
@@ -121,6 +122,16 @@ async def test_the_fleet_moves_by_itself_and_events_follow_the_selection(at: Dep
     for phase in ("detect", "place", "claim", "first ack"):
         await page.see(f'.generations .stack i[data-phase="{phase}"]')
     await page.see(".timeline .gap", state="attached")
+    await page.until_text(".happened", "committed")
+    assert "earlier" not in await page.text(".happened"), "the times of commits and claims are the store's"
+    await at.push(moved, "die of a CUDA error")
+    await page.until_text(".letters", "die of a CUDA error")
+    await page.until_text(".head", "open")
+    await page.until_text(".generations", "RuntimeError")
+    await answer(page, "#interrupt", "pending items will be dropped")
+    await page.see(".timeline .interrupt", state="attached")
+    await at.push(moved, "Here we are.")
+    await page.until_text(".emits", "Here we are.")
     await page.look_at("console-live")
     assert page.troubles == []
 
@@ -135,6 +146,11 @@ async def test_a_drain_says_what_it_needs_shows_why_lives_stay_and_can_be_cancel
     name = worker["worker"]
     page = await at.open("operator", f"/worker/{name.replace('#', '%23')}")
     await page.until_text("#preview", "free slots elsewhere: 2, needed: 3")
+    await page.until_text(".slotlist", "none")
+    await at.push("call-2", "Hello.")
+    await page.until_text(".slotlist", "item 1, ")
+    assert re.search(r"item 1, \d.* ago", await page.text(".slotlist")), "the page has seen the ack"
+    await until_so(lambda: page.text(".facts"), lambda found: "not known" not in found, "the lag of the loop")
     await answer(page, "#cordon", "gets no new lives", "3 lives", "1 free slot")
     await page.see("#uncordon")
     await page.page.click("#uncordon")
@@ -210,11 +226,19 @@ async def test_recoveries_say_who_waits_and_a_small_screen_has_nothing_beside_it
     await page.until_text("main", "lost")
     await page.until_text("main", "for gpu")
     await page.until_text('#truth [data-name="waiting"]', "2")
-    for name, path in (("recoveries", "/recoveries"), ("fleet", "/fleet"), ("live", "/live/default/lone-0")):
+    paths = {
+        "recoveries": "/recoveries",
+        "fleet": "/fleet",
+        "live": "/live/default/lone-0",
+        "worker": f"/worker/{quote((await at.fleet.get('/v1/lives/lone-0'))['worker'])}",
+    }
+    for name, path in paths.items():
         await at.go(page, path)
-        await page.see("main .card")
+        await page.see("main .card td")
         await asyncio.sleep(0.5)  # Nothing may come that is too wide.
         wide = await page.page.evaluate("document.documentElement.scrollWidth")
         await page.look_at(f"console-{name}-390")
         assert wide <= PHONE["width"], f"{path} is wider than the screen: {wide}"
+        inner = "all => all.filter((each) => each.scrollWidth > each.clientWidth).map((each) => each.textContent)"
+        assert await page.page.eval_on_selector_all(".scroll", inner) == [], f"{path}: a table is cut off"
     assert page.troubles == []

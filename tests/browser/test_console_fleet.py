@@ -14,7 +14,9 @@ from pathlib import Path
 from random import Random
 from statistics import quantiles
 from typing import Any
+from urllib.parse import quote
 
+import aiohttp
 import pytest
 from playwright.async_api import Browser, CDPSession
 
@@ -102,14 +104,19 @@ async def metrics(cdp: CDPSession) -> dict[str, float]:
     return {each["name"]: each["value"] for each in (await cdp.send("Performance.getMetrics"))["metrics"]}
 
 
-async def set_scene(store: RedisStore, workers: list[str], lost: list[str]) -> None:
-    """Some Workers are cordoned and some are lost: what an operator looks for. Those that are lost have no lives, which
-    nobody here would claim after their recovery."""
-    for worker in workers[7::61]:
-        await store.set_worker(worker=worker, verb="cordon")
+async def lose(store: RedisStore, lost: list[str]) -> None:
+    """Some Workers are lost. They have no lives, which nobody here would claim after their recovery."""
     beats = await store.records.workers.beats()
     for worker in lost:
         await store.expire_worker(worker=worker, beat=beats[worker].beat)
+
+
+async def cordon(url: str, workers: list[str]) -> None:
+    """An operator cordons these Workers, which is written as events."""
+    async with aiohttp.ClientSession() as http:
+        for worker in workers:
+            async with http.post(f"{url}/v1/workers/{quote(worker)}/cordon") as response:
+                assert response.status == 200, await response.text()
 
 
 @pytest.mark.long
@@ -128,10 +135,11 @@ async def test_a_large_fleet_is_drawn_at_once_and_costs_little_to_follow(browser
         lost = workers[40::211]
         cell = Cell(store, [worker for worker in workers if worker not in lost])
         await cell.fill(LIVES)
-        await set_scene(store, cell.workers, lost)
+        await lose(store, lost)
         await made.dispatch("d1", environment=SILENCE_IS_FINE)
         [url] = await made.dispatch_urls()
         await made.configure({"anna": [*POOLS]})
+        await cordon(url, cell.workers[7::61])
         changing = asyncio.create_task(change_for(cell, SECONDS + 60))
         try:
             figures = await follow(browser, url)

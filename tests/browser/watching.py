@@ -132,10 +132,10 @@ class Watching:
         return loop.time() - began
 
 
-async def look_at(page: Watching, name: str) -> None:
+async def look_at(page: Watching, name: str, *, whole: bool = True) -> None:
     """Take a picture of the page for people, where LOOKS says so."""
     if LOOKS:
-        await page.page.screenshot(path=Path(LOOKS) / f"{name}.png", full_page=True)
+        await page.page.screenshot(path=Path(LOOKS) / f"{name}.png", full_page=whole)
 
 
 class Stage:

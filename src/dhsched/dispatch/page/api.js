@@ -93,8 +93,9 @@ export async function logIn(key) {
   keepToken(made.token);
 }
 
-// Follow a stream until `signal` aborts. `on.event(name, data)` is called for each event; `on.state(text, tone)` says how
-// the connection is. A stream that broke goes on after the last id.
+// Follow a stream until `signal` aborts. `on.event(name, data, first)` is called for each event; `first` is true for what
+// came with the first bytes of a connection, which may be older than the connection. `on.state(text, tone)` says how the
+// connection is. A stream that broke goes on after the last id.
 export async function follow(path, { tenant, signal, on, after = "" }) {
   let last = after;
   let tries = 0;
@@ -114,7 +115,7 @@ export async function follow(path, { tenant, signal, on, after = "" }) {
       })) {
         if (line.id) last = line.id;
         tries = 0;
-        on.event(line.event, JSON.parse(line.data));
+        on.event(line.event, JSON.parse(line.data), line.first);
       }
     } catch (error) {
       if (signal.aborted) return;
@@ -133,12 +134,12 @@ export async function follow(path, { tenant, signal, on, after = "" }) {
   }
 }
 
-// The events of a body: id, event and data of each.
+// The events of a body: id, event and data of each, and whether it came with the first bytes.
 async function* lines(body, heard) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   let event = { id: "", event: "", data: "" };
-  for (;;) {
+  for (let first = true; ; first = false) {
     const { done, value } = await reader.read();
     if (done) return;
     heard();
@@ -146,7 +147,7 @@ async function* lines(body, heard) {
     rest = found.pop();
     for (const line of found) {
       if (!line) {
-        if (event.data) yield event;
+        if (event.data) yield { ...event, first };
         event = { id: "", event: "", data: "" };
         continue;
       }

@@ -1,7 +1,7 @@
 // The console: pages by the address behind the #, login, the line of truth, and the keyboard.
 
 import { claims, get, keepToken, logIn, may, takeToken } from "/console/api.js";
-import { ask, bytes, el, fill, number, plural, say, span, write } from "/console/dom.js";
+import { ask, bytes, el, fill, note, number, plural, say, span, write } from "/console/dom.js";
 import { fleet, begin, onChange } from "/console/fleet_state.js";
 import { fleetPage } from "/console/fleet_page.js";
 import { livePage } from "/console/live_page.js";
@@ -52,7 +52,7 @@ function login(reason = "") {
   write($("feed"), "not logged in");
   write($("who"), "");
   const key = el("input", { id: "key", type: "password", autocomplete: "off", spellcheck: "false", maxlength: "200", required: true, placeholder: "dhk_..." });
-  const note = el("p.note", { id: "login-note", role: "alert", "data-bad": Boolean(reason) }, reason);
+  const refusal = el("p.note", { id: "login-note", role: "alert", "data-bad": Boolean(reason) }, reason);
   const form = el(
     "form.card.login",
     {
@@ -62,16 +62,16 @@ function login(reason = "") {
           await logIn(key.value.trim());
           start();
         } catch (error) {
-          note.setAttribute("data-bad", "");
-          write(note, error.status === 401 ? "This key is not valid here." : error.message);
+          refusal.setAttribute("data-bad", "");
+          write(refusal, error.status === 401 ? "This key is not valid here." : error.message);
         }
       },
     },
     el("h2", {}, "Log in"),
-    el("p.note", {}, "With an API key of role reader, operator or admin. The key mints a token for an hour and is not kept. Or open the link that `dhsched console` prints."),
+    note("With an API key of role reader, operator or admin. The key mints a token for an hour and is not kept. Or open the link that `dhsched console` prints."),
     el("label", { for: "key" }, "API key"),
     key,
-    note,
+    refusal,
     el(".row.end", {}, el("button.primary", { type: "submit" }, "Log in")),
   );
   fill($("main"), form);

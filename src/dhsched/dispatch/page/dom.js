@@ -36,8 +36,13 @@ export function card(title, given, ...children) {
   return el("section.card", rest, el(".head", {}, el("h2", {}, title), aside), ...children);
 }
 
+// A text with commands in backticks.
+export const note = (text) => el("p.note", {}, ...text.split("`").map((part, n) => (n % 2 ? el("code", {}, part) : part)));
+
+// On a small screen each row is a block, in which every cell has its column's name.
 export function table(columns, rows, empty) {
   if (!rows.length) return el("p.note", {}, empty || "None.");
+  for (const each of rows) columns.forEach((name, n) => each.cells[n] && (each.cells[n].dataset.column = name));
   const head = el("tr", {}, ...columns.map((name) => el("th", { scope: "col" }, name)));
   return el(".scroll", {}, el("table", {}, el("thead", {}, head), el("tbody", {}, ...rows)));
 }

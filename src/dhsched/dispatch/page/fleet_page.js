@@ -1,7 +1,7 @@
 // Fleet: Pools with their waterlines, every Worker, who serves the deployment, and the events of what is selected.
 
 import { may } from "/console/api.js";
-import { card, el, fill, number, percent, pill, plural, row, span, table, TONES, workerHref, write } from "/console/dom.js";
+import { card, el, fill, note, number, percent, pill, plural, row, span, table, TONES, workerHref, write } from "/console/dom.js";
 import { eventList } from "/console/events.js";
 import { fleet, onChange } from "/console/fleet_state.js";
 import { describe, WorkerMap } from "/console/worker_map.js";
@@ -52,7 +52,7 @@ export async function fleetPage(main, _given, signal) {
   function drawPools() {
     const rows = fleet.summary?.pools || [];
     fill(pools, ...rows.map((each) => poolRow(each, each.name === pool, () => select(pool === each.name ? "" : each.name, ""))));
-    if (!rows.length && fleet.summary) fill(pools, el("p.note", {}, "There is no Pool yet. Put one with `dhsched pool put`."));
+    if (!rows.length && fleet.summary) fill(pools, note("There is no Pool yet. Put one with `dhsched pool put`."));
     if (fleet.summary?.pools_left_out) pools.append(el("p.note", {}, `${plural(fleet.summary.pools_left_out, "Pool")} more are not listed.`));
   }
 
@@ -71,7 +71,7 @@ export async function fleetPage(main, _given, signal) {
     }
     const out = rows.filter((each) => each.status !== "ready").length;
     write(counts, fleet.whole ? `${plural(rows.length, "Worker")}${pool ? ` of ${pool}` : ""}${out ? `, ${number(out)} ${out === 1 ? "takes" : "take"} nothing new` : ""}` : "reading");
-    if (fleet.whole && !rows.length) fill(map.box, el("p.note", {}, "There is no Worker. Start one with `dhsched run worker`."));
+    if (fleet.whole && !rows.length) fill(map.box, note("There is no Worker. Start one with `dhsched run worker`."));
   }
 
   function drawChosen() {

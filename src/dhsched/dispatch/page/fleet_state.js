@@ -1,8 +1,7 @@
 // The fleet as the feed of changes has told it, the summary, and the events: shared by all pages, kept in one place.
 
-import { follow, get, may } from "/console/api.js";
+import { follow, may } from "/console/api.js";
 
-const SUMMARY_MS = 2000; // Between two readings of the summary, while the page is seen.
 const EVENTS_KEPT = 1000; // Older events are dropped here; the log of the fleet has more.
 
 export const fleet = {
@@ -10,7 +9,7 @@ export const fleet = {
   events: [], // The latest last.
   summary: null,
   replicas: [],
-  readAt: 0, // When the summary was read, by this browser's clock.
+  readAt: 0, // When the summary came, by this browser's clock.
   whole: false,
 };
 
@@ -48,7 +47,12 @@ export function begin(signal, onState) {
   const on = {
     state: onState,
     event(name, data) {
-      if (name === "all") {
+      if (name === "summary") {
+        fleet.summary = data.summary;
+        fleet.replicas = data.replicas;
+        fleet.readAt = Date.now();
+        dirty.summary = true;
+      } else if (name === "all") {
         if (data.first) coming = new Map();
         for (const row of data.workers) coming?.set(row.worker, row);
         if (data.last && coming) {
@@ -71,8 +75,8 @@ export function begin(signal, onState) {
       changed();
     },
   };
-  follow("/v1/changes", { signal, on });
-  if (!may("fleet:read")) return; // An app is told of its own lives, and of nothing else.
+  follow("/v1/changes?summary=true", { signal, on }); // An app is told of its own lives, and of nothing else.
+  if (!may("fleet:read")) return;
   follow("/v1/events?limit=200", {
     signal,
     on: {
@@ -84,22 +88,4 @@ export function begin(signal, onState) {
       },
     },
   });
-  summaries(signal);
-}
-
-async function summaries(signal) {
-  while (!signal.aborted) {
-    if (!document.hidden) {
-      try {
-        fleet.summary = await get("/v1/summary", { signal });
-        fleet.replicas = (await get("/v1/replicas", { signal })).replicas;
-        fleet.readAt = Date.now();
-        dirty.summary = true;
-        changed();
-      } catch {
-        // The feed's pill says that the connection is broken; what is shown has its age.
-      }
-    }
-    await new Promise((done) => setTimeout(done, SUMMARY_MS));
-  }
 }

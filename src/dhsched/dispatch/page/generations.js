@@ -1,4 +1,5 @@
-// The generations of a live: a line of time with the gaps between them, and a row each with its phases as stacked bars.
+// The generations of a live: a line of time with the gaps between them and the interrupts, and a row each with its phases as
+// stacked bars.
 
 import { clock, el, plural, row, span, table, workerLink } from "/console/dom.js";
 
@@ -12,16 +13,16 @@ export function phasesOf(each) {
   return PHASES.map((name, n) => ({ name, ms: found[n] })).filter((phase) => phase.ms !== null && phase.ms !== undefined);
 }
 
-// `crashed` has the time at which the runtime of an epoch ended, as far as the events tell.
-export function drawGenerations(history, now, crashed = new Map()) {
+// `crashed` has the time at which the runtime of an epoch ended, as far as the events tell; `interrupts` have their time.
+export function drawGenerations(history, now, { crashed = new Map(), interrupts = [] } = {}) {
   const rows = history.generations;
   // A new live may wait for its first input for hours, which says nothing of how quick a recovery was.
   const handoffs = rows.filter((each) => each.cause !== "create");
   const longest = Math.max(1, ...(handoffs.length ? handoffs : rows).map((each) => total(each)));
-  const keys = el(".legend", { "aria-hidden": "true" }, ...PHASES.map((name) => el("span", {}, el("i", { dataset: { phase: name } }), name)));
+  const keys = el(".legend", { "aria-hidden": "true" }, ...PHASES.map((name) => el("span", {}, el("i", { dataset: { phase: name } }), name)), interrupts.length ? el("span", {}, el("i.interrupt"), "interrupt") : null);
   const made = rows.map((each, n) =>
     row(
-      el("td.epoch", { style: { "--hue": String((each.epoch * HUE_STEP) % 360) } }, each.epoch, n === 0 && !history.ended_at_ms ? " now" : ""),
+      el("td", {}, el("i.hue", { style: { "--hue": String((each.epoch * HUE_STEP) % 360) } }), each.epoch, n === 0 && !history.ended_at_ms ? " now" : ""),
       el("td", {}, workerLink(each.worker)),
       `${each.cause}${each.need ? `, ${each.need}` : ""}`,
       clock(each.committed_at_ms),
@@ -29,7 +30,7 @@ export function drawGenerations(history, now, crashed = new Map()) {
       el("td.wrap", {}, each.reason ? el("pre", {}, each.reason) : ""),
     ),
   );
-  return [line(history, now, crashed), keys, table(["Epoch", "Worker", "Cause", "At", "Phases", "Ended by"], made, "No generation yet.")];
+  return [line(history, now, crashed, interrupts), keys, table(["Epoch", "Worker", "Cause", "At", "Phases", "Ended by"], made, "No generation yet.")];
 }
 
 function total(each) {
@@ -43,8 +44,8 @@ function stacked(each, longest) {
   return el("div", {}, bar, el("small", {}, phases.map((phase) => `${phase.name} ${span(phase.ms)}`).join(", ")));
 }
 
-// The time from the first known generation to now: who had the live when, and the gaps in between.
-function line(history, now, crashed) {
+// The time from the first known generation to now: who had the live when, the gaps in between, and what was interrupted.
+function line(history, now, crashed, interrupts) {
   const rows = [...history.generations].reverse();
   if (!rows.length) return null;
   const end = history.ended_at_ms || now;
@@ -67,5 +68,8 @@ function line(history, now, crashed) {
     }
   });
   const gaps = pieces.filter((piece) => piece.classList.contains("gap")).length;
-  return el("div", {}, el(".timeline", { role: "img", "aria-label": `${plural(rows.length, "generation")}, ${plural(gaps, "gap")}` }, ...pieces), el(".scale", {}, el("span", {}, `${clock(from)}, ${span(all)} ago`), el("span", {}, history.ended_at_ms ? "ended" : "now")));
+  for (const { at, seq } of interrupts) {
+    if (at >= from) pieces.push(el("i.interrupt", { title: `interrupted by item ${seq} at ${clock(at)}`, style: { left: place(Math.min(at, end), end).left } }));
+  }
+  return el("div", {}, el(".timeline", { role: "img", "aria-label": [plural(rows.length, "generation"), plural(gaps, "gap"), ...(interrupts.length ? [plural(interrupts.length, "interrupt")] : [])].join(", ") }, ...pieces), el(".scale", {}, el("span", {}, `${clock(from)}, ${span(all)} ago`), el("span", {}, history.ended_at_ms ? "ended" : "now")));
 }

@@ -23,7 +23,8 @@ export async function livePage(main, [tenant, live], signal) {
   let shown = await get(path, options);
   let soon = 0; // Timers of what is read and drawn once for many changes.
   let moving = 0;
-  const kept = { emitted: [], happened: [] };
+  const kept = { emitted: [], happened: [], interrupts: [] };
+  let rows = []; // Of the history: the times of commits and claims.
   let drift = 0; // The store's clock less this browser's, as far as is known.
   fill(
     main,
@@ -40,10 +41,13 @@ export async function livePage(main, [tenant, live], signal) {
 
   async function readHistory() {
     const history = await get(`${path}/history`, options);
+    rows = history.generations;
     const newest = Math.max(...history.generations.map((each) => Math.max(each.first_ack_at_ms, each.claimed_at_ms, each.committed_at_ms)));
     drift = Math.max(drift, newest - Date.now());
     const crashes = fleet.events.filter((event) => event.kind === "live_crashed" && event.live_id === live && event.tenant === tenant);
-    fill(parts.generations, ...drawGenerations(history, Date.now() + drift, new Map(crashes.map((event) => [event.numbers.epoch, event.at_ms]))));
+    const crashed = new Map(crashes.map((event) => [event.numbers.epoch, event.at_ms]));
+    fill(parts.generations, ...drawGenerations(history, Date.now() + drift, { crashed, interrupts: kept.interrupts }));
+    drawMoving();
   }
 
   async function readRest() {
@@ -78,16 +82,30 @@ export async function livePage(main, [tenant, live], signal) {
     tenant,
     signal,
     on: {
-      event(name, data) {
+      event(name, data, first) {
         if (name === "acked" || name === "released") Object.assign(shown, data);
         if (name === "emitted") kept.emitted.unshift(data);
-        else if (name !== "released" && name !== "acked") kept.happened.unshift({ name, data, at: Date.now() });
+        else if (name !== "released" && name !== "acked") happened(name, data, first ? 0 : Date.now() + drift);
         for (const list of Object.values(kept)) list.length = Math.min(list.length, HAPPENED_MAX);
         if (["committed", "claimed", "stalled", "dropped", "interrupted", "ended"].includes(name)) readSoon();
         drawMoving();
       },
     },
   });
+  // Note an event. Of the live's present state, which comes first on every connection, only the commit and the claim have a
+  // known time (`at` is 0), and what was noted before the connection broke is not noted again.
+  function happened(name, data, at) {
+    const text = JSON.stringify([name, data]);
+    if (!at && kept.happened.some((each) => each.text === text)) return;
+    kept.happened.unshift({ name, data, at, text });
+    if (name === "interrupted" && at) kept.interrupts.unshift({ at, seq: data.seq });
+  }
+
+  function timeOf({ name, data, at }) {
+    const row = rows.find((each) => each.epoch === data.epoch);
+    return row?.[`${name}_at_ms`] || at;
+  }
+
   const stop = onChange((told) => {
     if (told.lives.some((each) => each.live_id === live && each.tenant === tenant)) readSoon();
     if (told.events) events.draw();
@@ -107,7 +125,7 @@ export async function livePage(main, [tenant, live], signal) {
       shown.appended = Math.max(shown.appended, shown.released, shown.acked);
       drawCursors();
       fill(parts.emits, kept.emitted.length ? el("ol.lines", {}, ...kept.emitted.map((each) => el("li", {}, el("small", {}, `${each.epoch}.${each.n}`), el("b", {}, each.name), el("span", {}, JSON.stringify(each.data))))) : el("p.note", {}, "None."));
-      fill(parts.happened, kept.happened.length ? el("ol.lines", {}, ...kept.happened.map((each) => el("li", {}, el("time", {}, clock(each.at)), el("b", { dataset: { tone: toneOf(each.name) } }, each.name), el("span", {}, words(each.data))))) : el("p.note", {}, "Nothing yet."));
+      fill(parts.happened, kept.happened.length ? el("ol.lines", {}, ...kept.happened.map((each) => el("li", {}, el("time", {}, clock(timeOf(each)) || "earlier"), el("b", { dataset: { tone: toneOf(each.name) } }, each.name), el("span", {}, words(each.data))))) : el("p.note", {}, "Nothing yet."));
     });
   }
 

@@ -90,7 +90,7 @@ export class WorkerMap {
     tile.box.dataset.tone = TONES[row.status] || "soft";
     tile.box.title = describe(row);
     slots.replaceChildren(...squares(row));
-    write(foot, `${row.load}/${row.capacity}${row.status === "ready" ? "" : ` in ${row.pool}`}`);
+    write(foot, `${row.load}/${row.capacity} in ${row.pool}`);
   }
 
   // -- the map

@@ -14,6 +14,8 @@ export async function workerPage(main, [worker], signal) {
   const events = eventList((event) => event.worker === worker || Object.values(event.numbers).includes(worker));
   let shown = await get(path, { signal });
   let drain = await get(`${path}/drain`, { signal });
+  let acks = new Map(); // Slot to its last acked item, and since when this page has seen no other.
+  const since = shown.at_ms;
   fill(
     main,
     parts.head,
@@ -73,6 +75,7 @@ export async function workerPage(main, [worker], signal) {
         ...fact("Moving away", shown.cutovers),
         ...fact("Registrations lately", shown.boots),
         ...fact("Reports", number(shown.beat)),
+        ...fact("Loop lag", lagOf(shown.loop_lag_ms)),
         ...fact("Linked to", shown.link || "no replica"),
         ...fact("Labels", shown.labels || "none"),
         ...(shown.devices.length ? fact("Devices", shown.devices.map((each) => `${each.name}${each.blamed ? ` (blamed, ${plural(each.crashes, "crash", "crashes")})` : ""}`).join(", ")) : []),
@@ -80,6 +83,8 @@ export async function workerPage(main, [worker], signal) {
       ),
     );
     drawDrain();
+    const before = acks;
+    acks = new Map();
     const rows = shown.slots.slice(0, SHOWN).map((slot) =>
       row(
         el("td", {}, liveLink(slot.tenant, slot.live_id)),
@@ -87,7 +92,7 @@ export async function workerPage(main, [worker], signal) {
         slot.digital_id,
         slot.number,
         slot.committed_at_ms ? span(shown.at_ms - slot.committed_at_ms) : "",
-        slot.committed_at_ms ? `item ${number(slot.acked)}` : "",
+        slot.committed_at_ms ? lastAck(slot, before) : "",
         slot.committed_at_ms ? number(slot.pending) : "",
       ),
     );
@@ -99,6 +104,18 @@ export async function workerPage(main, [worker], signal) {
       ...shown.troubles.map((each) => meter(each)),
     );
     drawCrashes();
+  }
+
+  // The store keeps the number of the last ack, not its time; the page knows how long it has seen no other number.
+  function lastAck(slot, before) {
+    const key = `${slot.tenant}/${slot.live_id}/${slot.number}`;
+    const was = before.get(key);
+    const began = { acked: slot.acked, at: was ? shown.at_ms : Math.max(since, slot.committed_at_ms), seen: Boolean(was) };
+    const { at, seen } = was?.acked === slot.acked ? was : began;
+    acks.set(key, { acked: slot.acked, at, seen });
+    if (!slot.acked) return "none";
+    const ago = shown.at_ms - at;
+    return `item ${number(slot.acked)}${seen ? `, ${span(ago)} ago` : ago ? `, over ${span(ago)} ago` : ""}`;
   }
 
   function sameName() {
@@ -171,6 +188,11 @@ export async function workerPage(main, [worker], signal) {
       rows.length ? table(["Live", "State", "To", "Why it is still here"], rows) : null,
     );
   }
+}
+
+function lagOf(ms) {
+  if (!ms) return ms === 0 ? "under 50 ms" : "not known";
+  return el("span.tone", { dataset: { tone: "warn" }, title: "at worst within a minute" }, span(ms));
 }
 
 function fact(name, value) {
