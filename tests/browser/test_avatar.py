@@ -39,8 +39,26 @@ async def test_watch_talk_and_kill(faces: Stage) -> None:
     rows = await page.page.query_selector_all("tbody tr")
     assert [await row.get_attribute("data-epoch") for row in rows] == ["2", "1"]
     await page.until_sound()  # It was not acked, so it is said again.
-    await page.page.set_viewport_size({"width": 1180, "height": 760})
-    await look_at(page, "talking", whole=False)
+
+
+@pytest.mark.long
+async def test_the_picture_of_the_readme(faces: Stage) -> None:
+    """What a viewer sees after kill -9 of the Worker that was speaking: docs/images/talking.png."""
+    page = await faces.watch(viewport={"width": 1180, "height": 760})
+    await page.until_playing()
+    await page.page.click("#sound")
+    said = "Good evening. I am Anna, and whatever happens to my machine, I will finish this sentence."
+    await page.page.fill("#text", said)
+    await page.page.click("#send")
+    await page.until_sound()
+    await asyncio.sleep(2)  # The first generation has been seen for a while.
+    faces.owner(await faces.live()).kill()
+    await faces.until_epoch(2)
+    await page.until_playing(2)
+    await page.until_sound()
+    await asyncio.sleep(2)  # And so has the second.
+    await look_at(page, "talking")
+    assert epochs(await page.look()) == [1, 2]
 
 
 async def test_the_mouth_opens_with_the_sound(faces: Stage) -> None:

@@ -131,7 +131,7 @@ function poolRow(pool, selected, onSelect) {
       el("span", {}, `spread ${pool.spread_pct} %`),
       pool.advised_lives
         ? el("span", { dataset: { tone: "warn" }, title: pool.advice.map((each) => `${each.lives} from ${each.source} to ${each.target}`).join("\n") }, `uneven: ${plural(pool.advised_lives, "live")} ${pool.rebalance === "act" ? "being moved" : "would move"}`)
-        : el("span", {}, "even"),
+        : el("span", {}, "no advice"),
     ),
   );
 }
