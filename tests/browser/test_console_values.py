@@ -1,4 +1,4 @@
-"""What a runtime has saved, and the picture of a live, on the console's page of a live."""
+"""The console's map of many Workers by keyboard; what a runtime has saved, and the picture, on its page of a live."""
 
 from __future__ import annotations
 
@@ -11,8 +11,34 @@ from tests.browser.console import WIDE, ConsolePage, deployment
 from tests.browser.watching import Stage
 from tests.harness.fleet import fleet
 from tests.harness.processes import processes
+from tests.harness.replicas import register
 
 LIVE = "/live/default/demo"
+
+
+async def test_many_workers_are_a_map_that_the_keyboard_moves_over(browser: Browser, tmp_path: Path) -> None:
+    async with deployment(browser, tmp_path) as at:
+        workers = await register(at.fleet.replicas[0].store, 200, capacity=2, pool="gpu", name="gpu-")
+        page = await at.open("reader")
+        await page.until_text(".head .note", "200 Workers")
+        await page.page.focus("canvas.heat")
+        for key, shown in (("ArrowRight", 0), ("ArrowRight", 1), ("ArrowRight", 2), ("ArrowLeft", 1)):
+            await page.page.keyboard.press(key)
+            await page.until_text(".chosen", f"Open {workers[shown]}")
+        await page.until_text(".map .tip", f"{workers[1]} in gpu")
+        await page.until_text(".card.side .head", f"of {workers[1]}")
+        await page.page.keyboard.press("Escape")
+        await page.see(".chosen:empty", state="attached")
+        await page.page.keyboard.press("ArrowDown")
+        await page.page.keyboard.press("Enter")
+        await page.see(f"h1:text-is('{workers[0]}')")
+        await page.page.keyboard.press("?")
+        await page.see("#dialog[open]")
+        assert "Arrows" in await page.text("#dialog")
+        await page.page.keyboard.press("Escape")
+        await page.page.keyboard.press("r")
+        await page.until_text("main", "Every live has its Worker.")
+        assert page.troubles == []
 
 
 async def test_the_saved_state_is_shown_as_json_or_digits(browser: Browser, tmp_path: Path) -> None:

@@ -134,9 +134,12 @@ def without_limits(query: str) -> str:
 async def exposed(http: aiohttp.ClientSession, targets: list[str]) -> dict[str, list[dict[str, str]]]:
     """The labels of each sample of each metric that the roles expose; what has not happened yet has no samples."""
     found: dict[str, list[dict[str, str]]] = {**ELSEWHERE}
+    of_every_role = {each.name for each in dashboards.metrics() if each.role == "all"}
+    assert of_every_role >= {"dhsched_loop_lag_seconds", "dhsched_gc_pause_seconds"}
     for target in targets:
         async with http.get(f"http://{target}/metrics") as response:
             text = await response.text()
+        assert all(f"# TYPE {name} " in text for name in of_every_role), f"{target} lacks one of {of_every_role}"
         for family in text_string_to_metric_families(text):
             name = family.name + ("_total" if family.type == "counter" else "")
             found.setdefault(name, []).extend(sample.labels for sample in family.samples)
