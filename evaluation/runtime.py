@@ -35,7 +35,7 @@ HOWS = {"leave": "graceful leave", "leave_few": "graceful leave of 300 lives", "
 ISSUERS = 16
 FOLLOWED_MAX = 300
 FOLLOW_S = 90.0
-LOOK_S = 0.02
+POLL_S = 0.02
 DRAIN_S = 60.0
 SPARE = 1.5  # Capacity beyond the lives, so that the others can take what one Worker leaves.
 EQUIVALENT = (1, 3, 10, 30, 100, 300, 1_000)
@@ -127,7 +127,7 @@ async def _follow(
         for live, was, (epoch, active) in zip(followed, before, owners, strict=True):
             if epoch > was and active:
                 claimed.setdefault(live, now_ms)
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(POLL_S)
     return min(noticed, *claimed.values()) if claimed else noticed, list(claimed.values())
 
 

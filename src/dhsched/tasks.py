@@ -1,4 +1,4 @@
-"""How tasks are ended by what has started them, and how a task waits for an event, but not forever."""
+"""How tasks are ended by what has started them, and how a task waits for events and other tasks, but not forever."""
 
 import asyncio
 from typing import Any
@@ -19,3 +19,14 @@ async def is_set_within(seconds: float, event: asyncio.Event) -> bool:
             return await event.wait()
     except TimeoutError:
         return False
+
+
+async def first(
+    *events: asyncio.Event, tasks: tuple[asyncio.Future[Any], ...] = (), within_s: float | None = None
+) -> None:
+    """Wait until one of the events is set, one of the tasks is done, or the time is over."""
+    waiting: list[asyncio.Future[Any]] = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait([*waiting, *tasks], timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await cancel(*waiting)

@@ -107,12 +107,6 @@ def written(candidate: str | Equals) -> str:
     return candidate if isinstance(candidate, str) else "=".join((candidate.pool, *candidate.workers))
 
 
-def candidate_of(word: str) -> str | Equals:
-    """Return the candidate that `written` made this string from."""
-    first, *equals = word.split("=")
-    return Equals(first, tuple(equals)) if equals else first
-
-
 def check_id(value: object, what: str) -> str:
     """Return `value` if it is an id, else raise BadId with the reason. `what` names the field in the error."""
     if isinstance(value, str) and len(value) <= ID_BYTES_MAX and _is_id(value):

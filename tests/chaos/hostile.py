@@ -198,7 +198,7 @@ class Hostile:
 
     async def pace(self, count: int = 1) -> None:
         """Wait until `count` more messages may be sent."""
-        await asyncio.sleep(self._bucket.owe(count, time.monotonic()))
+        await asyncio.sleep(self._bucket.charge(count, time.monotonic()))
 
     async def _lend(self) -> None:
         """As an operator: make the hostile Worker ready again and move lent lives to it, if it has none."""

@@ -21,8 +21,7 @@ from dhsched.ownership.steps import STEPS, UNCOUNTED
 from dhsched.ownership.steps.place import Create
 from dhsched.store.steps import scripts
 from dhsched.store.steps.replies import appended_row, other_row, outcome
-from dhsched.types import candidate_of
-from tests.harness.rows import split_row
+from tests.harness.rows import candidate_of, split_row
 
 FRAME = """{shebang}
 local frame_time = redis.call('TIME')

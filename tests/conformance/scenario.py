@@ -16,9 +16,10 @@ from dhsched.ownership.journal import Change
 from dhsched.ownership.outcomes import Outcome
 from dhsched.ownership.state import State
 from dhsched.ownership.steps.place import Create
-from dhsched.types import MARK_BYTES, Equals, candidate_of, slot_tag
+from dhsched.types import MARK_BYTES, Equals, slot_tag
 from tests.conformance.shown import CHECK, Said, describe, in_full, listed, say
 from tests.conformance.subjects import Home, Subject
+from tests.harness.rows import candidate_of
 from tests.scenarios.language import CHECKS, SET_VERBS, Line, Scenario, ScenarioError
 
 Arguments = dict[str, Any]

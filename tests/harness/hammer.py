@@ -27,9 +27,10 @@ from dhsched.ownership.steps.place import Create
 from dhsched.store.raw import decode
 from dhsched.store.steps.redis import RedisStore
 from dhsched.store.steps.scripts import Script, load
-from dhsched.types import Equals, candidate_of, written
+from dhsched.types import Equals, written
 from tests.conformance.operations import LIMITS, Operation, draw
 from tests.conformance.real import HELD, Greeted
+from tests.harness.rows import candidate_of
 
 FRAME = """{shebang}
 local tick = redis.call('INCR', KEYS[1] .. '_ticks')

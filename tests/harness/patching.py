@@ -18,8 +18,8 @@ def everywhere(patch: pytest.MonkeyPatch, name: str, function: Callable[..., Any
 
 
 def timers_by_hand(patch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
-    """The calls that `call_later` of the running loop is asked for from now on. They wait for `fire`, however long the
-    test takes."""
+    """The calls that `call_later` of the running loop is asked for from now on. They wait until the
+    test makes them, however long it takes."""
     timers: list[Callable[[], object]] = []
 
     def note(_seconds: float, call: Callable[..., object], *arguments: Any) -> None:

@@ -1,12 +1,13 @@
-"""The rows of calls that many lives share, from the scripts' arguments back to the model's."""
+"""The scripts' arguments back to the model's: rows of calls that many lives share, pulls, candidates."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from dhsched.ownership import items
+from dhsched.ownership.items import Through
 from dhsched.ownership.journal import unpacked
+from dhsched.types import Equals
 
 
 def split_row(step: str, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -15,9 +16,9 @@ def split_row(step: str, row: Mapping[str, Any]) -> dict[str, Any]:
     if step == "append_input":
         source, _, number = as_bytes(values.pop("source")).decode().partition(" ")
         values |= {"producer": source, "n": int(number)} if number else {"request": source}
-        values["through"] = items.read_through(as_bytes(values["through"]))
+        values["through"] = read_through(as_bytes(values["through"]))
     elif step == "release_input":
-        pull = items.read_through(as_bytes(values.pop("pull")))
+        pull = read_through(as_bytes(values.pop("pull")))
         assert pull is not None
         values |= pull._asdict()
     elif step == "ack_input":
@@ -29,3 +30,17 @@ def split_row(step: str, row: Mapping[str, Any]) -> dict[str, Any]:
 
 def as_bytes(value: str | bytes) -> bytes:
     return value.encode() if isinstance(value, str) else value
+
+
+def read_through(text: bytes) -> Through | None:
+    """Return what `text` was made from; None of an empty text."""
+    if not text:
+        return None
+    worker, epoch, pull_no, after, mark = text.split(b" ", 4)
+    return Through(worker.decode(), int(epoch), int(pull_no), int(after), mark)
+
+
+def candidate_of(word: str) -> str | Equals:
+    """Return the candidate that `written` made this string from."""
+    first, *equals = word.split("=")
+    return Equals(first, tuple(equals)) if equals else first

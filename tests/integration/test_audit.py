@@ -15,14 +15,14 @@ from dhsched.dispatch.app import Replica
 from dhsched.errors import StoreUnavailable
 from dhsched.store.link.address import Address
 from dhsched.store.records import writer
-from dhsched.store.records.audit import Asked
+from dhsched.store.records.audit import AuditedRequest
 from dhsched.store.records.writer import BATCH_MAX, UNWRITTEN_MAX
 from tests.harness.keyed import Keyed, keyed
 from tests.harness.serving import serving
 
 
-def asked(path: str) -> Asked:
-    return Asked(endpoint="e", path=path, status=200, request_id="r", replica="d")
+def asked(path: str) -> AuditedRequest:
+    return AuditedRequest(endpoint="e", path=path, status=200, request_id="r", replica="d")
 
 
 async def trail(k: Keyed, admin: dict[str, str], query: str = "") -> list[dict[str, Any]]:
@@ -99,7 +99,7 @@ async def test_an_audit_trail_that_cannot_be_written_is_counted_and_holds_up_nob
         audit = api.context.audit
         calls: list[tuple[int, asyncio.Future[Any]]] = []
 
-        def write(entries: Sequence[Asked], **_: Any) -> asyncio.Future[Any]:
+        def write(entries: Sequence[AuditedRequest], **_: Any) -> asyncio.Future[Any]:
             calls.append((len(entries), asyncio.get_running_loop().create_future()))
             return calls[-1][1]
 

@@ -29,9 +29,9 @@ def test_a_bucket_fills_with_time_and_never_past_a_second() -> None:
 
 def test_what_is_owed_is_waited_for() -> None:
     bucket = Bucket(10, now=0)
-    assert bucket.owe(10, 0) == 0
-    assert bucket.owe(5, 0) == pytest.approx(0.5)
-    assert bucket.owe(0, 0.5) == pytest.approx(0)
+    assert bucket.charge(10, 0) == 0
+    assert bucket.charge(5, 0) == pytest.approx(0.5)
+    assert bucket.charge(0, 0.5) == pytest.approx(0)
     assert bucket.take(0.5) > 0
 
 

@@ -17,19 +17,19 @@ A, B = Path("a.py"), Path("b.py")
 
 def test_a_change_counts_once_the_files_stand_still() -> None:
     sources = Sources({A: (1, 1)})
-    assert sources.look({A: (1, 1)}) == []
-    assert sources.look({A: (2, 1)}) == [], "it may still be written"
-    assert sources.look({A: (2, 1), B: (3, 3)}) == []
-    assert sources.look({A: (2, 1), B: (3, 3)}) == [A, B]
-    assert sources.look({A: (2, 1), B: (3, 3)}) == [], "it was said already"
-    assert sources.look({B: (3, 3)}) == []
-    assert sources.look({B: (3, 3)}) == [A]
+    assert sources.changed({A: (1, 1)}) == []
+    assert sources.changed({A: (2, 1)}) == [], "it may still be written"
+    assert sources.changed({A: (2, 1), B: (3, 3)}) == []
+    assert sources.changed({A: (2, 1), B: (3, 3)}) == [A, B]
+    assert sources.changed({A: (2, 1), B: (3, 3)}) == [], "it was said already"
+    assert sources.changed({B: (3, 3)}) == []
+    assert sources.changed({B: (3, 3)}) == [A]
 
 
 def test_a_change_that_is_taken_back_is_none() -> None:
     sources = Sources({A: (1, 1)})
-    assert sources.look({A: (2, 1)}) == []
-    assert sources.look({A: (1, 1)}) == [] and sources.look({A: (1, 1)}) == []
+    assert sources.changed({A: (2, 1)}) == []
+    assert sources.changed({A: (1, 1)}) == [] and sources.changed({A: (1, 1)}) == []
 
 
 def test_only_source_files_are_watched(tmp_path: Path) -> None:

@@ -107,8 +107,8 @@ def test_a_live_that_found_no_place_is_blocked_says_why_and_is_tried_again() -> 
 def test_notes_are_kept_only_of_what_is_still_there() -> None:
     notes = DrainNotes(blocked={"t/x": Blocked("NO_FREE_SLOT", ""), "t/gone": Blocked("NO_FREE_SLOT", "")})
     held = moving("x", hold="7")
-    notes.look([held, live("y")], now_s=5.0)
-    notes.look([held], now_s=9.0)
+    notes.read([held, live("y")], now_s=5.0)
+    notes.read([held], now_s=9.0)
     assert notes.held_since == {("t/x", 2): 5.0}
     notes.keep([moving("x")._replace(number=3)])
     assert notes.held_since == {} and [*notes.blocked] == ["t/x"]

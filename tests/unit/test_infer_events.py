@@ -118,7 +118,7 @@ class Controller:
 
     async def events(self) -> list[str]:
         """Return the names of all events, until the stream ends."""
-        first = await events.look(self.context, "t/a", Observed())
+        first = await events.read(self.context, "t/a", Observed())
         assert first is not None
         told = [text async for texts in readings(self.context, "a", "t/a", first) for text in texts]
         return [text.split(b"event: ")[1].split(b"\n")[0].decode() for text in told]

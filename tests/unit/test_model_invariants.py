@@ -160,7 +160,3 @@ def test_of_agents_counts_what_runs_whatever_its_phase() -> None:
     agent = begun(begun(Agent(capacity=1), Start("t/L@1")), Start("t/M@1"))
     assert invariants.of_agents({"A#1": agent}) == ["I4: A#1 runs 2 of 1: ['t/L@1', 't/M@1']"]
     assert invariants.of_agents({"A#1": begun(Agent(capacity=1), Start("t/L@1"))}) == []
-
-
-def test_tags_of_finds_every_slot_of_a_live(good: State) -> None:
-    assert sorted(invariants.tags_of(good, "t/L")) == [("A#1", "t/L@1"), ("B#2", "t/L@2")]

@@ -20,7 +20,7 @@ from dhsched.links import messages as m
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.journal import Change
 from dhsched.ownership.limits import DEFAULT_LIMITS
-from dhsched.store.records.lives import Ingredients
+from dhsched.store.records.lives import LiveDetails
 from dhsched.tokens import Boot, Proven, Publishing
 from dhsched.types import Generation
 from tests.harness.linking import eventually
@@ -28,7 +28,7 @@ from tests.harness.linking import eventually
 LIVE, EPOCH = "default/a", 3
 BOOT = Boot("w#1", "boot-1", "w", "gpu", 4, "key-1")
 PULLED = o.Pulling(7, 4, "anna", "room", b"{}", b'{"voice": 1}', b"state")
-MADE = Ingredients("starting", "anna", "room", b"{}", b"{}", b"state")
+MADE = LiveDetails("starting", "anna", "room", b"{}", b"{}", b"state")
 M = TypeVar("M")
 
 
@@ -65,7 +65,7 @@ class Controller:
 
     def __init__(self) -> None:
         self.pulled: Any = PULLED
-        self.made: Ingredients | None = MADE
+        self.made: LiveDetails | None = MADE
         self.store_asked: list[dict[str, Any]] = []
         self.gate = asyncio.Event()
         self.gate.set()
@@ -78,7 +78,7 @@ class Controller:
         self.refusal = ""
         self.room = ""
         self.never_issued = self.hellos_refused = 0
-        lives = SimpleNamespace(ingredients=self.ingredients, note_device=self.note_device)
+        lives = SimpleNamespace(details=self.details, note_device=self.note_device)
         store = SimpleNamespace(
             pull=self.pull,
             limits=DEFAULT_LIMITS,
@@ -105,7 +105,7 @@ class Controller:
             raise self.pulled
         return self.pulled
 
-    async def ingredients(self, live: str, worker: str, slot: str) -> Ingredients | None:
+    async def details(self, live: str, worker: str, slot: str) -> LiveDetails | None:
         self.store_asked.append({"live": live, "worker": worker, "slot": slot})
         return self.made
 

@@ -61,18 +61,18 @@ def test_quota_limits_are_the_tenants_own_else_those_of_every_other() -> None:
 def test_quota_of_what_is_held_counts_the_others_and_gives_back(kind: str) -> None:
     r = Replicas(2, streams_max=3, waiting_max=3)
     one, two = r.all
-    with one.hold(kind, "acme"), one.hold(kind, "acme"):  # type: ignore[arg-type]
+    with one.occupy(kind, "acme"), one.occupy(kind, "acme"):  # type: ignore[arg-type]
         r.report()
-        with two.hold(kind, "acme"):  # type: ignore[arg-type]
-            with pytest.raises(OverQuota) as refused, two.hold(kind, "acme"):  # type: ignore[arg-type]
+        with two.occupy(kind, "acme"):  # type: ignore[arg-type]
+            with pytest.raises(OverQuota) as refused, two.occupy(kind, "acme"):  # type: ignore[arg-type]
                 pass
             assert refused.value.numbers == {"tenant": "acme", "quota": f"{kind}_max", "used": 3, "limit": 3}
-            with two.hold(kind, "other"):  # type: ignore[arg-type]
+            with two.occupy(kind, "other"):  # type: ignore[arg-type]
                 pass
     r.report()
     with ExitStack() as held:
         for _ in range(3):
-            held.enter_context(two.hold(kind, "acme"))  # type: ignore[arg-type]
+            held.enter_context(two.occupy(kind, "acme"))  # type: ignore[arg-type]
     assert r.all[0].report() == {}
 
 
@@ -83,14 +83,14 @@ def test_quota_of_what_is_held_is_passed_at_most_by_what_was_free_at_each_replic
         admitted = 0
         for n in range(60):
             try:
-                held.enter_context(r.all[n % 3].hold("streams", "acme"))
+                held.enter_context(r.all[n % 3].occupy("streams", "acme"))
                 admitted += 1
             except OverQuota:
                 pass
         assert admitted == 3 * 10
         r.report()
         for each in r.all:
-            with pytest.raises(OverQuota), each.hold("streams", "acme"):
+            with pytest.raises(OverQuota), each.occupy("streams", "acme"):
                 pass
 
 
@@ -171,7 +171,7 @@ def test_quota_reports_are_bounded_and_leave_out_tenants_without_limits() -> Non
     quotas = Quotas(lambda: 1.0)
     with ExitStack() as held:
         for n in range(REPORT_MAX + 5):
-            held.enter_context(quotas.hold("streams", f"t{n}"))
+            held.enter_context(quotas.occupy("streams", f"t{n}"))
         assert quotas.report() == {}
         quotas.set_limits({"*": TenantLimits(streams_max=5)})
         said = quotas.report()

@@ -25,7 +25,7 @@ class Bucket:
             return 0.0
         return (1 - self._left) / self.rate_per_s
 
-    def owe(self, count: int, now: float) -> float:
+    def charge(self, count: int, now: float) -> float:
         """Take `count` requests even if there are fewer, and return how many seconds the caller must wait before its
         next ones: for sockets, which are slowed down rather than refused."""
         self._fill(now)

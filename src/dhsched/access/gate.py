@@ -95,7 +95,7 @@ class Gate:
     def slow(self, caller: Caller, count: int) -> float:
         """Return for how many seconds not to read from a caller that has sent `count` items over a socket."""
         bucket = self._buckets.get(caller.key)
-        return 0.0 if bucket is None else bucket.owe(count, self._monotonic())
+        return 0.0 if bucket is None else bucket.charge(count, self._monotonic())
 
     @contextmanager
     def open_while(self, caller: Caller, close: Callable[[], None]) -> Iterator[None]:

@@ -47,7 +47,7 @@ class Quotas:
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self.limits: Mapping[str, TenantLimits] = {}  # By tenant, `*` among them; empty if nobody has any.
-        self._held: dict[Kind, Counter[str]] = {"streams": Counter(), "waiting": Counter()}
+        self._taken: dict[Kind, Counter[str]] = {"streams": Counter(), "waiting": Counter()}
         self._requests: Counter[str] = Counter()  # Since the last report.
         self._reported_at = monotonic()
         self._others: list[Mapping[str, TenantCounts]] = []
@@ -69,11 +69,11 @@ class Quotas:
     # -- streams and waiting creates
 
     @contextmanager
-    def hold(self, kind: Kind, tenant: str) -> Iterator[None]:
+    def occupy(self, kind: Kind, tenant: str) -> Iterator[None]:
         """Count one more of `kind` while the block runs, or raise OverQuota."""
-        limits, held = self.limits_of(tenant), self._held[kind]
+        limits, occupied = self.limits_of(tenant), self._taken[kind]
         limit = limits.streams_max if kind == "streams" else limits.waiting_max
-        used = held[tenant] + sum(getattr(each[tenant], kind) for each in self._others if tenant in each)
+        used = occupied[tenant] + sum(getattr(each[tenant], kind) for each in self._others if tenant in each)
         if limit and used >= limit:
             raise OverQuota(
                 f"tenant {tenant} has {used} {WORDS[kind]}, and may have {limit}; close some, or ask an admin for a "
@@ -84,13 +84,13 @@ class Quotas:
                 limit=limit,
                 retry_after_s=5,
             )
-        held[tenant] += 1
+        occupied[tenant] += 1
         try:
             yield
         finally:
-            held[tenant] -= 1
-            if not held[tenant]:
-                del held[tenant]
+            occupied[tenant] -= 1
+            if not occupied[tenant]:
+                del occupied[tenant]
 
     # -- requests
 
@@ -120,7 +120,7 @@ class Quotas:
         if bucket is None:
             return 0.0
         self._requests[caller.tenant] += count
-        return bucket.owe(count, self._monotonic())
+        return bucket.charge(count, self._monotonic())
 
     def _bucket(self, caller: Caller) -> Bucket | None:
         """Return the bucket of the caller's tenant, or None if nothing limits the caller."""
@@ -176,11 +176,11 @@ class Quotas:
         now = self._monotonic()
         period_s = max(now - self._reported_at, 0.001)
         found: dict[str, TenantCounts] = {}
-        for tenant in [*{**self._held["streams"], **self._held["waiting"], **self._requests}][:REPORT_MAX]:
+        for tenant in [*{**self._taken["streams"], **self._taken["waiting"], **self._requests}][:REPORT_MAX]:
             limits = self.limits_of(tenant)
             if limits.streams_max or limits.waiting_max or limits.rate_per_s:
                 requests = ceil(self._requests[tenant] / period_s)
-                found[tenant] = TenantCounts(self._held["streams"][tenant], self._held["waiting"][tenant], requests)
+                found[tenant] = TenantCounts(self._taken["streams"][tenant], self._taken["waiting"][tenant], requests)
         self._reported_at = now
         self._requests.clear()
         return found

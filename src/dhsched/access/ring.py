@@ -35,7 +35,7 @@ SecretKind = Literal["boot", "access", "viewer"]
 SECRET_KINDS: tuple[SecretKind, ...] = ("boot", "access", "viewer")
 SECRET_BYTES = 32
 KEYS_MAX = 10_000  # Past this many keys, creating another is refused.
-LOOK_S = 1.0  # Time between two reads of `rev`.
+POLL_S = 1.0  # Time between two reads of `rev`.
 FULL_S = 30.0  # After this time the whole hash is read, whatever `rev` is.
 REREAD_MIN_S = 0.25  # A read for an unknown token or key waits until the last read is this old.
 WAITING_MAX = 256  # Past this many callers that wait for a read, a caller goes on without one.
@@ -135,11 +135,11 @@ class KeyRing:
         self._next = None  # A later caller needs another read: its key may be newer.
         await self.read()
 
-    async def mind(self) -> None:
+    async def keep_fresh(self) -> None:
         """Read changes until cancelled. While the store does not answer, the last read stays valid."""
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
             with contextlib.suppress(StoreError):
                 rev = await self._link.call("HGET", self._key, "rev")
                 if rev != self._fields.get("rev") or loop.time() - self._read_at >= FULL_S:

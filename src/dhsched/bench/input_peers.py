@@ -130,17 +130,17 @@ async def front(peer: str, url: str, lives: str) -> None:
 
         outbox = Outbox(send, encode=msgspec.json.encode)
         sending = asyncio.create_task(outbox.run())
-        room = asyncio.Semaphore(FRAMES_MAX)
+        free = asyncio.Semaphore(FRAMES_MAX)
         under_way: set[asyncio.Task[None]] = set()
 
         async def store(pushes: list[dict[str, Any]]) -> None:
             await client.push([Push(each["live"], each["n"], each["text"].encode()) for each in pushes])
-            room.release()
+            free.release()
             for each in pushes:
                 outbox.put({"live": each["live"], "n": each["n"]})
 
         async for message in socket:
-            await room.acquire()
+            await free.acquire()
             task = asyncio.create_task(store(msgspec.json.decode(message.data)))
             under_way.add(task)
             task.add_done_callback(under_way.discard)

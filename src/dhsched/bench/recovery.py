@@ -46,7 +46,7 @@ DRAIN_S = 600.0  # Lives that are still on the drained Worker by then count as n
 FLOW_S = 60.0  # Items that are not acked this long after the last push end the benchmark with an error.
 PUSH_S = 0.02  # Time between two frames of a pusher.
 AGAIN_S = 3.0  # An item that was not answered for this long is sent again.
-LOOK_S = 0.02  # Time between two reads of the store.
+POLL_S = 0.02  # Time between two reads of the store.
 STEADY_S = 3.0  # Time that input flows before the kill or the drain.
 
 
@@ -107,7 +107,7 @@ async def killed(cell: Cell, say: Callable[[str], None]) -> dict[str, Any]:
     say(f"declared lost after {(detected - began) * 1000:.0f} ms, with {len(lives)} lives")
     claimed: dict[str, float] = {}
     while len(claimed) < len(lives) and time.monotonic() < began + RECOVER_S:
-        await asyncio.sleep(LOOK_S * 5)
+        await asyncio.sleep(POLL_S * 5)
         for live, at_ms in await cell.claimed_elsewhere([live for live in lives if live not in claimed], worker):
             claimed[live] = at_ms / 1000 - offset_s - began
     times = [seconds * 1000 for seconds in claimed.values()]
@@ -269,13 +269,13 @@ class Cell:
             left = len(await self.store.records.workers.slots(worker))
             if not left or time.monotonic() > give_up:
                 return left
-            await asyncio.sleep(LOOK_S * 5)
+            await asyncio.sleep(POLL_S * 5)
 
     async def until_lost(self, worker: str) -> float:
         async def lost() -> bool:
             return is_yes(await self.store.records.workers.lost(worker))
 
-        await until(lost, f"Worker {worker} to be declared lost", RECOVER_S, every_s=LOOK_S)
+        await until(lost, f"Worker {worker} to be declared lost", RECOVER_S, every_s=POLL_S)
         return time.monotonic()
 
     async def claimed_elsewhere(self, lives: Sequence[str], worker: str) -> list[tuple[str, int]]:

@@ -58,7 +58,7 @@ class SeparateCommands:
             *("HSET", f"{PREFIX}worker:{worker}", "pool", pool, "capacity", capacity),
             *("load", 0, "mode", "ready", "lost", "", "gone", "", "beat", 1),
         )
-        await self.link.call("ZADD", f"{PREFIX}room:{pool}", 0, worker)
+        await self.link.call("ZADD", f"{PREFIX}free:{pool}", 0, worker)
 
     async def create(self, live: str, operation: str, candidates: tuple[str, ...]) -> str:
         """Place a new live on the first candidate with a free slot, and return that Worker."""
@@ -104,7 +104,7 @@ class SeparateCommands:
             return False
         await self._together(
             lambda: self.link.call("HINCRBY", f"{PREFIX}worker:{worker}", "load", 1),
-            lambda: self.link.call("ZADD", f"{PREFIX}room:{pool}", load / capacity, worker),
+            lambda: self.link.call("ZADD", f"{PREFIX}free:{pool}", load / capacity, worker),
             lambda: self.link.run("paper_unlock", [lock], [operation]),
         )
         return True

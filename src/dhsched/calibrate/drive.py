@@ -216,9 +216,9 @@ class SpeakingLives:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._fail(f"no text could be pushed: {error}")
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, reason: str) -> None:
         if not self._failure.done():
-            self._failure.set_exception(DhschedError(why))
+            self._failure.set_exception(DhschedError(reason))
 
     async def _until(self, condition: Callable[[], bool], wait_s: float) -> None:
         async def wait() -> None:

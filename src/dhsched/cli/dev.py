@@ -26,10 +26,11 @@ from dhsched.local.deployment import Deployment, room_installed
 from dhsched.local.ports import is_free
 from dhsched.local.process import Process
 from dhsched.local.waiting import until
+from dhsched.tasks import cancel, first
 from dhsched.types import name_of
 from dhsched.web.logs import shows_colours
 
-LOOK_S = 0.25  # Time between two looks at the files; a change counts after two.
+POLL_S = 0.25  # Time between two readings of the files; a change counts after two.
 DRAIN_S = 10  # Lives of the Worker with the old code that have not moved by then are stopped, and go on elsewhere.
 GRACE_S = 10.0  # A Worker that has not ended this long after its drain is killed.
 START_S = 600.0  # A new Worker that is not ready by then is given up; a setup may load models.
@@ -94,15 +95,12 @@ async def run_dev(settings: UpSettings, folder: Path, sources: Sources) -> None:
     async with sample(settings, hear, say=print_progress, restart=True, kind=DevDeployment) as made:
         print_what_runs(made, settings, folder)
         reloading = asyncio.create_task(Reloading(made, settings).follow(folder, sources))
-        stopping = asyncio.create_task(stop.wait())
         try:
-            await asyncio.wait((reloading, stopping), return_when=asyncio.FIRST_COMPLETED)
+            await first(stop, tasks=(reloading,))
             if reloading.done():
                 reloading.result()
         finally:
-            for task in (reloading, stopping):
-                task.cancel()
-            await asyncio.gather(reloading, stopping, return_exceptions=True)
+            await cancel(reloading)
 
 
 class Reloading:
@@ -118,8 +116,8 @@ class Reloading:
     async def follow(self, folder: Path, sources: Sources) -> None:
         """Replace the Worker whenever the files under the folder have changed."""
         while True:
-            await asyncio.sleep(LOOK_S)
-            changed = sources.look(await asyncio.to_thread(snapshot, folder))
+            await asyncio.sleep(POLL_S)
+            changed = sources.changed(await asyncio.to_thread(snapshot, folder))
             if not changed:
                 continue
             if wrong := syntax_error(changed):

@@ -1,7 +1,7 @@
 """The source files of a runtime that `dhsched dev` reloads: which they are, when they have changed, whether they parse.
 
-Files are looked at again and again, because that needs no library and works on every file system. A change counts when
-the files are the same in two looks in a row: an editor or a checkout that writes several files is one change.
+Files are read again and again, because that needs no library and works on every file system. A change counts when
+the files are the same in two readings in a row: an editor or a checkout that writes several files is one change.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ def sources(folder: Path) -> Iterator[Path]:
 
 
 class Sources:
-    """The files as they were loaded last, and as they were in the last look."""
+    """The files as they were loaded last, and as they were last read."""
 
     def __init__(self, loaded: Snapshot) -> None:
         self._loaded = loaded
         self._seen = loaded
 
-    def look(self, now: Snapshot) -> list[Path]:
+    def changed(self, now: Snapshot) -> list[Path]:
         """Return the files that have changed since they were loaded, once they stand still; else nothing."""
         still, self._seen = now == self._seen, now
         if not still or now == self._loaded:

@@ -17,10 +17,10 @@ from dhsched.cli.live_filters import (
     InPool,
     Labels,
     Older,
-    OnWorker,
     Shown,
     Stalled,
     State,
+    WorkerFilter,
     as_query,
     end_matching,
     filters_of,
@@ -160,7 +160,7 @@ def change(
 @app.command()
 def ls(
     state: State = None,
-    worker: OnWorker = None,
+    worker: WorkerFilter = None,
     pool: InPool = None,
     digital_id: Shown = None,
     label: Labels = None,
@@ -220,7 +220,7 @@ def reassign(
 def end(
     live_id: Annotated[str | None, typer.Argument(help="Id of the live; without it, filters.")] = None,
     after_pending: Annotated[bool, typer.Option(help="End it only after its pending input is acked.")] = False,
-    worker: OnWorker = None,
+    worker: WorkerFilter = None,
     pool: InPool = None,
     digital_id: Shown = None,
     label: Labels = None,

@@ -9,7 +9,7 @@ import typer
 from dhsched.cli.remote import Server, seconds_of
 
 State = Annotated[str | None, typer.Option(help="State of the lives: open, closing or ended.")]
-OnWorker = Annotated[str | None, typer.Option(help="Worker that the lives are on.")]
+WorkerFilter = Annotated[str | None, typer.Option(help="Worker that the lives are on.")]
 InPool = Annotated[str | None, typer.Option(help="Pool that the lives are in.")]
 Shown = Annotated[str | None, typer.Option(help="DigitalID that the lives show.")]
 Labels = Annotated[list[str] | None, typer.Option("--label", help="Label that the lives have. May be repeated.")]

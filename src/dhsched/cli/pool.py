@@ -13,8 +13,8 @@ from dhsched.errors import DhschedError, Refused
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None)
 
-LOOK_S = 2.0  # Time between two looks at a Pool that is being evened out.
-EVEN_OUT_S = 15  # A Pool is evened out for this long after the last look.
+POLL_S = 2.0  # Time between two reads of a Pool that is being evened out.
+EVEN_OUT_S = 15  # A Pool is evened out for this long after the last request.
 MOVING_MAX = 1_000  # More lives that are being moved are not counted.
 Name = Annotated[str, typer.Argument(help="Name of the Pool.")]
 COLUMNS = (
@@ -156,7 +156,7 @@ def even_out(url: str, name: str, wait_s: float) -> dict[str, Any]:
             if left != said:
                 typer.echo(left, err=True)
             said = left
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
     finally:
         document = server.call("POST", "pools", name, "rebalance", body={"seconds": 0})
     return dict(document)

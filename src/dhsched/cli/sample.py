@@ -151,8 +151,7 @@ async def start_in_time(made: Deployment, settings: UpSettings, say: Callable[[s
             raise DhschedError(restarts.failed.result())
         raise DhschedError(f"not everything was ready after {READY_S:g} s; try --log-level info")
     finally:
-        starting.cancel()
-        await asyncio.gather(starting, return_exceptions=True)
+        await cancel(starting)
 
 
 async def start(made: Deployment, settings: UpSettings, say: Callable[[str], None]) -> str:

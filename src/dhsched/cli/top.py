@@ -60,7 +60,7 @@ def top(
 ) -> None:
     """Show Pools, Workers, rates of one replica, events, and lives that wait for a Worker, until Ctrl-C."""
     server = Server(url)  # One for all refreshes: it keeps calling the replica whose counters were read first.
-    first = look(server)
+    first = read(server)
     if json:
         typer.echo(json_.dumps({name: getattr(first, name) for name in SHOWN}))
         return
@@ -78,7 +78,7 @@ def top(
             while True:
                 time.sleep(every)
                 try:
-                    now, trouble = look(server), ""
+                    now, trouble = read(server), ""
                 except DhschedError as error:
                     now, trouble = before, str(error)  # Dispatch may come back: show the last state with the error.
                 screen.update(shown(now, before, trouble, console.height), refresh=True)
@@ -87,7 +87,7 @@ def top(
             return
 
 
-def look(server: Server) -> Sample:
+def read(server: Server) -> Sample:
     pools = server.call("GET", "pools")["pools"]
     return Sample(
         at=time.monotonic(),

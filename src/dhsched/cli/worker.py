@@ -18,7 +18,7 @@ from dhsched.cli.remote import URL, Json, Server, Url, all_pages, seconds_of, sh
 from dhsched.errors import DhschedError, Refused
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None)
-LOOK_S = 0.5  # Time between two reads of what is waited for.
+POLL_S = 0.5  # Time between two reads of what is waited for.
 POOLS_MAX = 20  # Of more Pools, only the first are checked for their spread.
 SHOWN = ("live_id", "state", "code", "target", "reason")
 
@@ -86,7 +86,7 @@ def wait(
             status = f"is {row['status']}"
         if time.monotonic() >= ends:
             raise DhschedError(f"Worker {name} {status} after {timeout}; `dhsched worker ls` lists all Workers")
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
 
 
 def devices_of(row: dict[str, Any]) -> str:
@@ -239,7 +239,7 @@ def until_empty(server: Server, worker: str, document: dict[str, Any], *, quiet:
         while not document["done"] and document["mode"] == "draining":
             left = ", ".join(f"{count} {code}" for code, count in sorted(document["reasons"].items()))
             bar.update(task, total=document["lives"], completed=document["moved"], left=left)
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
             try:
                 document = server.call("GET", "workers", worker, "drain")
             except Refused as refused:

@@ -55,6 +55,7 @@ from dhsched.links.messages import (
 from dhsched.links.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
 from dhsched.store.records.workers import is_yes
+from dhsched.tasks import cancel, is_set_within
 from dhsched.tokens import Boot, Tokens
 from dhsched.types import name_of
 from dhsched.web import caller_of, upgrade
@@ -92,7 +93,7 @@ class WorkerLinks:
         self.controllers: list[str] = []
         self._links: dict[str, WorkerLink] = {}
         self._starting = asyncio.Lock()
-        self._minder: asyncio.Task[None] | None = None
+        self._following: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()
 
     def routes(self) -> list[web.RouteDef]:
@@ -160,7 +161,7 @@ class WorkerLinks:
                     store = self.context.store
                     await store.link.subscribe(store.keys.of("dispatch", self.context.replica), self._on_hint)
                     await self._read_controllers()
-                    self._minder = asyncio.create_task(self._mind(), name="worker links")
+                    self._following = asyncio.create_task(self._follow_controllers(), name="worker links")
                     self.tokens = Tokens(self.context.ring)
                     self.context.ring.changed.append(self._end_refused)
         except StoreError as error:
@@ -173,13 +174,10 @@ class WorkerLinks:
         if link is not None:
             link.wake()
 
-    async def _mind(self) -> None:
+    async def _follow_controllers(self) -> None:
         """Keep the list of controllers fresh; when this replica stops, send its Workers to another replica."""
         stop = self.context.service.stop
-        while not stop.is_set():
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), CONTROLLERS_S)
-                break
+        while not await is_set_within(CONTROLLERS_S, stop):
             # Without an answer the Workers keep the list that they have.
             with contextlib.suppress(StoreError):
                 await self._read_controllers()
@@ -225,8 +223,7 @@ class WorkerLink:
             if not listening.cancelled():
                 listening.result()
         finally:
-            listening.cancel()
-            await asyncio.gather(listening, return_exceptions=True)
+            await cancel(listening)
 
     async def _listen(self, socket: web.WebSocketResponse) -> None:
         while not self.over:

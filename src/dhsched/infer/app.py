@@ -43,6 +43,7 @@ from dhsched.store.records.replicas import MISSING_MAX, REPORT_S, ReplicaReport
 from dhsched.store.records.writer import Writer
 from dhsched.store.steps.redis import RedisStore
 from dhsched.store.steps.scripts import Script
+from dhsched.tasks import is_set_within
 from dhsched.tokens import Tokens
 from dhsched.web import MINT, make_app, make_service, open_gate, serve_role
 from dhsched.web.figures import SettlingFigures
@@ -81,8 +82,7 @@ class Infer:
             except StoreError as error:
                 log.warning("cannot announce this controller", reason=str(error))
                 self.pull_text.unavailable(error)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), ANNOUNCE_S)
+            await is_set_within(ANNOUNCE_S, stop)
         with contextlib.suppress(StoreError):
             await store.records.controllers.withdraw(controller)
             await store.records.replicas.withdraw("infer", controller.id)

@@ -117,7 +117,7 @@ class InferContext:
         """Count one stream or watcher of a tenant while the block runs; raise BUSY or OverQuota past a limit."""
         if self.streams >= self.settings.streams_max:
             raise Problem("BUSY", f"{self.streams} streams and watchers are open; ask another controller")
-        with self.service.quotas.hold("streams", tenant):
+        with self.service.quotas.occupy("streams", tenant):
             self.streams += 1
             try:
                 yield

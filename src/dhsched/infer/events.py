@@ -14,7 +14,6 @@ gets only later messages. A message that was stored through this controller wake
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
@@ -29,6 +28,7 @@ from dhsched.infer.context import InferContext
 from dhsched.input_routes import WATCH_LIVE
 from dhsched.ownership.state import Row
 from dhsched.store.records.lives import Message, ViewerItem
+from dhsched.tasks import is_set_within
 from dhsched.types import live_key
 from dhsched.web import Problem, caller_of
 from dhsched.web.event_stream import send_events
@@ -106,7 +106,7 @@ def routes(context: InferContext) -> list[web.RouteDef]:
                 live = live_key(caller.tenant, live_id)
                 counted.enter_context(context.open_stream(caller.tenant))
                 seen = read_id(request.headers.get("Last-Event-ID", ""))
-                first = await look(context, live, Observed(emitted=seen))
+                first = await read(context, live, Observed(emitted=seen))
                 if first is None:
                     raise Problem("NOT_FOUND", f"live {live_id} does not exist; create it first")
             except DhschedError as error:
@@ -126,21 +126,20 @@ async def readings(context: InferContext, live_id: str, live: str, now: Observed
             if now.state == "ended" or context.service.stopping:
                 return
             await asyncio.sleep(min(WATCH_MIN_S, context.settings.watch_s))
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(woken.wait(), max(0.0, context.settings.watch_s - WATCH_MIN_S))
+            await is_set_within(max(0.0, context.settings.watch_s - WATCH_MIN_S), woken)
             woken.clear()
-            before, now = now, await next_look(context, live, now)
+            before, now = now, await next_reading(context, live, now)
 
 
-async def next_look(context: InferContext, live: str, before: Observed) -> Observed:
+async def next_reading(context: InferContext, live: str, before: Observed) -> Observed:
     """Return the next reading, or `before` while the store cannot be read. A live without a record has ended."""
     try:
-        return await look(context, live, before) or replace(before, state="ended", said=(), emits=())
+        return await read(context, live, before) or replace(before, state="ended", said=(), emits=())
     except StoreError:
         return replace(before, said=(), emits=())
 
 
-async def look(context: InferContext, live: str, before: Observed) -> Observed | None:
+async def read(context: InferContext, live: str, before: Observed) -> Observed | None:
     lives = context.records.lives
     progress, said = await asyncio.gather(lives.progress(live), lives.said_after(live, before.said_until))
     if progress is None:

@@ -48,6 +48,7 @@ from dhsched.links.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.journal import Change, check_change
 from dhsched.store.steps import redis as rows
+from dhsched.tasks import cancel
 from dhsched.tokens import Boot, Publishing, Tokens
 from dhsched.types import WITH_RUNTIME, Generation, check_ack, check_emit, check_id, check_live, slot_tag
 from dhsched.web import caller_of, upgrade
@@ -165,8 +166,7 @@ class PullPeer:
             if listening.done():
                 listening.result()
         finally:
-            listening.cancel()
-            await asyncio.gather(listening, return_exceptions=True)
+            await cancel(listening)
 
     async def listen(self) -> None:
         """Handle the Worker's messages until it leaves, or until a message is refused, which ends the connection."""
@@ -306,7 +306,7 @@ class PullPeer:
     async def _open(self, said: Open) -> None:
         """Send what a runtime of the live is built from. Once the slot exists, no older generation can change it."""
         slot = slot_tag(check_live(said.live), said.epoch)
-        found = await self._pull_text.store.records.lives.ingredients(said.live, self.worker, slot)
+        found = await self._pull_text.store.records.lives.details(said.live, self.worker, slot)
         if found is None or found.slot not in OPENABLE:
             self.outbox.put(Stale(said.live, said.epoch))
             return

@@ -15,7 +15,6 @@ stored last. What is said in the room is stored when it was heard; what is pushe
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, Unpack
 
@@ -24,23 +23,18 @@ from livekit import rtc
 from livekit.agents import Agent, AgentSession, ChatContext
 from livekit.agents.voice.room_io import RoomOptions
 
-from dhsched.errors import BotEnded, DhschedError, TooManyEmits
-from dhsched.livekit.joining import Access, Place, first, joined
+from dhsched.errors import BotEnded
+from dhsched.livekit.joining import Access, Place, joined
 from dhsched.livekit.seats import call_of
-from dhsched.tasks import cancel
-from dhsched.types import EMIT_BYTES_MAX
+from dhsched.tasks import cancel, first
 from dhsched.worker import Item, Runtime, Session, WorkerOptions, run
+from dhsched.worker.conversation import EXTEND_EVERY_S, TURN_S, emit_heard
 from dhsched.worker.memory import TOO_LARGE, Memory, Message
 
 log = structlog.get_logger(__name__)
 
 Entry = Callable[["AgentLive"], Awaitable[None]]
 Pushed = Literal["spoken", "answered"]
-
-TURN_S = 60.0  # An item is a stall if nothing new was said about it for this long.
-EXTEND_EVERY_S = 10.0
-OVER_S = 30.0  # A generation that was thrown out of its room waits this long to be told that it is over.
-HEARD_BYTES = EMIT_BYTES_MAX // 2  # More of a turn is not told in one message: its beginning is left out.
 
 
 def run_agent(agent: Entry, **worker: Unpack[WorkerOptions]) -> None:
@@ -76,7 +70,7 @@ class AgentLive:
         self._pushed: Pushed = "answered"
         self._item: Item | None = None
         self._closed = asyncio.Event()
-        self._why_closed = ""
+        self._reason_closed = ""
 
     async def context(self) -> ChatContext:
         """Return the conversation up to what was stored last, whichever generation said it. This claims the live: make
@@ -122,16 +116,9 @@ class AgentLive:
         if session.stopping.is_set():
             return
         if place.superseded.is_set() or place.disconnected.is_set():
-            # The next generation is in the room, or has removed this one: nothing more of it may be heard.
-            await place.leave()
-            try:
-                async with asyncio.timeout(OVER_S):
-                    await session.stopping.wait()
-            except TimeoutError:
-                why = place.reason or "superseded"
-                raise DhschedError(f"LiveKit ended the connection of {session.live}: {why}") from None
+            await place.give_up(session)
         elif self._closed.is_set():
-            raise BotEnded(f"the agent of {session.live} has ended although the live goes on: {self._why_closed}")
+            raise BotEnded(f"the agent of {session.live} has ended although the live goes on: {self._reason_closed}")
 
     # -- input
 
@@ -156,9 +143,7 @@ class AgentLive:
         try:
             while not playing.done() and not self.session.stopping.is_set():
                 self.session.extend(TURN_S)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(EXTEND_EVERY_S):
-                        await first(self.session.stopping, tasks=(playing,))
+                await first(self.session.stopping, tasks=(playing,), within_s=EXTEND_EVERY_S)
         finally:
             done = playing.done()
             await cancel(playing)
@@ -166,7 +151,7 @@ class AgentLive:
             self._keep()
             messages = (each for each in speech.chat_items if each.type == "message" and each.role == "assistant")
             texts = (each.text_content for each in messages)
-            self._tell(item.seq, " ".join(filter(None, texts)), cut=speech.interrupted)
+            emit_heard(self.session, item.seq, " ".join(filter(None, texts)), cut=speech.interrupted)
         return bool(done)
 
     def _answer(self, text: str) -> Any:
@@ -185,7 +170,7 @@ class AgentLive:
         if self._item is None and self._keep():
             self.session.save_journal()
             if event.item.type == "message" and event.item.role == "assistant":
-                self._tell(0, event.item.text_content or "", cut=event.item.interrupted)
+                emit_heard(self.session, 0, event.item.text_content or "", cut=event.item.interrupted)
 
     def _keep(self) -> bool:
         """Write what is new of the conversation to the journal; return whether anything is."""
@@ -196,13 +181,8 @@ class AgentLive:
         items = self._agents.history.to_dict(**options)["items"]
         return self._memory.keep([*self._known, *(each for each in items if each["id"] not in known)])
 
-    def _tell(self, seq: int, text: str, *, cut: bool) -> None:
-        last = text.encode()[-HEARD_BYTES:].decode(errors="ignore")
-        with contextlib.suppress(TooManyEmits):  # Nobody reads them fast enough; what was heard is in the journal.
-            self.session.emit("heard", {"seq": seq, "text": last, "chars": len(text), "cut": cut})
-
     def _on_close(self, event: Any) -> None:
-        self._why_closed = str(event.error or event.reason.value)
+        self._reason_closed = str(event.error or event.reason.value)
         self._closed.set()
 
 

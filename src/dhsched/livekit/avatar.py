@@ -30,9 +30,9 @@ from livekit.agents.voice.avatar import (
 
 from dhsched.errors import DhschedError
 from dhsched.livekit.audio import FINISHED, PLAYED_TOPIC, STARTED
-from dhsched.livekit.joining import Access, Place, first, joined
+from dhsched.livekit.joining import Access, Place, joined
 from dhsched.livekit.seats import SPEAKING, call_of
-from dhsched.tasks import cancel
+from dhsched.tasks import cancel, first
 from dhsched.worker import Runtime, Session, WorkerOptions, run
 
 log = structlog.get_logger(__name__)
@@ -45,7 +45,6 @@ BUFFERED_S = 0.2  # What was given to LiveKit this short a time ago may not have
 NOTIFIES_MAX = 3  # Tries to tell the agent what was played.
 NOTIFY_EVERY_S = 0.2
 SPEAKING_S = 120.0  # An avatar that speaks is no stall; its agent says several times in this time that it speaks.
-OVER_S = 30.0  # A generation that was thrown out of its room waits this long to be told that it is over.
 
 
 def run_avatar(factory: Factory, *, options: AvatarOptions, **worker: Unpack[WorkerOptions]) -> None:
@@ -111,8 +110,7 @@ async def listens(session: Session, place: Place, listening: asyncio.Task[None])
     if listening.done():
         listening.result()
     elif not session.stopping.is_set():
-        await place.leave()
-        await over(session, place)
+        await place.give_up(session)
     return listening.done()
 
 
@@ -125,9 +123,7 @@ async def until_over(session: Session, place: Place, runner: AvatarRunner, readi
             if task.done() and not session.stopping.is_set():
                 task.result()
         if place.superseded.is_set() or place.disconnected.is_set():
-            # The next generation is in the room, or has removed this one: nothing more of it may be seen or heard.
-            await place.leave()
-            await over(session, place)
+            await place.give_up(session)
         elif session.stopping.is_set():
             await place.followed(LINGER_S)
         else:
@@ -142,14 +138,6 @@ async def play(runner: AvatarRunner) -> None:
         await runner.wait_for_complete()
     finally:
         await runner.aclose()
-
-
-async def over(session: Session, place: Place) -> None:
-    try:
-        async with asyncio.timeout(OVER_S):
-            await session.stopping.wait()
-    except TimeoutError:
-        raise DhschedError(f"LiveKit ended the connection of {session.live}: {place.reason or 'superseded'}") from None
 
 
 class Receiver(DataStreamAudioReceiver):  # type: ignore[misc, unused-ignore]

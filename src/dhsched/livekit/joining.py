@@ -16,7 +16,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
 
 import structlog
 from livekit import api, rtc
@@ -24,6 +23,7 @@ from livekit import api, rtc
 from dhsched.errors import BadSetting, DhschedError
 from dhsched.livekit.seats import CLAIMED, EPOCH, LIVE, ON_BEHALF, Call, Seat, current, lower, seat_of
 from dhsched.tasks import cancel, is_set_within
+from dhsched.worker import Session
 
 log = structlog.get_logger(__name__)
 
@@ -32,7 +32,8 @@ JOIN_S = 30.0  # A server that does not let a generation join within this fails 
 HAND_OVER_S = 2.0  # An earlier generation is removed this long after the claim.
 OTHERS_S = 0.3  # Viewers get the first picture of the next generation later than the earlier one: about so much.
 REMOVE_S = 5.0  # A removal that is not answered within this is tried again.
-RETRY_S = 0.5
+RETRY_S = 0.5  # Time between two attempts to remove an earlier generation.
+OVER_S = 30.0  # A generation that is out of its room waits this long to be stopped; then it has crashed.
 GRANTS = {"room_join": True, "can_update_own_metadata": True}
 
 
@@ -82,7 +83,7 @@ async def joined(access: Access, call: Call, live: str, epoch: int, *, hears: bo
     except TimeoutError:
         raise DhschedError(f"{call.identity(epoch)} could not join {call.room} within {JOIN_S:g} s") from None
     try:
-        place.look()
+        place.notice()
         yield place
     finally:
         await place.leave()
@@ -124,6 +125,13 @@ class Place:
             await cancel(self._keeping)
         await self.room.disconnect()
 
+    async def give_up(self, session: Session) -> None:
+        """Leave, and wait until the live stops this generation: the next one is in the room, or has removed this one,
+        so nothing more of it may be seen or heard. Raise DhschedError if nothing stops it for OVER_S."""
+        await self.leave()
+        if not await is_set_within(OVER_S, session.stopping):
+            raise DhschedError(f"LiveKit ended the connection of {session.live}: {self.reason or 'superseded'}")
+
     async def followed(self, wait_s: float) -> None:
         """Wait until viewers see the next generation, at most so long: until then the old face stays."""
         with contextlib.suppress(TimeoutError):
@@ -139,7 +147,7 @@ class Place:
                     await pictures.aclose()
                 await asyncio.sleep(OTHERS_S)
 
-    def look(self) -> None:
+    def notice(self) -> None:
         """Notice a generation that came after this one."""
         self._changed.set()
         found = current(self.seats(), self._live)
@@ -152,7 +160,7 @@ class Place:
     # -- what happens in the room
 
     def _on_change(self, *_: object) -> None:
-        self.look()
+        self.notice()
 
     def _on_disconnected(self, reason: int) -> None:
         self.reason = rtc.DisconnectReason.Name(reason)
@@ -199,12 +207,3 @@ class Place:
             log.info("an earlier generation was not removed", identity=seat.identity, error=str(error))
         else:
             log.info("an earlier generation was removed", identity=seat.identity)
-
-
-async def first(*events: asyncio.Event, tasks: tuple[asyncio.Future[Any], ...] = ()) -> None:
-    """Wait until one of the events is set or one of the tasks is done."""
-    waiting: list[asyncio.Future[Any]] = [asyncio.ensure_future(event.wait()) for event in events]
-    try:
-        await asyncio.wait([*waiting, *tasks], return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        await cancel(*waiting)

@@ -11,12 +11,12 @@ from typing import Any
 from dhsched.errors import DhschedError
 
 
-async def until(look: Callable[[], Any], what: str, wait_s: float, *, every_s: float = 0.1) -> Any:
-    """Call `look` every `every_s`, awaiting its result, until the result is true, and return it. After `wait_s` raise
-    an error that names `what`."""
+async def until(condition: Callable[[], Any], what: str, wait_s: float, *, every_s: float = 0.1) -> Any:
+    """Call `condition` every `every_s`, awaiting its result, until the result is true; return the result. After
+    `wait_s` raise an error that names `what`."""
     give_up = time.monotonic() + wait_s
     while True:
-        found = look()
+        found = condition()
         found = await found if inspect.isawaitable(found) else found
         if found:
             return found

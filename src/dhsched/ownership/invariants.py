@@ -15,7 +15,7 @@ from dhsched.ownership.limits import DEFAULT_LIMITS
 from dhsched.ownership.needs import needs
 from dhsched.ownership.state import State
 from dhsched.ownership.steps.emit import read_emit
-from dhsched.types import slot_tag, split_tag
+from dhsched.types import slot_tag
 
 
 def of_state(state: State) -> list[str]:
@@ -202,8 +202,3 @@ class Releases:
         if (epoch, pull_no) < (epoch_then, pull_then):
             return [f"I2: {live} released to {worker}@{epoch} pull {pull_no} after {epoch_then} pull {pull_then}"]
         return []
-
-
-def tags_of(state: State, live: str) -> list[tuple[str, str]]:
-    """Return where the live has slots: for a reader of a violation."""
-    return [(w, tag) for w, table in state.slots.items() for tag in table if split_tag(tag)[0] == live]

@@ -70,14 +70,6 @@ class Through(NamedTuple):
         return PULL_TEXT % (self.worker.encode(), self.epoch, self.pull_no, self.after, self.mark)
 
 
-def read_through(text: bytes) -> Through | None:
-    """Return what `text` was made from; None of an empty text."""
-    if not text:
-        return None
-    worker, epoch, pull_no, after, mark = text.split(b" ", 4)
-    return Through(worker.decode(), int(epoch), int(pull_no), int(after), mark)
-
-
 def new_mark(rng: Random) -> bytes:
     return b"%08x" % rng.getrandbits(32)
 

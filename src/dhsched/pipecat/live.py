@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -15,22 +14,19 @@ from pipecat.transports.base_transport import TransportParams
 from pipecat.transports.smallwebrtc.transport import SmallWebRTCTransport
 from pipecat.workers.runner import WorkerRunner
 
-from dhsched.errors import BadSetting, BotEnded, TooManyEmits
+from dhsched.errors import BadSetting, BotEnded
 from dhsched.pipecat.peer import Peer, dialling
 from dhsched.pipecat.processor import MARKS, LiveProcessor, OurInterruptionFrame, Said
 from dhsched.pipecat.voice import chars_heard
-from dhsched.tasks import cancel
-from dhsched.types import EMIT_BYTES_MAX
+from dhsched.tasks import cancel, first
 from dhsched.worker import Item, Session
+from dhsched.worker.conversation import EXTEND_EVERY_S, TURN_S, emit_heard
 from dhsched.worker.memory import Memory, Message
 
 Pushed = Literal["spoken", "answered"]
 
 START_S = 60.0  # A pipeline that has not started by then has failed; Pipecat gives up earlier by itself.
-TURN_S = 60.0  # Without a sign of life of the pipeline for this long, an item is a stall.
-EXTEND_EVERY_S = 10.0  # A bot that speaks asks for further TURN_S no more often than this.
 STOP_S = 5.0  # A pipeline that does not end for this long is left to the end of the process.
-HEARD_BYTES = EMIT_BYTES_MAX // 2  # More of a turn is not told in one message: its beginning is left out.
 
 
 class Live:
@@ -113,11 +109,7 @@ class Live:
     # -- the pipeline
 
     async def _until_started(self, started: asyncio.Event, running: asyncio.Task[None]) -> None:
-        waiting = asyncio.create_task(started.wait())
-        try:
-            await asyncio.wait((waiting, running), timeout=START_S, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            await cancel(waiting)
+        await first(started, tasks=(running,), within_s=START_S)
         if running.done():
             running.result()
         if not started.is_set():
@@ -145,20 +137,19 @@ class Live:
             # The user spoke into a microphone, and there is no item to ack.
             self._settle(said)
             self.session.save_journal()
-            self._tell(0, said)
+            emit_heard(self.session, 0, said.text, cut=said.cut)
 
     # -- input
 
     async def _serve_claimed(self) -> None:
         """Serve the input; the client is told of this generation when it is claimed, and not before."""
         serving = asyncio.create_task(self._serve())
-        claimed = asyncio.create_task(self.session.claimed.wait())
         try:
-            await asyncio.wait((serving, claimed), return_when=asyncio.FIRST_COMPLETED)
+            await first(self.session.claimed, tasks=(serving,))
             async with dialling(self._peer, self.session.metadata, self.session.generation.epoch):
                 await serving
         finally:
-            await cancel(serving, claimed)
+            await cancel(serving)
 
     async def _serve(self) -> None:
         async for item in self.session.inputs():
@@ -198,10 +189,11 @@ class Live:
             await self._worker.queue_frame(LLMMessagesAppendFrame(asked, run_llm=True))
         losing = asyncio.create_task(self._cut_when_lost(self._over))
         try:
-            if not await self._first(self._over):
-                return None
+            await first(self.session.stopping, tasks=(self._over,))
         finally:
-            await cancel(losing)
+            await cancel(losing, self._over)
+        if self._over.cancelled():
+            return None
         said = self._over.result()
         assert said.turn == turn
         return said
@@ -219,7 +211,8 @@ class Live:
         while not self._free and not self.session.interrupted.is_set():
             self.processor.changed.clear()
             self._extend()
-            if not await self._first(asyncio.ensure_future(self._change())):
+            await first(self.processor.changed, self.session.stopping, within_s=EXTEND_EVERY_S)
+            if self.session.stopping.is_set():
                 return False
         # An interrupt that has arrived behind the item drops it.
         return not self.session.interrupted.is_set()
@@ -228,23 +221,6 @@ class Live:
     def _free(self) -> bool:
         listened = self._peer is None or self._peer.connected.is_set()
         return listened and not self._cuts_due and self.processor.voice.idle
-
-    async def _change(self) -> None:
-        """Wait for something that may make `_free` so, or for the time to ask for more time."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(EXTEND_EVERY_S):
-                await self.processor.changed.wait()
-
-    async def _first(self, waited: asyncio.Future[Any]) -> bool:
-        """Wait; return False if the live moves on before."""
-        stopping = asyncio.create_task(self.session.stopping.wait())
-        try:
-            await asyncio.wait((waited, stopping), return_when=asyncio.FIRST_COMPLETED)
-            return waited.done()
-        finally:
-            await cancel(stopping)
-            if not waited.done():
-                waited.cancel()
 
     def _interrupted(self) -> None:
         """An interrupt has arrived: stop the pipeline now; the interrupt comes as an item afterwards."""
@@ -284,12 +260,7 @@ class Live:
             chars = chars_heard(item.text, said.text) if said.cut else len(item.text)
             self._last = item, chars
             self.session.spoken(item, chars)
-        self._tell(item.seq, said)
-
-    def _tell(self, seq: int, said: Said) -> None:
-        text = said.text.encode()[-HEARD_BYTES:].decode(errors="ignore")
-        with contextlib.suppress(TooManyEmits):  # Nobody reads them fast enough; what was heard is in the journal.
-            self.session.emit("heard", {"seq": seq, "text": text, "chars": len(said.text), "cut": said.cut})
+        emit_heard(self.session, item.seq, said.text, cut=said.cut)
 
     def _word(self) -> None:
         """A word was heard. Once an interrupt has come, only the end of the turn says what was heard."""

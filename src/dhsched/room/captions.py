@@ -9,13 +9,13 @@ sentence so far, so nothing is missed by that.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
 
 import msgspec
 
 from dhsched.room.packets import read_caption
+from dhsched.tasks import is_set_within
 
 FRESH_S = 4.0  # A viewer who comes later than this after a caption is not sent the caption.
 NEXT_MIN_S = 0.05  # Between two captions to one viewer, however many the publisher sends.
@@ -64,8 +64,7 @@ class Captions:
             changed, now = self._changed, self.fresh
             yield [] if now is None or now is sent else [encoded(now)]
             sent = now
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), ROUND_S)
+            if await is_set_within(ROUND_S, changed):
                 await asyncio.sleep(NEXT_MIN_S)
 
 

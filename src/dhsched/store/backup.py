@@ -48,7 +48,7 @@ FORMAT = 1
 RECORD_BYTES_MAX = 2**30  # A longer record is refused: the file is damaged.
 RESTORE_JUMP = 2**40
 """How far the numbers of a restored cell jump. Each home since the backup may have jumped by `JUMP_SPREAD`, 2^28, so
-this is more than 4,000 homes; the numbers have room for 1,000 restores."""
+this is more than 4,000 homes; a cell can be restored 1,000 times before its numbers end."""
 KEYS_AT_ONCE = 250  # Keys that one script reads: about a millisecond of the store.
 READ_KEYS = """
 local read = {}

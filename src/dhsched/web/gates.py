@@ -17,6 +17,7 @@ from dhsched.access.ring import KeyRing
 from dhsched.errors import BadSetting
 from dhsched.pauses import PAUSES
 from dhsched.settings import ListenerSettings, ReplicaSettings
+from dhsched.tasks import cancel
 from dhsched.tokens import Tokens
 from dhsched.web.figures import PauseFigures
 from dhsched.web.origins import make_door
@@ -79,12 +80,11 @@ async def open_gate(service: Service, settings: ReplicaSettings, ring: KeyRing) 
         service.gate = Gate(ring, rate_per_s=settings.key_rate_per_s, read_boot=partial(boot_caller, Tokens(ring)))
         if not any(key.role == "admin" for key in ring.api_keys.values()):
             log.warning("there is no admin key yet: create one with `dhsched key create --role admin --store URL`")
-    minding = asyncio.create_task(ring.mind(), name="key ring")
+    refreshing = asyncio.create_task(ring.keep_fresh(), name="key ring")
     try:
         yield
     finally:
-        minding.cancel()
-        await asyncio.gather(minding, return_exceptions=True)
+        await cancel(refreshing)
 
 
 async def boot_caller(tokens: Tokens, token: str) -> Caller:

@@ -61,9 +61,9 @@ async def listening(
             for each in [*bound] * (ACCEPTS_MAX - 1):
                 listeners.append(await listen(sock=socket.fromfd(each.fileno(), each.family, each.type)))
         except OSError as error:
-            why = error.strerror or error
+            reason = error.strerror or error
             raise DhschedError(
-                f"cannot listen on {host}:{port} ({why}): choose another port, or stop the process that has it"
+                f"cannot listen on {host}:{port} ({reason}): choose another port, or stop the process that has it"
             ) from error
         shown = f"[{host}]" if ":" in host else host
         yield f"{'https' if tls else 'http'}://{shown}:{bound[0].getsockname()[1]}"

@@ -29,7 +29,7 @@ from dhsched.access.gate import TENANT_HEADER, Gate, for_tenant
 from dhsched.access.quotas import Quotas
 from dhsched.durations import SECONDS_BUCKETS
 from dhsched.errors import BadId, Forbidden, OverQuota, TooManyRequests, Unauthorized
-from dhsched.store.records.audit import Asked
+from dhsched.store.records.audit import AuditedRequest
 from dhsched.types import check_id
 from dhsched.web.endpoints import BODY_BYTES_MAX, JSON, Decode, Endpoint, Operation, Reply, Request
 from dhsched.web.figures import Figures, MetricsPage
@@ -71,7 +71,7 @@ class Service:
     public_metrics: bool = True
     """Whether /metrics is on the same listener as everything else; if not, `make_metrics_app` serves it."""
     door: Door = field(default_factory=Door)
-    audit: Callable[[Asked], None] | None = None
+    audit: Callable[[AuditedRequest], None] | None = None
     """Is told of each request that changes something; None for a role that changes nothing."""
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     stop: asyncio.Event = field(default_factory=asyncio.Event)
@@ -315,7 +315,7 @@ def _wrap(
         # What nobody has proven who asked for is noted only if it was done: such requests may come in any number.
         if audit is not None and caller is not None and (caller is not NOBODY or response.status < 400):
             audit(
-                Asked(
+                AuditedRequest(
                     endpoint=endpoint.name,
                     path=request.path[:PATH_MAX],
                     status=response.status,

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from dhsched.errors import BadSetting, BadValue, ChildFailed
 from dhsched.ownership.journal import Change
+from dhsched.tasks import cancel, first
 from dhsched.worker.exec import ChildSession
 from dhsched.worker.inbox import SessionInbox
 from dhsched.worker.journal import Journal
@@ -88,22 +89,17 @@ class PythonChildSession(ChildSession):
 
     async def _feed(self) -> None:
         assert self._child.stdin is not None
-        asked = asyncio.ensure_future(self._claim_asked.wait())
-        stopping = asyncio.ensure_future(self._session.stopping.wait())
-        announcing: asyncio.Task[None] | None = None
+        await first(self._claim_asked, self._session.stopping)
+        if self._session.stopping.is_set():
+            return
+        announcing = asyncio.create_task(self._announce_when_claimed())
         try:
-            await asyncio.wait((asked, stopping), return_when=asyncio.FIRST_COMPLETED)
-            if stopping.done():
-                return
-            announcing = asyncio.create_task(self._announce_when_claimed())
             async for item in self._session.inputs(auto_ack=False):
                 self._announce()
                 self._hand(item)
                 await self._child.stdin.drain()
         finally:
-            for task in (asked, stopping, announcing):
-                if task is not None:
-                    task.cancel()
+            await cancel(announcing)
 
     async def _announce_when_claimed(self) -> None:
         await self._session.claimed.wait()

@@ -21,7 +21,7 @@ from dhsched.errors import DeviceBusy
 from dhsched.links.messages import Device
 from dhsched.types import name_of
 from dhsched.worker.inbox import SessionInbox
-from dhsched.worker.lock import LOOK_S, WAIT_S, DeviceLock
+from dhsched.worker.lock import POLL_S, WAIT_S, DeviceLock
 from dhsched.worker.session import Session
 
 log = structlog.get_logger(__name__)
@@ -153,4 +153,4 @@ async def taken(lock: DeviceLock) -> DeviceLock:
         except DeviceBusy:
             if loop.time() > give_up:
                 raise
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(POLL_S)

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from dhsched.errors import DhschedError
+from dhsched.tasks import cancel, first
 from dhsched.worker.exec import Exec
 from dhsched.worker.main import Leaving, run_worker
 from dhsched.worker.options import WorkerOptions, settings_of
@@ -63,15 +64,11 @@ class Worker:
                 watched=True,
             )
         )
-        waiting = asyncio.create_task(set_up.wait())
         try:
-            await asyncio.wait((waiting, self._task), return_when=asyncio.FIRST_COMPLETED)
+            await first(set_up, tasks=(self._task,))
         except asyncio.CancelledError:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await cancel(self._task)
             raise
-        finally:
-            waiting.cancel()
         if self._task.done():
             self._task.result()
         self._task.add_done_callback(self._on_end)

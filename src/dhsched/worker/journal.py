@@ -52,9 +52,9 @@ class Journal:
         return [state_of(entry) for entry in self._entries]
 
     def append(self, value: Any) -> None:
-        """Add an entry. Raise BadValue if the value is no JSON, or there is no room for it."""
+        """Add an entry. Raise BadValue if the value is no JSON, or it does not fit."""
         entry = entry_of(value)
-        check_room(self._bytes + len(entry), len(self) + 1)
+        refuse_overflow(self._bytes + len(entry), len(self) + 1)
         self._entries.append(entry)
         self._bytes += len(entry)
 
@@ -62,7 +62,7 @@ class Journal:
         """Replace all entries by these, such as a summary. Raise BadValue if they do not fit; then nothing changes."""
         entries = [entry_of(value) for value in values]
         size = sum(map(len, entries))
-        check_room(size, len(entries))
+        refuse_overflow(size, len(entries))
         # The list of the last ack stays as it is until the next ack.
         self._first += len(self._entries)
         self._entries, self._bytes = entries, size
@@ -75,10 +75,10 @@ class Journal:
         return self._first + len(self._entries) - 1, [*self._entries]
 
     def apply(self, change: Change) -> None:
-        """Make the change that an ack of a copy brings. Raise BadValue if there is no room for it."""
+        """Make the change that an ack of a copy brings. Raise BadValue if it does not fit."""
         kept = [] if change.drop >= self._first else self._entries
         size = sum(map(len, change.entries)) + (self._bytes if kept else 0)
-        check_room(size, len(kept) + len(change.entries))
+        refuse_overflow(size, len(kept) + len(change.entries))
         if not kept:
             # The list of the last ack stays as it is until the next ack.
             self._first, kept = change.drop + 1, []
@@ -117,7 +117,7 @@ def entry_of(value: Any) -> bytes:
     return entry
 
 
-def check_room(size: int, count: int) -> None:
+def refuse_overflow(size: int, count: int) -> None:
     if size > BYTES_MAX or count > ENTRIES_MAX:
         raise BadValue(
             f"the journal would have {size} bytes in {count} entries, at most {BYTES_MAX} in {ENTRIES_MAX} are kept; "

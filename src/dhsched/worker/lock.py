@@ -25,7 +25,7 @@ from dhsched.errors import BadId, DeviceBusy, DhschedError
 from dhsched.types import check_id, check_worker
 
 WAIT_S = 2.0  # A device that is locked for longer is busy. Children of a killed Worker end within milliseconds.
-LOOK_S = 0.02  # Between two attempts to take the lock.
+POLL_S = 0.02  # Between two attempts to take the lock.
 CONTENT_BYTES_MAX = 4_096  # The rest of a longer lock file is not read; a WorkerID is far shorter.
 
 
@@ -50,7 +50,7 @@ class DeviceLock:
                     f"device {self._device} is in use by Worker {holder or '?'} (lock {self.path}): stop that "
                     "Worker first, or name another device with --device"
                 )
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
         return self
 
     def _open(self) -> int:

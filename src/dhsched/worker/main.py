@@ -28,7 +28,7 @@ from dhsched.client.credentials import client_tls
 from dhsched.client.http import open_session
 from dhsched.links.messages import Register
 from dhsched.settings import key_of
-from dhsched.tasks import cancel
+from dhsched.tasks import cancel, first
 from dhsched.web.logs import configure_logging
 from dhsched.web.running import run_loop
 from dhsched.worker.agent import SessionAgent
@@ -50,7 +50,7 @@ log = structlog.get_logger(__name__)
 ALONE_S = 3.0  # An empty Worker that no replica has answered for this long exits without waiting for the drain.
 CUT_OVER_SHARE = 0.8  # Share of `drain_s` after which Dispatch cuts over what is left, while this Worker still runs it.
 EXIT_S = 2.0  # An Exit that Dispatch does not answer for this long is not waited for: Dispatch expires the Worker.
-LOOK_S = 0.1  # Between two checks whether a draining Worker is empty.
+POLL_S = 0.1  # Between two checks whether a draining Worker is empty.
 
 
 Wrap = Callable[[Runtime], Runtime]
@@ -231,9 +231,8 @@ class OneBoot:
 
     async def run(self, leave: Leaving) -> None:
         linked = asyncio.create_task(self._link.run())
-        leaving = asyncio.create_task(leave.requested.wait())
         try:
-            await asyncio.wait((linked, leaving), return_when=asyncio.FIRST_COMPLETED)
+            await first(leave.requested, tasks=(linked,))
             if linked.done():
                 linked.result()
                 log.warning("this boot is over: stopping every runtime, then registering anew")
@@ -244,7 +243,7 @@ class OneBoot:
                 self._link.exit()
                 await asyncio.wait((linked,), timeout=EXIT_S)
         finally:
-            await cancel(linked, leaving)
+            await cancel(linked)
             await self._pulls.close()
 
     @property
@@ -277,7 +276,7 @@ class OneBoot:
             if loop.time() >= give_up:
                 log.warning("drain_s is over: stopping the runtimes that are left", runtimes=self._agent.runtimes)
                 return
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
 
     def _drained(self) -> bool:
         """Return whether nothing runs here and nothing will: Dispatch confirmed it, or no replica has answered."""

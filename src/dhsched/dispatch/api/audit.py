@@ -11,7 +11,7 @@ from dhsched.client.models.base import UNSET, Optional, Strict
 from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.api.events import Cursor
 from dhsched.dispatch.api.part import Part
-from dhsched.store.records.audit import Asked, Audited
+from dhsched.store.records.audit import AuditedRequest, AuditEntry
 from dhsched.types import Id
 from dhsched.web import Endpoint, Request
 
@@ -53,13 +53,13 @@ class AuditTrail(Part):
         query: AuditQuery = asked.query
         fits = filter_of(query)
         cursor = query.before if isinstance(query.before, str) else ""
-        found: list[Audited] = []
+        found: list[AuditEntry] = []
         # Without a filter every entry is shown: read no more than these, and one to know whether there are others.
         filtered = any(isinstance(getattr(query, name), str) for name in FILTERS)
         size = PAGE if filtered else min(PAGE, query.limit + 1)
         for _ in range(0, READ_MAX, size):
             page = await self.context.records.audit.before(cursor, size)
-            found += [each for each in page if fits(each.asked)]
+            found += [each for each in page if fits(each.request)]
             if len(page) < size or len(found) >= query.limit:
                 break
             cursor = page[-1].id
@@ -67,10 +67,10 @@ class AuditTrail(Part):
         return m.AuditList([audited_out(each) for each in shown], shown[-1].id if len(found) > len(shown) else None)
 
 
-def filter_of(query: AuditQuery) -> Callable[[Asked], bool]:
+def filter_of(query: AuditQuery) -> Callable[[AuditedRequest], bool]:
     wanted = {name: value for name in FILTERS if isinstance(value := getattr(query, name), str)}
     return lambda asked: all(getattr(asked, name) == value for name, value in wanted.items())
 
 
-def audited_out(found: Audited) -> m.AuditOut:
-    return m.AuditOut(id=found.id, at_ms=found.at_ms, **msgspec.structs.asdict(found.asked))
+def audited_out(found: AuditEntry) -> m.AuditOut:
+    return m.AuditOut(id=found.id, at_ms=found.at_ms, **msgspec.structs.asdict(found.request))

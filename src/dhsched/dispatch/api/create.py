@@ -135,7 +135,7 @@ async def place_new(
         return made
     loop = asyncio.get_running_loop()
     give_up = loop.time() + min(wait_s, context.settings.wait_max_s)
-    waiting = quotas.hold("waiting", tenant)
+    waiting = quotas.occupy("waiting", tenant)
     with waiting, context.service.load.parked(asked.caller), context.create_queue.place() as turn:
         while isinstance(made.outcome, NoFreeSlot):
             left_s = give_up - loop.time()

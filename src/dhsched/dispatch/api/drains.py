@@ -12,7 +12,7 @@ from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.api.part import Part
 from dhsched.dispatch.api.workers import no_worker
 from dhsched.dispatch.context import DispatchContext
-from dhsched.dispatch.moves.drain import ask_for_drain, cancel_drain, default_request, look
+from dhsched.dispatch.moves.drain import ask_for_drain, cancel_drain, default_request, plan_now
 from dhsched.dispatch.moves.plan import DrainNotes, Standing
 from dhsched.ownership import outcomes as o
 from dhsched.placement.pools import order_pools
@@ -117,7 +117,7 @@ class Drains(Part):
         draining = record.mode == "draining"
         request = asked or default_request(context, worker)
         moves_max = record.pace * record.cutovers_max
-        standings = look(context, self._notes, rows, request, now_ms, moves_max).standings if draining else ()
+        standings = plan_now(context, self._notes, rows, request, now_ms, moves_max).standings if draining else ()
         slots = Counter(table.values())
         states = Counter(standing.state for standing in standings)
         left = len(rows) + slots["vacant"]

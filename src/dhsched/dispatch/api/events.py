@@ -26,7 +26,7 @@ from dhsched.store.records.events import Logged
 from dhsched.types import whole
 from dhsched.web import Endpoint, HeaderParameter, Request
 
-LOOK_S = 0.3  # Time between two readings of the log for one stream.
+POLL_S = 0.3  # Time between two readings of the log for one stream.
 PAGE = 500
 
 Cursor = Annotated[str, whole(r"[0-9]{1,15}(-[0-9]{1,15})?", description="An event's id, or a time in ms.")]
@@ -83,7 +83,7 @@ class EventFeed(Part):
             yield [encoded(each) for each in found]
             after = found[-1].id if found else after
             if len(found) < PAGE:
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_S)
             found = await self._next(after)
 
     async def _next(self, after: str) -> list[Logged]:

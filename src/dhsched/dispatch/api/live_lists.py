@@ -12,7 +12,7 @@ from dhsched.dispatch.api.part import Part
 from dhsched.dispatch.api.selection import Selection, id_of
 from dhsched.dispatch.commit import retry_unknown
 from dhsched.ownership import outcomes as o
-from dhsched.store.records.audit import Asked
+from dhsched.store.records.audit import AuditedRequest
 from dhsched.store.records.lives import LiveRow
 from dhsched.web import Endpoint, Problem, Request
 
@@ -94,7 +94,7 @@ class LiveLists(Part):
         """Note in the audit trail which live was ended: the line of the request has only its path."""
         caller = asked.caller
         self.context.audit.note(
-            Asked(
+            AuditedRequest(
                 endpoint="end_lives",
                 path=f"/v1/lives/{live_id}/end",
                 status=200,

@@ -82,10 +82,11 @@ class Draining:
                 )
                 self._read_at[source], self._rows[source] = context.loop_time(), rows
                 seen += rows
-                made = look(context, notes, rows, request, now_ms, moves_max)
+                made = plan_now(context, notes, rows, request, now_ms, moves_max)
                 notes.queue[source] = [*made.queue]
                 await self._act(source, made)
-                await self._say(source, look(context, notes, rows, request, now_ms, moves_max))  # With the new notes.
+                made = plan_now(context, notes, rows, request, now_ms, moves_max)  # With the new notes.
+                await self._say(source, made)
         notes.keep(seen)
         for kept in (notes.queue, self._read_at, self._rows):
             for source in {*kept} - {*sources}:
@@ -204,7 +205,7 @@ class Draining:
         await records.drains.forget(worker for worker in asked if worker not in there)
 
 
-def look(
+def plan_now(
     context: DispatchContext,
     notes: DrainNotes,
     rows: Sequence[LiveOnWorker],
@@ -215,7 +216,7 @@ def look(
     """Return the plan for a draining Worker's lives, by the records and this replica's notes. `moves_max` lives of the
     Worker may move at once."""
     limits, now_s = context.store.limits, context.loop_time()
-    notes.look(rows, now_s=now_s)
+    notes.read(rows, now_s=now_s)
     rules = Rules(cutovers_max=moves_max, move_expires_ms=limits.move_expires_ms)
     return plan(rows, request, rules, now_ms=now_ms, notes=notes, now_s=now_s)
 

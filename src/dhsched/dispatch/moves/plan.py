@@ -102,7 +102,7 @@ class DrainNotes:
     queue: dict[str, list[LiveOnWorker]] = field(default_factory=dict)
     """By source: the lives that are next once a cutover ends."""
 
-    def look(self, rows: Iterable[LiveOnWorker], *, now_s: float) -> None:
+    def read(self, rows: Iterable[LiveOnWorker], *, now_s: float) -> None:
         """Take one reading of a source's lives, and note since when each is held."""
         for row in rows:
             if row.hold:

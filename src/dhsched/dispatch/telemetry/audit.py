@@ -9,7 +9,7 @@ from __future__ import annotations
 import structlog
 from prometheus_client import CollectorRegistry, Counter
 
-from dhsched.store.records.audit import Asked, AuditRecords
+from dhsched.store.records.audit import AuditedRequest, AuditRecords
 from dhsched.store.records.writer import WRITE_S, Writer
 
 log = structlog.get_logger(__name__)
@@ -29,14 +29,14 @@ class Audit:
         """Wait up to `wait_s` until all entries are written or dropped: for a replica that stops, and for tests."""
         await self._writer.written(wait_s)
 
-    def _drop(self, asked: Asked, reason: str) -> None:
+    def _drop(self, request: AuditedRequest, reason: str) -> None:
         self.dropped.inc()
         log.warning(
             "an entry of the audit trail could not be written",
-            endpoint=asked.endpoint,
-            path=asked.path,
-            key=asked.key,
-            status=asked.status,
-            request_id=asked.request_id,
+            endpoint=request.endpoint,
+            path=request.path,
+            key=request.key,
+            status=request.status,
+            request_id=request.request_id,
             reason=reason,
         )

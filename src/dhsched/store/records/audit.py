@@ -18,7 +18,7 @@ AUDIT_MAX = 20_000  # Older entries are dropped; the server may keep up to one i
 FIELD = "asked"
 
 
-class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
+class AuditedRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """One request that changes something. `code` is the problem that it was refused with; empty if it was not."""
 
     endpoint: str
@@ -34,30 +34,30 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
     address: str = ""
 
 
-class Audited(NamedTuple):
+class AuditEntry(NamedTuple):
     """An entry with its position in the stream."""
 
     id: str
-    asked: Asked
+    request: AuditedRequest
 
     @property
     def at_ms(self) -> int:
         return int(self.id.partition("-")[0])
 
 
-_decode = msgspec.json.Decoder(Asked).decode
+_decode = msgspec.json.Decoder(AuditedRequest).decode
 
 
 class AuditRecords(Part):
     """The audit trail of a cell."""
 
-    def write(self, asked: Sequence[Asked], /, *, deadline_s: float) -> asyncio.Future[Any]:
+    def write(self, requests: Sequence[AuditedRequest], /, *, deadline_s: float) -> asyncio.Future[Any]:
         """Add entries and drop the oldest beyond AUDIT_MAX."""
         log: list[Arg] = ["audit", FIELD, AUDIT_MAX]
-        entries = map(msgspec.json.encode, asked)
+        entries = map(msgspec.json.encode, requests)
         return self._link.run("write_log", [self._keys.cell], [*log, *entries], deadline_s=deadline_s)
 
-    async def before(self, cursor: str, limit: int) -> list[Audited]:
+    async def before(self, cursor: str, limit: int) -> list[AuditEntry]:
         """Return entries before the cursor, or the latest if it is empty; the latest first."""
         found = await self._call("XREVRANGE", "audit", "", f"({cursor}" if cursor else "+", "-", "COUNT", limit)
-        return [Audited(entry_id.decode(), _decode(fields[1])) for entry_id, fields in found]
+        return [AuditEntry(entry_id.decode(), _decode(fields[1])) for entry_id, fields in found]

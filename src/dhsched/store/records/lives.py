@@ -96,8 +96,8 @@ class BeforeRecovery(NamedTuple):
     """Whether its generation had items that the store has forgotten."""
 
 
-class Ingredients(NamedTuple):
-    """The parts that a runtime is built from, and the state of its slot."""
+class LiveDetails(NamedTuple):
+    """What a runtime is built from, and the state of its slot."""
 
     slot: str
     digital_id: str
@@ -283,8 +283,8 @@ class LiveRecords(Part):
 
     # -- for runtimes and applications
 
-    async def ingredients(self, live: str, worker: str, tag: str) -> Ingredients | None:
-        """Return the parts of a runtime for this slot; None if there is no such live or no such slot."""
+    async def details(self, live: str, worker: str, tag: str) -> LiveDetails | None:
+        """Return what the runtime of this slot is built from; None if there is no such live or no such slot."""
         slot, record, data = await self._call_all(
             ("HGET", "slots", worker, tag),
             ("HMGET", "live", live, "digital_id", "room"),
@@ -294,7 +294,7 @@ class LiveRecords(Part):
             return None
         metadata, config, saved = (value or b"" for value in data)
         digital_id, room = record[0].decode(), (record[1] or b"").decode()
-        return Ingredients(slot.decode(), digital_id, room, metadata, config, saved)
+        return LiveDetails(slot.decode(), digital_id, room, metadata, config, saved)
 
     async def note_device(self, live: str, epoch: int, device: str) -> None:
         """Note the device that the live's generation runs on."""

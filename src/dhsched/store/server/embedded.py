@@ -31,7 +31,7 @@ Fsync = Literal["everysec", "always", "no"]
 GUARDIAN = Path(__file__).with_name("guardian.py")
 GRACE_S = 10.0  # A server with data to keep that has not ended this long after SIGTERM is killed.
 STOP_S = 15.0  # A guardian that has not ended after this long is killed.
-LOOK_S = 0.005  # Between two checks whether the server answers yet.
+POLL_S = 0.005  # Between two checks whether the server answers yet.
 MAJOR_MIN = 7
 LOG_TAIL_CHARS = 1000  # An error quotes at most this much of the end of the server's log.
 
@@ -141,7 +141,7 @@ class Embedded:
                     raise self._failure()
                 if loop.time() > give_up:
                     raise self._too_slow()
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_S)
             if self._password:
                 await self._set_password()
         except BaseException:

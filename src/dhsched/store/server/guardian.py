@@ -23,7 +23,7 @@ import signal
 import sys
 import time
 
-LOOK_S = 1.0  # Between two checks whether the parent changed: a forked child of the parent may hold the pipe open.
+POLL_S = 1.0  # Between two checks whether the parent changed: a forked child of the parent may hold the pipe open.
 LOCK_S = 3.0  # A data directory that another server still has after this long is refused.
 LOG_TAIL_BYTES = 2000  # Only this much of the end of the log is sent.
 PR_SET_PDEATHSIG = 1
@@ -118,7 +118,7 @@ def _start(command: list[str], log: str) -> int:
 def _watch(server: int, parent: int, stop_asked: int) -> int | None:
     """Wait until the parent is gone or asks to stop (None), or the server exits (its status)."""
     while os.getppid() == parent:
-        readable, _, _ = select.select([0, stop_asked], [], [], LOOK_S)
+        readable, _, _ = select.select([0, stop_asked], [], [], POLL_S)
         ended, status = os.waitpid(server, os.WNOHANG)
         if ended:
             return status

@@ -1,7 +1,7 @@
 -- waiting: lives whose recovery found no free slot, by class and time. A score is class * 2^42 + time in ms.
 local WAITING_CLASS = 4398046511104
 
--- Room came free in the Pool: the first ones waiting for it are due now, and their backoff is over.
+-- Slots came free in the Pool: the first ones waiting for it are due now, and their backoff is over.
 local function wake_waiting(pool, count)
   if count < 1 then
     return
