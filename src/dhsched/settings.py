@@ -290,6 +290,15 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def check_metrics_host(host: str, *, port: int, insecure: bool) -> None:
+    """Raise BadSetting for a listener of metrics that strangers could reach: it has no TLS and asks for no token."""
+    if port and not insecure and not is_loopback(host):
+        raise BadSetting(
+            f"setting metrics_host is {host or 'every address'}, where anybody could read the metrics: set it to "
+            "127.0.0.1, or give --insecure if the network itself keeps strangers out"
+        )
+
+
 def wanted_of(each: Field[Any], hints: Mapping[str, Any]) -> str:
     """Return a description of a setting's allowed values."""
     if "low" in each.metadata:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -16,7 +17,21 @@ from dhsched.local.process import Process
 from dhsched.store.server.embedded import Embedded
 from tests.harness.livekit_avatar import RATE
 from tests.harness.livekit_client import Server
+from tests.harness.livekit_server import KEY, SECRET
 from tests.harness.processes import ROOT
+
+
+@asynccontextmanager
+async def found_server() -> AsyncIterator[Server]:
+    """The server of LIVEKIT_URL, or the stand-in."""
+    if url := os.environ.get("LIVEKIT_URL"):
+        yield Server(url, os.environ["LIVEKIT_API_KEY"], os.environ["LIVEKIT_API_SECRET"])
+        return
+    process = await Process.start("livekit", module="tests.harness.livekit_server")
+    try:
+        yield Server(await process.until_ready(), KEY, SECRET)
+    finally:
+        await process.stop()
 
 
 class Quiet(Process):

@@ -18,10 +18,9 @@ INSTALLED = importlib.util.find_spec("livekit") is not None
 collect_ignore_glob = [] if INSTALLED else ["test_*.py"]
 
 if INSTALLED:
-    from dhsched.local.process import Process
     from tests.harness.livekit_browser import Viewer, browsing, missing
     from tests.harness.livekit_client import Server
-    from tests.harness.livekit_server import KEY, SECRET
+    from tests.harness.livekit_rig import found_server
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -32,14 +31,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 async def livekit() -> AsyncIterator[Server]:
-    if url := os.environ.get("LIVEKIT_URL"):
-        yield Server(url, os.environ["LIVEKIT_API_KEY"], os.environ["LIVEKIT_API_SECRET"])
-        return
-    process = await Process.start("livekit", module="tests.harness.livekit_server")
-    try:
-        yield Server(await process.until_ready(), KEY, SECRET)
-    finally:
-        await process.stop()
+    async with found_server() as server:
+        yield server
 
 
 @pytest.fixture

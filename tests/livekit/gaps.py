@@ -15,34 +15,18 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from statistics import median
 from typing import Any
 
 from dhsched.client import Client
-from dhsched.local.process import Process
 from dhsched.local.waiting import until
 from tests.harness.livekit_browser import Viewer, browsing
-from tests.harness.livekit_client import WAIT_S, Server
-from tests.harness.livekit_rig import Rig, rig, speaking_agent
-from tests.harness.livekit_server import KEY, SECRET
+from tests.harness.livekit_client import WAIT_S
+from tests.harness.livekit_rig import Rig, found_server, rig, speaking_agent
 
 STEADY_S = 2.0  # Pictures come for this long before and after each kill or drain.
 WORKERS = 2
-
-
-@asynccontextmanager
-async def found() -> AsyncIterator[Server]:
-    """The server of LIVEKIT_URL, or the stand-in."""
-    if url := os.environ.get("LIVEKIT_URL"):
-        yield Server(url, os.environ["LIVEKIT_API_KEY"], os.environ["LIVEKIT_API_SECRET"])
-        return
-    process = await Process.start("livekit", module="tests.harness.livekit_server")
-    try:
-        yield Server(await process.until_ready(), KEY, SECRET)
-    finally:
-        await process.stop()
 
 
 class Gaps:
@@ -103,7 +87,7 @@ class Gaps:
 async def measure(what: str, count: int) -> dict[str, Any]:
     """Measure one kind, in a room of its own."""
     async with (
-        found() as livekit,
+        found_server() as livekit,
         browsing(livekit) as viewer,
         rig(livekit, workers=WORKERS) as made,
         speaking_agent(made) as (_, avatar),

@@ -94,7 +94,7 @@ class BusyWorker:
 
 
 class GrantedAtOnce(PullClient):
-    """Pulls without a controller: each live's details are there at once."""
+    """Pulls without a controller: each pull is granted at once, with the details of its live."""
 
     def __init__(self) -> None:
         super().__init__(no_controller, on_over=lambda _session: None)

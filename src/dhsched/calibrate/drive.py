@@ -26,18 +26,18 @@ from dhsched.store.server.embedded import Embedded
 from dhsched.tasks import cancel, is_set_within
 
 POOL = "calibrate"
-SETTLED = 2  # A live is measured once it has acked this many items: the first has the start of its runtime in it.
+SETTLED = 2  # A live is measured once it has acked this many items: the first also took the start of its runtime.
 ITEMS_MIN = 4  # A step goes on until every live has acked this many items, and `seconds` have passed.
 TRIES = 3  # A number of lives that is late so often is late.
 PATIENCE = 3.0  # A step ends after this many times its expected length: lives without acks until then are late.
 START_S = 600.0  # A setup, or the first item of a live, that takes longer ends the calibration with an error.
 ROOM_SPARE = 100  # Places of the room beyond one per live, for lives that have ended a moment ago.
-AHEAD = 2  # Items that a live has unacked: the one that it speaks, and the next.
+AHEAD = 2  # Items that each live has unacked: the item that is spoken, and the next.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """What is calibrated, and how. Without `item_s` the limit is the pace of one live alone and `tolerance` more."""
+    """The options of a calibration. Without `item_s` the limit is the pace of one live alone and `tolerance` more."""
 
     runtime: str = ""
     command: str = ""
@@ -67,8 +67,8 @@ class Calibrated:
 async def calibrate(
     given: Calibration, report: Callable[[Step], None], say: Callable[[str], None] = lambda _what: None
 ) -> Calibrated:
-    """Return how many speaking lives one Worker can have. `say` is called with what is about to take a while, `report`
-    after each step."""
+    """Return how many speaking lives one Worker can have. `say` is called with a sentence before each
+    wait, `report` after each step."""
     steps: dict[int, Step] = {}
     say("starting a private deployment with one Worker")
     async with speaking_lives(given) as lives:

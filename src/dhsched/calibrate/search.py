@@ -1,4 +1,4 @@
-"""Which numbers of lives are tried: doubled until they are late, then halving the gap; and when they are late. Pure."""
+"""The search for a capacity: numbers of lives are doubled until one is late, then the gap is halved. Pure."""
 
 from __future__ import annotations
 

@@ -112,8 +112,8 @@ _named = ""  # By --context.
 
 
 def choose(name: str) -> None:
-    """Use the context of this name for the rest of this call; an empty name leaves the choice to the environment and
-    the file. Refuse a name whose values would be overruled: the verb would call another deployment."""
+    """Use the context of this name for the rest of this call; without a name, the environment or the file chooses.
+    Raise BadValue if variables overrule values of the context: the verb would call another deployment."""
     global _named
     _named = name
     if not name:

@@ -19,7 +19,7 @@ import typer
 
 from dhsched.cli import dev_lines
 from dhsched.cli.dev_sources import Sources, folder_of, snapshot, syntax_error
-from dhsched.cli.sample import Sample, UpSettings, sample, start_worker
+from dhsched.cli.sample import Sample, UpSettings, sample, set_by_signals, start_worker
 from dhsched.cli.up import PORTS, print_progress, what_to_try
 from dhsched.errors import BadSetting, DhschedError
 from dhsched.local.deployment import Deployment, room_installed
@@ -83,9 +83,7 @@ def dev(
 
 async def run_dev(settings: UpSettings, folder: Path, sources: Sources) -> None:
     """Run the deployment until SIGINT or SIGTERM."""
-    stop = asyncio.Event()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(each, stop.set)
+    stop = set_by_signals()
     colours = shows_colours(sys.stdout)
 
     def hear(name: str, line: bytes) -> None:

@@ -15,8 +15,8 @@ NOT_SHOWN = ("event", "level", "timestamp", "live", "epoch", "exception", "devic
 
 
 def lines_of(name: str, line: bytes, *, colours: bool) -> list[str]:
-    """Return what is printed of a line that the process `name` has written: logs of structlog are JSON, other lines are
-    what the runtime or a library prints."""
+    """Return the lines to print for a line that the process `name` has written. Logs of structlog are JSON; the runtime
+    or a library prints any other line."""
     text = line.decode(errors="replace").rstrip("\n")
     logged = as_object(text)
     if logged is None or "event" not in logged:
@@ -47,7 +47,7 @@ def who(live: str, epoch: object) -> str:
 
 
 def shown(by: str, text: str, *, colours: bool) -> str:
-    """Return a line with who has written it; the colour depends on the live only, not on its epoch."""
+    """Return a line behind the name of its writer. The colour depends on the live only, not on its epoch."""
     label = one_line(f"{by:<14}")
     if colours:
         colour = COLOURS[zlib.crc32(by.partition("@")[0].encode()) % len(COLOURS)]

@@ -1,4 +1,4 @@
-"""The source files of a runtime that `dhsched dev` reloads: which they are, when they have changed, whether they parse.
+"""The source files of a runtime that `dhsched dev` reloads: finds them, notices changes, checks that they parse.
 
 Files are read again and again, because that needs no library and works on every file system. A change counts when
 the files are the same in two readings in a row: an editor or a checkout that writes several files is one change.

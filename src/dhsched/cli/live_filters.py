@@ -48,8 +48,8 @@ def as_query(filters: dict[str, Any]) -> dict[str, Any]:
 
 
 def end_matching(server: Server, asked: dict[str, Any], most: int) -> dict[str, Any]:
-    """End up to `most` lives that match, some with each request, and return their ids and whether others may match. A
-    request whose answer is lost is not repeated: it would end others."""
+    """End up to `most` lives that match, and return their ids and whether further lives may match. A request whose
+    answer is lost is not repeated: the repeated request would end other lives."""
     from dhsched.client.models.lives import ENDS_MAX  # Late: the other verbs need no documents of the API.
 
     ended: list[str] = []

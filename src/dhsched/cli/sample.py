@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -138,6 +139,14 @@ class Restarts:
         """Start nothing again from here on."""
         self.deployment = None
         await cancel(*self._tasks)
+
+
+def set_by_signals() -> asyncio.Event:
+    """Return an event that SIGINT or SIGTERM sets, instead of ending the process."""
+    stop = asyncio.Event()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(each, stop.set)
+    return stop
 
 
 async def start_in_time(made: Deployment, settings: UpSettings, say: Callable[[str], None], restarts: Restarts) -> str:

@@ -13,17 +13,15 @@ live's page has a viewer token, which lasts as long as one may.
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dhsched.cli.sample import METRICS_PORT, PRINTS, ROOM_PORT, Sample, UpSettings, sample
+from dhsched.cli.sample import METRICS_PORT, PRINTS, ROOM_PORT, Sample, UpSettings, sample, set_by_signals
 from dhsched.errors import BadSetting
 from dhsched.local.ports import is_free
 
@@ -94,9 +92,7 @@ def has_face() -> bool:
 
 async def run_up(settings: UpSettings) -> None:
     """Run the deployment until SIGINT or SIGTERM."""
-    stop = asyncio.Event()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(each, stop.set)
+    stop = set_by_signals()
     async with sample(settings, print_line, say=print_progress, restart=True) as made:
         print_what_runs(settings, made)
         await stop.wait()

@@ -115,7 +115,7 @@ class Calls:
             self._at = (self._at + 1) % len(self.urls)
 
     def is_over(self, tries: int) -> bool:
-        """Return whether this many tries in a row use up the limit, which only `once` has."""
+        """Return whether this many tries in a row use up the limit. Without `once` there is no limit."""
         return self._once and tries >= len(self.urls)
 
     def backoff_s(self, tries: int) -> float:
@@ -132,7 +132,7 @@ class Calls:
         return await self._minters[url].headers()
 
     def forget(self, url: str) -> bool:
-        """Drop the token that this replica refused. Return whether there is a key to mint another with."""
+        """Drop the token that this replica refused. Return whether there is a key that can mint another token."""
         return self._minters[url].forget()
 
     # -- calls
@@ -147,8 +147,8 @@ class Calls:
         wait_s: float = 0,
         twice: bool = True,
     ) -> bytes:
-        """Send a call and return the answer's body. `twice` says that the call may be done twice, because it has an id
-        or changes nothing the second time; other calls are repeated only if they surely were not done."""
+        """Send a call and return the answer's body. `twice` is for a call that may be done twice, because it has an
+        id or changes nothing the second time; any other call is repeated only if it surely was not done."""
         target = target_of(*path, query=query)
         return await self.ask(method, target, body=body, headers=headers, wait_s=wait_s, twice=twice)
 

@@ -15,8 +15,8 @@ from dhsched.types import clean_reason
 async def record_departs(
     context: DispatchContext, worker: str, departs: Sequence[Depart], confirm: Callable[[Departed], None]
 ) -> None:
-    """Record each Depart in the store, and confirm it. Raise the first error, once the others are confirmed: the Worker
-    repeats those that are not. A Depart that is not valid is an error, and so none behind it is recorded."""
+    """Record each Depart in the store, and confirm it. Raise the first error after the other Departs are confirmed: the
+    Worker repeats a Depart without confirmation. Nothing behind an invalid Depart is recorded."""
     steps: list[Awaitable[o.DepartOutcome]] = []
     failed: BaseException | None = None
     try:

@@ -1,4 +1,4 @@
-"""The devices of Workers: kept in the store as each Worker tells them, for people.
+"""The devices of Workers: kept in the store as each Worker reports them, for people.
 
 A Worker chooses the device of each session itself, and decides itself which device has had too many crashes
 (worker/devices.py): it sees every crash, and needs no round trip before the next session starts.
@@ -28,7 +28,7 @@ def devices_out(rows: list[DeviceRow]) -> list[DeviceOut]:
 
 
 async def device_of(context: DispatchContext, live: str, worker: str, epoch: int) -> str:
-    """Return the device that a generation of a live runs on: what its claim named, or its Worker's only device."""
+    """Return the device of a live's generation: the device that its claim named, or its Worker's only device."""
     if claimed := await context.records.lives.device(live, epoch):
         return claimed
     devices = await context.records.workers.devices(worker)

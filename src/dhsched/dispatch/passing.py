@@ -100,7 +100,7 @@ class Passing:
             await self._http.close()
 
     def _guarded(self, serve: Serve, name: str) -> Serve:
-        """Return the handler; what it raises before it answers becomes a problem. Each answer is counted."""
+        """Return the handler, with errors before its answer made into problems, and each answer counted."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
             try:
@@ -229,7 +229,7 @@ class Passing:
         raise self._unreached(troubles)
 
     async def _refusal(self, request: web.Request, url: str, status: int) -> web.Response:
-        """Return why a controller refused a WebSocket. The handshake does not tell; the request without it does."""
+        """Return the problem of a refused WebSocket. The handshake has none, so repeat the request without it."""
         timeout = aiohttp.ClientTimeout(total=ANSWER_S, sock_connect=CONNECT_S)
         with contextlib.suppress(*NO_ANSWER):
             async with self._session(url).get(
@@ -254,8 +254,8 @@ class Passing:
 
 
 def target_of(url: str, request: web.Request) -> URL:
-    """Return where the request goes at a controller. Its path stays as it was sent: `..`, written as %2e%2e, would
-    become another path."""
+    """Return the URL of the request at a controller. The path stays as it was sent: decoded, %2e%2e would become `..`,
+    which leads to another path."""
     return URL(url.rstrip("/") + request.path_qs, encoded=True)
 
 
@@ -268,7 +268,7 @@ def returned(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def unknown(error: BaseException) -> Problem:
-    """Return the answer to a request that a controller may have done."""
+    """Return the answer to a request whose outcome at the controller is unknown."""
     detail = f"the Infer-Controller did not answer ({words(error)}); repeat the call with the same id"
     return Problem("STORE_UNAVAILABLE", detail, unknown=True)
 
@@ -298,7 +298,7 @@ Socket = web.WebSocketResponse | aiohttp.ClientWebSocketResponse
 
 async def pump(source: Socket, sink: Socket) -> None:
     """Pass frames on until the source ends, then close the sink with the same code. A send waits while its peer does
-    not read, so at most one frame is held."""
+    not read, so at most one frame is in memory."""
     with contextlib.suppress(*NO_ANSWER):
         async for message in source:
             async with asyncio.timeout(SEND_MAX_S):
@@ -310,7 +310,6 @@ async def pump(source: Socket, sink: Socket) -> None:
 
 
 def code_of(source: Socket) -> int:
-    """Return the code with which to close the other side. Some codes say how a connection was lost, and are never
-    sent."""
+    """Return the code with which to close the other side. Codes for lost connections are never sent."""
     code = source.close_code
     return WSCloseCode.GOING_AWAY if code is None or code in NEVER_SENT else code

@@ -40,7 +40,7 @@ class Emits:
         )
 
     def emit_soon(self, peer: Peer, row: Emit) -> None:
-        """Send a checked message in this tick's call. `peer` is told what is stored."""
+        """Send a checked message in this tick's call. `peer` is notified when the message is stored."""
         self._gather.add((peer, row))
         self._flush_soon()
 
@@ -58,7 +58,7 @@ class Emits:
                 del self._watched[live]
 
     def _answered(self, rows: list[Row], _: list[Emit], outcomes: Iterable[o.EmitOutcome]) -> None:
-        """Tell each generation once: the last message that is stored, or what to do about its last outcome."""
+        """Send one message to each generation: the number up to which its messages are stored, or that it is over."""
         last: dict[tuple[Peer, str, int], o.EmitOutcome] = {}
         for (peer, row), outcome in zip(rows, outcomes, strict=True):
             peer.emit_answered()

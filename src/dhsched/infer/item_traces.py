@@ -35,7 +35,7 @@ AT_BYTES = 6  # Of the trace, the last ones: milliseconds since 1970, on the clo
 
 
 class Traced(NamedTuple):
-    """A push that is traced: the span of its caller, the trace that the item carries, the start in ms."""
+    """A traced push: the span of its caller, the trace that the item carries, the start in ms."""
 
     caller: Parent
     trace: bytes
@@ -52,7 +52,7 @@ class Delivered(NamedTuple):
 
 @dataclass(slots=True)
 class InFlight:
-    """The traced items of one generation that are not acked yet, and the last one that is: messages may follow."""
+    """The traced items of one generation that are not acked yet, and the last acked one: its messages may follow."""
 
     epoch: int
     items: dict[int, Delivered] = field(default_factory=dict)

@@ -9,7 +9,7 @@
 
 LiveKit's own Worker takes jobs of its server, and a job is lost with its process. Here a generation joins the room by
 itself (joining.py), with an identity of its own epoch, and the next one goes on with the conversation up to what was
-stored last. What is said in the room is stored when it was heard; what is pushed to the live is acked in the same step.
+stored last. A message is stored when it was heard; the ack of a pushed item is stored in the same step.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class AgentLive:
         self._reason_closed = ""
 
     async def context(self) -> ChatContext:
-        """Return the conversation up to what was stored last, whichever generation said it. This claims the live: make
-        the models before, because a prepared generation waits here."""
+        """Return the conversation of all generations, up to the last stored message. The call claims the live: make the
+        models before, because a prepared generation waits here."""
         self._memory = Memory(await self.session.journal(), (), without_content)
         self._known = [*self._memory.messages]
         return ChatContext.from_dict({"items": self._known})
@@ -133,7 +133,7 @@ class AgentLive:
                 self.session.ack(item)
 
     async def _say(self, item: Item) -> bool:
-        """Have one item said, to its end or until it is cut. Return False if the live moves on before."""
+        """Say one item, to its end or until an interrupt. Return False if the live moves on before."""
         assert self._agents is not None
         if item.kind == "text" and self.session.interrupted.is_set():
             return True  # An interrupt that has arrived behind the item drops it.
@@ -159,21 +159,21 @@ class AgentLive:
         return self._agents.generate_reply(user_input=text)
 
     def _interrupt(self) -> None:
-        """An interrupt has arrived: be quiet now; the interrupt comes as an item afterwards."""
+        """Stop speaking, because an interrupt has arrived; the interrupt itself comes later, as an item."""
         if self._agents is not None and self._agents.current_speech is not None:
             self._agents.interrupt(force=True)
 
     # -- what was said
 
     def _on_said(self, event: Any) -> None:
-        """Something was said and heard. What belongs to an item is stored with its ack."""
+        """Store a message that was heard. A message that belongs to an item is stored with the item's ack."""
         if self._item is None and self._keep():
             self.session.save_journal()
             if event.item.type == "message" and event.item.role == "assistant":
                 emit_heard(self.session, 0, event.item.text_content or "", cut=event.item.interrupted)
 
     def _keep(self) -> bool:
-        """Write what is new of the conversation to the journal; return whether anything is."""
+        """Write new messages of the conversation to the journal; return whether there are any."""
         if self._memory is None or self._agents is None:
             return False
         known = {each["id"] for each in self._known}
@@ -187,7 +187,7 @@ class AgentLive:
 
 
 def without_content(item: Message) -> Message:
-    """Return a part of a conversation that is too large to be stored, without what was said."""
+    """Return a part of a conversation without its content, which is too large to be stored."""
     short: Message = {
         name: item[name] for name in ("id", "type", "role", "name", "call_id", "created_at") if name in item
     }

@@ -1,4 +1,4 @@
-"""What the agent says, sent to the current generation of its avatar.
+"""The agent's voice, sent to the current generation of its avatar.
 
 LiveKit's DataStreamAudioOutput sends to one identity for ever. This output is *aimed*: at the seat with the highest
 epoch, and anew at each later one. It keeps the segments (sentences, mostly) that have not been played to their end.
@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 STREAM_TOPIC = "lk.audio_stream"
 CLEAR, STARTED, FINISHED = "lk.clear_buffer", "lk.playback_started", "lk.playback_finished"
 PLAYED_TOPIC = "dhsched.played"  # Seconds of the current segment that were played, as text.
-AHEAD_MAX_S = 120.0  # Audio that waits for an avatar; a longer wait holds up the one who speaks.
+AHEAD_MAX_S = 120.0  # Audio that waits for an avatar; with more than this, the agent's voice waits.
 CLEARED_S = 2.0  # An avatar that does not report the end of what was cleared by then is not waited for.
 
 
@@ -46,7 +46,7 @@ class Segment:
         return float(sum(frame.duration for frame in self.frames))
 
     def frames_after(self, seconds: float) -> int:
-        """Return the number of the frame in which this second is."""
+        """Return the number of the frame that this second falls into."""
         at = 0.0
         for n, frame in enumerate(self.frames):
             at += frame.duration
@@ -56,7 +56,7 @@ class Segment:
 
 
 class AimedAudioOutput(AudioOutput):
-    """The audio of an agent, to whichever generation is the current one."""
+    """The audio output of an agent; `aim` says which generation receives it."""
 
     def __init__(self, room: rtc.Room, *, sample_rate: int | None, on_speaking: Callable[[bool], None]) -> None:
         super().__init__(
@@ -69,7 +69,7 @@ class AimedAudioOutput(AudioOutput):
         self._room = room
         self._on_speaking = on_speaking
         self._segments: deque[Segment] = deque()
-        self._open: Segment | None = None  # The one that frames are captured for.
+        self._open: Segment | None = None  # The segment that takes new frames.
         self._changed = asyncio.Event()
         self._sending: asyncio.Task[None] | None = None
         self._clearing: asyncio.Task[None] | None = None
@@ -78,7 +78,7 @@ class AimedAudioOutput(AudioOutput):
         room.on("data_received", self._on_data)
 
     async def aim(self, identity: str) -> None:
-        """Send to this identity from now on: first what has not been heard yet."""
+        """Send to this identity from now on, beginning with the audio that was not heard yet."""
         if identity == self.identity:
             return
         log.info("the audio goes to another generation", identity=identity, before=self.identity)

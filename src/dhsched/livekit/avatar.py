@@ -40,10 +40,10 @@ log = structlog.get_logger(__name__)
 Factory = Callable[[Session], VideoGenerator | Awaitable[VideoGenerator]]
 
 LINGER_S = 2.0  # The old face stays this long at most, while the next generation brings its first picture.
-REPORT_S = 0.25  # What was played is reported in steps of this.
-BUFFERED_S = 0.2  # What was given to LiveKit this short a time ago may not have been heard yet: it is played again.
-NOTIFIES_MAX = 3  # Tries to tell the agent what was played.
-NOTIFY_EVERY_S = 0.2
+REPORT_S = 0.25  # Played audio between two reports to the agent.
+BUFFERED_S = 0.2  # Audio given to LiveKit within this time may not have been heard yet: it is played again.
+NOTIFIES_MAX = 3  # Attempts to notify the agent; then the avatar goes on without.
+NOTIFY_EVERY_S = 0.2  # Time between two of these attempts.
 SPEAKING_S = 120.0  # An avatar that speaks is no stall; its agent says several times in this time that it speaks.
 
 
@@ -85,7 +85,7 @@ async def perform(session: Session, factory: Factory, options: AvatarOptions, ac
 
 
 async def read(session: Session, receiver: Receiver) -> None:
-    """Take the live's input. It says whether the avatar speaks: an item that says so is done when the avatar is quiet
+    """Take the live's input, which says whether the avatar speaks. The item SPEAKING is acked when the avatar is quiet
     again, and until then a planned move waits. An interrupt stops the voice."""
     async for item in session.inputs(auto_ack=False):
         if item.kind == "interrupt":
@@ -141,8 +141,8 @@ async def play(runner: AvatarRunner) -> None:
 
 
 class Receiver(DataStreamAudioReceiver):  # type: ignore[misc, unused-ignore]
-    """The audio of one agent. An agent that cannot be told what was played is no reason to end its avatar: the live of
-    an agent that is gone ends by itself, and a crash would be blamed on the Worker."""
+    """The audio of one agent. If a report to the agent fails, the avatar goes on: the live of an agent that is gone
+    ends by itself, and a crash would be blamed on the Worker."""
 
     def __init__(self, room: rtc.Room, agent: str) -> None:
         super().__init__(room, sender_identity=agent or None)
@@ -151,13 +151,13 @@ class Receiver(DataStreamAudioReceiver):  # type: ignore[misc, unused-ignore]
         self._listens = False
 
     async def start(self) -> None:
-        """Wait for the agent, and take what it says from then on. LiveKit's runner starts its receiver again."""
+        """Wait for the agent, and take its audio from then on. LiveKit's runner starts its receiver again."""
         if not self._listens:
             await super().start()
             self._listens = True
 
     async def aclose(self) -> None:
-        """End the receiver, once: LiveKit's runner does it, too."""
+        """End the receiver, once: LiveKit's runner ends its receiver, too."""
         if self._listens:
             self._listens = False
             await super().aclose()
@@ -182,7 +182,7 @@ class Receiver(DataStreamAudioReceiver):  # type: ignore[misc, unused-ignore]
 
 
 class Reported(VideoGenerator):  # type: ignore[misc, unused-ignore]
-    """A generator, and a report to the agent of what was played: the next generation is sent the rest of it."""
+    """A generator that reports to the agent how much was played: the next generation is sent the rest."""
 
     def __init__(self, generator: VideoGenerator, place: Place) -> None:
         self._generator = generator

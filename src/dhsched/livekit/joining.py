@@ -27,10 +27,10 @@ from dhsched.worker import Session
 
 log = structlog.get_logger(__name__)
 
-TOKEN_S = 600  # A token is used once, to join; the server renews it for who is connected.
+TOKEN_S = 600  # A token is used once, to join; the server renews the tokens of connected participants.
 JOIN_S = 30.0  # A server that does not let a generation join within this fails the generation.
 HAND_OVER_S = 2.0  # An earlier generation is removed this long after the claim.
-OTHERS_S = 0.3  # Viewers get the first picture of the next generation later than the earlier one: about so much.
+OTHERS_S = 0.3  # Viewers get the first picture of the next generation about this much later than we do.
 REMOVE_S = 5.0  # A removal that is not answered within this is tried again.
 RETRY_S = 0.5  # Time between two attempts to remove an earlier generation.
 OVER_S = 30.0  # A generation that is out of its room waits this long to be stopped; then it has crashed.
@@ -72,8 +72,8 @@ class Access:
 
 @asynccontextmanager
 async def joined(access: Access, call: Call, live: str, epoch: int, *, hears: bool = False) -> AsyncIterator[Place]:
-    """Join the room as this generation, without publishing; leave with the block. One that does not hear receives no
-    media: a GPU's network has better to carry than the cameras of viewers."""
+    """Join the room as this generation, without publishing; leave with the block. Without `hears` it receives no
+    media: the cameras of viewers would only load the GPU machine's network."""
     room = rtc.Room()
     place = Place(room, access, call, live, epoch)
     try:
@@ -133,7 +133,7 @@ class Place:
             raise DhschedError(f"LiveKit ended the connection of {session.live}: {self.reason or 'superseded'}")
 
     async def followed(self, wait_s: float) -> None:
-        """Wait until viewers see the next generation, at most so long: until then the old face stays."""
+        """Wait until viewers see the next generation, for at most `wait_s`: until then the old face stays."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 while (track := self._next_picture()) is None:
@@ -148,7 +148,7 @@ class Place:
                 await asyncio.sleep(OTHERS_S)
 
     def notice(self) -> None:
-        """Notice a generation that came after this one."""
+        """Set `superseded` if a later generation has a claimed seat in the room."""
         self._changed.set()
         found = current(self.seats(), self._live)
         if found is not None and found.epoch > self._epoch:
@@ -172,7 +172,7 @@ class Place:
         await is_set_within(wait_s, self._changed)
 
     def _next_picture(self) -> rtc.Track | None:
-        """Return the picture that the next generation publishes, once it comes here, too."""
+        """Return the video track of the next generation, once it is received here."""
         found = current(self.seats(), self._live)
         participant = self.room.remote_participants.get(found.identity) if found is not None else None
         if found is None or participant is None or found.epoch <= self._epoch:

@@ -65,12 +65,12 @@ class Call:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Return what the live is created with, for `call_of`."""
+        """Return the metadata to create the live with; `call_of` reads it back."""
         return {METADATA: {"room": self.room, "name": self.name, "agent": self.agent}}
 
 
 def call_of(metadata: Mapping[str, Any], name: str) -> Call:
-    """Return the call that a live was created for; `name` is for a live that does not say it."""
+    """Return the call that a live was created for; `name` is for metadata without a name."""
     given = metadata.get(METADATA)
     if not isinstance(given, Mapping):
         raise BadValue(f'the metadata of the live has no object "{METADATA}" with a room: {{"room": "room-1"}}')

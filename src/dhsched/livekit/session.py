@@ -30,8 +30,8 @@ log = structlog.get_logger(__name__)
 URL = "DHSCHED_URL"
 WAIT_S = 10.0  # A create waits this long for a free slot.
 JOIN_S = 60.0  # A generation that has not joined the room by then fails the start.
-IDLE_S = 60.0  # Without a sign of this process for so long the live ends: its agent is dead.
-SIGNS = 3  # Signs in this time.
+IDLE_S = 60.0  # A live that gets no sign of this process for this long ends: its agent is dead.
+SIGNS = 3  # Signs in IDLE_S, so that a lost one does not end the live.
 
 
 class AvatarSession(BaseAvatarSession):  # type: ignore[type-arg, misc, unused-ignore]
@@ -60,7 +60,7 @@ class AvatarSession(BaseAvatarSession):  # type: ignore[type-arg, misc, unused-i
         self._sample_rate = sample_rate
         self._options: dict[str, Any] = {"config": config, "labels": labels, "wait_s": wait_s}
         self._client = Client(dispatch or os.environ.get(URL) or DISPATCH, key=key)
-        self._open = False  # Whether the client is.
+        self._open = False  # Whether the client is open.
         self._joined = asyncio.Event()
         self._changed = asyncio.Event()
         self._speaking = False
@@ -78,8 +78,8 @@ class AvatarSession(BaseAvatarSession):  # type: ignore[type-arg, misc, unused-i
         return "dhsched"
 
     async def start(self, agent_session: AgentSession[Any], room: rtc.Room) -> None:
-        """Create the live and wait until its first generation is in the room. Raise Refused if no Worker can take it:
-        its text says why. Call it before the agent's session is started, as with every avatar."""
+        """Create the live and wait until its first generation is in the room. Raise Refused, with the reason, if no
+        Worker can take the live. Call `start` before the agent's session is started, as with every avatar."""
         await self._client.__aenter__()
         self._open = True
         try:
@@ -149,8 +149,8 @@ class AvatarSession(BaseAvatarSession):  # type: ignore[type-arg, misc, unused-i
         self._changed_speech.set()
 
     async def _give_signs(self) -> None:
-        """Tell the live when the avatar begins and ends to speak: a planned move waits for the end. Without news say it
-        again now and then: a live whose agent is dead hears nothing more, and ends."""
+        """Push an item when the avatar begins or ends to speak: a planned move waits for the end. Without a change,
+        repeat the last item: a live without input for IDLE_S ends, because its agent is dead."""
         while True:
             self._changed_speech.clear()
             try:

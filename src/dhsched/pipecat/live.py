@@ -42,7 +42,7 @@ class Live:
         self._worker: PipelineWorker
         self._over: asyncio.Future[Said] | None = None  # Of the turn of the current item.
         self._item: Item | None = None
-        self._last: tuple[Item | None, int] = (None, 0)  # The last item that was spoken, and what of it was heard.
+        self._last: tuple[Item | None, int] = (None, 0)  # The last spoken item, and how many characters were heard.
         self._cuts_due = 0  # Interruptions of ours that are on their way through the pipeline.
         self._extended_at = float("-inf")
         self._tasks: set[asyncio.Task[None]] = set()
@@ -54,13 +54,13 @@ class Live:
 
     @property
     def body(self) -> dict[str, Any]:
-        """What the client gave to `POST /start` as `body`; else the live's metadata."""
+        """The `body` that the client sent to `POST /start`; the live's metadata if there was no such request."""
         metadata = self.session.metadata
         return dict(metadata["body"]) if isinstance(metadata.get("body"), dict) else metadata
 
     async def context(self, messages: Sequence[Message] = (), **options: Any) -> LLMContext:
-        """Return the conversation's context: `messages` (the prompt), then what was said up to the last ack, whichever
-        generation said it. This claims the live: make the services of the pipeline before. `options` are those of
+        """Return the conversation's context: `messages` (the prompt), then the messages of all generations up to the
+        last ack. The call claims the live: make the services of the pipeline before. `options` are those of
         LLMContext: `tools`, `tool_choice`."""
         self._memory = Memory(await self.session.journal(), list(messages))
         self._context = LLMContext([as_message(each) for each in self._memory.messages], **options)
@@ -68,7 +68,7 @@ class Live:
 
     def transport(self, params: TransportParams, ice_servers: Sequence[str] = ()) -> SmallWebRTCTransport:
         """Return a transport for the client that `POST /start` has created the live for (start.py). Input waits until
-        the client is connected; an item during which the client was lost is said again to the next one."""
+        the client is connected. If the client is lost during an item, the item is said again to the next client."""
         self._peer = Peer(params, ice_servers, self.processor.changed)
         return self._peer.transport
 
@@ -124,7 +124,7 @@ class Live:
         await cancel(running)
 
     async def _marked(self, _: PipelineWorker, frame: Any) -> None:
-        """A mark has reached the end of the pipeline: what was heard is in the context."""
+        """End the turn of a mark that has reached the end of the pipeline: what was heard is in the context by then."""
         said: Said = frame.said
         over = self._over
         if said.ours:
@@ -142,7 +142,7 @@ class Live:
     # -- input
 
     async def _serve_claimed(self) -> None:
-        """Serve the input; the client is told of this generation when it is claimed, and not before."""
+        """Serve the input. The client learns of this generation when the generation is claimed, not before."""
         serving = asyncio.create_task(self._serve())
         try:
             await first(self.session.claimed, tasks=(serving,))
@@ -161,7 +161,7 @@ class Live:
             self._item = None
 
     async def _say(self, item: Item) -> bool:
-        """Have one item said. Return False if the live has moved on before the end: then the item is not acked."""
+        """Say one item. Return False if the live has moved on before the end: then the item is not acked."""
         while True:
             if not await self._until_idle():
                 return not self.session.stopping.is_set()
@@ -171,7 +171,7 @@ class Live:
                 return False
             if self._peer is None or not self._peer.lost.is_set() or self.session.interrupted.is_set():
                 break
-            # Nobody heard the end: the next client hears all of it, and the context knows of that only.
+            # Nobody heard the end: the next client hears the whole item, and the context has it once.
             if self._context is not None and before is not None:
                 self._context.set_messages(before)
         self._settle(said)
@@ -179,7 +179,7 @@ class Live:
         return True
 
     async def _say_once(self, item: Item) -> Said | None:
-        """Have one item said, to its end or until it is cut. Return None if the live has moved on before."""
+        """Say one item once, to its end or until an interruption. Return None if the live has moved on before."""
         turn, self._over = self.processor.begin(), asyncio.get_running_loop().create_future()
         self._extend(at_once=True)
         if self._pushed == "spoken":
@@ -223,7 +223,7 @@ class Live:
         return listened and not self._cuts_due and self.processor.voice.idle
 
     def _interrupted(self) -> None:
-        """An interrupt has arrived: stop the pipeline now; the interrupt comes as an item afterwards."""
+        """Stop the pipeline, because an interrupt has arrived; the interrupt itself comes later, as an item."""
         self.processor.changed.set()
         in_a_turn = self._over is not None and not self._over.done()
         if in_a_turn or not self.processor.voice.idle:
@@ -240,7 +240,7 @@ class Live:
     # -- what was heard
 
     def _settle(self, said: Said) -> None:
-        """Have the context end with what was heard, and write what is new of it to the journal."""
+        """Make the context end with what was heard, and write its new messages to the journal."""
         if self._context is None or self._memory is None:
             return
         messages = self._context.messages
@@ -263,13 +263,13 @@ class Live:
         emit_heard(self.session, item.seq, said.text, cut=said.cut)
 
     def _word(self) -> None:
-        """A word was heard. Once an interrupt has come, only the end of the turn says what was heard."""
+        """Report how much of the item was heard by now. After an interrupt only the end of the turn reports that."""
         item = self._item
         if item is not None and self._pushed == "spoken" and not self.session.interrupted.is_set():
             self.session.spoken(item, chars_heard(item.text, self.processor.heard))
 
     def _extend(self, *, at_once: bool = False) -> None:
-        """The pipeline works: its item is no stall."""
+        """Ask for further TURN_S for the current item, because the pipeline works."""
         now = asyncio.get_running_loop().time()
         if at_once or now >= self._extended_at + EXTEND_EVERY_S:
             self._extended_at = now
@@ -277,16 +277,16 @@ class Live:
 
 
 SPECIFIC = "dhsched_llm"
-"""The field of a message that only one language model service understands: which service that is."""
+"""The field that names the service of a message that only this language model service understands."""
 
 
 def as_json(message: Any) -> Message:
-    """Return a message of a context as JSON has it."""
+    """Return a message of a context as a JSON object."""
     if isinstance(message, LLMSpecificMessage):
         return {SPECIFIC: message.llm, "message": message.message}
     return dict(message)
 
 
 def as_message(value: Message) -> Any:
-    """Return a message as a context has it."""
+    """Return the message of a context that `as_json` made this object from."""
     return LLMSpecificMessage(value[SPECIFIC], value["message"]) if SPECIFIC in value else value

@@ -24,13 +24,14 @@ from dhsched.client.http import NO_ANSWER, open_session, open_socket
 from dhsched.pipecat.signalling import MESSAGE_BYTES_MAX, SERVICES_MAX, Answered, Asked, Calling, Hello
 from dhsched.tasks import cancel
 
-RETRY_S = 0.5  # Between two tries to reach a start service.
+RETRY_S = 0.5  # First pause between two attempts to reach a start service; doubled after each, up to:
 RETRY_MAX_S = 10.0
 HEARTBEAT_S = 10.0  # A service that does not answer a ping for this long is dialled anew.
 
 
 class Peer:
-    """One client at a time: an offer of another takes the place of the first. `connected` is set while there is one."""
+    """The connection to one client at a time; the offer of another client replaces it. `connected` is set while
+    there is a client."""
 
     def __init__(self, params: TransportParams, ice_servers: Sequence[str], changed: asyncio.Event) -> None:
         """`changed` is set whenever a client connects or is lost."""
@@ -98,7 +99,7 @@ class Peer:
         return dict(answer)
 
     async def _trickled(self, asked: Asked) -> str:
-        """Take a client's candidates; return what is wrong, empty if nothing."""
+        """Take a client's candidates; return why they were refused, empty if they were not."""
         if asked.pc_id != self._connection.pc_id:
             return "the connection is not known here: send an offer"
         for each in asked.candidates:
@@ -112,7 +113,7 @@ class Peer:
 
 @contextlib.asynccontextmanager
 async def dialling(peer: Peer | None, metadata: dict[str, Any], epoch: int) -> Any:
-    """Have the peer answer offers, if there is one and the live was made by a start service."""
+    """Answer offers during the block, if the bot has a peer and a start service made the live."""
     calling = Calling.of(metadata)
     if peer is None or calling is None:
         yield

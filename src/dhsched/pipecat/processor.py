@@ -45,8 +45,8 @@ class OurInterruptionFrame(InterruptionFrame):  # type: ignore[misc]
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What was heard of turn `turn`; `cut` if an interruption ended it; `late` is what of it went to the context last;
-    `ours` if our own interruption did that."""
+    """The words that were heard of turn `turn`. `cut`: an interruption ended the turn; `ours`: it was our own. `late`:
+    the words that went to the context last."""
 
     turn: int = 0
     text: str = ""
@@ -71,8 +71,8 @@ class TurnCutFrame(SystemFrame):  # type: ignore[misc]
 
 MARKS = (TurnOverFrame, TurnCutFrame)
 COMMITS = (LLMFullResponseEndFrame, LLMAssistantPushAggregationFrame)
-"""What makes the aggregator write the words to the context. Words and these frames come by a clock, sound by a queue,
-so they may be ahead of the sound. They wait here until it was sent."""
+"""Frames that make the aggregator write the words to the context. Words and these frames come by a clock, sound by a
+queue, so they may be ahead of the sound. These frames wait here until the sound was sent."""
 
 
 class LiveProcessor(FrameProcessor):  # type: ignore[misc]
@@ -81,8 +81,8 @@ class LiveProcessor(FrameProcessor):  # type: ignore[misc]
     def __init__(self, on_speaking: Callable[[], None], on_word: Callable[[], None]) -> None:
         super().__init__()
         self.voice = Voice()
-        self.turn = 0  # Counts the turns that `begin` has begun; the marks have it.
-        self.started = False  # It is in a pipeline that runs.
+        self.turn = 0  # Number of the turn that `begin` has begun last; each mark carries it.
+        self.started = False  # Whether it is in a pipeline that runs.
         self.changed = asyncio.Event()  # Set by each frame that may make the voice idle.
         self._commit: Frame | None = None  # It waits for the end of the sound.
         self._on_speaking = on_speaking
@@ -171,7 +171,7 @@ class LiveProcessor(FrameProcessor):  # type: ignore[misc]
                 voice.call_ended(frame.tool_call_id, answered=bool(frame.run_llm))
 
     def _heard(self, frame: TTSTextFrame) -> bool:
-        """Note words; return False for those that nobody heard, which must not reach the context either."""
+        """Note words; return False for words that nobody heard, which must not reach the context either."""
         if not frame.append_to_context:
             return True
         text = frame.raw_text if isinstance(frame, AggregatedTextFrame) and frame.raw_text else frame.text

@@ -1,4 +1,4 @@
-"""What start services and bots say to each other about offers of SmallWebRTC clients."""
+"""Messages between start services and bots, about offers of SmallWebRTC clients."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, Self
 import msgspec
 
 MESSAGE_BYTES_MAX = 256 * 1024  # A longer message ends its connection.
-SERVICES_MAX = 8  # A bot dials so many start services, and ignores the others of its live.
-CANDIDATES_MAX = 100
+SERVICES_MAX = 8  # A bot dials this many start services, and ignores further ones of its live.
+CANDIDATES_MAX = 100  # Of one request; a request with more is refused.
 METADATA = "pipecat"
 """The field of a live's metadata that says where its bots find their clients."""
 
@@ -40,7 +40,7 @@ class Answered(msgspec.Struct, omit_defaults=True):
 
 
 class Hello(msgspec.Struct):
-    """The first message of a bot: of which live it is, and which generation."""
+    """The first message of a bot, which names its live and generation."""
 
     live: str
     epoch: int
@@ -56,7 +56,7 @@ class Calling(msgspec.Struct):
 
     @classmethod
     def of(cls, metadata: dict[str, Any]) -> Self | None:
-        """Return what the metadata has, None if it has none or it cannot be read."""
+        """Return the services that the metadata names; None if it names none or cannot be read."""
         try:
             return msgspec.convert(metadata.get(METADATA), cls)
         except msgspec.ValidationError:

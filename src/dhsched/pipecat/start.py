@@ -40,7 +40,8 @@ OFFER_S = 30.0  # An offer that no current generation has answered by then is re
 ANSWER_S = 10.0  # A bot that has not answered by then is asked again, or its successor is.
 STOP_S = 2.0  # Requests that have not ended this long after SIGTERM are cut off.
 SECRET = "DHSCHED_PIPECAT_SECRET"
-"""The variable with what signs the bots' proofs. Without it, sessions of an earlier process have no client any more."""
+"""The variable with the secret that signs the bots' proofs. Without it, sessions of an earlier process cannot be joined
+any more."""
 START_KEY = "DHSCHED_PIPECAT_START_KEY"
 """The variable with the key that POST /start needs; without it anybody who reaches the service may start bots."""
 POLL_S = 0.2  # Time between two questions which generation is current, while its bot has not dialled yet.
@@ -48,8 +49,9 @@ POLL_S = 0.2  # Time between two questions which generation is current, while it
 
 @dataclass(frozen=True, slots=True)
 class StartOptions:
-    """`bot` is the DigitalID of the lives, `urls` where bots reach the start services; `key` signs what bots show, and
-    is the same in all of them. `start_key`, if given, must come with POST /start. `origins` may call from a browser."""
+    """`bot` is the DigitalID of the lives, `urls` where bots reach the start services; `key` signs the proofs of
+    bots, and is the same in all services. `start_key`, if given, must come with POST /start. `origins` may call from
+    a browser."""
 
     bot: str
     urls: tuple[str, ...] = ()
@@ -82,7 +84,7 @@ class Bot:
             del self._asked[asked.id]
 
     async def read(self) -> None:
-        """Take the bot's answers until its connection ends; who waits then is told at once."""
+        """Take the bot's answers until its connection ends; then fail the requests that still wait."""
         try:
             async for message in self._socket:
                 said = msgspec.json.decode(message.data, type=Answered)
@@ -255,7 +257,7 @@ class StartService:
 async def refusals(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Answer with JSON, and with what Dispatch said."""
+    """Turn refusals into JSON answers, with Dispatch's own words for Dispatch's refusals."""
     try:
         return await handler(request)
     except web.HTTPException as error:

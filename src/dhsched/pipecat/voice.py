@@ -1,4 +1,4 @@
-"""What a bot is saying, from the frames that leave its output: when a turn is over, and what was heard of it. Pure."""
+"""The voice of a bot, followed by the frames that leave its output: when a turn is over, and what was heard. Pure."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Voice:
         self.responses += 1
 
     def response_ended(self) -> None:
-        """An answer of the model was heard; its words go to the context."""
+        """Note that an answer of the model was heard; its words go to the context."""
         self.responses = max(0, self.responses - 1)
         self.committed()
 
@@ -68,7 +68,7 @@ class Voice:
             self._sounded.add(speech)
 
     def bot_stopped(self) -> None:
-        """The output has sent all sound. A voice that does not tell the end of a piece of speech ends it so."""
+        """Note that the output has sent all sound, which ends the speech of a voice that does not report its end."""
         self.speaking = False
         self._sounded |= self.sounding
         self.sounding = set()
@@ -77,7 +77,7 @@ class Voice:
         self.calls.add(call)
 
     def call_ended(self, call: str, *, answered: bool) -> None:
-        """A function has returned; `answered` if the model answers to its result, which goes on with the turn."""
+        """Note that a function has returned. `answered`: the model answers to the result, so the turn goes on."""
         self.calls.discard(call)
         self._ended = self._ended and not answered
 
@@ -91,7 +91,7 @@ class Voice:
         return True
 
     def interrupted(self) -> None:
-        """Everything that is said or on its way is dropped."""
+        """Drop everything that is being said or on its way."""
         self.responses = 0
         self.calls.clear()
         self.speaking = False

@@ -23,7 +23,7 @@ ROUND_S = 1.0  # A stream notices within this that its viewer has left, or that 
 
 
 class CaptionOut(msgspec.Struct, frozen=True):
-    """One caption as viewers get it: what generation `epoch` has been heard to say of the sentence of item `seq`.
+    """One caption as viewers get it: the words of item `seq` that viewers have heard so far from generation `epoch`.
 
     `cut` says that an interrupt stopped the voice here.
     """

@@ -16,6 +16,7 @@ from dhsched.settings import (
     ListenerSettings,
     bounded,
     check,
+    check_metrics_host,
     check_origins,
     free,
     is_loopback,
@@ -128,11 +129,7 @@ class RoomSettings(ListenerSettings):
                 f"setting pids is {self.pids}, and viewers from elsewhere would see what runs on this machine: set "
                 "host to 127.0.0.1, or leave pids out"
             )
-        if self.metrics_port and not self.insecure and not is_loopback(self.metrics_host):
-            raise BadSetting(
-                f"setting metrics_host is {self.metrics_host or 'every address'}, where anybody could read the "
-                "metrics: set it to 127.0.0.1, or give --insecure if the network itself keeps strangers out"
-            )
+        check_metrics_host(self.metrics_host, port=self.metrics_port, insecure=self.insecure)
 
     @property
     def viewers_may_type(self) -> bool:

@@ -39,15 +39,15 @@ from dhsched.web import Problem
 
 log = structlog.get_logger(__name__)
 
-BACKOFF_FIRST_S = 0.5
+BACKOFF_FIRST_S = 0.5  # Pause after the first failed connection; doubled after each, up to:
 BACKOFF_MAX_S = 30.0
-GOOD_S = 10.0  # A connection that lasted as long begins the backoff anew.
+GOOD_S = 10.0  # After a connection that lasted this long, the backoff begins anew.
 ANSWER_S = 10.0  # An ingest that takes longer to answer a request is not waited for.
-WATCH_S = 0.5  # How often a connection is looked at.
+WATCH_S = 0.5  # Time between two checks of a connection.
 SILENT_MAX_S = 15.0  # An ingest that gets packets and sends none (RTCP) for this long has gone away.
 CONNECT_AT_ONCE_MAX = 8  # Further lives wait: an ingest that comes back gets the offers of all lives.
 CLOSE_S = 5.0  # A connection or a resource that takes longer to end is left.
-REDIRECTS_MAX = 3
+REDIRECTS_MAX = 3  # An offer that is redirected more often fails.
 
 
 class WhipOutputs:
@@ -145,7 +145,7 @@ class WhipOutput:
         return self._ending.is_set() or idle_s > self._outputs.settings.whip_idle_s
 
     async def _connect_and_watch(self) -> None:
-        """Return when the connection did not come up, was lost, or is to end. The reason is logged when it changes."""
+        """Connect, and return when the connection failed, was lost, or is to end. A new reason is logged once."""
         connection = IngestConnection(self._outputs, self._room, self._url, self._token_file)
         try:
             async with self._outputs.turns:
@@ -270,7 +270,7 @@ class IngestConnection:
 
 
 class Silence:
-    """How long the other end has been silent although packets were sent to it."""
+    """Measures how long the other end has been silent although packets were sent to it."""
 
     def __init__(self) -> None:
         self._received = 0

@@ -64,7 +64,7 @@ RESTORED = "restored"  # The name of the home that a restore begins, with a rand
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backup is of, and when it was taken, by the store's time."""
+    """The header of a backup: its cell, its schema, and the store's time when it was taken."""
 
     format: int
     version: str
@@ -100,7 +100,7 @@ class Backup(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """What a restore has done: the backup's header, the number of keys, and the term that has begun."""
+    """The result of a restore: the backup's header, the number of keys, and the term that has begun."""
 
     header: Header
     keys: int
@@ -109,7 +109,7 @@ class Restored(NamedTuple):
 
 
 class Verified(NamedTuple):
-    """What a backup has in it, and every invariant that it violates, as sentences; none is good."""
+    """The contents of a backup, and every invariant that it violates, as sentences; a good backup violates none."""
 
     header: Header
     keys: int

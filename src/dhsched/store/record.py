@@ -9,7 +9,7 @@ CURSORS = ("appended", "released", "acked", "config_next", "at_boundary", "acked
 FENCE = ("epoch", "pull_no", "state", "unclaimed", "first", "hold", "suspect", "waiting", "fallback")
 STORED_IN = {**dict.fromkeys(CURSORS, "cursors"), **dict.fromkeys(FENCE, "fence")}
 """The field that a value is part of."""
-PRESENT = b"1"  # The value of a word of the fence that has none of its own.
+PRESENT = b"1"  # The value of a word of the fence that has no value of its own.
 
 
 def stored_fields(names: Iterable[str]) -> tuple[str, ...]:

@@ -73,7 +73,7 @@ class Cell:
 
 
 class ModelWorker:
-    """One boot on the cell. It is also what its sessions claim and ack through, in the place of a PullClient."""
+    """One boot on the cell. Its sessions claim and ack through it: it takes the place of a PullClient."""
 
     def __init__(
         self, cell: Cell, name: str, runtime: Runtime, *, teardown_s: float, publish: Publish | None = None
@@ -221,7 +221,7 @@ class ModelWorker:
             self._over(session)
 
     def _over(self, session: Session) -> None:
-        """Stop a generation that was refused. A Worker that is cut off hears of no refusal."""
+        """Stop a generation that was refused. A Worker that is cut off gets no refusal."""
         self._pull_numbers.pop(tag_of(session), None)
         if self._connected:
             asyncio.get_running_loop().call_soon(self.agent.over, session)

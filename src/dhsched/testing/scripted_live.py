@@ -1,4 +1,4 @@
-"""A live of which a test decides everything that a deployment would: its input, its crashes, its moves, its end."""
+"""A live for tests of runtimes: the test decides its input, crashes, moves and end, as a deployment would."""
 
 from __future__ import annotations
 
@@ -116,8 +116,8 @@ class ScriptedLive:
 
     @property
     def logs(self) -> list[str]:
-        """Return the lines of the live's log, of all generations: what runtimes gave to `session.log`, and what
-        children have written to their standard error."""
+        """Return the lines of the live's log, of all generations: those of `session.log`, and the standard error of
+        children."""
         return self._cell.logs
 
     @property
@@ -179,7 +179,7 @@ class ScriptedLive:
         await self._until(lambda: self.last_acked >= wanted, f"an ack of item {wanted}")
 
     async def until(self, condition: Callable[[], object], what: str = "the condition") -> None:
-        """Wait until `condition` holds, whatever the runtime does to bring it about."""
+        """Wait until `condition` is true; it is checked every millisecond."""
         async with self._limit(what):
             while not condition():
                 self._raise_if_failed()

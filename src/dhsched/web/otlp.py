@@ -31,7 +31,7 @@ class Phase(NamedTuple):
 
 
 class Send(Protocol):
-    """Sends the spans of one operation."""
+    """A function that sends the spans of one operation."""
 
     def __call__(
         self,
@@ -48,8 +48,8 @@ class Send(Protocol):
 
 @asynccontextmanager
 async def open_sender(url: str, service: str, instance: str) -> AsyncIterator[Send]:
-    """Yield what sends traces to the collector at `url`, by HTTP and in a thread of its own. A collector that is away
-    costs traces, and nothing else."""
+    """Yield a function that sends traces to the collector at `url`, by HTTP and in a thread of its own. While the
+    collector is away, traces are lost and nothing else."""
     provider = _provider(url, service, instance)
     try:
         yield _sender(provider)

@@ -24,7 +24,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "media-src 'self' blob:; base-uri 'none'; form-action 'none'; frame-ancestors "
 )
-"""What a page may load and do. Origins that may embed the page come behind it, or 'none'."""
+"""The policy of each page: what it may load and do. The origins that may embed the page come behind it, or 'none'."""
 HEADERS = {
     "Cache-Control": "no-cache",
     "X-Content-Type-Options": "nosniff",

@@ -31,7 +31,7 @@ LINE_BYTES_MAX = 4 * 2**20  # A longer message of the Worker ends the process; a
 
 
 class Pipe:
-    """The child's end: what its session asks for goes to the Worker."""
+    """The child's end of the connection: passes the requests of its session on to the Worker."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd

@@ -106,7 +106,7 @@ class PythonChildSession(ChildSession):
         self._announce()
 
     def _announce(self) -> None:
-        """Tell the child once, before its first item, where its input begins and with which state."""
+        """Send the child, once and before its first item, the start of its input and its state."""
         if self._announced:
             return
         self._announced = True
@@ -116,7 +116,7 @@ class PythonChildSession(ChildSession):
         self._tell("claimed", {**fields, "publish": shown_publish(session.publish)})
 
     def _hand(self, item: Item) -> None:
-        """Send an item; before it, where to publish, if a later pull has brought another token."""
+        """Send an item. If a later pull has brought another publish token, send the token first."""
         if self._session.publish != self._published:
             self._published = self._session.publish
             self._tell("publish", {"publish": shown_publish(self._published)})

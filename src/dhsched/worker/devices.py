@@ -59,7 +59,7 @@ class Devices:
         return tuple(lock.fd for _, lock in self._locks)
 
     def last_worker(self, machine: str) -> str:
-        """Return the boot that the next one replaces: the last on one of the devices, if this machine ran it.
+        """Return the boot that the next boot replaces: the last one on any of the devices, if this machine ran it.
 
         A machine that was given another name replaces nothing: its earlier boot is lost by its silence. So are the
         others if the devices were in several boots.
@@ -72,7 +72,7 @@ class Devices:
             lock.remember(worker)
 
     def states(self) -> list[Device]:
-        """Return what Dispatch is told of each device."""
+        """Return the state of each device, as it is reported to Dispatch."""
         blamed = self.blamed
         return [Device(name, len(lives), name in blamed) for name, lives in self._crashed.items()]
 

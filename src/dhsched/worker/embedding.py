@@ -96,7 +96,7 @@ class Worker:
             self._worker_id.set_result(worker)
 
     def _on_end(self, task: asyncio.Task[None]) -> None:
-        """Tell who waits for the registration; cancel the block if the Worker failed before the block was left."""
+        """End the wait for the registration; cancel the block if the Worker failed before the block was left."""
         if self._worker_id is not None and not self._worker_id.done():
             self._worker_id.set_exception(DhschedError("the Worker has ended before it was registered"))
             self._worker_id.exception()  # Mark it as retrieved: nobody may be waiting for it.

@@ -24,7 +24,7 @@ from dhsched.worker.values import raw_state, state_of
 ENTRY_BYTES_MAX = DEFAULT_LIMITS.state_bytes_max
 BYTES_MAX = DEFAULT_LIMITS.journal_bytes_max
 ENTRIES_MAX = DEFAULT_LIMITS.journal_entries_max
-"""What does not fit is refused with BadValue: write a shorter account with `replace`."""
+"""An entry beyond these limits is refused with BadValue: write a shorter account with `replace`."""
 
 
 class Journal:
@@ -88,7 +88,7 @@ class Journal:
     # -- for the connection
 
     def acked(self) -> Change | None:
-        """Return what the ack that is sent now brings; None if nothing has changed since the last one."""
+        """Return the change that the next ack carries; None if nothing has changed since the last ack."""
         last = self._first + len(self._entries) - 1
         if last == self._acked_last and self._first == self._acked_first:
             return None
@@ -97,7 +97,7 @@ class Journal:
         return change
 
     def acked_since(self, stored: int) -> Change | None:
-        """Return what acks have brought so far and the store, whose last entry is `stored`, may not have."""
+        """Return the change of all acks so far that a store with the last entry `stored` may lack."""
         if not self._acked_last:
             return None
         return self._since(stored, self._acked, self._acked_first, self._acked_last)

@@ -64,7 +64,7 @@ class LogLines:
             self._timer = loop.call_at(max(loop.time(), self._flushed_at + FLUSH_S), self._flush)
 
     def leave(self, key: Key) -> None:
-        """Send what waits for a generation whose runtime has ended, and forget the generation."""
+        """Send the waiting lines of a generation whose runtime has ended, and forget the generation."""
         lines = self._lives.pop(key, None)
         if lines is not None:
             self._flush_one(key, lines, last=True)
@@ -107,7 +107,7 @@ def lines_of(text: str | bytes) -> Iterator[bytes]:
 
 
 class Splitter:
-    """Finds the lines in what a process writes, which comes in pieces."""
+    """Finds lines in the output of a process, which comes in pieces."""
 
     def __init__(self) -> None:
         self._rest = b""

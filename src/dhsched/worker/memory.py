@@ -1,4 +1,4 @@
-"""Which messages of a conversation's context are in the live's journal.
+"""The memory of a conversation: which messages of its context are in the live's journal.
 
 The journal has the messages that came after the initial ones (the prompt), so that a new version of the bot may bring a
 new prompt. A context whose initial messages were changed is kept as a whole, behind the entry WHOLE.
@@ -20,12 +20,13 @@ Message = dict[str, Any]
 WHOLE: Message = {"dhsched": "the whole context follows"}
 KEPT_BYTES = BYTES_MAX // 2
 KEPT_ENTRIES = ENTRIES_MAX // 2
-"""What of a context that does not fit into the journal is kept: its latest messages, so that half is free again."""
+"""Of a context that does not fit into the journal, the latest messages up to these limits are kept: half is free
+again."""
 TOO_LARGE = "(not kept: too large)"
 
 
 class Journal(Protocol):
-    """What is used of a live's journal."""
+    """The part of a live's journal that a memory uses."""
 
     def values(self) -> list[Any]: ...
 
@@ -40,7 +41,7 @@ class Memory:
     def __init__(
         self, journal: Journal, initial: Sequence[Message], without: Callable[[Message], Message] | None = None
     ) -> None:
-        """`without` is what is kept of a message that is too large for an entry."""
+        """`without` returns the short form of a message that is too large for an entry."""
         self._journal = journal
         self._without = without or without_content
         self._initial = self._plain(initial)
@@ -50,7 +51,7 @@ class Memory:
         self.messages: list[Message] = self._stored[1:] if whole else [*self._initial, *self._stored]
 
     def keep(self, messages: Sequence[Message]) -> bool:
-        """Write what is new of the context to the journal, for the next ack; return whether anything is."""
+        """Write new messages of the context to the journal, for the next ack; return whether there are any."""
         said = self._plain(messages)
         begins = len(self._initial)
         if said[:begins] == self._initial:
@@ -75,7 +76,7 @@ class Memory:
         return True
 
     def _plain(self, messages: Sequence[Message]) -> list[Message]:
-        """Return copies of the messages as JSON has them, each small enough for one entry."""
+        """Return copies of the messages as plain JSON values, each small enough for one entry."""
         copies = [msgspec.json.decode(msgspec.json.encode(message, enc_hook=str)) for message in messages]
         return [each if len(raw_state(each)) <= ENTRY_BYTES_MAX else self._without(each) for each in copies]
 

@@ -31,13 +31,13 @@ STATES = ("starting", "prepared", "running", "stopping")
 
 @dataclass(slots=True)
 class WorkerStatus:
-    """What is shown of a Worker: its devices, and its current boot once the setup is done."""
+    """The figures of a Worker: its devices, and its current boot once the setup is done."""
 
     devices: Devices
     boot: OneBoot | None = None
 
     async def missing(self) -> Sequence[str]:
-        """Return why the Worker takes no lives; nothing if it does."""
+        """Return the reasons why the Worker takes no lives; none if it takes lives."""
         if self.boot is None:
             return ["its setup is not done"]
         if not self.boot.worker_id:

@@ -9,7 +9,7 @@ from typing import ClassVar
 from dhsched import addresses
 from dhsched.errors import BadSetting
 from dhsched.links.messages import DEVICES_MAX
-from dhsched.settings import TLS_CA, bounded, check, free, is_loopback, one_of, required
+from dhsched.settings import TLS_CA, bounded, check, check_metrics_host, free, one_of, required
 from dhsched.types import check_id
 from dhsched.worker.agent import TEARDOWN_S
 
@@ -64,11 +64,7 @@ class WorkerSettings:
             raise BadSetting(f"device names {len(self.devices)} devices; at most {DEVICES_MAX} are possible")
         if len({*self.devices}) < len(self.devices):
             raise BadSetting(f"device names a device twice: {self.device}")
-        if self.metrics_port and not self.insecure and not is_loopback(self.metrics_host):
-            raise BadSetting(
-                f"setting metrics_host is {self.metrics_host or 'every address'}, where anybody could read the "
-                "metrics: set it to 127.0.0.1, or set insecure if the network itself keeps strangers out"
-            )
+        check_metrics_host(self.metrics_host, port=self.metrics_port, insecure=self.insecure)
         if not self.dispatch:
             raise BadSetting(f"no Dispatch replica is given: add --dispatch URL or set {DISPATCH}")
         addresses.addresses("Dispatch", self.dispatch)

@@ -1,4 +1,4 @@
-"""`setup`: what a runtime's process does once, before its Worker registers: load a model, warm it up.
+"""`setup`: the function that a runtime's process calls once, before its Worker registers: load a model, warm it up.
 
 A Worker that has not registered is given no lives, so `setup` may take as long as it needs. If it fails, the process
 ends with the reason, and whatever started the process decides what to do.
@@ -42,7 +42,7 @@ async def set_up(setup: Setup | None) -> Any:
 
 @contextlib.contextmanager
 def logged_while_slow(name: str) -> Iterator[None]:
-    """Log every SLOW_S that the block is not done, and where this thread is: the block may never let the loop turn."""
+    """Log every SLOW_S that the block is not done, and where this thread is: the block may never return to the loop."""
     done, began, thread = threading.Event(), time.monotonic(), threading.get_ident()
 
     def watch() -> None:

@@ -26,7 +26,7 @@ class SlotCounts(msgspec.Struct, frozen=True):
 
 
 class Brake(msgspec.Struct, frozen=True):
-    """The brake of the liveness check. `by` is the replica that said so first, `silent` counts silent Workers."""
+    """The brake of the liveness check. `by` is the replica that applied it first, `silent` counts silent Workers."""
 
     on: bool
     by: str

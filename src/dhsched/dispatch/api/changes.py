@@ -109,7 +109,7 @@ def encode_all(caller: Caller, workers: list[m.WorkerNow], cursor: str) -> list[
 
 
 def encode(caller: Caller, batch: m.Changes, cursor: str) -> bytes:
-    """Return a batch as this caller may see it. One that has nothing for the caller still moves the cursor."""
+    """Return a batch as this caller may see it. A batch without anything for the caller still moves the cursor."""
     if not caller.every_tenant:
         batch = m.Changes(lives=[each for each in batch.lives if each.tenant == caller.tenant])
     return event("changes", batch, cursor)

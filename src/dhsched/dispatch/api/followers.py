@@ -1,4 +1,4 @@
-"""The readers of one kind of stream of server-sent events: how many there may be, and what each response is."""
+"""Readers of server-sent events: limits how many streams of one kind are open, and writes each response."""
 
 from __future__ import annotations
 

@@ -58,8 +58,8 @@ class LiveLists(Part):
         return m.LiveList([summary(row) for row in found], last)
 
     async def end(self, asked: Request) -> m.EndedLives:
-        """End up to `limit` lives that match, and return their ids. If one cannot be ended, the others are, and the
-        error is raised then: the caller repeats the call."""
+        """End up to `limit` lives that match, and return their ids. If a live cannot be ended, end the others, then
+        raise its error: the caller repeats the call."""
         body: m.EndLives = asked.body
         if all(getattr(body, name) is UNSET for name in m.LiveFilters.__struct_fields__):
             raise Problem("UNBOUNDED", "no filter is given, so every live would end; give at least one")

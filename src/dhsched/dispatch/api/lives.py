@@ -86,8 +86,7 @@ class Lives(Part):
         """Replace what is given, and return the live. A runtime gets the new metadata with its next generation."""
         live_id, body = asked.path.live_id, asked.body
         refuse_when_store_is_full(self.context)
-        if (await find_live(self.context, asked, live_id)).state == "ended":
-            raise ended(live_id)
+        await find_unended(self.context, asked, live_id)
         metadata = None if body.metadata is UNSET else as_json(body.metadata, "metadata")
         labels = None if body.labels is UNSET else as_labels(body.labels)
         live = live_key(asked.caller.tenant, live_id)
@@ -119,6 +118,13 @@ async def find_live(context: DispatchContext, asked: Request, live_id: str) -> L
     record = await context.records.lives.get(live_key(asked.caller.tenant, live_id))
     if record is None:
         raise not_found(live_id)
+    return record
+
+
+async def find_unended(context: DispatchContext, asked: Request, live_id: str) -> Live:
+    record = await find_live(context, asked, live_id)
+    if record.state == "ended":
+        raise ended(live_id)
     return record
 
 

@@ -1,4 +1,4 @@
-"""`GET /v1/lives/{live_id}/state`: what the runtime of a live has saved last, for people.
+"""`GET /v1/lives/{live_id}/state`: the state that the runtime of a live has saved last, for people.
 
 A state is a JSON value or bytes (worker/values.py has how it is stored). A JSON value is returned as it is; of bytes
 the first HEX_BYTES_MAX, in hexadecimal digits.

@@ -1,4 +1,4 @@
-"""`GET /v1/summary`: the whole deployment in one document; `GET /v1/replicas`: who serves it."""
+"""`GET /v1/summary`: the whole deployment in one document; `GET /v1/replicas`: its controllers."""
 
 from __future__ import annotations
 

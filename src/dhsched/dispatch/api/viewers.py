@@ -6,9 +6,8 @@ from dhsched.access.viewer_tokens import public_text, sign
 from dhsched.access.viewers import Viewer
 from dhsched.client.models import viewers as m
 from dhsched.client.models.base import UNSET, LivePath, Optional
-from dhsched.dispatch.api.lives import find_live
+from dhsched.dispatch.api.lives import find_unended
 from dhsched.dispatch.api.part import Part
-from dhsched.dispatch.api.refusals import ended
 from dhsched.errors import Forbidden
 from dhsched.types import live_key
 from dhsched.web import Endpoint, Request
@@ -48,8 +47,7 @@ class ViewerTokens(Part):
         caller, live_id = asked.caller, asked.path.live_id
         if {"say", "interrupt"} & {*body.grants} and not (caller.admin or "lives:push" in caller.scopes):
             raise Forbidden("a token without the scope lives:push mints viewer tokens that watch, and no others")
-        if (await find_live(self.context, asked, live_id)).state == "ended":
-            raise ended(live_id)
+        await find_unended(self.context, asked, live_id)
         viewer = Viewer(
             live=live_key(caller.tenant, live_id),
             grants=frozenset(body.grants),

@@ -1,4 +1,4 @@
-"""What this replica tells the store of itself every few seconds, for `GET /v1/replicas` and `GET /v1/summary`."""
+"""Reports of this replica to the store, every few seconds, for `GET /v1/replicas` and `GET /v1/summary`."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def trace_id_of(operation: str) -> int:
 
 
 def attributes_of(live: str, row: HistoryRow) -> dict[str, str | int]:
-    """Return what a span says of its generation; what is empty is left out."""
+    """Return the attributes of a generation's span, without empty ones."""
     known: dict[str, str | int] = {
         "dhsched.live": live,
         "dhsched.epoch": row.epoch,
@@ -87,7 +87,7 @@ class Traces:
         self._send = send
 
     async def round(self) -> None:
-        """Make the traces of generations that are followed no further."""
+        """Make the traces of generations whose last phase is over, or is waited for no longer."""
         over = self._context.handoffs.over
         await asyncio.gather(*(self._trace(over.popleft()) for _ in range(min(AT_ONCE, len(over)))))
 

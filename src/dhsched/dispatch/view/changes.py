@@ -45,14 +45,14 @@ class Known:
 
 @dataclass(slots=True)
 class Table:
-    """Every Worker as of the last round, and the batches so far. Pure: `replace` is given what was read."""
+    """Every Worker as of the last round, and the batches so far. Pure: `replace` takes the Workers of a new round."""
 
     known: dict[str, Known] = field(default_factory=dict)
     batches: deque[Changes] = field(default_factory=lambda: deque(maxlen=BATCHES_MAX))
     number: int = 0
     """The number of the newest batch."""
     whole: bool = False
-    """Whether every Worker has been read once: differences before that are no changes."""
+    """Whether every Worker has been read once: differences from an empty table are no changes."""
 
     def after(self, number: int) -> list[Changes] | None:
         """Return the batches after this number; None if they are not all kept."""
@@ -140,17 +140,17 @@ class ChangeFeed:
 
     @property
     def batched(self) -> asyncio.Event:
-        """The event that the next batch, or the first whole table, sets. Take it before you look at the table."""
+        """The event that the next batch, or the first whole table, sets. Take the event before you read the table."""
         return self._batched
 
     async def now(self) -> Table:
-        """Return the table, read anew; it is kept for KEPT_S, for the reader that comes with its number."""
+        """Return the table, read anew. It is kept for KEPT_S, for a reader that goes on from its number."""
         self._left_at = self._context.loop_time()
         await self.round()
         return self.table
 
     async def follow(self) -> None:
-        """Wait until the view was refreshed, and make the batches of that; nothing while nobody reads."""
+        """Wait until the view was refreshed, and make the batches of the differences; none while nobody reads."""
         await self._refreshed.wait()
         self._refreshed.clear()
         if self._readers or self._context.loop_time() - self._left_at < KEPT_S:
