@@ -30,7 +30,7 @@ from dhsched.types import Generation, check_live, check_worker, name_of
 ALGORITHM = "HS256"
 AUDIENCE = "dhsched-worker"
 PUBLISH_AUDIENCE = "dhsched-publish"
-TTL_S = 24 * 3600.0
+TTL_S = 24 * 3600.0  # A boot's token ends after this; its link renews it before.
 PUBLISH_TTL_S = 30 * TTL_S  # Long, because a generation's token is renewed only when the generation pulls again.
 LEEWAY_S = 30.0  # A token is accepted for this long after its end, because the clocks of replicas differ.
 REFRESH_MIN_S = 1.0  # A token with an unknown secret is refused without a read if the last read was this recent.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 JOIN_PREFIX = "dhj_"
-JOIN_TTL_S = 600
-JOIN_TTL_MAX_S = 86_400
+JOIN_TTL_S = 600  # A join token without a lifetime of its own expires after this.
+JOIN_TTL_MAX_S = 86_400  # A longer lifetime is refused.
 NOT_JOINED = (
     "this join token is not valid: it is unknown, used or expired; ask an operator for another (dhsched worker invite)"
 )

@@ -13,8 +13,8 @@ from dhsched.access.callers import Role, Scope
 from dhsched.types import Id
 
 MINT_PATH = "/v1/tokens"
-TTL_S = 900
-TTL_MAX_S = 3600
+TTL_S = 900  # A token without a lifetime of its own expires after this.
+TTL_MAX_S = 3600  # A longer lifetime is refused: a single token cannot be revoked.
 
 
 class MintToken(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 Grant = Literal["watch", "say", "interrupt"]
 GRANTS: tuple[Grant, ...] = get_args(Grant)
-TTL_S = 3600
+TTL_S = 3600  # A token without a lifetime of its own expires after this.
 TTL_MAX_S = 12 * 3600  # A longer lifetime is refused: a single token cannot be revoked.
 IDENTITY_CHARS_MAX = 64
 IDENTITY_PATTERN = rf"[^\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]{{0,{IDENTITY_CHARS_MAX}}}"

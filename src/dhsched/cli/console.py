@@ -11,7 +11,7 @@ from dhsched.cli.context_file import key_at
 from dhsched.cli.key import mint_token
 from dhsched.cli.remote import DISPATCH_ROLE, URL, Url
 
-TTL_S = 3_600
+TTL_S = 3_600  # Lifetime of the token in the link, at most: servers mint none that lasts longer.
 
 
 def console(

@@ -11,9 +11,9 @@ Words of this package:
 - *move*: reserve a slot on a target, hold the input, cut over at a boundary.
 - *round*: one turn of a loop.
 
-A create: `api/lives` calls `api/create` (which waits in `view/create_queue` for a free slot), which calls `commit`,
-which takes candidates from `view/fleet_view` and calls `store.place`. The store's hint reaches `worker_link`, which
-sends `wake`; the Worker reports and receives its slot table.
+A create: `api/create` (which waits in `view/create_queue` for a free slot) calls `commit`, which takes candidates from
+`view/fleet_view` and calls `store.place`. The store's hint reaches `worker_link`, which sends `wake`; the Worker
+reports and receives its slot table.
 A lost Worker: `recovery/liveness` expires the Worker, the store puts its lives on the agenda, `recovery/recover` calls
 `commit` for each of them.
 A drain: `api/drains` or `worker_link` writes the request; the loop of `moves/drain` calls `moves/plan`, then

@@ -20,7 +20,7 @@ CLAIMED = "dhsched.claimed"
 ON_BEHALF = "lk.publish_on_behalf"  # LiveKit's own name: whose voice and face this participant is.
 METADATA = "livekit"  # In the metadata of a live.
 SPEAKING, QUIET = "speaking", "quiet"  # The input of an avatar.
-NAME_CHARS_MAX = 200
+NAME_CHARS_MAX = 200  # A longer name of a room, an avatar or an agent is refused.
 
 
 @dataclass(frozen=True, slots=True)

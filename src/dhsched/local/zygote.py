@@ -117,7 +117,7 @@ def _fork(asked: dict[str, Any], run: Run) -> int:
 
 
 def _run(asked: dict[str, Any], run: Run, parent: int) -> NoReturn:
-    """The fork: in a session of its own, with its log, until it ends."""
+    """Run the command in this fork: in a session of its own, with its log, until it ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)

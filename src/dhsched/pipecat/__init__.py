@@ -13,7 +13,7 @@ moment the bot begins to answer until it stops speaking; a turn is *cut* when an
 frame of ours that shows that every processor has handled what came before it.
 Walk: bots.py runs a Worker whose runtime calls the bot. live.py takes input items one by one, hands them to the
 pipeline as frames and acks each when its turn is over, which processor.py sees in the frames that leave the output.
-voice.py decides when a turn is over, memory.py what of the context goes to the journal; both are pure. start.py creates
+voice.py decides when a turn is over, worker/memory.py which messages go to the journal; both are pure. start.py creates
 lives for clients and passes their offers to the current generation, where peer.py answers them.
 """
 

@@ -38,8 +38,8 @@ def run_bot(bot: Bot, **options: Unpack[WorkerOptions]) -> None:
 
 
 async def serve(session: Session) -> None:
-    """The runtime for `dhsched run worker --runtime dhsched.pipecat.bots:serve`: call the bot that the environment
-    variable DHSCHED_PIPECAT_BOT names."""
+    """Call the bot that the environment variable DHSCHED_PIPECAT_BOT names. This is the runtime for `dhsched run worker
+    --runtime dhsched.pipecat.bots:serve`."""
     if not (name := os.environ.get(BOT)):
         raise BadSetting(f"no bot is named: set {BOT} to module:function, and pass it on with --exec-env {BOT}")
     quiet()

@@ -36,7 +36,7 @@ log = structlog.get_logger(__name__)
 
 PATH = "/v1/publish"
 BEGIN_S = 5.0  # A publisher whose first message takes longer is disconnected.
-HEARTBEAT_S = 2.0
+HEARTBEAT_S = 2.0  # A publisher that does not answer a ping for this long is disconnected.
 CLOSE_S = 1.0  # A publisher that does not take a message or answer a close for this long is dropped.
 REASON_BYTES_MAX = 120  # A longer reason is cut: a close frame holds no more.
 MALFORMED, UNAUTHORIZED, REPLACED, STALE, ENDED = 4400, 4401, 4408, 4409, 4410

@@ -29,7 +29,7 @@ from dhsched.placement import DigitalID, Pool, PoolEntry
 from dhsched.simulate.fleet import SimulatedWorker, Workload
 from dhsched.types import whole
 
-WORKERS_MAX = 20_000
+WORKERS_MAX = 20_000  # A plan with more Workers is refused.
 Name = Annotated[str, whole(r"[A-Za-z0-9._~-]{1,128}")]
 Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]

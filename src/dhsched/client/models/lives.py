@@ -11,7 +11,7 @@ from dhsched.client.models.pools import LABELS_MAX, Label
 from dhsched.placement import Explanation
 from dhsched.types import NUMBER_MAX, PRIORITIES, Id, LiveState, WorkerId, whole
 
-AVOID_MAX = 64
+AVOID_MAX = 64  # Workers that a reassign may avoid; more are refused.
 ENDS_MAX = 100  # Lives that one request ends; more are refused with BAD_REQUEST.
 
 LiveLabels = Annotated[

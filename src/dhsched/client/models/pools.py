@@ -13,7 +13,7 @@ from dhsched.types import Id, whole
 Rebalance = Literal["off", "advise", "act"]
 
 POOLS_MAX = 16  # A DigitalID with more Pools is refused: `place` takes no more.
-LABELS_MAX = 32
+LABELS_MAX = 32  # Labels of one Pool or live; more are refused.
 
 Label = Annotated[str, whole(r"[A-Za-z0-9._~=-]{1,64}")]
 Labels = Annotated[list[Label], msgspec.Meta(max_length=LABELS_MAX)]

@@ -16,7 +16,7 @@ from dhsched.types import Id
 from dhsched.web import Endpoint, Request
 
 PAGE = 1_000
-READ_MAX = 20_000  # Entries that one request looks at: with a filter that fits nothing, all that there are.
+READ_MAX = 20_000  # Entries that one request reads: with a filter that fits nothing, all that there are.
 
 
 class AuditQuery(Strict):

@@ -13,7 +13,7 @@ from dhsched.types import Id, WorkerId, WorkerStatus, whole
 from dhsched.web import Flag
 
 PAGE_DEFAULT = 100
-PAGE_MAX = 1_000
+PAGE_MAX = 1_000  # Rows of one page; a larger `limit` is refused.
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)]
 

@@ -37,7 +37,7 @@ def explain_choice(
 
 
 def too_many_lives(tenant: str, reached: o.Quota) -> Problem:
-    """The problem for a create past the tenant's `lives_max`."""
+    """Return the problem for a create past the tenant's `lives_max`."""
     return Problem(
         "QUOTA",
         f"tenant {tenant} has {reached.lives} lives that have not ended, and may have {reached.lives_max}; end lives, "
@@ -52,8 +52,8 @@ def too_many_lives(tenant: str, reached: o.Quota) -> Problem:
 async def no_free_slot(
     context: DispatchContext, live_id: str, attempt: Attempt, *, admin: bool, explained: bool
 ) -> Problem:
-    """The problem for a create or a reassign that found no free slot: for an admin with the numbers and what to do; for
-    others without, because Pools are shared, and how full they are is what other tenants do.
+    """Return the problem for a create or a reassign that found no free slot. Only an admin gets the numbers and what to
+    do: Pools are shared, and how full they are shows what other tenants do.
 
     A view that has no Worker of the Pools may be older than the Workers that filled up: it is read again first.
     """
@@ -104,7 +104,7 @@ async def no_free_slot(
 
 
 def _pools(context: DispatchContext, choice: Choice) -> dict[str, PoolView]:
-    """The choice's Pools as the view has them now."""
+    """Return the choice's Pools as the view has them now."""
     pools = context.fleet.view.pools
     return {name: pools[name] for name in choice.pools if name in pools}
 

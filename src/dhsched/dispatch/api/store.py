@@ -60,5 +60,5 @@ class StoreView(Part):
         outcome = await self.context.terms.begin(asked.body.term, asked.body.reason or "an operator asked for it")
         if not isinstance(outcome, o.NewTerm):
             term = self.context.fleet.term
-            raise Problem("STALE", f"the term is {term} by now, not {asked.body.term}; look again, then ask again")
+            raise Problem("STALE", f"the term is {term} by now, not {asked.body.term}; read it, then ask again")
         return m.TermOut(outcome.term, outcome.floor)

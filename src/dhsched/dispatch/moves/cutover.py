@@ -297,7 +297,7 @@ class Cutovers:
 
 
 def no_free_slot(context: DispatchContext, request: PlacementRequest, source: str) -> Blocked:
-    """Why no Worker takes the live, from what this replica knows of those that could."""
+    """Return why no Worker takes the live, from what this replica knows of the Workers of its Pools."""
     pools = [name for name, _ in request.pools]
     others = [each for each in context.fleet.view.workers.values() if each.pool in pools and each.worker != source]
     listed = ", ".join(pools)

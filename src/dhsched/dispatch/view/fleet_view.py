@@ -41,7 +41,7 @@ from dhsched.types import labels_of
 
 log = structlog.get_logger(__name__)
 
-MEMORY_EVERY_S = 2.0
+MEMORY_EVERY_S = 2.0  # Time between two reads of the store's memory.
 BARRED_BY: dict[str, str] = {
     "UNKNOWN": "unknown",
     "GONE": "gone",
@@ -207,7 +207,7 @@ class Fleet:
         self._config_rev = rev
 
     def _entered(self, entry: Entry) -> None:
-        """A server that was emptied while it ran has its old name: only the loss shows that Workers may be gone."""
+        """Read the whole fleet again after a loss: a server that was emptied while it ran still has its old name."""
         if entry.losses or not entry.again:
             self._full_at = 0.0
 

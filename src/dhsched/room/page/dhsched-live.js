@@ -28,7 +28,7 @@ export { RoomRefused };
 const POLL_MS = 1000;
 const NO_PICTURE_MS = 400; // Without a new picture for this long, the badge says so.
 const STILL_MS = 900; // Without one for this long, the veil says what is waited for.
-const LOOK_MS = 100;
+const WATCH_MS = 100;
 
 // A server that renders pages imports this module too; there are no elements there.
 const Base = /** @type {typeof HTMLElement} */ (globalThis.HTMLElement ?? class {});
@@ -48,7 +48,7 @@ export class DhschedLive extends Base {
   #onAir = 0;
   #polling = 0; // Counts the loops that ask for the state: only the last one goes on.
   /** @type {ReturnType<typeof setInterval> | undefined} */
-  #looking = undefined;
+  #watching = undefined;
   /** @type {ConnectionState} */
   #connection = "new";
   /** @type {LiveState | null} */
@@ -195,7 +195,7 @@ export class DhschedLive extends Base {
         this.video.srcObject = stream;
         this.#play();
       },
-      onState: (state, why) => this.#onState(state, why),
+      onState: (state, reason) => this.#onState(state, reason),
     });
     this.#open();
   }
@@ -205,13 +205,13 @@ export class DhschedLive extends Base {
     this.#whep?.start();
     this.#polling += 1;
     this.#poll(this.#polling, this.#room);
-    clearInterval(this.#looking);
-    this.#looking = setInterval(() => this.#look(), LOOK_MS);
+    clearInterval(this.#watching);
+    this.#watching = setInterval(() => this.#watchPicture(), WATCH_MS);
   }
 
   #close() {
     this.#polling += 1;
-    clearInterval(this.#looking);
+    clearInterval(this.#watching);
     this.#captions?.stop();
     this.#whep?.close();
   }
@@ -242,20 +242,20 @@ export class DhschedLive extends Base {
 
   /**
    * @param {ConnectionState} state
-   * @param {string} [why]
+   * @param {string} [reason]
    */
-  #onState(state, why = "") {
-    if (state === this.#connection && !why) return; // The browser says again that it is connecting.
+  #onState(state, reason = "") {
+    if (state === this.#connection && !reason) return; // The browser says again that it is connecting.
     this.#connection = state;
     this.#parts.stage.toggleAttribute("data-over", state === "ended"); // A new token begins again.
     if (state === "connected") this.#captions?.follow(this.#whep?.session ?? null);
     if (["failed", "ended"].includes(state)) this.#captions?.stop();
     if (state === "ended") {
-      this.#veil(why);
+      this.#veil(reason);
       this.#badge("none", "");
       this.#captions?.clear();
     }
-    this.#tell("connection", { state, reason: why });
+    this.#tell("connection", { state, reason });
   }
 
   async #play() {
@@ -294,7 +294,7 @@ export class DhschedLive extends Base {
     badge.hidden = !text;
   }
 
-  #look() {
+  #watchPicture() {
     if (this.#connection === "ended") return;
     const still = performance.now() - this.#lastFrame;
     if (this.#lastFrame && !document.hidden) {

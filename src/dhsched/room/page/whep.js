@@ -15,7 +15,7 @@ const FINAL = ["NOT_FOUND", "ENDED", "UNAUTHORIZED", "FORBIDDEN", "ORIGIN"]; // 
 export class Whep {
   /**
    * @param {import("./room-live.js").RoomLive} room
-   * @param {{ onStream: (stream: MediaStream) => void, onState: (state: ConnectionState, why?: string) => void }} on
+   * @param {{ onStream: (stream: MediaStream) => void, onState: (state: ConnectionState, reason?: string) => void }} on
    */
   constructor(room, { onStream, onState }) {
     this.room = room;
@@ -88,9 +88,9 @@ export class Whep {
 
   /** @param {unknown} error */
   lost(error) {
-    const why = error instanceof Error ? error.message : String(error);
-    if (error instanceof RoomRefused && FINAL.includes(error.code)) return this.over(why);
-    this.onState("failed", why);
+    const reason = error instanceof Error ? error.message : String(error);
+    if (error instanceof RoomRefused && FINAL.includes(error.code)) return this.over(reason);
+    this.onState("failed", reason);
     this.close();
     this.timers.retry = setTimeout(() => this.start(), this.backoff);
     this.backoff = Math.min(this.backoff * 2, BACKOFF_MAX_MS);
@@ -105,10 +105,10 @@ export class Whep {
 
   /**
    * The live has ended, or the token has: nothing more comes, and trying again is of no use.
-   * @param {string} why
+   * @param {string} reason
    */
-  over(why) {
-    this.onState("ended", why);
+  over(reason) {
+    this.onState("ended", reason);
     this.close();
   }
 

@@ -11,7 +11,7 @@ from dhsched.store.link.wire import Wire
 # A connection that only receives pushes sends nothing, so only keepalive notices that its peer is gone.
 KEEPALIVE_IDLE_S = 10
 KEEPALIVE_INTERVAL_S = 5
-KEEPALIVE_PROBES = 3
+KEEPALIVE_PROBES = 3  # After this many probes without an answer the connection is lost.
 
 
 def tls_context(address: Address) -> ssl.SSLContext | None:

@@ -14,7 +14,7 @@ from dhsched.store.records.part import Part
 from dhsched.store.records.server import ServerRecords
 from dhsched.types import check_id
 
-ANNOUNCE_S = 1.0
+ANNOUNCE_S = 1.0  # Time between two announcements of a controller.
 AGE_MAX_MS = 5_000  # Older entries are not listed ...
 FORGET_MS = 60_000  # ... and entries of this age are removed by the next announcement.
 CONTROLLERS_MAX = 64  # Further controllers are not listed; each Worker has a connection to each listed one.

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from dhsched.store.records.part import Part
 
 REPORT_DEADLINE_S = 1.0  # A report that the store does not answer within this time is made again with the next one.
-FRESH_MS = 5_000
+FRESH_MS = 5_000  # An older report of a replica is not passed on: the replica has stopped.
 FORGET_MS = 60_000  # A batch of items that comes again later than this is added again.
 METER_TURN_MS = 5_000  # A metering sooner than this after the last one, of any replica, does nothing.
 METER_TENANTS = 100  # Tenants of one script, about a millisecond of the store's time; more take more scripts.

@@ -44,6 +44,7 @@ from dhsched.types import (
     if_given,
 )
 
+# Beyond these an argument is refused with BadValue.
 CAPACITY_MAX = 100_000
 TEXT_BYTES_MAX = 65_536
 LABELS_BYTES_MAX = 1_024
