@@ -55,7 +55,7 @@ from dhsched.links.messages import (
 from dhsched.links.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
 from dhsched.store.records.workers import is_yes
-from dhsched.tasks import cancel, is_set_within
+from dhsched.tasks import is_set_within
 from dhsched.tokens import Boot, Tokens
 from dhsched.types import name_of
 from dhsched.web import caller_of, upgrade
@@ -223,7 +223,8 @@ class WorkerLink:
             if not listening.cancelled():
                 listening.result()
         finally:
-            await cancel(listening)
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
 
     async def _listen(self, socket: web.WebSocketResponse) -> None:
         while not self.over:

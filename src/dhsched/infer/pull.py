@@ -48,7 +48,6 @@ from dhsched.links.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.journal import Change, check_change
 from dhsched.store.steps import redis as rows
-from dhsched.tasks import cancel
 from dhsched.tokens import Boot, Publishing, Tokens
 from dhsched.types import WITH_RUNTIME, Generation, check_ack, check_emit, check_id, check_live, slot_tag
 from dhsched.web import caller_of, upgrade
@@ -166,7 +165,8 @@ class PullPeer:
             if listening.done():
                 listening.result()
         finally:
-            await cancel(listening)
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
 
     async def listen(self) -> None:
         """Handle the Worker's messages until it leaves, or until a message is refused, which ends the connection."""

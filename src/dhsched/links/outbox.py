@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from dhsched.links.messages import FRAME_BYTES_FULL, MESSAGES_MAX, encode
-from dhsched.tasks import cancel
 
 OUTBOX_BYTES_FULL = 1024 * 1024  # Bytes that the transport has not taken; past this the outbox is `full`.
 SEND_MAX_S = 30.0  # A peer that accepts no data for this long is disconnected.
@@ -121,7 +120,8 @@ class Socket(Protocol):
 
 async def hang_up(socket: Socket, sending: asyncio.Task[None], transport: asyncio.BaseTransport | None) -> None:
     """Stop sending and close the socket; abort it after CLOSE_S, because a slow reader must not delay the caller."""
-    await cancel(sending)
+    sending.cancel()
+    await asyncio.gather(sending, return_exceptions=True)
     await close_soon(socket, transport)
 
 
