@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Literal
 
 from dhsched.errors import StoreError, StoreRefused
-from tests.chaos.proxy import Proxy
 from tests.chaos.store import MakeProxy, Store
 from tests.harness.clusters import (
     CELL,
@@ -30,6 +29,7 @@ from tests.harness.clusters import (
     move_keys,
 )
 from tests.harness.fleet import until_so
+from tests.harness.proxy import Proxy
 from tests.harness.replication import Member
 
 NODES = ("store-1", "store-2", "store-3")

@@ -22,10 +22,10 @@ from tests.chaos.access import Access
 from tests.chaos.cluster import Cluster
 from tests.chaos.histories import Histories
 from tests.chaos.hostile_values import HOSTILE
-from tests.chaos.proxy import Proxy, stopped
 from tests.chaos.runtime import RECORDS
 from tests.chaos.store import Replicated, Store, StoreKind
 from tests.chaos.zygote import CLOCK
+from tests.harness.proxy import Proxy, stopped
 
 ROOT = Path(__file__).parents[2]
 POOL, DIGITAL_ID = "gpu", "demo"

@@ -27,8 +27,8 @@ from dhsched.store.link.address import Address
 from dhsched.store.link.link import Link
 from dhsched.store.server.embedded import Embedded
 from tests.chaos.histories import Histories, Lost
-from tests.chaos.proxy import Proxy
 from tests.harness.fleet import until_so
+from tests.harness.proxy import Proxy
 from tests.harness.replication import Group, Member
 
 AOF, MANIFEST = "appendonlydir", "appendonly.aof.manifest"

@@ -18,8 +18,8 @@ from typing import Any
 
 from dhsched.local.ports import free_port
 from dhsched.store.server.embedded import Embedded, Fsync
-from tests.chaos.proxy import Proxy
 from tests.harness.fleet import until_so
+from tests.harness.proxy import Proxy
 from tests.harness.servers import ask, server_binary
 
 OPTIONS = ("--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1")

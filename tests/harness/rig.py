@@ -21,8 +21,8 @@ from dhsched.local.ports import free_port
 from dhsched.store.server.embedded import Embedded
 from dhsched.store.steps.redis import RedisStore
 from dhsched.tokens import Boot, Tokens
-from tests.chaos.proxy import Proxy
 from tests.harness.processes import Process, Processes
+from tests.harness.proxy import Proxy
 from tests.harness.servers import empty_server
 
 READY_S = 60.0

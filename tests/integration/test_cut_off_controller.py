@@ -24,8 +24,8 @@ from dhsched.worker import pull_client
 from dhsched.worker.inbox import SessionInbox
 from dhsched.worker.pull_client import PullClient
 from dhsched.worker.session import Session
-from tests.chaos.proxy import Proxy
 from tests.harness.fleet import Fleet, Record, until
+from tests.harness.proxy import Proxy
 from tests.harness.servers import running_server
 
 LIVES = [f"l{i}" for i in range(12)]  # So many that a hash gives both controllers some, whatever their ports are.
