@@ -155,17 +155,17 @@ async def test_wrong_and_unknown_keys_take_the_same_way(server: Address, monkeyp
         token = await k.token(key)
         claims, secret = await claims_of(k, token), k.ring.secrets("access")["1"]
         steps: list[str] = []
-        look, reread = k.gate._look, k.ring.reread
+        find, reread = k.gate._find, k.ring.reread
 
-        async def counted_look(shown: str, rule: Any) -> Any:
-            steps.append("look")
-            return await look(shown, rule)
+        async def counted_find(shown: str, rule: Any) -> Any:
+            steps.append("find")
+            return await find(shown, rule)
 
         async def counted_reread() -> None:
             steps.append("reread")
             await reread()
 
-        monkeypatch.setattr(k.gate, "_look", counted_look)
+        monkeypatch.setattr(k.gate, "_find", counted_find)
         monkeypatch.setattr(k.ring, "reread", counted_reread)
         forged = (signed(claims, "x" * 64), signed(claims, secret, sub="0"), with_kid("7")(claims, secret))
         wrong = [f"dhk_{'0' * 12}_x", key[:-1] + "#", "x.y.z", *forged]
@@ -173,7 +173,7 @@ async def test_wrong_and_unknown_keys_take_the_same_way(server: Address, monkeyp
             path = "/v1/tokens" if shown.startswith("dhk_") else "/v1/lives/x/end"
             steps.clear()
             assert (await k.ask("POST", path, bearer(shown), {}))[0] == 401
-            assert steps == ["look", "reread", "look"], shown
+            assert steps == ["find", "reread", "find"], shown
 
 
 async def test_probes_say_yes_or_no(server: Address) -> None:

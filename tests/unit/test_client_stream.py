@@ -38,7 +38,7 @@ def gap(n: int, last: int) -> Answer:
 
 
 def owed(stream: Stream) -> list[tuple[int, str]]:
-    return [(item.push.n, item.push.text) for item in stream._owed]
+    return [(item.push.n, item.push.text) for item in stream._unanswered]
 
 
 async def test_what_the_store_lost_goes_first_again_under_its_numbers() -> None:
@@ -365,7 +365,7 @@ async def test_an_item_that_fits_into_no_frame_is_refused(server: Server) -> Non
         await stream.send("x")
         socket = await server.nth(1, 1)
         assert socket.sent[0]["n"] == 1, "what was refused has no number"
-        largest = PUSH_FRAME_BYTES_MAX - 2 - stream._owed[0].size_bytes + 1
+        largest = PUSH_FRAME_BYTES_MAX - 2 - stream._unanswered[0].size_bytes + 1
         with pytest.raises(BadValue):
             await stream.send("x" * (largest + 1))
         await stream.send("x" * largest)

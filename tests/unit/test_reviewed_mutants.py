@@ -88,7 +88,7 @@ MUTANTS = {
     "takes a gap for final": stream('problem.get("code") in PAUSES:', 'problem.get("code") in PAUSES - {"GAP"}:'),
     "takes a new name at an idle reconnect": stream(
         "            self._replicas.leave(url)\n",
-        "            self._replicas.leave(url)\n            self._owed or self._take_new_name()\n",
+        "            self._replicas.leave(url)\n            self._unanswered or self._take_new_name()\n",
     ),
     "says that it is prepared before its runtime is built": Reviewed(
         "dhsched.worker.inbox", "return self.session._claimed and not", "return not", "test_session_agent"

@@ -127,30 +127,30 @@ class Gate:
     # -- who is it
 
     async def _identify(self, shown: str, rule: Rule) -> Known:
-        known = await self._look(shown, rule) if shown else None
+        known = await self._find(shown, rule) if shown else None
         if known is None and shown:
             await self.ring.reread()
-            known = await self._look(shown, rule)
+            known = await self._find(shown, rule)
         if known is None:
             raise Unauthorized(UNAUTHORIZED)
         return known
 
-    async def _look(self, shown: str, rule: Rule) -> Known | None:
+    async def _find(self, shown: str, rule: Rule) -> Known | None:
         if api_keys.is_key(shown):
-            return self._look_at_key(shown) if "key" in rule.shown else None
-        found = self._look_at_token(shown) if "token" in rule.shown else None
+            return self._known_by_key(shown) if "key" in rule.shown else None
+        found = self._known_by_token(shown) if "token" in rule.shown else None
         if found is None and "boot" in rule.shown and self.read_boot is not None:
-            return await self._look_at_boot(shown)
+            return await self._known_by_boot(shown)
         return found
 
-    def _look_at_key(self, text: str) -> Known | None:
+    def _known_by_key(self, text: str) -> Known | None:
         record = self.ring.api_keys.get(api_keys.id_of(text))
         if not api_keys.matches(text, record) or record is None:
             return None
         # Not cached: keys are sent seldom, and their text should not stay in memory.
         return Known(record.caller(), 0.0, self._bucket(record))
 
-    def _look_at_token(self, token: str) -> Known | None:
+    def _known_by_token(self, token: str) -> Known | None:
         claims = api_tokens.verify(token, self.ring.secrets("access"))
         record = None if claims is None else self.ring.api_keys.get(claims.key)
         if claims is None or record is None:
@@ -164,7 +164,7 @@ class Gate:
             self._known.popitem(last=False)
         return known
 
-    async def _look_at_boot(self, token: str) -> Known | None:
+    async def _known_by_boot(self, token: str) -> Known | None:
         assert self.read_boot is not None
         try:
             caller = await self.read_boot(token)

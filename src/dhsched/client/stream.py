@@ -86,7 +86,7 @@ class Stream:
         self._known = False  # Whether the store has an item of this stream.
         self._unsure = False  # Whether items that were sent on a lost connection may yet be stored.
         self._one_by_one = False
-        self._owed: deque[_Item] = deque()
+        self._unanswered: deque[_Item] = deque()
         self._kept: deque[_Item] = deque()
         self._kept_bytes = 0
         self._changed = asyncio.Condition()
@@ -110,7 +110,7 @@ class Stream:
                 await self.flush()
         finally:
             await cancel(self._keeper)
-            if self._failed is None and not self._owed and not self._one_by_one:
+            if self._failed is None and not self._unanswered and not self._one_by_one:
                 self._producers.leave(self.live_id, self._producer)
             self._fail(Unreachable(f"the stream to live {self.live_id} was closed"))
 
@@ -141,7 +141,7 @@ class Stream:
         self, text: str, *, kind: Kind = "text", boundary: bool = False, config: dict[str, Any] | None = None
     ) -> asyncio.Future[Pushed]:
         async with self._changed:
-            await self._changed.wait_for(lambda: self._failed or len(self._owed) < self._in_flight_max)
+            await self._changed.wait_for(lambda: self._failed or len(self._unanswered) < self._in_flight_max)
             if self._failed:
                 raise self._failed
             push = Push(
@@ -155,9 +155,9 @@ class Stream:
                 raise BadValue(f"an item has {len(encoded)} bytes; send at most {PUSH_FRAME_BYTES_MAX - 2}")
             self._producer.n += 1
             item = _Item(push, asyncio.get_running_loop().create_future(), len(encoded))
-            if not self._owed:
+            if not self._unanswered:
                 self._well = asyncio.get_running_loop().time()
-            self._owed.append(item)
+            self._unanswered.append(item)
             if self._one_by_one:
                 self._changed.notify_all()
             await self._transmit([encoded])
@@ -167,8 +167,8 @@ class Stream:
         """Wait until everything sent is stored."""
         await self._send_rest()
         async with self._changed:
-            await self._changed.wait_for(lambda: self._failed or not self._owed)
-            if self._failed and self._owed:
+            await self._changed.wait_for(lambda: self._failed or not self._unanswered)
+            if self._failed and self._unanswered:
                 raise self._failed
 
     async def _transmit(self, items: Iterable[bytes]) -> None:
@@ -212,14 +212,14 @@ class Stream:
                     break
                 self._trouble = str(error)
             except NO_ANSWER as error:
-                self._unsure = self._unsure or (self._socket is not None and bool(self._owed))
+                self._unsure = self._unsure or (self._socket is not None and bool(self._unanswered))
                 self._trouble = words(error)
             finally:
                 self._socket = None
             self._replicas.leave(url)
             pause_s = self._replicas.backoff_s(tries)
             tries += 1
-            if self._owed and loop.time() + pause_s - self._well > self._deadline_s:
+            if self._unanswered and loop.time() + pause_s - self._well > self._deadline_s:
                 self._fail(
                     Unreachable(
                         f"stream to live {self.live_id}: nothing was stored for {self._deadline_s:g} s "
@@ -234,7 +234,7 @@ class Stream:
         """Send all items without an answer again, then handle the answers. Return whether there were any."""
         async with self._changed:
             self._socket = socket
-            await self._transmit([msgspec.json.encode(item.push) for item in self._owed])
+            await self._transmit([msgspec.json.encode(item.push) for item in self._unanswered])
         answered = False
         async for message in socket:
             if message.type is not aiohttp.WSMsgType.TEXT:
@@ -243,7 +243,7 @@ class Stream:
                 if not await self._hear(answer):
                     return answered
                 answered = True
-        self._unsure = self._unsure or bool(self._owed)
+        self._unsure = self._unsure or bool(self._unanswered)
         return answered
 
     async def _hear(self, answer: Answer) -> bool:
@@ -255,8 +255,8 @@ class Stream:
                 self._trouble = str(problem.get("detail"))
             return False
         async with self._changed:
-            while self._owed and self._owed[0].push.n <= answer.n:
-                item = self._owed.popleft()
+            while self._unanswered and self._unanswered[0].push.n <= answer.n:
+                item = self._unanswered.popleft()
                 self._keep_item(item)
                 if item.stored.done():
                     continue
@@ -295,14 +295,14 @@ class Stream:
     def _takes_back(self, last: object) -> bool:
         """Return whether the store has lost items that it had answered: its last one is `last`. They are sent again, as
         far as they are kept; where some are not, all items are numbered anew, under a new name."""
-        first = self._owed[0].push.n if self._owed else self._producer.n + 1
+        first = self._unanswered[0].push.n if self._unanswered else self._producer.n + 1
         if not isinstance(last, int) or not self._known or last + 1 >= first:
             return False
         while self._kept and self._kept[-1].push.n > last:
             item = self._kept.pop()
             self._kept_bytes -= item.size_bytes
-            self._owed.appendleft(item)
-        if missing := self._owed[0].push.n - last - 1:
+            self._unanswered.appendleft(item)
+        if missing := self._unanswered[0].push.n - last - 1:
             self.lost += missing
             self._kept.clear()
             self._kept_bytes = 0
@@ -312,7 +312,7 @@ class Stream:
     def _take_new_name(self) -> None:
         """Number the items that are not stored anew, under a new name."""
         self._producer = new_producer()
-        for item in self._owed:
+        for item in self._unanswered:
             self._producer.n += 1
             item.push.n = self._producer.n
 
@@ -320,10 +320,10 @@ class Stream:
         """Store the items in order, each before the next is sent. The request id makes a repetition safe."""
         while self._failed is None:
             async with self._changed:
-                await self._changed.wait_for(lambda: self._failed or self._owed)
+                await self._changed.wait_for(lambda: self._failed or self._unanswered)
                 if self._failed:
                     return
-                item = self._owed[0]
+                item = self._unanswered[0]
             try:
                 pushed = await self._store_one(item.push)
                 await self._hear(Answer(self.live_id, n=item.push.n, seq=pushed.seq or 0, dropped=pushed.dropped))
@@ -349,7 +349,7 @@ class Stream:
     def _fail(self, error: DhschedError) -> None:
         if self._failed is None:
             self._failed = error
-        for item in self._owed:
+        for item in self._unanswered:
             if not item.stored.done():
                 item.stored.set_exception(self._failed)
                 item.stored.exception()  # Marks it as retrieved: the caller may have gone.

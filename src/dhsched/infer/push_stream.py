@@ -142,8 +142,8 @@ class PushStream:
     A line is dropped when its last answer was sent and no timer is armed: a live without anything in flight costs
     nothing. Only the number of its tokens is kept, which later answers continue.
 
-    Answers of one line have the order of its pushes, whatever the store answers first: an answer waits in `owed` for
-    the answers before it. A push that is refused here is answered in its place too.
+    Answers of one line have the order of its pushes, whatever the store answers first: an answer waits for the
+    answers before it. A push that is refused here is answered in its place too.
 
     After a failure nothing is refused here. A numbered item is sent once, and its client repeats it. The store refuses
     later items as GAP, because it knows the last number, and answers `duplicate` to an item that it has stored already.
@@ -259,7 +259,7 @@ class PushStream:
             self._queue(item)
             self._advance(line, now, actions)
             return
-        self._owe(item)
+        self._await_answer(item)
         if not n:
             line.head = line.tail = item
             line.sending = STORING
@@ -296,9 +296,9 @@ class PushStream:
         else:
             line.tail.closed = True
         line.tail = item
-        self._owe(item)
+        self._await_answer(item)
 
-    def _owe(self, item: Item) -> None:
+    def _await_answer(self, item: Item) -> None:
         """Put an item at the end of its line: its answer is sent after those of the items before it."""
         line = item.line
         if line.last is None:
@@ -319,7 +319,7 @@ class PushStream:
         if line is None:
             actions.append(answer)
             return
-        self._owe(Item(line, answer, now, done=True))
+        self._await_answer(Item(line, answer, now, done=True))
         self._answer(line, actions)
 
     # -- the store

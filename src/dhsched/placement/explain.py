@@ -144,8 +144,8 @@ def _explain_winner(choice: Choice, won: Won, view: FleetView | None, refused: M
     if choice.why.policy in UNCHOSEN:
         reason = UNCHOSEN[choice.why.policy]
     elif rank is None or capacity is None:
-        room = f"Pool {pool}" if pool else "an eligible Pool"
-        reason = f"none of {candidates} could take it; the store found a free slot in {room}"
+        where = f"Pool {pool}" if pool else "an eligible Pool"
+        reason = f"none of {candidates} could take it; the store found a free slot in {where}"
     else:
         others = [_share(score) for score in scores if score.worker not in (won.worker, *refused)]
         alike = sum(share == before / capacity for share in others)

@@ -36,13 +36,13 @@ class MediaClock:
 
     def at(self, kind: int, pts_us: int, now_us: int) -> int | None:
         """Return when viewers show this packet; None if that is not after the last packet sent."""
-        self._mind(pts_us, now_us)
+        self._correct(pts_us, now_us)
         if (at_us := pts_us + self._offset_us) <= self._last_us[kind]:
             return None
         self._last_us[kind] = at_us
         return at_us
 
-    def _mind(self, pts_us: int, now_us: int) -> None:
+    def _correct(self, pts_us: int, now_us: int) -> None:
         if (late_us := now_us - pts_us - self._offset_us) < -EARLY_MAX_US:
             self._set(late_us, now_us)
             return

@@ -77,7 +77,7 @@ class BoundedReading(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         data = bytes(self._buffer[:nbytes])
         if self._timer is not None:
-            self._look_for_end_of_head(data)
+            self._find_end_of_head(data)
         self._served.data_received(data)
         if nbytes == READ_BYTES and self.transport.is_reading():
             self.transport.pause_reading()
@@ -107,7 +107,7 @@ class BoundedReading(asyncio.BufferedProtocol):
         if not (served._reading_paused or served._buffer_paused or self.transport.is_closing()):
             self.transport.resume_reading()
 
-    def _look_for_end_of_head(self, data: bytes) -> None:
+    def _find_end_of_head(self, data: bytes) -> None:
         # The parser skips empty lines before a request: they are not part of a head.
         seen = self._seen + data if self._seen else data.lstrip(b"\r\n")
         self._seen = seen[1 - len(END_OF_HEAD) :]

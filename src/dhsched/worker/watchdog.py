@@ -53,7 +53,7 @@ class Watch:
     turns: int = -1
     since: float = 0.0
     """When the loop was last seen to turn."""
-    looked_at: float = float("-inf")
+    read_at: float = float("-inf")
     logged: bool = False
     beat_at: float = float("-inf")
     told: bool = False
@@ -95,10 +95,10 @@ Action = Log | Beat | FallSilent | Over
 def decide(watch: Watch, *, now: float, turns: int, blocked_max_s: float) -> tuple[Watch, list[Action]]:
     """Compare the count of turns with the last check; return the new watch and the actions that are due."""
     blocked_s = now - watch.since
-    if turns != watch.turns or now - watch.looked_at > GAP_S:
+    if turns != watch.turns or now - watch.read_at > GAP_S:
         over: list[Action] = [Over(blocked_s)] if watch.logged else []
-        return Watch(turns=turns, since=now, looked_at=now), over
-    watch = replace(watch, looked_at=now)
+        return Watch(turns=turns, since=now, read_at=now), over
+    watch = replace(watch, read_at=now)
     if blocked_s < LOG_S:
         return watch, []
     actions: list[Action] = [] if watch.logged else [Log(blocked_s)]
@@ -160,7 +160,7 @@ class Watchdog:
                 watch = self._act(action, watch)
             if actions:
                 # The actions took time in which the thread was not frozen.
-                watch = replace(watch, looked_at=time.monotonic())
+                watch = replace(watch, read_at=time.monotonic())
 
     def _act(self, action: Action, watch: Watch) -> Watch:
         frame = sys._current_frames().get(self._watched)
