@@ -18,6 +18,7 @@ RETIRED = {
             "client/models/",
             "dispatch/recovery/",
             "ownership/",
+            "pipecat/start.py",
             "store/records/recovering.py",
             "store/steps/",
         ),

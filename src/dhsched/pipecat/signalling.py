@@ -7,8 +7,8 @@ from typing import Any, Self
 import msgspec
 
 MESSAGE_BYTES_MAX = 256 * 1024  # A longer message ends its connection.
-SERVICES_MAX = 8  # A bot dials this many start services, and ignores further ones of its live.
-CANDIDATES_MAX = 100  # Of one request; a request with more is refused.
+SERVICES_MAX = 8  # A bot dials so many start services, and ignores the others of its live.
+CANDIDATES_MAX = 100
 METADATA = "pipecat"
 """The field of a live's metadata that says where its bots find their clients."""
 

@@ -44,7 +44,7 @@ SECRET = "DHSCHED_PIPECAT_SECRET"
 any more."""
 START_KEY = "DHSCHED_PIPECAT_START_KEY"
 """The variable with the key that POST /start needs; without it anybody who reaches the service may start bots."""
-POLL_S = 0.2  # Time between two questions which generation is current, while its bot has not dialled yet.
+LOOK_S = 0.2  # Between two looks which generation is current, while its bot has not dialled yet.
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ class StartService:
                     continue
                 except (TimeoutError, ConnectionError, aiohttp.ClientError) as error:
                     log.warning("a bot has not answered", live=live, epoch=epoch, reason=str(error))
-            await asyncio.sleep(POLL_S)
+            await asyncio.sleep(LOOK_S)
         raise web.HTTPServiceUnavailable(text=f"no bot of session {live} has answered for {OFFER_S:g} s; try again")
 
     async def _epoch(self, live: str) -> int:
