@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from aiortc import MediaStreamTrack, RTCConfiguration, RTCPeerConnection, RTCSessionDescription
 
 from dhsched.local.ports import free_port
@@ -21,6 +22,7 @@ from tests.harness.fleet import Fleet, ended, fleet
 from tests.harness.keyed import bearer
 
 SDP = {"Content-Type": "application/sdp"}
+LOUD = 1_000  # Of 32,767: a frame of sound below this is silence.
 
 
 class Theatre:
@@ -71,11 +73,12 @@ async def stage(made: Fleet, port: int, **settings: Any) -> AsyncIterator[Theatr
 
 
 class Watcher:
-    """A viewer that keeps the timestamps of what it decoded."""
+    """A viewer that keeps the timestamps of what it decoded; `loud` counts the frames of sound that are not silent."""
 
     def __init__(self) -> None:
         self.pc = RTCPeerConnection(RTCConfiguration(iceServers=[]))
         self.seen: dict[str, list[float]] = {"video": [], "audio": []}
+        self.loud = 0
         self.location = ""
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -103,6 +106,7 @@ class Watcher:
         while True:
             frame: Any = await track.recv()
             self.seen[track.kind].append(float(frame.pts * frame.time_base))
+            self.loud += track.kind == "audio" and bool(np.abs(frame.to_ndarray()).max() > LOUD)
 
     async def close(self) -> None:
         await self.pc.close()

@@ -6,21 +6,21 @@ import asyncio
 import shutil
 import threading
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from dhsched import testing
+from dhsched.avatar.sentences import PIECE_CHARS_MAX
 from dhsched.worker import Exec
 from examples import batching, continuous_batching, llm_voice, video_generator
 from examples.aiohttp_app import make_app
 from tests.harness.acked import until_acked
-from tests.harness.fleet import ended, fleet, until
+from tests.harness.fleet import Fleet, ended, fleet, until
 from tests.harness.processes import processes
 from tests.harness.scripted_llm import scripted_llm
 from tests.harness.theatre import Watcher, theatre
@@ -28,6 +28,16 @@ from tests.harness.tree import ROOT
 
 EXAMPLES = ROOT / "examples"
 WAIT_S = 30.0
+
+
+def environment(f: Fleet, name: str) -> dict[str, str]:
+    """What a program that runs a Worker of this deployment reads."""
+    return {
+        "DHSCHED_URL": ",".join(f.dispatch),
+        "DHSCHED_WORKER_LOCK_FOLDER": str(f.folder),
+        "DHSCHED_WORKER_NAME": name,
+        "DHSCHED_WORKER_DRAIN_S": "0",
+    }
 
 
 def test_every_example_is_listed_and_run_here() -> None:
@@ -40,84 +50,84 @@ def test_every_example_is_listed_and_run_here() -> None:
             assert path.stem in here, f"nothing runs {name}"
 
 
-class ScriptedModel:
-    """A server of chat completions that answers with the words it was given, one chunk each."""
-
-    def __init__(self) -> None:
-        self.asked: list[list[dict[str, str]]] = []
-        self.words = ["Hello", " there", "."]
-        self.go_on = asyncio.Event()
-        self.go_on.set()
-
-    async def answer(self, request: web.Request) -> web.StreamResponse:
-        body: dict[str, Any] = await request.json()
-        assert body["stream"] is True
-        self.asked.append(body["messages"])
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
-        for words in self.words:
-            chunk = web.json_response({"choices": [{"delta": {"content": words}}]}).text
-            await response.write(f"data: {chunk}\n\n".encode())
-            await self.go_on.wait()
-        await response.write(b"data: [DONE]\n\n")
-        return response
-
-
-@asynccontextmanager
-async def model_server(model: ScriptedModel, patch: pytest.MonkeyPatch) -> AsyncIterator[None]:
-    app = web.Application()
-    app.router.add_post("/v1/chat/completions", model.answer)
-    async with TestServer(app) as server:
-        patch.setenv("LLM_URL", str(server.make_url("/v1")))
-        yield
-
-
 async def test_llm_voice_remembers_the_talk_over_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = ScriptedModel()
-    async with (
-        model_server(model, monkeypatch),
-        testing.live(llm_voice.voice, config={"prompt": "Be Anna."}, wait_s=WAIT_S) as live,
-    ):
-        await live.push("Hi.")
-        await live.acked(1)
-        await live.crash()
-        await live.push("And you?")
-        await live.acked(2)
-    system, *talk = model.asked[1]
+    answers = {"Hi.": "Hello there. Come in!", "And you?": "I am well.", "Stop.": "Yes."}
+    async with scripted_llm(answers) as llm:
+        monkeypatch.setenv("LLM_URL", llm.url)
+        async with testing.live(llm_voice.voice, config={"prompt": "Be Anna."}, wait_s=60) as live:
+            await live.push("Hi.")
+            await live.acked(1)
+            assert heard(live) == ["Hello there.", "Come in!"], "sentence by sentence"
+            await live.crash()
+            await live.push("And you?")
+            await live.acked(2)
+            await live.interrupt("Stop.")
+            await live.acked(3)
+            assert [each["content"] for each in live.journal[-2:]] == ["Stop.", "Yes."]
+    system, *talk = llm.asked[1]
     assert system == {"role": "system", "content": "Be Anna."}
-    assert [message["content"] for message in talk] == ["Hi.", "Hello there.", "And you?"]
+    assert [message["content"] for message in talk] == ["Hi.", "Hello there. Come in!", "And you?"]
 
 
-async def test_llm_voice_stops_at_an_interrupt_and_keeps_what_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = ScriptedModel()
-    model.go_on.clear()
-    async with model_server(model, monkeypatch), testing.live(llm_voice.voice, wait_s=WAIT_S) as live:
-        await live.push("Hi.")
-        await live.until(lambda: model.asked)
-        await live.interrupt()
-        model.go_on.set()
-        await live.acked(2)
-        model.words = ["Yes"]
-        await live.push("Stop.")
-        await live.acked(3)
-    assert len(llm_voice.recent([{"role": "user", "content": "x" * 1_000}] * 9)) == 3, "a state is small"
+def heard(live: testing.ScriptedLive) -> list[str]:
+    return [data["text"] for name, data in live.emits if name == "heard"]
 
 
-async def test_llm_voice_cancels_the_request_of_an_answer_that_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_llm_voice_keeps_what_was_heard_at_an_interrupt_and_cancels_the_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A server that batches requests must not generate what nobody hears."""
-    long = " ".join(["word"] * 100_000)
+    long = " ".join(f"This is sentence {n}." for n in range(10_000))
     async with scripted_llm({"Long.": long, "Short.": "Yes."}, token_s=0.01) as llm:
         monkeypatch.setenv("LLM_URL", llm.url)
-        async with testing.live(llm_voice.voice, wait_s=WAIT_S) as live:
+        async with testing.live(llm_voice.voice, wait_s=60) as live:
             await live.push("Long.")
-            await live.until(lambda: llm.sent and llm.sent[0] > 3)
+            await live.until(lambda: heard(live))
+            assert live.last_acked == 0, "it is not acked before it was heard"
             await live.interrupt()
             await live.acked(2)
             await live.until(lambda: llm.cancelled == [0])
             await live.push("Short.")
             await live.acked(3)
-        question, cut, *after = [each["content"].strip() for each in live.saved_state]
-        assert question == "Long." and {*cut.split()} == {"word"} and after == ["Short.", "Yes."]
+            question, cut, *after = [each["content"] for each in live.journal]
+            assert question == "Long." and after == ["Short.", "Yes."]
+            assert long.startswith(cut) and cut.startswith("This is sentence 0.") and llm.sent[0] < len(long.split())
+            assert cut == " ".join(filter(None, heard(live)[:-1]))
+
+
+async def test_llm_voice_speaks_what_has_no_end_and_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def tokens(text: str) -> AsyncIterator[str]:
+        for word in text.split():
+            yield word + " "
+
+    made = [each async for each in llm_voice.sentences(tokens("on and " * 300 + "out. Now. And"))]
+    assert " ".join(made).split() == ("on and " * 300 + "out. Now. And").split() and made[-2:] == ["Now.", "And"]
+    assert max(map(len, made)) <= PIECE_CHARS_MAX
+    monkeypatch.setattr(llm_voice, "MESSAGES_MAX", 4)
+    async with scripted_llm({str(n): f"{n}." for n in range(4)}) as llm:
+        monkeypatch.setenv("LLM_URL", llm.url)
+        async with testing.live(llm_voice.voice, wait_s=60) as live:
+            for n in range(4):
+                await live.push(str(n))
+            await live.acked(4)
+            assert [each["content"] for each in live.journal] == ["1", "1.", "2", "2.", "3", "3."][-4:]
+
+
+async def test_llm_voice_is_heard_in_the_room(tmp_path: Path) -> None:
+    answers = {"Who are you?": "I am Anna, and I guide people through this house."}
+    async with scripted_llm(answers) as llm, theatre(tmp_path) as at, processes(at.fleet) as p:
+        how = environment(at.fleet, "voice") | {"LLM_URL": llm.url}
+        await p.start("voice", module="examples.llm_voice", environment=how)
+        await p.workers_ready(1)
+        await at.fleet.create("demo")
+        watcher = Watcher()
+        await watcher.connect(at)
+        await until(lambda: len(watcher.seen["video"]) > 2, "a picture")
+        assert watcher.loud == 0
+        await at.fleet.push("demo", "Who are you?")
+        await until_acked(at.fleet, "demo", 1)
+        await until(lambda: watcher.loud > 10, "the voice")
+        await watcher.close()
 
 
 async def test_batching_answers_many_lives_with_few_calls() -> None:
@@ -222,13 +232,7 @@ async def test_video_generator_talks_is_interrupted_and_goes_on_after_a_crash() 
 
 async def test_video_generator_publishes_to_the_room(tmp_path: Path) -> None:
     async with theatre(tmp_path) as at, processes(at.fleet) as p:
-        environment = {
-            "DHSCHED_URL": ",".join(at.fleet.dispatch),
-            "DHSCHED_WORKER_LOCK_FOLDER": str(tmp_path),
-            "DHSCHED_WORKER_NAME": "avatar",
-            "DHSCHED_WORKER_DRAIN_S": "0",
-        }
-        await p.start("avatar", module="examples.video_generator", environment=environment)
+        await p.start("avatar", module="examples.video_generator", environment=environment(at.fleet, "avatar"))
         await p.workers_ready(1)
         await at.fleet.create("demo")
         watcher = Watcher()
@@ -265,17 +269,12 @@ async def test_aiohttp_app_serves_pages_and_lives(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("program", ["echo", "batching"])
 async def test_programs_run_as_they_are(tmp_path: Path, program: str) -> None:
-    heard: list[bytes] = []
+    lines: list[bytes] = []
     async with fleet(tmp_path) as f, processes(f) as p:
-        environment = {
-            "DHSCHED_URL": ",".join(f.dispatch),
-            "DHSCHED_WORKER_LOCK_FOLDER": str(tmp_path),
-            "DHSCHED_WORKER_NAME": program,
-            "DHSCHED_WORKER_DRAIN_S": "0",
-        }
-        await p.start(program, module=f"examples.{program}", environment=environment, hear=heard.append)
+        how: Any = {"environment": environment(f, program), "hear": lines.append}
+        await p.start(program, module=f"examples.{program}", **how)
         await p.workers_ready(1)
         await f.create("a")
         await f.push("a", "hello")
         await until_acked(f, "a", 1)
-    assert b"hello" in b"".join(heard).lower()
+    assert b"hello" in b"".join(lines).lower()
