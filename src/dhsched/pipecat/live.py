@@ -17,6 +17,7 @@ from pipecat.workers.runner import WorkerRunner
 from dhsched.errors import BadSetting, BotEnded
 from dhsched.pipecat.peer import Peer, dialling
 from dhsched.pipecat.processor import MARKS, LiveProcessor, OurInterruptionFrame, Said
+from dhsched.pipecat.signalling import Calling
 from dhsched.pipecat.voice import chars_heard
 from dhsched.tasks import cancel, first
 from dhsched.worker import Item, Session
@@ -104,6 +105,8 @@ class Live:
         finally:
             self.session.on_interrupt = None
             await cancel(*self._tasks)
+            if self._peer is not None:
+                await self._peer.leave(Calling.of(self.session.metadata))
             await self._stop(running)
 
     # -- the pipeline

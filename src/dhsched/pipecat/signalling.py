@@ -9,6 +9,8 @@ import msgspec
 MESSAGE_BYTES_MAX = 256 * 1024  # A longer message ends its connection.
 SERVICES_MAX = 8  # A bot dials so many start services, and ignores the others of its live.
 CANDIDATES_MAX = 100
+MALFORMED, REFUSED, SUPERSEDED = 4400, 4403, 4409
+"""Why a service closes a bot's connection. A superseded generation lets its client go, and dials again."""
 METADATA = "pipecat"
 """The field of a live's metadata that says where its bots find their clients."""
 

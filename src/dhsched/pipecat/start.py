@@ -27,6 +27,7 @@ from aiohttp import web
 
 from dhsched.addresses import DISPATCH
 from dhsched.client import Client, Refused, Unreachable
+from dhsched.pipecat import signalling
 from dhsched.pipecat.signalling import CANDIDATES_MAX, MESSAGE_BYTES_MAX, METADATA, Answered, Asked, Hello
 from dhsched.settings import is_loopback
 from dhsched.web.running import listening, run_service
@@ -44,6 +45,7 @@ SECRET = "DHSCHED_PIPECAT_SECRET"
 any more."""
 START_KEY = "DHSCHED_PIPECAT_START_KEY"
 """The variable with the key that POST /start needs; without it anybody who reaches the service may start bots."""
+UNKNOWN = "Invalid or not-yet-ready session_id"
 LOOK_S = 0.2  # Between two looks which generation is current, while its bot has not dialled yet.
 
 
@@ -98,7 +100,7 @@ class Bot:
                     each.set_exception(ConnectionResetError("the bot has gone"))
 
     async def close(self) -> None:
-        await self._socket.close(code=4403, message=b"a later generation is current")
+        await self._socket.close(code=signalling.SUPERSEDED, message=b"a later generation is current")
 
 
 class StartService:
@@ -116,6 +118,7 @@ class StartService:
         app.router.add_post("/start", self._start)
         app.router.add_post("/sessions/{live}/api/offer", self._offer)
         app.router.add_patch("/sessions/{live}/api/offer", self._candidates)
+        app.router.add_get("/sessions/{live}", self._session)
         app.router.add_get("/bots", self._bot)
         app.router.add_route("OPTIONS", "/{path:.*}", self._preflight)
         return app
@@ -146,6 +149,13 @@ class StartService:
         if servers:
             result["iceConfig"] = {"iceServers": [{"urls": [url]} for url in servers]}
         return web.json_response(result)
+
+    async def _session(self, request: web.Request) -> web.Response:
+        """Say whether the session has ended: a bot that leaves tells its client whether to connect anew."""
+        found = await self._client.get(request.match_info["live"])
+        if found.digital_id != self._options.bot:
+            raise web.HTTPNotFound(text=UNKNOWN)
+        return web.json_response({"ended": found.state == "ended"})
 
     async def _offer(self, request: web.Request) -> web.Response:
         said = await read_object(request)
@@ -194,7 +204,7 @@ class StartService:
         if found.state == "ended":
             raise web.HTTPNotFound(text="the session has ended")
         if found.digital_id != self._options.bot:
-            raise web.HTTPNotFound(text="Invalid or not-yet-ready session_id")
+            raise web.HTTPNotFound(text=UNKNOWN)
         return found.epoch
 
     def _secret(self, live: str) -> str:
@@ -209,18 +219,17 @@ class StartService:
             async with asyncio.timeout(HELLO_S):
                 hello = msgspec.json.decode(await socket.receive_bytes(), type=Hello)
         except (TimeoutError, TypeError, msgspec.MsgspecError):
-            await socket.close(code=4400, message=b"a connection begins with hello")
+            await socket.close(code=signalling.MALFORMED, message=b"a connection begins with hello")
             return socket
-        bots = self._bots[hello.live]
-        if (
-            not hmac.compare_digest(hello.secret.encode(), self._secret(hello.live).encode())
-            or len(self._bots) > BOTS_MAX
-            or any(epoch > hello.epoch for epoch in bots)
-        ):
-            self._forget(hello.live)
-            await socket.close(code=4403, message=b"this generation is not served here")
+        known = hmac.compare_digest(hello.secret.encode(), self._secret(hello.live).encode())
+        if not known or (hello.live not in self._bots and len(self._bots) >= BOTS_MAX):
+            await socket.close(code=signalling.REFUSED, message=b"this generation is not served here")
             return socket
-        bot = bots[hello.epoch] = Bot(socket)
+        bot, bots = Bot(socket), self._bots[hello.live]
+        if any(epoch > hello.epoch for epoch in bots):
+            await bot.close()
+            return socket
+        bots[hello.epoch] = bot
         try:
             for older in [epoch for epoch in bots if epoch < hello.epoch]:
                 await bots.pop(older).close()
