@@ -109,6 +109,24 @@ async def test_a_thawed_agent_is_out_of_the_room_and_the_owner_stays(livekit: Se
         assert [each["epoch"] for each in talk.heard] == [1, 2, 2]
 
 
+async def test_a_drained_agent_ends_its_answer_and_the_next_goes_on_with_the_conversation(livekit: Server) -> None:
+    async with talking(livekit) as talk:
+        client, room = talk.client, talk.user.room
+        await client.push("L", "This is number 1.", boundary=True)
+        await until(lambda: talk.user.loud_s.get("anna~1", 0) > 0.2, "the voice of the first", WAIT_S)
+        worker = (await client.get("L")).worker
+        assert worker is not None
+        await client.drain(worker)
+
+        async def moved() -> bool:
+            return (await client.get("L")).epoch == 2
+
+        await until(moved, "the next generation", WAIT_S)
+        await client_says(talk, 2)
+        assert [(each["seq"], each["epoch"], each["cut"]) for each in talk.heard] == [(1, 1, False), (2, 2, False)]
+        await until(lambda: "anna~1" not in room.remote_participants, "the end of the first", WAIT_S)
+
+
 async def client_says(talk: Talk, n: int) -> None:
     await talk.client.push("L", f"This is number {n}.", boundary=True)
     await talk.until_acked(n)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from livekit import rtc
 
 from dhsched.client import Refused
+from dhsched.livekit.seats import CLAIMED
 from dhsched.local.waiting import until
 from tests.harness.livekit_avatar import brightness
 from tests.harness.livekit_client import WAIT_S, Server
@@ -64,6 +66,7 @@ async def test_a_killed_worker_is_replaced_and_the_sentence_goes_on(livekit: Ser
 async def test_a_drain_changes_faces_at_the_end_of_the_sentence(livekit: Server) -> None:
     async with livekit.watching() as viewer, rig(livekit, workers=2) as made, speaking_agent(made) as (_, avatar):
         await viewer.sees("anna~1")
+        happened = follow(viewer.room, "anna~2")
         await speak(avatar, 8)
         assert avatar.output is not None
         async with made.client() as client:
@@ -81,7 +84,29 @@ async def test_a_drain_changes_faces_at_the_end_of_the_sentence(livekit: Server)
             await viewer.sees("anna~2")
             assert (await client.get(avatar.live_id)).epoch == 2
         assert viewer.loud_s.get("anna~2", 0) == 0
+        assert happened[:3] == ["joined", "claimed", "published"], "it was in the room before its claim, with no track"
         await until(lambda: "anna~1" not in viewer.room.remote_participants, "the end of the first", WAIT_S)
+
+
+def follow(room: rtc.Room, identity: str) -> list[str]:
+    """Return a list that grows with what this participant does."""
+    happened: list[str] = []
+
+    def note(what: str, participant: rtc.RemoteParticipant) -> None:
+        if participant.identity == identity:
+            happened.append(what)
+
+    def joined(participant: rtc.RemoteParticipant) -> None:
+        note("joined with its claim" if participant.attributes.get(CLAIMED) else "joined", participant)
+
+    def changed(attributes: dict[str, str], participant: rtc.RemoteParticipant) -> None:
+        if CLAIMED in attributes:
+            note("claimed", participant)
+
+    room.on("participant_connected", joined)
+    room.on("participant_attributes_changed", changed)
+    room.on("track_published", lambda _, participant: note("published", participant))
+    return happened
 
 
 async def test_the_agent_is_told_why_there_is_no_avatar(livekit: Server) -> None:
