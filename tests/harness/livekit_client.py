@@ -38,10 +38,12 @@ class Server:
 
     @asynccontextmanager
     async def joined(
-        self, identity: str, *, attributes: Mapping[str, str] | None = None, kind: str = ""
+        self, identity: str, *, attributes: Mapping[str, str] | None = None, kind: str = "", takes: bool = True
     ) -> AsyncIterator[rtc.Room]:
+        """Join; one that does not take receives nothing that it does not subscribe to."""
         room = rtc.Room()
-        await room.connect(self.url, self.token(identity, attributes=attributes, kind=kind))
+        options = rtc.RoomOptions(auto_subscribe=takes)
+        await room.connect(self.url, self.token(identity, attributes=attributes, kind=kind), options)
         try:
             yield room
         finally:

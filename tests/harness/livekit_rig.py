@@ -73,9 +73,11 @@ async def rig(livekit: Server, workers: int = 1) -> AsyncIterator[Rig]:
 
 
 @asynccontextmanager
-async def speaking_agent(made: Rig, **options: Any) -> AsyncIterator[tuple[AgentSession[None], AvatarSession]]:
+async def speaking_agent(
+    made: Rig, *, takes: bool = True, **options: Any
+) -> AsyncIterator[tuple[AgentSession[None], AvatarSession]]:
     """An agent in the room with its avatar: LiveKit's own AgentSession, without a language model."""
-    async with made.livekit.joined("agent", kind="agent") as room:
+    async with made.livekit.joined("agent", kind="agent", takes=takes) as room:
         session: AgentSession[None] = AgentSession()
         avatar = AvatarSession("anna", dispatch=await made.dispatch_urls(), sample_rate=RATE, **options)
         try:

@@ -11,7 +11,7 @@ from dhsched.client import Refused
 from dhsched.livekit.seats import CLAIMED
 from dhsched.local.waiting import until
 from tests.harness.livekit_avatar import brightness
-from tests.harness.livekit_client import WAIT_S, Server
+from tests.harness.livekit_client import WAIT_S, Server, Watcher
 from tests.harness.livekit_rig import rig, speak, speaking_agent
 
 
@@ -30,6 +30,21 @@ async def test_an_avatar_speaks_and_its_agent_is_told(livekit: Server) -> None:
         assert not played.interrupted
         assert played.playback_position == pytest.approx(2.0, abs=0.2)
         await until(lambda: viewer.loud_s.get("anna~1", 0) > 1, "what was said", WAIT_S)
+
+
+async def test_who_takes_the_picture_and_no_sound_sees_it(livekit: Server) -> None:
+    """And nobody else takes the sound either."""
+
+    def take(publication: rtc.RemoteTrackPublication, _: rtc.RemoteParticipant) -> None:
+        publication.set_subscribed(publication.kind == rtc.TrackKind.KIND_VIDEO)
+
+    async with livekit.joined("viewer", takes=False) as room, rig(livekit) as made:
+        viewer = Watcher(room)
+        room.on("track_published", take)
+        async with speaking_agent(made, takes=False):
+            await viewer.sees("anna~1")
+            assert not viewer.loud_s
+        await viewer.close()
 
 
 async def test_an_interruption_stops_the_voice(livekit: Server) -> None:

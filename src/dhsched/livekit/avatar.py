@@ -77,7 +77,7 @@ async def perform(session: Session, factory: Factory, options: AvatarOptions, ac
                 # The agent speaks to this generation as soon as it sees the seat.
                 await place.take()
                 reported = Reported(generator, place)
-                runner = AvatarRunner(place.room, audio_recv=receiver, video_gen=reported, options=options)
+                runner = Runner(place.room, audio_recv=receiver, video_gen=reported, options=options)
                 await until_over(session, place, runner, reading)
         finally:
             await cancel(reading, listening)
@@ -138,6 +138,31 @@ async def play(runner: AvatarRunner) -> None:
         await runner.wait_for_complete()
     finally:
         await runner.aclose()
+
+
+class Runner(AvatarRunner):  # type: ignore[misc, unused-ignore]
+    """LiveKit's runner, which publishes the picture beside the sound.
+
+    By itself it waits for a subscriber of the sound before it publishes the picture: then the first picture is one
+    negotiation later, and where nobody takes the sound nobody sees it."""
+
+    async def _publish_track(self) -> None:
+        async with self._lock:
+            await self._room_connected_fut
+            me, source = self._room.local_participant, rtc.TrackSource
+            sound = rtc.LocalAudioTrack.create_audio_track("avatar_audio", self._audio_source)
+            picture = rtc.LocalVideoTrack.create_video_track("avatar_video", self._video_source)
+            self._audio_publication, self._video_publication = await asyncio.gather(
+                me.publish_track(sound, rtc.TrackPublishOptions(source=source.SOURCE_MICROPHONE)),
+                me.publish_track(picture, rtc.TrackPublishOptions(source=source.SOURCE_CAMERA)),
+            )
+            both = (self._audio_publication, self._video_publication)
+            subscribed = [asyncio.ensure_future(each.wait_for_subscription()) for each in both]
+            try:
+                # Nothing is said to an empty room.
+                await asyncio.wait(subscribed, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                await cancel(*subscribed)
 
 
 class Receiver(DataStreamAudioReceiver):  # type: ignore[misc, unused-ignore]
