@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import traceback
+
+from aiortc import RTCPeerConnection
 
 ANSWER_S = 20.0  # A client that does not answer an offer, or names no address, for this long gets no further offers.
 
@@ -12,6 +15,15 @@ ANSWER_S = 20.0  # A client that does not answer an offer, or names no address, 
 def tell_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         traceback.print_exception(error)
+
+
+async def settled(pc: RTCPeerConnection) -> None:
+    """Wait until the connection is there, or is not to be had. What a description adds while aiortc is connecting is
+    never sent, nor received."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(ANSWER_S):
+            while pc.connectionState in ("new", "connecting"):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
 
 
 class Candidates:

@@ -23,7 +23,7 @@ from aiortc.contrib.media import MediaRelay
 from aiortc.sdp import candidate_from_sdp
 from livekit.protocol import models, rtc
 
-from tests.harness.livekit_candidates import ANSWER_S, Candidates, tell_failure
+from tests.harness.livekit_candidates import ANSWER_S, Candidates, settled, tell_failure
 
 ONE_TRANSPORT = RTCConfiguration(iceServers=[], bundlePolicy=RTCBundlePolicy.MAX_BUNDLE)
 RELIABLE, LOSSY = "_reliable", "_lossy"
@@ -316,6 +316,8 @@ class Participant(Member):
             answer = rtc.SessionDescription(type="answer", sdp=await self.answer(sdp), id=offer.id)
             await self.send(answer=answer)
             await self._unpublish_what_left(offer.sdp)
+            assert self._publisher is not None
+            await settled(self._publisher)
 
     async def _add_candidate(self, trickle: rtc.TrickleRequest) -> None:
         publishes = trickle.target == rtc.SignalTarget.PUBLISHER
@@ -405,6 +407,7 @@ class Participant(Member):
             await pc.setRemoteDescription(RTCSessionDescription(sdp, "answer"))
             for track in added:
                 await track.owner.send(track_subscribed=rtc.TrackSubscribed(track_sid=track.info.sid))
+            await settled(pc)
 
     def send_data(self, data: bytes, channel: str) -> None:
         far = self._channels[channel]
