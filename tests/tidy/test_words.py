@@ -18,7 +18,6 @@ RETIRED = {
             "client/models/",
             "dispatch/recovery/",
             "ownership/",
-            "pipecat/start.py",
             "store/records/recovering.py",
             "store/steps/",
         ),

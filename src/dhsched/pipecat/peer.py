@@ -24,7 +24,7 @@ from pipecat.transports.smallwebrtc.transport import SmallWebRTCTransport
 from dhsched.client.credentials import TLS_CA
 from dhsched.client.http import NO_ANSWER, open_session, open_socket
 from dhsched.errors import BadValue
-from dhsched.pipecat.signalling import MESSAGE_BYTES_MAX, SERVICES_MAX, SUPERSEDED, Answered, Asked, Calling, Hello
+from dhsched.pipecat.signalling import MESSAGE_BYTES_MAX, SERVICES_MAX, SUPERSEDED, Answered, Calling, Hello, Request
 from dhsched.tasks import cancel
 
 RETRY_S = 0.5  # First pause between two attempts to reach a start service; doubled after each, up to:
@@ -120,9 +120,9 @@ class Peer:
                 pause_s = min(pause_s * 2, RETRY_MAX_S)
 
     async def _answer(self, data: str | bytes) -> Answered:
-        asked = Asked()
+        asked = Request()
         try:
-            asked = msgspec.json.decode(data, type=Asked)
+            asked = msgspec.json.decode(data, type=Request)
             if asked.sdp:
                 return Answered(asked.id, answer=await self._offered(asked))
             return Answered(asked.id, error=await self._trickled(asked))
@@ -132,7 +132,7 @@ class Peer:
             logger.warning(f"an offer cannot be answered: {error!r}")
             return Answered(asked.id, error=f"the offer cannot be answered: {type(error).__name__}")
 
-    async def _offered(self, asked: Asked) -> dict[str, str]:
+    async def _offered(self, asked: Request) -> dict[str, str]:
         connection = self._connection
         first = connection.get_answer() is None
         known = not first and asked.pc_id == connection.pc_id and connection.pc.connectionState != "closed"
@@ -146,7 +146,7 @@ class Peer:
         assert answer is not None
         return dict(answer)
 
-    async def _trickled(self, asked: Asked) -> str:
+    async def _trickled(self, asked: Request) -> str:
         """Take a client's candidates; return why they were refused, empty if they were not."""
         if asked.pc_id != self._connection.pc_id:
             return "the connection is not known here: send an offer"

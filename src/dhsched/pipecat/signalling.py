@@ -23,7 +23,7 @@ class Candidate(msgspec.Struct):
     sdp_mline_index: int | None = None
 
 
-class Asked(msgspec.Struct, omit_defaults=True):
+class Request(msgspec.Struct, omit_defaults=True):
     """An offer with its `sdp`, or candidates, for the client's connection `pc_id`."""
 
     id: int = 0

@@ -28,7 +28,7 @@ from aiohttp import web
 from dhsched.addresses import DISPATCH
 from dhsched.client import Client, Refused, Unreachable
 from dhsched.pipecat import signalling
-from dhsched.pipecat.signalling import CANDIDATES_MAX, MESSAGE_BYTES_MAX, METADATA, Answered, Asked, Hello
+from dhsched.pipecat.signalling import CANDIDATES_MAX, MESSAGE_BYTES_MAX, METADATA, Answered, Hello, Request
 from dhsched.settings import is_loopback
 from dhsched.web.running import listening, run_service
 
@@ -46,7 +46,7 @@ any more."""
 START_KEY = "DHSCHED_PIPECAT_START_KEY"
 """The variable with the key that POST /start needs; without it anybody who reaches the service may start bots."""
 UNKNOWN = "Invalid or not-yet-ready session_id"
-LOOK_S = 0.2  # Between two looks which generation is current, while its bot has not dialled yet.
+POLL_S = 0.2  # Time between two questions which generation is current, while its bot has not connected yet.
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Bot:
         self._asked: dict[int, asyncio.Future[Answered]] = {}
         self._number = 0
 
-    async def ask(self, asked: Asked) -> Answered:
+    async def ask(self, asked: Request) -> Answered:
         self._number += 1
         asked.id = self._number
         answered: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
@@ -162,7 +162,7 @@ class StartService:
         sdp, pc_id = said.get("sdp"), said.get("pc_id")
         if said.get("type") != "offer" or not isinstance(sdp, str) or not isinstance(pc_id, str | None):
             raise web.HTTPBadRequest(text="Invalid WebRTC request")
-        asked = Asked(sdp=sdp, pc_id=pc_id, restart_pc=bool(said.get("restart_pc")))
+        asked = Request(sdp=sdp, pc_id=pc_id, restart_pc=bool(said.get("restart_pc")))
         answered = await self._ask(request.match_info["live"], asked)
         if answered.answer is None:
             raise web.HTTPBadRequest(text=answered.error)
@@ -171,7 +171,7 @@ class StartService:
     async def _candidates(self, request: web.Request) -> web.Response:
         said = await read_object(request)
         try:
-            asked = msgspec.convert({"pc_id": said.get("pc_id"), "candidates": said.get("candidates", [])}, Asked)
+            asked = msgspec.convert({"pc_id": said.get("pc_id"), "candidates": said.get("candidates", [])}, Request)
         except msgspec.ValidationError:
             raise web.HTTPBadRequest(text="Invalid WebRTC request") from None
         if len(asked.candidates) > CANDIDATES_MAX:
@@ -182,7 +182,7 @@ class StartService:
 
     # -- the current generation
 
-    async def _ask(self, live: str, asked: Asked) -> Answered:
+    async def _ask(self, live: str, asked: Request) -> Answered:
         """Ask the bot of the current generation, and return its answer if that generation is still current."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + OFFER_S
@@ -196,7 +196,7 @@ class StartService:
                     continue
                 except (TimeoutError, ConnectionError, aiohttp.ClientError) as error:
                     log.warning("a bot has not answered", live=live, epoch=epoch, reason=str(error))
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
         raise web.HTTPServiceUnavailable(text=f"no bot of session {live} has answered for {OFFER_S:g} s; try again")
 
     async def _epoch(self, live: str) -> int:
