@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from spec import configuration, tlc
+from spec.cells import Cells
 from spec.emits import Emits
 from spec.explore import Explored, World, explore
 from spec.failover import Failover
@@ -39,6 +40,7 @@ WORLDS: dict[str, Callable[..., World]] = {
     "Homes": Homes,
     "Journal": Journals,
     "Time": Time,
+    "Cells": Cells,
 }
 
 
@@ -47,7 +49,7 @@ class Check:
     """One configuration, spec/<name>.cfg. `says` is for the reader of the table."""
 
     name: str
-    module: Literal["DHSched", "Input", "Marks", "Emits", "Failover", "Homes", "Journal", "Time"]
+    module: Literal["DHSched", "Input", "Marks", "Emits", "Failover", "Homes", "Journal", "Time", "Cells"]
     says: str
     compare: bool = True
     quick: bool = False
@@ -94,6 +96,14 @@ CHECKS = (
     Check("TimeCounted", "Time", "generations without an ack, counted in a window", quick=True),
     Check("TimeTight", "Time", "one generation fewer is too few", compare=False, violates="Paced"),
     Check("LiveTime", "Time", "what stands still goes on, and time with it", compare=False),
+    Check("Cells", "Cells", "a bucket that moves to another cell; two replicas that create in it", quick=True),
+    Check("CellsThree", "Cells", "a bucket that moves on to a third cell", quick=True),
+    Check("CellsForgetOld", "Cells", "the same, and the cell that the bucket leaves forgets", quick=True),
+    Check("CellsForgetNew", "Cells", "the same, and the cell that gets it forgets", quick=True),
+    Check("CellsForgetEnds", "Cells", "a cell that forgets ends, and goes back to any earlier state", quick=True),
+    Check("CellsAlone", "Cells", "a replica that knows the map of one cell only", compare=False, violates="Same"),
+    Check("LiveCells", "Cells", "no live stays in two cells, and the bucket ends up in one", compare=False),
+    Check("LiveCellsThree", "Cells", "the same with a third cell, after the first forgets", compare=False),
     Check("TermsBoots", "DHSched", "new terms with losses and new boots"),
     Check("AgentsTwo", "DHSched", "two lives and agents with two slots each", quick=True),
     Check("MovesLosses", "DHSched", "planned moves while Workers are lost and come back"),
@@ -101,6 +111,7 @@ CHECKS = (
     Check("GoneMoves", "DHSched", "new boots in the middle of moves"),
     Check("ReuseTerms", "DHSched", "ids reused across terms; releases on record"),
     Check("InputDeep", "Input", "everything about input at once"),
+    Check("CellsBack", "Cells", "a bucket that moves there and back; two movers"),
     Check("MarksInterrupts", "Marks", "the same with interrupts", compare=False),
     Check("Live", "DHSched", "L1-L3 with a free Worker: losses, stalls, moves", compare=False),
     Check("LiveTwo", "DHSched", "L1-L3 with a free Worker: two lives", compare=False),
@@ -133,6 +144,8 @@ CHECKS = (
     Check("LongHomesRoom", "Homes", "the same, and the room's fence", compare=False, long=True),
     Check("LongTime", "Time", "three items, crashes, starts that take time", compare=False, long=True),
     Check("LongTimeCounted", "Time", "generations without an ack, in a larger window", compare=False, long=True),
+    Check("LongCellsTwo", "Cells", "both cells forget", compare=False, long=True),
+    Check("LongCellsMovers", "Cells", "the same, with two movers", compare=False, long=True),
     Check("LongGhosts", "Input", "three items, three generations, three pulls, ghosts", compare=False, long=True),
 )
 

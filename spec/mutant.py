@@ -1,4 +1,4 @@
-"""What a mutant of the specification is: the lists of them are in mutants.py and time_mutants.py."""
+"""What a mutant of the specification is: the lists of them are in mutants.py, time_mutants.py and cell_mutants.py."""
 
 from __future__ import annotations
 

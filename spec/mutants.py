@@ -59,6 +59,7 @@ from spec.broken_rules import (
     take_any_table,
     with_the_stores_mark,
 )
+from spec.cell_mutants import CELL_MUTANTS
 from spec.mutant import Mutant
 from spec.time_mutants import TIME_MUTANTS
 
@@ -427,4 +428,5 @@ MUTANTS = (
         patch=lambda: function(room, "in_home", fence_with_its_publishers),
     ),
     *TIME_MUTANTS,
+    *CELL_MUTANTS,
 )

@@ -33,7 +33,7 @@ LINES_MAX = 450
 LAYERS = (
     {"errors"},
     {"types"},
-    {"ownership", "placement", "settings", "failpoints", "addresses", "durations", "tasks", "blame_limits"},
+    {"cells", "ownership", "placement", "settings", "failpoints", "addresses", "durations", "tasks", "blame_limits"},
     {"store", "simulate", "links", "pauses"},
     {"access"},
     {"tokens"},
@@ -48,7 +48,7 @@ LAYERS = (
 """A part of the package imports itself and the layers above it in this list. So only the command imports benches."""
 WITHOUT_THE_STORE = {"client", "worker", "avatar", "room", "livekit", "pipecat"}
 """Whoever can reach the store can bypass the fence."""
-PURE = ("ownership", "placement")
+PURE = ("cells", "ownership", "placement")
 IMPURE = {"asyncio", "time", "random", "os", "socket", "subprocess", "threading", "logging", "pathlib", "datetime"}
 """Modules that a pure part takes nothing from; it may be given a `Random`."""
 
