@@ -208,10 +208,25 @@ Settling(c) ==
         /\ (old.st = "none" \/ Broken("settles-before-empty"))
      THEN <<"settle", C.by, homes[c]>> ELSE Nothing
 
-\* The next cell is open, and these have forgotten that the bucket has left them: the cell before, or one before that.
-Late(m) ==
-  {c \in Cells \ {Cell(m)} :
-     cells[c].by < m /\ (c = Cell(m - 1) \/ (cells[c].own = "mine" /\ ~Broken("closes-one-cell-only")))}
+\* The cell that has the bucket by the highest move, 0 for none; and those that have forgotten that it has left them:
+\* they say that it is theirs, or are asked and are not closed.
+Owner ==
+  LET mine == {c \in Cells : cells[c].own = "mine"} IN
+  IF mine = {} THEN 0 ELSE CHOOSE c \in mine : \A x \in mine : cells[x].by <= cells[c].by
+Late ==
+  IF Owner = 0 THEN {}
+  ELSE LET O == cells[Owner] IN
+       {c \in Cells :
+          /\ cells[c].by < O.by
+          /\ cells[c].own = "mine" \/ (O.asks /\ c = Cell(O.by - 1))
+          /\ c = Cell(O.by - 1) \/ ~Broken("closes-one-cell-only")}
+Least(S) == CHOOSE c \in S : \A x \in S : c <= x
+
+ToClose(c, m) == IF Blocked(cells[c], m) THEN Settling(c) ELSE <<"close", m, c>>
+CloseLate ==
+  LET m == cells[Owner].by
+      free == {c \in Late : ~Blocked(cells[c], m)}
+  IN ToClose(Least(IF free # {} THEN free ELSE Late), m)
 
 \* What is to be done next, of the last move that the map speaks of; `more': the operator wants the next.
 Plan(more) ==
@@ -219,20 +234,21 @@ Plan(more) ==
       m == IF Announced(v) THEN MoveOf(v) + 1 ELSE MoveOf(v)
       s == Cell(m - 1)
       t == Cell(m)
+      x == Cell(m - 2)
       S == cells[s]
       T == cells[t]
   IN
-  CASE m = 1 -> IF more /\ MaxMove > 1 THEN <<"announce", 2, 0>> ELSE Nothing
-    [] T.by >= m /\ Late(m) # {} ->
-         LET c == CHOOSE x \in Late(m) : \A y \in Late(m) : x <= y
-         IN IF Blocked(cells[c], m) THEN Settling(c) ELSE <<"close", m, c>>
+  CASE Late # {} -> CloseLate
+    [] m = 1 -> IF more /\ MaxMove > 1 THEN <<"announce", 2, 0>> ELSE Nothing
     [] T.by >= m /\ Announced(v) -> <<"publish", m, 0>>
     [] T.by >= m /\ more /\ m < MaxMove -> <<"announce", m + 1, 0>>
     [] T.by >= m -> Settling(t)
     [] S.by >= m -> <<"open", m, 0>>
+    \* The cell that the bucket is to leave has forgotten that it has it: first it gets it back.
+    [] Announced(v) /\ S.by < m - 1 /\ ~Broken("leaves-a-lost-cell") ->
+         IF cells[x].by >= m - 1 THEN <<"open", m - 1, 0>> ELSE ToClose(x, m - 1)
     [] ~Everywhere(m) \/ ~Waited(m) -> Nothing
-    [] Blocked(S, m) -> Settling(s)
-    [] OTHER -> <<"close", m, s>>
+    [] OTHER -> ToClose(s, m)
 
 Decide(r, more) ==
   /\ todo[r] = Nothing /\ Plan(more) # Nothing

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from dhsched.cells import buckets, moves
+from dhsched.cells import buckets, moves, workers
 from dhsched.cells.buckets import Absent, Ask, Bucket, NotClosed, Take
 from dhsched.cells.maps import ANNOUNCE_WAIT_S
 from spec import cells
@@ -134,6 +134,25 @@ CELL_MUTANTS = (
         "closes-one-cell-only",
         "a cell that the bucket left two moves ago and that has forgotten it stays open",
         tlc=("LiveCellsThree", "temporal"),
+    ),
+    Mutant(
+        "leaves-a-lost-cell",
+        "a bucket moves on from a cell that has forgotten it, and that asked another one",
+        tlc=("CellsThreeForget", "Same"),
+    ),
+    Mutant(
+        "registers-while-stopping",
+        "a process registers anew while a runtime of its last registration still stops",
+        tlc=("CellWorkers", "I4"),
+        explorer=("CellWorkers", "Own"),
+        patch=lambda: function(workers, "may_register", lambda real, *arguments: True),
+    ),
+    Mutant(
+        "takes-any-table",
+        "an agent takes a slot table of another registration",
+        tlc=("CellWorkers", "Given"),
+        explorer=("CellWorkers", "Given"),
+        patch=lambda: function(workers, "is_own", lambda real, *arguments: True),
     ),
     Mutant(
         "strays-stay",

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from spec import configuration, tlc
+from spec.cell_workers import CellWorkers
 from spec.cells import Cells
 from spec.emits import Emits
 from spec.explore import Explored, World, explore
@@ -41,6 +42,7 @@ WORLDS: dict[str, Callable[..., World]] = {
     "Journal": Journals,
     "Time": Time,
     "Cells": Cells,
+    "CellWorkers": CellWorkers,
 }
 
 
@@ -49,7 +51,9 @@ class Check:
     """One configuration, spec/<name>.cfg. `says` is for the reader of the table."""
 
     name: str
-    module: Literal["DHSched", "Input", "Marks", "Emits", "Failover", "Homes", "Journal", "Time", "Cells"]
+    module: Literal[
+        "DHSched", "Input", "Marks", "Emits", "Failover", "Homes", "Journal", "Time", "Cells", "CellWorkers"
+    ]
     says: str
     compare: bool = True
     quick: bool = False
@@ -98,12 +102,15 @@ CHECKS = (
     Check("LiveTime", "Time", "what stands still goes on, and time with it", compare=False),
     Check("Cells", "Cells", "a bucket that moves to another cell; two replicas that create in it", quick=True),
     Check("CellsThree", "Cells", "a bucket that moves on to a third cell", quick=True),
+    Check("CellsThreeForget", "Cells", "the same, and the second cell forgets"),
     Check("CellsForgetOld", "Cells", "the same, and the cell that the bucket leaves forgets", quick=True),
     Check("CellsForgetNew", "Cells", "the same, and the cell that gets it forgets", quick=True),
     Check("CellsForgetEnds", "Cells", "a cell that forgets ends, and goes back to any earlier state", quick=True),
     Check("CellsAlone", "Cells", "a replica that knows the map of one cell only", compare=False, violates="Same"),
     Check("LiveCells", "Cells", "no live stays in two cells, and the bucket ends up in one", compare=False),
-    Check("LiveCellsThree", "Cells", "the same with a third cell, after the first forgets", compare=False),
+    Check("LiveCellsThree", "Cells", "a bucket ends up in the third cell, whatever the first forgets", compare=False),
+    Check("CellWorkers", "CellWorkers", "a machine that registers in one cell or the other", quick=True),
+    Check("CellWorkersForget", "CellWorkers", "the same, and a cell that forgets", compare=False),
     Check("TermsBoots", "DHSched", "new terms with losses and new boots"),
     Check("AgentsTwo", "DHSched", "two lives and agents with two slots each", quick=True),
     Check("MovesLosses", "DHSched", "planned moves while Workers are lost and come back"),

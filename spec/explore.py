@@ -15,6 +15,7 @@ in the same order, so that the two sets of reachable states can be compared, and
     time.py        Time.tla       one live and a clock: notes, leases, backoff; how long it stood still
     failover.py    Failover.tla   servers and what they hold, homes, connections, what callers were told
     cells.py       Cells.tla      what cells say of a bucket, their maps and homes; creates and movers under way
+    cell_workers.py  CellWorkers.tla  a machine's record in each cell, its registration, its agent
 
 Each world says at its top, field by field, what its projection takes from the model, and what it leaves out and why.
 """

@@ -65,6 +65,7 @@ def test_safety_is_checked_in_full_wherever_it_is_checked() -> None:
     full["Failover"] = "Twice NotRun Reported Kept OneSide"
     full["Homes"] = "H0 H1 H3 I2 I4 I5 I7 Moves Floor Need Twice Quiet Audible"
     full["Cells"] = "Twice Same NotTwo OneOwner Quiet Named"
+    full["CellWorkers"] = "I4 Own Given Ended"
     for check in CHECKS:
         named = re.findall(r"(?m)^(?:INVARIANTS|PROPERTIES) (.+)$", text_of(check.name))
         if "SPECIFICATION Fair" not in text_of(check.name):

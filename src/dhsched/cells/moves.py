@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dhsched.cells.buckets import Bucket, is_blocked, is_closed
-from dhsched.cells.maps import ANNOUNCE_WAIT_S, CellMap, Row, Version, highest
+from dhsched.cells.maps import ANNOUNCE_WAIT_S, CellMap, Version, highest
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,33 +107,54 @@ def plan(cells: Mapping[str, Reading], bucket: int, *, announced_s: float, want:
     newest = highest(reading.map for reading in cells.values())
     row = newest.rows[bucket]
     by, target = row.moving, cells[row.target].bucket
-    source = cells[row.source].bucket if row.source else None
-    if source is None:
+    late, owner = _late(cells)
+    if late:
+        return _close_late(cells, late, owner)
+    if not row.source:
         return [Announce(want, by + 1)] if want not in ("", row.target) else []
     if target.by >= by:
-        for name in sorted(cells):  # The next cell is open: whoever has forgotten that the bucket has left is closed.
-            bucket_there = cells[name].bucket
-            if bucket_there.by < by and (name == row.source or bucket_there.state == "mine"):
-                return _close(cells, name, row)
         if row.next:
             return [Publish(row.target, by)]
         if want not in ("", row.target):
             return [Announce(want, by + 1)]
         return _settle(cells, row.target)
+    source = cells[row.source].bucket
     if source.by >= by:
         return [Open(row.target, row.source, by)]
+    if row.next and source.by < row.by:
+        # The cell that the bucket is to leave has forgotten that it has it. It gets it back first: the next cell would
+        # ask that one alone, and not the one before, which may have lives (mutant leaves-a-lost-cell).
+        if row.was and cells[row.was].bucket.by < row.by:
+            return _close(cells, row.was, to=row.source, by=row.by)
+        return [Open(row.source, row.was, row.by)]
     behind = [name for name in (row.source, row.target) if cells[name].map.version < newest.version]
     if behind:
         return [CopyMap(name, newest.version) for name in behind]
     if announced_s < ANNOUNCE_WAIT_S:
         return [Wait(ANNOUNCE_WAIT_S - announced_s)]
-    return _close(cells, row.source, row)
+    return _close(cells, row.source, to=row.target, by=by)
 
 
-def _close(cells: Mapping[str, Reading], name: str, row: Row) -> list[Action]:
-    if is_blocked(cells[name].bucket, to=row.target):
+def _late(cells: Mapping[str, Reading]) -> tuple[list[str], str]:
+    """Return the cells that have forgotten that the bucket has left them, and the one that has it by the last move."""
+    mine = [name for name in cells if cells[name].bucket.state == "mine"]
+    if not mine:
+        return [], ""
+    owner = max(mine, key=lambda name: cells[name].bucket.by)
+    by, asked = cells[owner].bucket.by, cells[owner].bucket.asks
+    names = sorted(name for name in cells if name in mine or name == asked)
+    return [name for name in names if cells[name].bucket.by < by], owner
+
+
+def _close_late(cells: Mapping[str, Reading], late: list[str], owner: str) -> list[Action]:
+    free = [name for name in late if not is_blocked(cells[name].bucket, to=owner)]
+    return _close(cells, (free or late)[0], to=owner, by=cells[owner].bucket.by)
+
+
+def _close(cells: Mapping[str, Reading], name: str, *, to: str, by: int) -> list[Action]:
+    if is_blocked(cells[name].bucket, to=to):
         return _settle(cells, name)
-    return [Close(name, row.target, row.moving)]
+    return [Close(name, to, by)]
 
 
 def _settle(cells: Mapping[str, Reading], name: str) -> list[Action]:
