@@ -34,7 +34,7 @@ CONSTANTS
   MaxHome,      \* blocks that homes may have, with block 0
   Step,         \* numbers in a block
   On,           \* groups: ends, keeps (a loss goes back to any earlier state, not only to the first), alone (a replica may
-                \* know the map of one cell only), fixed (homes begin where they do in the counterexample of record 21)
+                \* know the map of one cell only), fixed (homes begin where they do in the counterexample of record 22)
   Mutant        \* "" or the name of a rule that is broken on purpose (spec/mutants.py)
 
 Cells == 1..NC
