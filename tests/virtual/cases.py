@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tests.virtual.schedule import Fault, draw_faults
+from tests.virtual.schedule import EXTRA, Fault, draw_faults
 
 
 class Case(NamedTuple):
@@ -23,6 +23,11 @@ class Case(NamedTuple):
 
 def cuts(at_s: float, pairs: list[tuple[int, int]], for_s: float) -> tuple[Fault, ...]:
     return tuple(Fault(at_s, "cut", one, other, for_s) for one, other in pairs)
+
+
+def drawn_faults(seed: int, hours: float, swarm: str) -> tuple[Fault, ...]:
+    """The schedule of a seed as it was when its run was found: without the kinds that came later."""
+    return tuple(fault for fault in draw_faults(seed, hours, swarm) if fault.kind not in EXTRA)
 
 
 PAUSES = tuple(Fault(8.0 + 16 * n, "store-pause", 0, 0, 13.0) for n in range(6))
@@ -50,11 +55,22 @@ UNKNOWN_EPOCHS = (
     Fault(9.6, "kill-controller", 0, 0, 0.2),
 )
 """A live is placed anew, the store forgets it, and the runtime pulls again before it has heard of it."""
+STOP_ALONE = (
+    *(Fault(20.0 + n / 10, "kill-worker", n, 0, 300.0) for n in (1, 2, 3)),
+    Fault(21.0, "stop-worker", 0, 0, 1.0),
+)
+"""A Worker is asked to end when its lives have nowhere to go."""
 FREEZES = tuple(Fault(10.0 + 5 * n, "freeze-worker", n % 4, 0, 7.0) for n in range(40))
 
 CASES = {
     "request-id-ignored": Case("ledger", 40, 0.03, PAUSES),
     "journal-not-read": Case("state", 40, 0.02, KILLS),
+    "configuration-not-read": Case("configuration", 40, 0.02, KILLS),
+    "stopped-worker-stays": Case("waits", 40, 0.055, STOP_ALONE),
+    "watchdog-is-not-heard": Case("blocked", 40, 0.025, (Fault(60.0, "block-worker", 0, 0, 8.0),)),
+    "handshake-without-end": Case(
+        "waits", 40, 0.05, tuple(Fault(20.0, "freeze-controller", n, 0, 145.0) for n in (0, 1))
+    ),
     "nobody-recovers": Case("stands", 40, 0.02, KILLS),
     "get-remembers": Case("answers", 2, 0.01),
     "counts-without-marks": Case("ledger", 40, 0.04, FORGETS),
@@ -65,10 +81,8 @@ CASES = {
     "interrupt-is-progress": Case("hang", 103, 0.12),
     "forgiven-at-the-claim": Case("generations", 42, 0.1),
     "configuration-stays": Case("generations", 91, 0.12),
-    "configuration-is-a-proof": Case(
-        "generations", 714849, 0.08, tuple(draw_faults(714849, 0.08, "dense")), swarm="dense"
-    ),
-    "loss-is-said-once": Case("ledger", 3144, 0.05, tuple(draw_faults(3144, 0.05, "dense")), swarm="dense"),
+    "configuration-is-a-proof": Case("generations", 714849, 0.08, drawn_faults(714849, 0.08, "dense"), swarm="dense"),
+    "loss-is-said-once": Case("ledger", 3144, 0.05, drawn_faults(3144, 0.05, "dense"), swarm="dense"),
     "silence-is-death": Case("poison", 40, 0.055, FREEZES),
     "room-shows-ended-lives": Case("room", 383, 0.061, cuts(124.4, [(2, 0), (2, 1)], 75.0)),
     "room-forgets-the-highest": Case("room", 383, 0.01, cuts(12.0, [(3, 0), (3, 1)], 12.0)),

@@ -25,7 +25,9 @@ from tests.virtual.runtime import Recorder
 from tests.virtual.store import StoreServer
 from tests.virtual.swarm import Swarm
 
+STORE_HOST, APPLICATIONS_HOST = "127.0.0.3", "127.0.0.2"
 DISPATCH_PORT, INFER_PORT, ROOM_PORT = 7400, 7401, 7402
+LEAVE_MARGIN_S = 120.0  # It may be frozen for a while, and not reach anybody.
 AGAIN_S = 1.0  # What supervises a process starts it again after this long.
 DIGITAL_ID = "face"
 FRAMES = 6  # Of a traceback, in a violation.
@@ -39,6 +41,8 @@ class Process:
         self.boots = 0
         self.node: Node | None = None
         self.leaving = Leaving()
+        self.leaves_by = float("inf")
+        """When it has ended at the latest, after it was asked to."""
         self._deployment, self._main = deployment, main
         self._task: asyncio.Task[Any] | None = None
         self._down_until = 0.0
@@ -50,7 +54,7 @@ class Process:
             if loop.now < self._down_until:
                 await asyncio.sleep(self._down_until - loop.now)
             self.boots += 1
-            self.leaving = Leaving()
+            self.leaving, self.leaves_by = Leaving(), float("inf")
             self.node = Node(loop, f"{self.name}.{self.boots}", self.host)
             self._task = self.node.spawn(self._main(self), "main")
             self._deployment.note(f"start {self.node.name}")
@@ -65,6 +69,19 @@ class Process:
             if error is not None and not isinstance(error, DhschedError | OSError):
                 self._deployment.wrong(f"process: {node.name} ended with {error!r} at {frames_of(error)}")
             self._cut_off(node)
+
+    def leave(self) -> None:
+        """SIGTERM: a Worker drains, stops its runtimes, and ends."""
+        if not self.leaving.requested.is_set():
+            swarm = self._deployment.swarm
+            self.leaves_by = self._deployment.loop.now + swarm.drain_s + swarm.teardown_s + LEAVE_MARGIN_S
+        self.leaving.requested.set()
+
+    def look(self) -> None:
+        """Find a process that does not end. This is called every few seconds."""
+        if self._deployment.loop.now > self.leaves_by:
+            self._deployment.wrong(f"waits: {self.name} was asked to end, and is still there")
+            self.leaves_by = float("inf")
 
     def kill(self, down_s: float) -> None:
         """kill -9: nothing is said to anybody but by the kernel. It is started again after `down_s`."""
@@ -199,7 +216,7 @@ class Deployment:
             drain_s=self.swarm.drain_s,
             teardown_s=self.swarm.teardown_s,
         )
-        return run_worker(settings, self.recorder, process.leaving)
+        return run_worker(settings, self.recorder, process.leaving, watched=True)
 
     def _unlock(self, device: str) -> None:
         """The kernel gives up the lock of a process that was killed; what is left of it here must not keep it."""

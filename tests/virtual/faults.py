@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import TypeVar
 
-from tests.virtual.deployment import Deployment, Process
+from tests.virtual.blocked import Watchdogs
+from tests.virtual.deployment import APPLICATIONS_HOST, Deployment, Process
 from tests.virtual.judges import Judges
 from tests.virtual.load import Load
 from tests.virtual.loop import Node
@@ -17,14 +18,15 @@ T = TypeVar("T")
 CLOCK_STEP_MAX_S = 10  # A step of the store's clock, forward or back.
 FORGET_MAX_S = 5.0  # A store that comes back from its files has lost at most this much.
 PARTED_TIMES, LOST_TIMES = 5, 10  # These faults last as many times as long as others: one at a time, and others go on.
+BREAKS_SHARE = 0.2  # Of the answers to a host that loses some.
 HURRY_STEP_S, HURRY_STEPS = 0.1, 100  # When the application begins to hurry, after the focus has come to its live.
 
 
 class Faults:
     """Does the faults of a schedule at their times."""
 
-    def __init__(self, deployment: Deployment, judges: Judges, load: Load) -> None:
-        self._d, self._judges, self._load = deployment, judges, load
+    def __init__(self, deployment: Deployment, judges: Judges, load: Load, watchdogs: Watchdogs) -> None:
+        self._d, self._judges, self._load, self._watchdogs = deployment, judges, load, watchdogs
         self._setting_back = self._moving = self._parted = self._lost = False
         self._focus, self._focus_until, self._until = "", 0.0, 0.0
 
@@ -35,9 +37,13 @@ class Faults:
         for fault in faults:
             await asyncio.sleep(max(0.0, began + fault.at_s - loop.now))
             self._d.note(f"fault {fault}")
-            doing.append(asyncio.create_task(self._do(fault)))
+            doing.append(asyncio.create_task(self._among_others(fault)))
         await asyncio.gather(*doing)
         await asyncio.sleep(max(0.0, until - loop.now))
+
+    async def _among_others(self, fault: Fault) -> None:
+        with self._watchdogs.among_faults():
+            await self._do(fault)
 
     async def _do(self, fault: Fault) -> None:
         d = self._d
@@ -56,9 +62,11 @@ class Faults:
             case "kill-room" | "freeze-room":
                 pass  # This seed has no room.
             case "stop-worker":
-                self._worker(fault.one).leaving.requested.set()
+                self._worker(fault.one).leave()
             case "freeze-worker":
                 await self._freeze(self._worker(fault.one).node, fault.for_s)
+            case "block-worker":
+                await self._block(self._worker(fault.one).node, fault.for_s)
             case "freeze-replica":
                 await self._freeze(pick(d.replicas, fault.one).node, fault.for_s)
             case "freeze-controller":
@@ -71,6 +79,8 @@ class Faults:
                 node = pick(d.processes, fault.one).node
                 if node is not None:
                     d.net.forget(node)
+            case "duplicate":
+                await self._lose_answers(pick([APPLICATIONS_HOST, *self._hosts()], fault.one), fault.for_s)
             case "slow":
                 await self._slow(pick(self._hosts(), fault.one), 0.01 * (1 + fault.other % 100), fault.for_s)
             case "store-clock":
@@ -155,6 +165,17 @@ class Faults:
         await asyncio.sleep(for_s)
         if node.frozen:
             node.thaw()
+
+    async def _block(self, node: Node | None, for_s: float) -> None:
+        """A runtime blocks the loop of its Worker."""
+        if node is not None and not node.frozen and not node.dead:
+            await self._watchdogs.block(node, for_s)
+
+    async def _lose_answers(self, host: str, for_s: float) -> None:
+        """What a host asks of others is done, but connections break before it has the answer: it asks again."""
+        self._d.net.breaks[host] = BREAKS_SHARE
+        await asyncio.sleep(for_s)
+        self._d.net.breaks.pop(host, None)
 
     async def _cut(self, fault: Fault) -> None:
         hosts = self._hosts()

@@ -7,7 +7,7 @@ state or a broken invariant is a violation at that step. What was consumed is co
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -16,6 +16,7 @@ import hiredis
 
 from dhsched.ownership import invariants
 from dhsched.ownership.limits import Limits
+from dhsched.ownership.outcomes import Pulling
 from dhsched.ownership.state import Live, State
 from dhsched.store.keys import Keys
 from dhsched.store.raw import READ, decode
@@ -60,6 +61,8 @@ class Judges:
         self.tally = Tally(lambda what, latest: self.wrong(what))
         self.current = Replay(self.tally, swarm.limits)
         self.lost: list[Lost] = []
+        self.granted: dict[tuple[Any, ...], set[tuple[bytes, bytes]]] = defaultdict(set)
+        """By live, Worker and epoch: the configuration and the state that the store gave each pull."""
         self.found = asyncio.Event()
         """Set at the first violation."""
         self.answers = Answers(self._record, self.wrong)
@@ -69,6 +72,10 @@ class Judges:
 
     def _record(self, live: str) -> Live | None:
         return self.current.state.lives.get(live)
+
+    def is_lost(self, worker: str) -> bool:
+        record = self.current.state.workers.get(worker)
+        return record is not None and bool(record.lost)
 
     def wrong(self, what: str) -> None:
         """A violation. Only the first ones are kept: what follows them is mostly their consequence."""
@@ -92,6 +99,9 @@ class Judges:
         for taken in steps_of(self.current.tick, name, now, [each.decode() for each in given], reader.gets()):
             before = self.current.state
             self.current.follow(taken)
+            if isinstance(taken.answer, Pulling):
+                generation = tuple(taken.arguments[name] for name in ("live", "worker", "epoch"))
+                self.granted[generation].add((taken.answer.config, taken.answer.saved))
             if taken.arguments.get("cause") == "recover" and self.current.state is not before:
                 self.bounds.on_recovery(before, self.current.state, taken.arguments["live"], taken.now)
         self.answers.blind = self.current.diverged

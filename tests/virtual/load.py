@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from random import Random
 from typing import Any
@@ -26,6 +27,10 @@ from tests.virtual.runtime import BROKEN_CONFIG, HANG, SLOW
 FINAL = frozenset({"ENDED", "CLOSING", "NOT_FOUND"})
 LIFE_S = (120.0, 2_400.0)
 AGAIN_S = 0.5
+CALL_MAX_S, TIDY_CALLS = 120.0, 10
+"""One call of the client, or one push on a stream, ends in this time with an answer or an error: that is the client's
+deadline of 30 s, once more for an item that a stream stores with a request, and what a close and a handshake take. Who
+tidies up makes several calls."""
 OPERATE_MEAN_S, SMALL_OPERATE_MEAN_S = 120.0, 1_200.0
 READ_MEAN_S = 15.0
 READ_LATEST = 24  # Lives that are read now and then: the latest ones, ended or not.
@@ -69,6 +74,8 @@ class Load:
         self._deployment, self._client, self._seed = deployment, client, seed
         self._readers, self._answers, self._reads = readers, answers, Random(f"readers {seed}")
         self._note = deployment.note
+        self._waits: dict[object, tuple[str, float]] = {}
+        """Calls of the client that have not ended, and when they have at the latest."""
 
     @property
     def closing(self) -> bool:
@@ -79,6 +86,24 @@ class Load:
         self._closed.set()
         for roused in self._roused.values():
             roused.set()
+
+    def look(self) -> None:
+        """Find calls that do not end. This is called every few seconds."""
+        now = self._deployment.loop.now
+        for one, (what, ends_by) in [*self._waits.items()]:
+            if now > ends_by:
+                self._deployment.wrong(f"waits: {what} has no answer and no error")
+                del self._waits[one]
+
+    @contextmanager
+    def _ends(self, what: str, calls: int = 1) -> Iterator[None]:
+        """A wait for so many calls, which must end whatever the faults are."""
+        one = object()
+        self._waits[one] = what, self._deployment.loop.now + calls * CALL_MAX_S
+        try:
+            yield
+        finally:
+            self._waits.pop(one, None)
 
     def hurry(self, live: str, number: int, for_s: float) -> None:
         """Let the application of a live do one of HURRIES, from now on and for so long."""
@@ -178,12 +203,13 @@ class Load:
                 for _ in range(count):
                     body = self._item(told, r, impatient=impatient)
                     text = content(body)
-                    await stream.push(
-                        body.get("text", ""),
-                        kind=body.get("kind", "text"),
-                        boundary=body.get("boundary", False),
-                        config=body.get("config"),
-                    )
+                    with self._ends(f"a push on a stream to {told.live}"):
+                        await stream.push(
+                            body.get("text", ""),
+                            kind=body.get("kind", "text"),
+                            boundary=body.get("boundary", False),
+                            config=body.get("config"),
+                        )
                     self._fate(told, text, accepted=True)
                     text = ""
         except DhschedError as error:
@@ -263,7 +289,7 @@ class Load:
                 await self._once("reassign", partial(self._judged, live, partial(self._client.reassign, live)))
                 await self._get(live)
             elif act < 0.9:
-                await self._once("drain", partial(self._drain, worker))
+                await self._once("drain", partial(self._drain, worker), TIDY_CALLS)
 
     async def _drain(self, name: str) -> None:
         async for row in self._client.workers(status="ready"):
@@ -274,7 +300,7 @@ class Load:
         """What was cordoned or drained is taken back after a while, by hand as operators do it."""
         while not self.closing:
             await self._pause(SMALL_TIDY_S if self._deployment.swarm.small else TIDY_S)
-            await self._once("tidy", self.tidy_up)
+            await self._once("tidy", self.tidy_up, TIDY_CALLS)
 
     async def tidy_up(self) -> None:
         """Take back every cordon and every drain, and end the lives whose end the store has forgotten."""
@@ -286,9 +312,10 @@ class Load:
             if live in self.told and self.told[live].ended:
                 await self._client.end(live)
 
-    async def _once(self, what: str, call: Callable[[], Awaitable[Any]]) -> None:
+    async def _once(self, what: str, call: Callable[[], Awaitable[Any]], calls: int = 1) -> None:
         try:
-            await call()
+            with self._ends(f"the call of an operator or a reader ({what})", calls):
+                await call()
             self.answers[what] += 1
         except DhschedError as error:
             self._count(what, error)
@@ -317,7 +344,8 @@ class Load:
         """Repeat a call until its answer is final; return None where it was refused for good."""
         while True:
             try:
-                return await call() or True
+                with self._ends("a call of an application"):
+                    return await call() or True
             except DhschedError as error:
                 self._count("call", error)
                 self.last_error = str(error)

@@ -50,6 +50,35 @@ BROKEN = {
             ),
         ),
     ),
+    "configuration-not-read": Broken(
+        "A runtime that takes over has the configuration of its live.",
+        (
+            Change(
+                "dhsched.worker.pull_client",
+                "stream.inbox.begins_after(said.after, said.config, said.saved)",
+                "stream.inbox.begins_after(said.after, b'', said.saved)",
+            ),
+        ),
+    ),
+    "stopped-worker-stays": Broken(
+        "A Worker that is asked to end waits for its lives for drain_s, and no longer.",
+        (Change("dhsched.worker.main", "if loop.time() >= give_up:", "if False:"),),
+    ),
+    "watchdog-is-not-heard": Broken(
+        "A Worker whose loop is blocked is not lost while its watchdog reports.",
+        (
+            Change(
+                "dhsched.dispatch.api.blocked",
+                "outcome = await store.report(worker=worker, boot=boot.boot, link=self.context.replica)",
+                "outcome = None",
+            ),
+        ),
+        defect=8,
+    ),
+    "handshake-without-end": Broken(
+        "A stream does not wait for the answer to its handshake for longer than some seconds.",
+        (Change("dhsched.client.http", "async with asyncio.timeout(within_s):", "async with asyncio.timeout(None):"),),
+    ),
     "nobody-recovers": Broken(
         "A live that must be placed anew is placed anew.",
         (Change("dhsched.dispatch.recovery.recover", "if isinstance(outcome, o.Recover):", "if outcome is None:"),),

@@ -30,6 +30,8 @@ class Net:
         self.delay_s = delay_s
         self.slow: dict[str, float] = {}
         """Nodes that are slow to reach: seconds more, by host."""
+        self.breaks: dict[str, float] = {}
+        """Hosts that lose answers: the share of deliveries on connections they opened that break the connection."""
         self._random = Random(f"net {seed}").random
         self.cuts: set[tuple[str, str]] = set()
         """Pairs of hosts: from the first nothing reaches the second."""
@@ -50,7 +52,7 @@ class Net:
         self._ports += 1
         ours = Stream(self, node, node.context(), (node.host, self._ports), (host, port))
         theirs = Stream(self, listener.node, listener.node.context(), (host, port), (node.host, self._ports))
-        ours.peer, theirs.peer = theirs, ours
+        ours.peer, theirs.peer, ours.opened = theirs, ours, True
         self.open[ours] = self.open[theirs] = None
         self.loop.call_soon(theirs.begin, listener.factory, context=theirs.context)
         protocol = factory()
@@ -114,6 +116,10 @@ class Net:
         if self.slow:
             delay_s += self.slow.get(one, 0.0) + self.slow.get(other, 0.0)
         return delay_s
+
+    def breaks_now(self, host: str) -> bool:
+        """Return whether what arrives at a host now is lost with its connection."""
+        return host in self.breaks and self._random() < self.breaks[host]
 
     async def _reach(self, node: Node, host: str) -> None:
         if node.dead:
@@ -195,6 +201,7 @@ class Stream(asyncio.Transport):
         self.sock = Socket(own, peer)
         super().__init__({"socket": self.sock, "sockname": own, "peername": peer})
         self.net, self.node, self.context = net, node, context
+        self.opened = False  # By this end.
         self._protocol: Any = None
         self._in_flight: list[bytes] = []
         self._bytes = 0
@@ -319,6 +326,9 @@ class Stream(asyncio.Transport):
             return
         if peer._protocol is None and not peer._lost:
             return  # Not accepted yet: `begin` goes on.
+        if peer.opened and self._in_flight and self.net.breaks_now(peer.node.host):
+            self._break()
+            return
         if self._stalled is not None:
             self._stalled.cancel()
             self._stalled = None
@@ -335,6 +345,14 @@ class Stream(asyncio.Transport):
             self._paused = False
             if not self._lost:
                 self.net.loop.call_soon(self._protocol.resume_writing, context=self.context)
+
+    def _break(self) -> None:
+        """What is in flight is lost, and both ends are told that the connection is gone."""
+        for each in (self, self.peer):
+            each._in_flight.clear()
+            each._bytes, each._closing = 0, True
+            error = ConnectionResetError(104, "the connection broke")
+            self.net.loop.call_soon(each._lose, error, context=each.context)
 
     def _read_on(self) -> None:
         while self._left and self._reading and not self._lost:

@@ -26,7 +26,8 @@ from dhsched.web import server as web_server
 from dhsched.web.endpoints import Operation
 from dhsched.worker import pull_client
 from tests.virtual import entropy
-from tests.virtual.deployment import Deployment, frames_of
+from tests.virtual.blocked import Watchdogs
+from tests.virtual.deployment import APPLICATIONS_HOST, STORE_HOST, Deployment, frames_of
 from tests.virtual.faults import Faults
 from tests.virtual.judges import PREFIX, Judges
 from tests.virtual.keyed import dated
@@ -47,7 +48,6 @@ LOOK_S = 60.0  # Between two readings of the store's whole state, and two collec
 SETTLE_MARGIN_S = 600.0  # After the last fault, beside the product's limits, until every live has consumed everything.
 BOUND_S = 10.0  # Between two looks at how long each live has stood still.
 READ_S = 5.0  # A GET through one replica is given up after this long.
-STORE_HOST, APPLICATIONS_HOST = "127.0.0.3", "127.0.0.2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +143,7 @@ class OneRun:
         self.judges = Judges(loop, swarm, self.store.keyspace, self.trace)
         self.store.on_step = self.judges.on_step
         self.recorder = Recorder(loop, seed, self.trace.note, self.judges.wrong)
+        self.recorder.granted = self.judges.granted
         self.deployment = Deployment(
             loop, self.net, swarm, self.store, self.recorder, folder, self.trace.note, self.judges.wrong
         )
@@ -151,6 +152,7 @@ class OneRun:
         self.load: Load
         self.passed: Passed | None = None
         self._events_after = b"-"
+        self.watchdogs = Watchdogs(loop, self.net, self.judges.is_lost, self.judges.wrong, self._mark)
         if swarm.small:
             self.passed = self.recorder.passed = Passed()
             self.judges.tally.watch = self.passed.on_step
@@ -159,7 +161,8 @@ class OneRun:
 
     async def run(self, faults: Sequence[Fault], *, first: bool) -> None:
         self.trace.note(f"run {self.seed} {self.swarm}")
-        with self.judges.pictures.watching() if self.swarm.rooms else contextlib.nullcontext():
+        watching = self.judges.pictures.watching() if self.swarm.rooms else contextlib.nullcontext()
+        with watching, self.watchdogs.in_place():
             await self._run(faults, first=first)
 
     async def _run(self, faults: Sequence[Fault], *, first: bool) -> None:
@@ -187,7 +190,7 @@ class OneRun:
             looking = asyncio.create_task(self._look())
             bounding = asyncio.create_task(self._bound())
             loading = asyncio.create_task(self._apply())
-            injected = Faults(self.deployment, self.judges, self.load)
+            injected = Faults(self.deployment, self.judges, self.load, self.watchdogs)
             await injected.run(faults, until=self.loop.now + self.hours * 3600)
             self.load.close()
             await self._settle(loading)
@@ -215,6 +218,9 @@ class OneRun:
     async def _bound(self) -> None:
         while True:
             await asyncio.sleep(BOUND_S)
+            self.load.look()
+            for each in self.deployment.workers:
+                each.look()
             if not self.judges.current.diverged:
                 self.judges.bounds.look(self.judges.current.state)
                 self.judges.pictures.look()
@@ -254,6 +260,10 @@ class OneRun:
         return [
             str(event.numbers.get("home", "")) for event in (row.event for row in rows) if event.kind == "store_lost"
         ]
+
+    def _mark(self, name: str) -> None:
+        if self.passed is not None:
+            self.passed.mark(name)
 
     def _read_events(self) -> None:
         if self.passed is None:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from random import Random
 from typing import Any
 
 from dhsched.tasks import cancel
 from dhsched.worker import Session
+from dhsched.worker.values import object_of, state_of
 from tests.chaos.ledger import Consumed, Records
 from tests.chaos.runtime import CRASH, POISON
 from tests.virtual.loop import NODE, VirtualLoop
@@ -41,6 +42,8 @@ class Recorder:
         self.running_max: dict[str, int] = {}
         self.hung: list[tuple[float, str, int]] = []
         """When a runtime began to hang, of which live and epoch."""
+        self.granted: Mapping[tuple[Any, ...], Collection[tuple[bytes, bytes]]] = {}
+        """By live, Worker and epoch: the configuration and the state that the store gave each pull."""
         self.passed: Passed | None = None
         """Where a small run writes down which limits it has passed."""
         self._held_out: set[str] = set()
@@ -127,7 +130,13 @@ class Recorder:
             await hold_out(session, passed, self._loop.time)
 
     def _read_back(self, session: Session, entries: list[Any]) -> None:
-        """The saved state is of the last item that was acked with one, and so is the last entry of the journal."""
+        """Configuration and saved state are those that the store gave a pull of this generation. The state is of the
+        last item that was acked with one, and so is the last entry of the journal."""
+        given = self.granted.get((session.live, session.generation.worker, session.generation.epoch), ())
+        read = (session.config, session.state)
+        if read not in [(object_of(config), state_of(state)) for config, state in given]:
+            began = f"{session.live}@{session.generation.epoch} began with {read}"
+            self._wrong(f"configuration: {began}, and its pulls were given {given}")
         saved = session.state.get("seq")
         if saved != (entries[-1] if entries else None):
             began = f"{session.live}@{session.generation.epoch} began with state {saved}, journal {entries[-3:]}"

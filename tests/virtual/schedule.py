@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Self
@@ -35,6 +35,11 @@ KINDS = {
 AIMED = {"part-worker": 16, "lose-store": 5, "store-forget": 8}
 """Kinds of a dense seed beside those: what seldom meets anything in a schedule that is spread evenly."""
 DENSE_KINDS = {**KINDS, **AIMED}
+EXTRA = {"block-worker": 1, "duplicate": 1}
+"""Kinds that are drawn by a generator of their own, so that the other faults of a seed are what they were without."""
+EXTRA_TIMES = 8  # The mean time between two of them is so many times that between two others.
+EXTRA_SHARE = 0.3  # Of bursts that have one.
+EVERY_KIND = (*DENSE_KINDS, *EXTRA)
 FOCUS = "focus"
 """Aims what follows at one live: its Worker is chosen wherever a Worker is, and its application acts."""
 BURST_MEAN_S = 18.0  # Between two bursts of a dense seed.
@@ -61,8 +66,8 @@ class Fault:
     def read(cls, row: str) -> Self:
         """A row of a schedule, as `str` writes it."""
         at_s, kind, one, other, for_s = row.split()
-        if kind not in (*DENSE_KINDS, FOCUS):
-            raise ValueError(f"a schedule names the fault {kind}: there are {', '.join((*DENSE_KINDS, FOCUS))}")
+        if kind not in (*EVERY_KIND, FOCUS):
+            raise ValueError(f"a schedule names the fault {kind}: there are {', '.join((*EVERY_KIND, FOCUS))}")
         return cls(float(at_s), kind, int(one), int(other), float(for_s))
 
 
@@ -75,19 +80,25 @@ def draw_faults(seed: int, hours: float, swarm: str = "any") -> list[Fault]:
     """Return the schedule of a seed."""
     if is_dense(seed, swarm):
         return draw_bursts(seed, hours)
-    r, found, at = Random(f"faults {seed}"), list[Fault](), 0.0
+    r = Random(f"faults {seed}")
     mean_s = SMALL_MEAN_S if swarm == "small" else r.choice(MEANS_S)
-    while True:
-        at += r.expovariate(1 / mean_s)
-        if at >= hours * 3600:
-            return found
-        kind = r.choices([*KINDS], [*KINDS.values()])[0]
-        found.append(drawn(r, at, kind))
+    found = draw_evenly(r, hours, mean_s, KINDS)
+    found += draw_evenly(Random(f"extra {seed}"), hours, EXTRA_TIMES * mean_s, EXTRA)
+    return sorted(found, key=lambda fault: fault.at_s)
+
+
+def draw_evenly(r: Random, hours: float, mean_s: float, kinds: Mapping[str, int]) -> list[Fault]:
+    """Return faults that are spread over the whole run."""
+    found, at = list[Fault](), 0.0
+    while (at := at + r.expovariate(1 / mean_s)) < hours * 3600:
+        found.append(drawn(r, at, r.choices([*kinds], [*kinds.values()])[0]))
+    return found
 
 
 def draw_bursts(seed: int, hours: float) -> list[Fault]:
     """Return the schedule of a dense seed: a few faults of few kinds within seconds, aimed at one live, and a rest."""
     r, found, at = Random(f"bursts {seed}"), list[Fault](), 0.0
+    extra = Random(f"extra {seed}")
     while (at := at + r.expovariate(1 / BURST_MEAN_S)) < hours * 3600:
         focus_s = r.uniform(*FOCUS_S)
         found.append(drawn(r, at, FOCUS, focus_s))
@@ -96,6 +107,8 @@ def draw_bursts(seed: int, hours: float) -> list[Fault]:
             begins = at + r.uniform(0.0, max(BURST_S, focus_s / 2))
             if begins < hours * 3600:
                 found.append(drawn(r, begins, r.choice(kinds)))
+        if extra.random() < EXTRA_SHARE and (begins := at + extra.uniform(0.0, BURST_S)) < hours * 3600:
+            found.append(drawn(extra, begins, extra.choice([*EXTRA])))
     return sorted(found, key=lambda fault: fault.at_s)
 
 

@@ -21,6 +21,7 @@ from tests.virtual.judges import EMITS_TTL_MS, difference, without_old_boots, wi
 from tests.virtual.schedule import (
     BURST_S,
     DENSE_KINDS,
+    EXTRA,
     FOCUS,
     FOCUS_S,
     KINDS,
@@ -61,7 +62,7 @@ def test_a_schedule_is_drawn_from_its_seed_and_read_back_as_it_was_written() -> 
     assert drawn == draw_faults(7, 1.0) != draw_faults(8, 1.0)
     assert len(drawn) >= 60
     assert schedule.read(written(drawn)) == drawn
-    assert {fault.kind for seed in range(5) for fault in draw_faults(seed, 1.0, "plain")} == {*KINDS}
+    assert {fault.kind for seed in range(5) for fault in draw_faults(seed, 1.0, "plain")} == {*KINDS, *EXTRA}
     with pytest.raises(ValueError, match="names the fault earthquake"):
         schedule.read("1.0 earthquake 0 0 1.0")
 
@@ -73,7 +74,7 @@ def test_every_other_seed_is_dense_and_its_faults_come_in_bursts_with_a_focus() 
     assert SWARMS["any"](dense[0]) == SWARMS["dense"](dense[0])
     assert not any(is_dense(seed, swarm) for seed in range(9) for swarm in ("plain", "small"))
     drawn = [fault for seed in range(5) for fault in draw_faults(seed, 1.0, "dense")]
-    assert {fault.kind for fault in drawn} == {*DENSE_KINDS, FOCUS}
+    assert {fault.kind for fault in drawn} == {*DENSE_KINDS, *EXTRA, FOCUS}
     assert schedule.read(written(drawn)) == drawn
     one_hour = draw_faults(1, 1.0, "dense")
     assert one_hour == sorted(one_hour, key=lambda fault: fault.at_s)

@@ -10,10 +10,11 @@ from tests.virtual.__main__ import shrunk
 from tests.virtual.apart import run_apart
 from tests.virtual.cases import CASES
 from tests.virtual.mutants import BROKEN
+from tests.virtual.schedule import Fault
 from tests.virtual.shrink import kind_of
 
 PAGE = Path(__file__).parents[2] / "docs/internals/virtual-runs.md"
-QUICK = ("room-forgets-the-highest", "scripts-run-on-a-moving-slot", "pull-begins-a-term")
+QUICK = ("watchdog-is-not-heard", "room-forgets-the-highest", "scripts-run-on-a-moving-slot", "pull-begins-a-term")
 """Mutants that `make test` tries; the others need more CPU time."""
 
 
@@ -48,6 +49,15 @@ def test_a_broken_rule_is_found(mutant: str) -> None:
 def test_the_product_passes_what_finds_a_broken_rule(mutant: str) -> None:
     case = CASES[mutant]
     assert run_apart(case.seed, case.hours, case.faults, swarm=case.swarm).violations == ()
+
+
+@pytest.mark.release
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("mutant", ["", "request-id-ignored"])
+def test_what_is_asked_twice_because_its_answer_was_lost_is_done_once(mutant: str) -> None:
+    applications_lose_answers = (Fault(8.0, "duplicate", 0, 0, 30.0),)
+    found = run_apart(40, 0.02, applications_lose_answers, mutant=mutant).violations
+    assert {kind_of(violation) for violation in found} == ({"ledger"} if mutant else set())
 
 
 @pytest.mark.release
