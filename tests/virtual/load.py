@@ -49,8 +49,10 @@ DENSE_LIFE_S = (15.0, 240.0)
 DENSE_GUEST_MEAN_S, DENSE_GUEST_S, DENSE_GUEST_STAYS_S = 15.0, (3.0, 15.0), (160.0, 400.0)
 DENSE_IMPATIENT_SHARE, DENSE_HANG_SHARE, DENSE_BROKEN_SHARE = 0.2, 0.02, 0.01
 HURRY_S = (0.05, 1.0)  # Between two pushes of an application that hurries.
-HURRIES = ("end", "end", "interrupts", "pushes", "pushes")
-"""What the application of a live does while faults are aimed at the live."""
+HURRIES = ("end", "end", "interrupts", "pushes", "pushes", "end", "end", "interrupts", "pushes", "slow")
+"""What the application of a live does while faults are aimed at the live. Slow items are in the hands of one generation
+for so long that several can end over the same one."""
+HURRY_SLOW_S = (4.0, 12.0)
 PROBED = "P-"
 """Ids that begin so are of lives of probes, which operators leave alone."""
 
@@ -179,14 +181,15 @@ class Load:
         while not self.closing and loop.now < until and not told.ended:
             if (does := self._hurried(live)) == "end":
                 return
-            interrupts = impatient or does == "interrupts"
-            await push(told, r, 1 if interrupts else r.choice(BURSTS), impatient=interrupts)
+            interrupts, slow = impatient or does == "interrupts", does == "slow"
+            await push(told, r, 1 if interrupts or slow else r.choice(BURSTS), impatient=interrupts, slow=slow)
             pause_s = r.expovariate(1 / swarm.push_mean_s)
-            await self._rest(live, r.uniform(*HURRY_S) if does else IMPATIENT_S if impatient else pause_s)
+            hurry_s = HURRY_SLOW_S if slow else HURRY_S
+            await self._rest(live, r.uniform(*hurry_s) if does else IMPATIENT_S if impatient else pause_s)
 
-    async def _push(self, told: Told, r: Random, count: int, *, impatient: bool) -> None:
+    async def _push(self, told: Told, r: Random, count: int, *, impatient: bool, slow: bool) -> None:
         for _ in range(count):
-            await self.push_one(told, self._item(told, r, impatient=impatient))
+            await self.push_one(told, self._item(told, r, impatient=impatient, slow=slow))
             if told.ended:
                 return
 
@@ -195,13 +198,13 @@ class Load:
         answer = await self._until_known(partial(self._send, told.live, body))
         self._fate(told, content(body), accepted=answer is not None)
 
-    async def _push_on_stream(self, told: Told, r: Random, count: int, *, impatient: bool) -> None:
+    async def _push_on_stream(self, told: Told, r: Random, count: int, *, impatient: bool, slow: bool) -> None:
         """A stream ends where an item's fate stays unknown; the next burst has another one."""
         text = ""
         try:
             async with self._client.stream(told.live) as stream:
                 for _ in range(count):
-                    body = self._item(told, r, impatient=impatient)
+                    body = self._item(told, r, impatient=impatient, slow=slow)
                     text = content(body)
                     with self._ends(f"a push on a stream to {told.live}"):
                         await stream.push(
@@ -218,12 +221,14 @@ class Load:
                 told.unknown.add(text)
                 told.ended = told.ended or (isinstance(error, Refused) and error.code in FINAL)
 
-    def _item(self, told: Told, r: Random, *, impatient: bool) -> dict[str, Any]:
+    def _item(self, told: Told, r: Random, *, impatient: bool, slow: bool) -> dict[str, Any]:
         self.pushes += 1
         name, drawn = f"{told.live}.{self.pushes}", r.random()
         dense = self._deployment.swarm.dense
         hangs, breaks = (DENSE_HANG_SHARE, DENSE_BROKEN_SHARE) if dense else (HANG_SHARE, BROKEN_SHARE)
         hangs *= 3 if impatient else 1
+        if slow:
+            return {"text": f"{SLOW} {name}"}
         if drawn < hangs:
             return {"text": f"{HANG} {name}"}
         if drawn < hangs + breaks:
