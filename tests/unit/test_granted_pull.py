@@ -313,6 +313,32 @@ def test_a_failed_ack_is_merged_with_what_was_asked_meanwhile() -> None:
     assert pull.ack_sent() == ack(7, b"7", b"seven")
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_of_two_acks_that_failed_the_state_and_the_journal_of_the_later_one_are_kept(order: tuple[int, int]) -> None:
+    pull = pull_in(IDLE, after=9)
+    sent = []
+    for n, state in ((5, b"five"), (6, b"six")):
+        pull.ack(n, b"%d" % n, state, Change(0, n, (state,)))
+        sent.append(pull.ack_sent())
+    pull.ack(7, b"7", None)
+    for each in order:
+        assert pull.ack_failed(sent[each]) == NO_STEP
+    assert pull.ack_sent() == ack(7, b"7", b"six", Change(0, 5, (b"five", b"six")))
+
+
+def test_the_state_of_a_failed_ack_is_not_saved_with_a_later_item_if_a_newer_one_is_on_its_way() -> None:
+    pull = pull_in(IDLE, after=9)
+    pull.ack(5, b"5", b"five")
+    first = pull.ack_sent()
+    pull.ack(6, b"6", b"six")
+    second = pull.ack_sent()
+    pull.ack(7, b"7", None)
+    assert pull.ack_failed(first) == NO_STEP
+    assert pull.ack_sent() == ack(7, b"7")
+    assert pull.ack_failed(second) == ACK_STEP
+    assert pull.ack_sent() == second
+
+
 def test_a_pull_that_is_gone_still_carries_its_acks_to_their_end() -> None:
     pull = pull_in(IDLE, after=9)
     pull.ack(5, b"5", b"five")

@@ -125,7 +125,9 @@ MUTANTS = {
     "lets an earlier ack replace a later one": Mutant("granted_pull", "if n >= self.ack_n:", "if n >= 0:"),
     "loses a state that is followed by an ack without one": Mutant(
         "granted_pull",
-        "        if saved is not None:\n            self.ack_saved = saved\n            self.ack_bytes += len(saved)\n",
+        "        if saved is not None:\n"
+        "            self.ack_saved, self.ack_saved_n = saved, max(n, self.ack_saved_n)\n"
+        "            self.ack_bytes += len(saved)\n",
         "        self.ack_saved = saved\n",
     ),
     "loses a journal that is followed by another": Mutant(
@@ -135,7 +137,7 @@ MUTANTS = {
         "granted_pull", "self.ack(ack.n, ack.mark, saved, ack.journal)", "self.ack(ack.n, ack.mark, saved)"
     ),
     "lets the journal of a failed ack replace a later one": Mutant(
-        "granted_pull", "        if later is not None:\n", "        if False:\n"
+        "granted_pull", "        if queued is not None:\n", "        if False:\n"
     ),
     "does not tell that a journal was refused": Mutant(
         "granted_pull", "return NOTHING, self._journal_refused(outcome)", "return NO_STEP"
@@ -143,10 +145,18 @@ MUTANTS = {
     "puts no bound on the bytes of acks": Mutant("granted_pull", "self.ack_bytes += journal.bytes", "pass"),
     "puts no bound on the bytes of states": Mutant("granted_pull", "self.ack_bytes += len(saved)", "pass"),
     "lets the state of a failed ack replace a later one": Mutant(
-        "granted_pull", "ack.saved if self.ack_saved is None else None", "ack.saved"
+        "granted_pull", "ack.saved if self.ack_saved_n <= ack.n else None", "ack.saved"
     ),
     "loses the state of an ack that failed": Mutant(
-        "granted_pull", "ack.saved if self.ack_saved is None else None", "None"
+        "granted_pull", "ack.saved if self.ack_saved_n <= ack.n else None", "None"
+    ),
+    "takes what is queued for later than what failed": Mutant(
+        "granted_pull",
+        "ack.saved if self.ack_saved_n <= ack.n else None",
+        "ack.saved if self.ack_saved is None else None",
+    ),
+    "joins the journals of two acks that failed as they come": Mutant(
+        "granted_pull", "joined(*sorted((again, queued), key=FIRST))", "joined(again, queued)"
     ),
     "sends an ack of what was not released": Mutant("granted_pull", "if n > self.after:", "if n < 0:"),
     "queues an ack twice": Mutant("granted_pull", "        if self.ack_queued:\n            return NO_STEP\n", ""),

@@ -18,6 +18,7 @@ T = TypeVar("T")
 CLOCK_STEP_MAX_S = 10  # A step of the store's clock, forward or back.
 FORGET_MAX_S = 5.0  # A store that comes back from its files has lost at most this much.
 PARTED_TIMES, LOST_TIMES = 5, 10  # These faults last as many times as long as others: one at a time, and others go on.
+APART_S, APART_FOR_S = 4.5, 12.0  # Workers are cut off so long after a store began to forget, and for so long.
 BREAKS_SHARE = 0.2  # Of the answers to a host that loses some.
 HURRY_STEP_S, HURRY_STEPS = 0.1, 100  # When the application begins to hurry, after the focus has come to its live.
 
@@ -87,6 +88,10 @@ class Faults:
                 d.store.offset_ms += 1000 * (fault.one % (2 * CLOCK_STEP_MAX_S + 1) - CLOCK_STEP_MAX_S)
             case "store-forget":
                 await self._set_back(min(fault.for_s, FORGET_MAX_S), hang_up=True)
+            case "forget-twice":
+                await self._forget_twice(fault)
+            case "forget-apart":
+                await self._forget_apart()
             case "store-promote":
                 await self._set_back(0.5 * (fault.one % 2), hang_up=fault.other % 2 == 0)
             case "store-full":
@@ -150,6 +155,23 @@ class Faults:
             cut = self._d.net.cut(self._pick(among, fault.one).host, self._d.store.node.host, both=True)
             await self._last(fault.for_s * LOST_TIMES)
             self._d.net.mend(cut)
+
+    async def _forget_twice(self, fault: Fault) -> None:
+        """The store forgets, and once more what was written since, before long: also what was said of the loss."""
+        await self._set_back(min(fault.for_s, FORGET_MAX_S), hang_up=True)
+        await asyncio.sleep(0.01 * (fault.one % 100))
+        await self._set_back(1.0 + 0.02 * (fault.other % 100), hang_up=True)
+
+    async def _forget_apart(self) -> None:
+        """The store forgets while no Worker reaches a controller: when they do again, it may have other items."""
+        forgetting = asyncio.create_task(self._set_back(FORGET_MAX_S, hang_up=True))
+        await asyncio.sleep(APART_S)
+        net, controllers = self._d.net, self._d.controllers
+        cuts = [net.cut(worker.host, each.host, both=True) for worker in self._d.workers for each in controllers]
+        await forgetting
+        await self._last(APART_FOR_S)
+        for cut in cuts:
+            net.mend(cut)
 
     async def _last(self, seconds: float) -> None:
         """What lasts long ends with the schedule at the latest."""

@@ -1,5 +1,5 @@
 """The hours that virtual runs have had, over all runs: a row per batch of seeds in hours.csv, and their sum in
-README.md."""
+README.md. docs/internals/virtual-runs.md has the sum of the rows without a violation."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from tests.virtual.apart import Found
 
 HOURS_CSV = Path(__file__).parent / "hours.csv"
 README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs/internals/virtual-runs.md"
 COLUMNS = ("seed", "seeds", "hours", "faults", "pushes", "violations", "cpu_s", "commit", "trace_sha256")
 BATCH_SEEDS = 100  # A batch that has this many seeds is written; the next seed begins another one.
 SUM = re.compile(r"Virtual runs so far: .*")
+CLEAN = re.compile(r"Rows without a violation, .*")
+FAULTS_LEAST, PUSHES_LEAST = 60, 1_000  # Of an hour that counts in the page.
 
 
 def add(batch: Sequence[Found], commit: str) -> None:
@@ -29,6 +32,7 @@ def add(batch: Sequence[Found], commit: str) -> None:
         writer.writeheader()
         writer.writerows(rows)
     README.write_text(SUM.sub(summed(rows), README.read_text()))
+    PAGE.write_text(CLEAN.sub(clean(rows), PAGE.read_text()))
 
 
 def row_of(batch: Sequence[Found], commit: str) -> dict[str, str]:
@@ -67,11 +71,25 @@ def read_rows() -> list[dict[str, str]]:
 
 def summed(rows: list[dict[str, str]]) -> str:
     """Return the sentence of README.md."""
-    hours, cpu_s = (sum(float(row[name]) for row in rows) for name in ("hours", "cpu_s"))
-    seeds, faults, pushes, violations = (
-        sum(int(row[name]) for row in rows) for name in ("seeds", "faults", "pushes", "violations")
-    )
+    violations, cpu_s = sum(int(row["violations"]) for row in rows), sum(float(row["cpu_s"]) for row in rows)
+    return f"Virtual runs so far: {numbers_of(rows)}, {violations} violations, {cpu_s / 3600:.1f} hours of CPU."
+
+
+def clean(rows: list[dict[str, str]]) -> str:
+    """Return the sentence of the page: what the rows without a violation sum up to, of those with enough faults and
+    pushes in an hour."""
+    found = [row for row in rows if row["violations"] == "0" and is_full(row)]
     return (
-        f"Virtual runs so far: {round(hours, 2):g} hours, {seeds:,} seeds, {faults:,} faults, {pushes:,} pushes,"
-        f" {violations} violations, {cpu_s / 3600:.1f} hours of CPU."
+        f"Rows without a violation, at {FAULTS_LEAST} faults and {PUSHES_LEAST:,} pushes an hour: {numbers_of(found)}."
     )
+
+
+def is_full(row: dict[str, str]) -> bool:
+    hours = float(row["hours"])
+    return int(row["faults"]) >= FAULTS_LEAST * hours and int(row["pushes"]) >= PUSHES_LEAST * hours
+
+
+def numbers_of(rows: list[dict[str, str]]) -> str:
+    hours = sum(float(row["hours"]) for row in rows)
+    seeds, faults, pushes = (sum(int(row[name]) for row in rows) for name in ("seeds", "faults", "pushes"))
+    return f"{round(hours, 2):g} hours, {seeds:,} seeds, {faults:,} faults, {pushes:,} pushes"

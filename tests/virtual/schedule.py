@@ -35,10 +35,10 @@ KINDS = {
 AIMED = {"part-worker": 16, "lose-store": 5, "store-forget": 8}
 """Kinds of a dense seed beside those: what seldom meets anything in a schedule that is spread evenly."""
 DENSE_KINDS = {**KINDS, **AIMED}
-EXTRA = {"block-worker": 1, "duplicate": 1}
+EXTRA = {"block-worker": 2, "duplicate": 2, "forget-twice": 1, "forget-apart": 1}
 """Kinds that are drawn by a generator of their own, so that the other faults of a seed are what they were without."""
 EXTRA_TIMES = 8  # The mean time between two of them is so many times that between two others.
-EXTRA_SHARE = 0.3  # Of bursts that have one.
+EXTRA_SHARE = 0.5  # Of bursts that have one.
 EVERY_KIND = (*DENSE_KINDS, *EXTRA)
 FOCUS = "focus"
 """Aims what follows at one live: its Worker is chosen wherever a Worker is, and its application acts."""
@@ -108,7 +108,7 @@ def draw_bursts(seed: int, hours: float) -> list[Fault]:
             if begins < hours * 3600:
                 found.append(drawn(r, begins, r.choice(kinds)))
         if extra.random() < EXTRA_SHARE and (begins := at + extra.uniform(0.0, BURST_S)) < hours * 3600:
-            found.append(drawn(extra, begins, extra.choice([*EXTRA])))
+            found.append(drawn(extra, begins, extra.choices([*EXTRA], [*EXTRA.values()])[0]))
     return sorted(found, key=lambda fault: fault.at_s)
 
 

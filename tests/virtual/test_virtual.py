@@ -174,5 +174,13 @@ def test_the_page_has_a_row_for_every_limit_and_setting() -> None:
     assert passed.table(passed.read_table(page)) in page
 
 
-def test_the_readme_has_the_sum_of_all_runs() -> None:
-    assert hour_book.summed(hour_book.read_rows()) in hour_book.README.read_text(), "make virtual APPEND=1 writes it"
+def test_the_readme_and_the_page_have_the_sums_of_all_runs() -> None:
+    rows = hour_book.read_rows()
+    assert hour_book.summed(rows) in hour_book.README.read_text(), "make virtual APPEND=1 writes it"
+    assert hour_book.clean(rows) in hour_book.PAGE.read_text(), "make virtual APPEND=1 writes it"
+
+
+def test_the_page_counts_rows_without_a_violation_that_have_enough_faults_and_pushes() -> None:
+    row = {"seeds": "1", "hours": "2", "faults": "120", "pushes": "2000", "violations": "0"}
+    others = [{**row, "violations": "1"}, {**row, "faults": "119"}, {**row, "pushes": "1999"}]
+    assert hour_book.clean([row, *others]).endswith(": 2 hours, 1 seeds, 120 faults, 2,000 pushes.")
