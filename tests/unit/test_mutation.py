@@ -212,6 +212,16 @@ def test_results_go_on_where_they_were(tmp_path: Path) -> None:
     assert [row.name for row in Results(path).rows] == ["b, with a comma"]
 
 
+def test_the_page_has_the_figures_of_the_results() -> None:
+    page = (FOLDER.parents[1] / "docs/internals/testing.md").read_text()
+    for kind, said in (("lua", "| Lua | {count:,} |"), ("python", "| Python | {count:,} of ")):
+        rows = Results(FOLDER / f"{kind}.csv").rows
+        count, survive = len(rows), sum(not row.killer for row in rows)
+        noticed = count - survive
+        row = next(line for line in page.splitlines() if line.startswith(said.format(count=count)))
+        assert row.endswith(f" {noticed:,} ({noticed / count:.1%}) | {survive} |".replace("%", " %"))
+
+
 def test_every_survivor_has_a_reason() -> None:
     known = reasons()
     for kind in ("lua", "python"):
