@@ -125,10 +125,8 @@ MUTANTS = {
     "lets an earlier ack replace a later one": Mutant("granted_pull", "if n >= self.ack_n:", "if n >= 0:"),
     "loses a state that is followed by an ack without one": Mutant(
         "granted_pull",
-        "        if saved is not None:\n"
-        "            self.ack_saved, self.ack_saved_n = saved, max(n, self.ack_saved_n)\n"
-        "            self.ack_bytes += len(saved)\n",
-        "        self.ack_saved = saved\n",
+        "        if saved is not None:\n            self.ack_saved = saved\n",
+        "        self.ack_saved = saved\n        if saved is not None:\n",
     ),
     "loses a journal that is followed by another": Mutant(
         "granted_pull", "journal if self.ack_journal is None else joined(self.ack_journal, journal)", "journal"
@@ -145,16 +143,15 @@ MUTANTS = {
     "puts no bound on the bytes of acks": Mutant("granted_pull", "self.ack_bytes += journal.bytes", "pass"),
     "puts no bound on the bytes of states": Mutant("granted_pull", "self.ack_bytes += len(saved)", "pass"),
     "lets the state of a failed ack replace a later one": Mutant(
-        "granted_pull", "ack.saved if self.ack_saved_n <= ack.n else None", "ack.saved"
+        "granted_pull", "if self.ack_queued:\n            if", "if False:\n            if"
     ),
     "loses the state of an ack that failed": Mutant(
-        "granted_pull", "ack.saved if self.ack_saved_n <= ack.n else None", "None"
+        "granted_pull", "        saved = ack.saved\n", "        saved = None\n"
     ),
-    "takes what is queued for later than what failed": Mutant(
-        "granted_pull",
-        "ack.saved if self.ack_saved_n <= ack.n else None",
-        "ack.saved if self.ack_saved is None else None",
+    "forgets the newest state that is on its way": Mutant(
+        "granted_pull", "self.newest, self.newest_n = saved, n", "pass"
     ),
+    "keeps the newest state for ever": Mutant("granted_pull", "            self.newest = None\n", "            pass\n"),
     "joins the journals of two acks that failed as they come": Mutant(
         "granted_pull", "joined(*sorted((again, queued), key=FIRST))", "joined(again, queued)"
     ),

@@ -103,7 +103,9 @@ class GrantedPull(msgspec.Struct, Generic[P], eq=False, gc=False):
     ack_n: int = 0
     ack_mark: bytes = b""
     ack_saved: bytes | None = None
-    ack_saved_n: int = 0  # The ack that brought the newest state, which may have been sent since.
+    ack_calls: int = 0  # Acks that were sent and not answered yet. Until then the newest state is kept,
+    newest: bytes | None = None
+    newest_n: int = 0  # and the ack that brought it.
     ack_journal: Change | None = None
     ack_bytes: int = 0  # Of the queued ack: its state and its journal.
 
@@ -216,7 +218,9 @@ class GrantedPull(msgspec.Struct, Generic[P], eq=False, gc=False):
         if n >= self.ack_n:
             self.ack_n, self.ack_mark = n, mark
         if saved is not None:
-            self.ack_saved, self.ack_saved_n = saved, max(n, self.ack_saved_n)
+            self.ack_saved = saved
+            if n >= self.newest_n:
+                self.newest, self.newest_n = saved, n
             self.ack_bytes += len(saved)
         if journal is not None:
             self.ack_journal = journal if self.ack_journal is None else joined(self.ack_journal, journal)
@@ -231,9 +235,13 @@ class GrantedPull(msgspec.Struct, Generic[P], eq=False, gc=False):
         ack = Ack(self.live, self.worker, self.epoch, self.ack_n, self.ack_saved, self.ack_mark, self.ack_journal)
         # Forget the ack that is sent: if the store refuses it, later acks must not be merged with it.
         self.ack_queued, self.ack_n, self.ack_saved, self.ack_journal, self.ack_bytes = False, 0, None, None, 0
+        self.ack_calls += 1
         return ack
 
     def ack_answered(self, ack: Ack, outcome: o.AckOutcome) -> Step:
+        self.ack_calls -= 1
+        if not self.ack_calls:
+            self.newest = None
         if isinstance(outcome, o.Acked) and not outcome.ended:
             self.acked = max(self.acked, outcome.acked)
             return self.due() if self.at_window else NO_STEP
@@ -246,9 +254,16 @@ class GrantedPull(msgspec.Struct, Generic[P], eq=False, gc=False):
         return self._over(messages.Ended(self.live, self.epoch))
 
     def ack_failed(self, ack: Ack) -> Step:
-        """Queue the ack again, because it is unknown whether it ran. The one that is queued may be a later one, or an
-        earlier one that failed as well; a later one with a newer state may be on its way."""
-        saved = ack.saved if self.ack_saved_n <= ack.n else None
+        """Queue the ack again, because it is unknown whether it ran. Alone it is what it was: the store keeps no older
+        state. Merged with the queued one, which may be the later or the earlier of both, it has the newest state of the
+        items up to there, which may be on its way in another call."""
+        self.ack_calls -= 1
+        saved = ack.saved
+        if self.ack_queued:
+            if self.newest is not None and self.newest_n <= max(ack.n, self.ack_n):
+                saved = self.newest
+            elif self.ack_saved is not None and ack.n < self.ack_n:
+                saved = None
         queued, self.ack_journal = self.ack_journal, None
         step = self.ack(ack.n, ack.mark, saved, ack.journal)
         if queued is not None:
