@@ -74,7 +74,7 @@ class Replica:
         patch.setattr(reconcile, "cordon", answering(lambda context, worker, *more: self.cordoned.append(worker)))
         context = cast(DispatchContext, self.context())
         self.liveness = Liveness(context, self.silences)
-        recovery = cast(Any, SimpleNamespace(look=answering(self.looked.append)))
+        recovery = cast(Any, SimpleNamespace(look=answering(self.looked.extend)))
         self.reconciliation = Reconciliation(context, recovery)
 
     def context(self) -> Any:

@@ -106,7 +106,7 @@ class Watchdogs:
     async def _watch(self, node: Node, watched: Watched) -> None:
         """What the thread does from the moment at which the loop does not turn."""
         loop, failed = self._loop, 0
-        watch = Watch(turns=0, since=loop.now, looked_at=loop.now)
+        watch = Watch(turns=0, since=loop.now, read_at=loop.now)
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=POST_S)) as http:
             while not node.dead:
                 await asyncio.sleep(TICK_S)
@@ -121,7 +121,7 @@ class Watchdogs:
                         beat_at = watch.beat_at if settled else loop.now + RETRY_S - REPORT_S
                         watch = replace(watch, told=told, beat_at=beat_at)
                 if actions:
-                    watch = replace(watch, looked_at=loop.now)
+                    watch = replace(watch, read_at=loop.now)
 
     @staticmethod
     async def _beat(http: aiohttp.ClientSession, speaker: Speaker | None, beat: Beat, failed: int) -> bool:
