@@ -1,6 +1,6 @@
 """Many cells, pure: which cell takes a create, how a bucket of live ids moves, where a Worker is registered.
 
-No service uses this yet: it is the rules of issue 21, written down and proven before anything is built on them
+No service uses this yet: these rules are written down and proven before anything is built on them
 (docs/internals/protocol.md, "Many cells"; docs/decisions/0022-many-cells.md; spec/Cells.tla, spec/CellWorkers.tla).
 
 Words: a *cell* is a store of its own, with all of its protocol; a *bucket* is one of 1,024 parts of all live ids; a
