@@ -36,6 +36,7 @@ async def test_many_workers_are_a_map_that_the_keyboard_moves_over(browser: Brow
         await page.see("#dialog[open]")
         assert "Arrows" in await page.text("#dialog")
         await page.page.keyboard.press("Escape")
+        await page.see("#dialog:not([open])", state="attached")  # Until it is closed it takes the keys.
         await page.page.keyboard.press("r")
         await page.until_text("main", "Every live has its Worker.")
         assert page.troubles == []

@@ -178,7 +178,7 @@ const KEYS = [
 
 addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || !session) return;
-  if (event.target.closest("input, textarea, select, dialog")) return;
+  if (event.target.closest("input, textarea, select, dialog[open]")) return;
   if (event.key === "/") {
     event.preventDefault();
     $("wanted").focus();
