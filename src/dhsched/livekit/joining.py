@@ -29,6 +29,7 @@ log = structlog.get_logger(__name__)
 
 TOKEN_S = 600  # A token is used once, to join; the server renews the tokens of connected participants.
 JOIN_S = 30.0  # A server that does not let a generation join within this fails the generation.
+ANSWER_S = 0.2  # The SDK's answer is waited for so long: it may miss the server's, and returns after five seconds then.
 HAND_OVER_S = 2.0  # An earlier generation is removed this long after the claim.
 OTHERS_S = 1.0  # The earlier one stays so long after it has seen the next one's picture: to viewers it comes later.
 REMOVE_S = 5.0  # A removal that is not answered within this is tried again.
@@ -107,6 +108,7 @@ class Place:
         self._live = live
         self._epoch = epoch
         self._changed = asyncio.Event()
+        self._showing: asyncio.Task[None] | None = None
         self._keeping: asyncio.Task[None] | None = None
         for event in ("participant_connected", "participant_disconnected", "participant_attributes_changed"):
             room.on(event, self._on_change)
@@ -115,14 +117,18 @@ class Place:
         room.on("disconnected", self._on_disconnected)
 
     async def take(self) -> None:
-        """Show that this generation is claimed, and keep earlier ones out from now on."""
+        """Show that this generation is claimed, and keep earlier ones out from now on. Raise if the server refuses; a
+        refusal that comes late ends the generation's stay in the room."""
         attributes = {CLAIMED: "1", **({ON_BEHALF: self.call.agent} if self.call.agent else {})}
-        await self.room.local_participant.set_attributes(attributes)
+        self._showing = asyncio.create_task(self.room.local_participant.set_attributes(attributes))
+        done, _ = await asyncio.wait((self._showing,), timeout=ANSWER_S)
+        for task in done:
+            task.result()
+        self._showing.add_done_callback(self._on_shown)
         self._keeping = asyncio.create_task(self._keep_out(), name=f"keep out {self._live}")
 
     async def leave(self) -> None:
-        if self._keeping is not None:
-            await cancel(self._keeping)
+        await cancel(self._showing, self._keeping)
         await self.room.disconnect()
 
     async def give_up(self, session: Session) -> None:
@@ -162,8 +168,15 @@ class Place:
     def _on_change(self, *_: object) -> None:
         self.notice()
 
+    def _on_shown(self, showing: asyncio.Task[None]) -> None:
+        if not showing.cancelled() and (error := showing.exception()) is not None:
+            self._end(f"its seat is not shown as claimed: {error}")
+
     def _on_disconnected(self, reason: int) -> None:
-        self.reason = rtc.DisconnectReason.Name(reason)
+        self._end(rtc.DisconnectReason.Name(reason))
+
+    def _end(self, reason: str) -> None:
+        self.reason = reason
         self.disconnected.set()
         self._changed.set()
 
