@@ -111,14 +111,17 @@ class Homes:
         return tuple(found)
 
     def _unsaid(self, entered: Entered, losses: tuple[Loss, ...]) -> tuple[Loss, ...]:
-        """Return the losses that were said in a home whose end is lost, or all of it. That the data forgets its oldest
-        homes is no loss."""
-        lost_in, oldest = {loss.home for loss in losses}, entered.homes[0].pos
-        return tuple(
-            loss
-            for loss, home in self._said
-            if home.name in lost_in or (home not in entered.homes and home.pos >= oldest)
-        )
+        """Return the losses that were said in a home whose end is lost, or all of it, or whose end may be lost: events
+        are not counted, so where this process was told nothing in a home that is over, nothing shows that the data has
+        the event. That the data forgets its oldest homes is no loss."""
+        lost_in, oldest, latest = {loss.home for loss in losses}, entered.homes[0].pos, entered.homes[-1]
+
+        def may_be_lost(home: Home) -> bool:
+            if home not in entered.homes:
+                return home.pos >= oldest
+            return home != latest and self._told.get(home, 0) <= home.pos
+
+        return tuple(loss for loss, home in self._said if home.name in lost_in or may_be_lost(home))
 
     def _entered(self, entered: Entered) -> None:
         if self.homes:
