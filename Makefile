@@ -58,8 +58,9 @@ lint: setup  ## ruff, check only
 types: setup  ## mypy --strict
 	$(BIN)/mypy
 
-up: $(RUN)  ## a whole deployment on this machine, with a face that speaks, to watch in a browser; Ctrl-C stops it
-	$(BIN)/dhsched up
+CELLS ?=
+up: $(RUN)  ## a whole deployment on this machine, with a face that speaks, to watch in a browser; Ctrl-C stops it (CELLS=3)
+	$(BIN)/dhsched up $(if $(CELLS),--cells $(CELLS))
 
 test: setup  ## the whole suite that fits in 5 minutes on 2 cores
 	$(BIN)/pytest -n 4 --dist worksteal
@@ -135,7 +136,7 @@ chaos: setup  ## a deployment under seeded faults (MINUTES=10, SEED=, STORE=clus
 
 HOURS ?= 1
 SEEDS ?= 1
-virtual: setup  ## the product on virtual time under seeded faults (HOURS=1, SEED=, SEEDS=1, SWARM=small, APPEND=1; docs/internals/virtual-runs.md)
+virtual: setup  ## the product on virtual time under seeded faults (HOURS=1, SEED=, SEEDS=1, SWARM=small or cells, APPEND=1; docs/internals/virtual-runs.md)
 	$(BIN)/python -m tests.virtual --hours $(HOURS) $(if $(SEED),--seed $(SEED)) --seeds $(SEEDS) $(if $(SWARM),--swarm $(SWARM)) $(if $(APPEND),--append)
 
 virtual-ci: setup  ## what CI runs of it: twenty short seeds, for at most three minutes

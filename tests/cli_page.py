@@ -21,6 +21,7 @@ import termios
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from fcntl import ioctl
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,10 @@ from typer.core import TyperGroup
 
 from dhsched import cli
 from dhsched.cli.sample import UpSettings, sample
+from dhsched.local.ports import free_ports
 from dhsched.store.server.embedded import Embedded
+from dhsched.store.server.embedded_cluster import EmbeddedCluster
+from dhsched.types import name_of
 from tests.harness.tree import ROOT
 from tests.harness.verbs import every_verb
 
@@ -67,6 +71,7 @@ OWN = {
     "dhsched bench avatar --seconds 2 --rounds 1 --no-room": "",
     "dhsched bench recovery --lives 32 --workers 4 --rate 50": "",
     "dhsched bench growth --lives 100 --workers 10 --seconds 1 --settle-s 0": "",
+    "dhsched bench cells --cells 1,2 --rounds 1 --creates 100 --items 1000": "",
 }
 """Examples that start what they need. One that goes on for ever is interrupted when the text after it was shown."""
 FOLLOWING = {
@@ -77,6 +82,8 @@ FOLLOWING = {
     "dhsched live watch hello": "acked",
 }
 """Examples on the deployment of this page that are interrupted when the text after them was shown."""
+IN_CELLS = ("dhsched cells ls", "dhsched cells move-worker worker-1#1 CELL --wait")
+"""Examples on a deployment of two cells; CELL is the one in which worker-1 is not."""
 EXAMPLES = (
     "dhsched pool put edge --region eu --label fast",
     "dhsched pool ls",
@@ -134,6 +141,7 @@ EXAMPLES = (
     "dhsched key ls",
     "dhsched key revoke KEY_ID",
     "dhsched key rotate",
+    "dhsched cells place --count 3",
     "dhsched store status",
     "dhsched store new-term --yes --reason 'restored from a backup'",
     "dhsched store backup main.backup",
@@ -146,6 +154,7 @@ EXAMPLES = (
     "dhsched context use prod",
     "dhsched context ls",
     "dhsched context rm prod",
+    *IN_CELLS,
     *OWN,
 )
 REACH_THE_STORE = ("dhsched run", "dhsched doctor", "dhsched store backup", "dhsched store migrate")
@@ -243,7 +252,7 @@ async def captured(part: str) -> dict[str, str]:
 async def on_a_deployment(home: Path) -> list[str]:
     """Run the examples that need a deployment, and return what a terminal showed."""
     os.environ |= state(home)
-    async with Embedded() as store, Embedded() as empty:
+    async with Embedded() as store, Embedded() as empty, EmbeddedCluster(free_ports(3)) as cluster:
         settings = UpSettings(
             dispatch_ports=(0, 0),
             infer_port=0,
@@ -262,14 +271,32 @@ async def on_a_deployment(home: Path) -> list[str]:
             roles |= {f"DHSCHED_ROOM_{name}": os.environ[f"DHSCHED_{value}"] for name, value in SERVERS.items()}
             names, shown = {"worker-1#1": boot}, []
             for line in EXAMPLES:
-                if line not in OWN:
+                if line not in (*OWN, *IN_CELLS):
                     environment = roles if line.startswith(REACH_THE_STORE) else {}
+                    if line.startswith("dhsched cells place"):
+                        environment = {"DHSCHED_STORE": cluster.address.url()}
                     if line.startswith("dhsched store restore"):
                         environment = {"DHSCHED_STORE": empty.address.url()}
                     terminal = Terminal(environment, names, {**paths(home), boot: "worker-1#1"})
                     shown.append(await asyncio.to_thread(terminal.run, line, FOLLOWING.get(line, "")))
+        shown += await on_cells(home, replace(settings, cells=2, workers=4, store=cluster.address.url()))
     for name in ("DHSCHED_URL", "DHSCHED_INFER", "DHSCHED_ROOM"):
-        del os.environ[name]
+        os.environ.pop(name, None)
+    return shown
+
+
+async def on_cells(home: Path, settings: UpSettings) -> list[str]:
+    """Run the examples that need several cells, and return what a terminal showed."""
+    shown = []
+    async with sample(settings, lambda _name, _line: None) as made:
+        os.environ["DHSCHED_URL"] = ",".join(each.url for each in made.processes.replicas)
+        async with made.processes.client() as client:
+            rows = {name_of(each.worker): each async for each in client.workers()}
+        first, second = rows["worker-1"], rows["worker-2"]
+        names = {"worker-1#1": first.worker, "CELL": str(second.cell)}
+        for line in IN_CELLS:
+            terminal = Terminal({}, names, {**paths(home), first.worker: "worker-1#1"})
+            shown.append(await asyncio.to_thread(terminal.run, line, ""))
     return shown
 
 

@@ -70,6 +70,11 @@ class Panel(NamedTuple):
     width: int = 8
 
 
+def over_cells(name: str, by: str) -> str:
+    """Return the sum over all cells of a gauge that every replica reports alike."""
+    return f"sum by ({by}) (max by ({by}, cell) ({name}))"
+
+
 FIRST = (
     Panel(
         "Must be 0: two owners, overshoots, drift",
@@ -78,7 +83,7 @@ FIRST = (
         kind="stat",
         width=6,
     ),
-    Panel("Free slots", (("max by (pool) (dhsched_pool_free_slots)", "{{pool}}"),), kind="stat", width=6),
+    Panel("Free slots", ((over_cells("dhsched_pool_free_slots", "pool"), "{{pool}}"),), kind="stat", width=6),
     Panel(
         "Lives without an owner, P99 of commit to claim",
         ((f"histogram_quantile(0.99, sum by (le) (rate({CLAIMS})))", ""),),
@@ -130,8 +135,10 @@ def panel(metric: Metric) -> Panel:
         return Panel(title, shown, unit="s", meaning=meaning)
     how = "max" if name.startswith(SHARED) or metric.name in GAUGES else "sum"
     grouped = f"{how} by ({by}) " if by else how
+    summed = name.startswith("dhsched_pool_") and not name.endswith("_waterline")
+    query = over_cells(name, by) if summed else f"{grouped}({name})"
     unit = "s" if metric.name in GAUGES else "percentunit" if name.endswith(("_share", "_waterline")) else "short"
-    return Panel(title, ((f"{grouped}({name})", legend),), unit=unit, meaning=meaning)
+    return Panel(title, ((query, legend),), unit=unit, meaning=meaning)
 
 
 def sections() -> Iterator[tuple[str, list[Panel]]]:

@@ -25,6 +25,7 @@ DhschedError
   Problem              a server's refusal, with a code of the API (web/problems.py)
   StoreError           an error of the store
     StoreUnavailable   unreachable, lost, or silent past the deadline; `unknown` says whether the operation may have run
+      CellAway         the store of one cell of several has been away for a while: nobody waits for it
     StoreRefused       the store answered with an error; `code` is its first word (OOM, READONLY, NOPERM, ...)
     StoreIncompatible  the server cannot be used: wrong version, wrong schema, no TLS, or not a store
     StoreOverloaded    the limit on calls or bytes in flight is reached; nothing was sent
@@ -113,13 +114,15 @@ class KeyRefused(NotMinted):
 
 
 class Refused(DhschedError):
-    """A server refused the request. `code` is stable; `problem` is the whole answer, with its numbers."""
+    """A server refused the request. `code` is stable; `problem` is the whole answer, with its numbers. `unknown` is
+    true when an earlier try of the same call may have been done."""
 
     def __init__(self, status: int, problem: Mapping[str, Any], retry_after_s: float | None = None) -> None:
         self.status = status
         self.code = str(problem.get("code", status))
         self.problem = dict(problem)
         self.retry_after_s = retry_after_s
+        self.unknown = False
         super().__init__(f"{problem.get('detail') or f'the server answered {status}'} ({self.code})")
 
 
@@ -182,6 +185,14 @@ class StoreUnavailable(StoreError):
     def __init__(self, message: str, *, unknown: bool) -> None:
         super().__init__(message)
         self.unknown = unknown
+
+
+class CellAway(StoreUnavailable):
+    """The store of one cell of several has been away for a while. The operation was not sent: to wait for it would hold
+    up what is sent to other cells."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, unknown=False)
 
 
 class StoreRefused(StoreError):

@@ -31,7 +31,7 @@ from dhsched.errors import BadSetting
 
 SHARED = frozenset(
     {
-        *("store", "cell", "allow_eviction", "log_level", "log_json"),
+        *("store", "cell", "cells", "allow_eviction", "log_level", "log_json"),
         *("access", "insecure", "allowed_origins", "tls_cert", "tls_key", "tls_ca", "key_rate_per_s"),
         *("head_s", "body_s", "idle_s"),
     }
@@ -361,7 +361,10 @@ class ListenerSettings:
 class ReplicaSettings(ListenerSettings):
     """Settings of every role that uses the store and checks its callers."""
 
-    cell: str = free("main", "Name of the cell; one deployment is one cell.")
+    cell: str = free("main", "Name of the cell of a deployment that has one cell.")
+    cells: str = free(
+        "", "Cells of a deployment that has several, in an order that never changes: 'NAME[=URL] ...'.", secret=True
+    )
     allow_eviction: bool = free(
         False, "Whether to start on a store whose maxmemory-policy is allkeys-*, although it may delete lives."
     )
@@ -423,9 +426,7 @@ class DispatchSettings(ReplicaSettings):
         60, 0, 100, "Time that a drained live waits for a boundary; then it is cut over without one."
     )
     meter_s: float = bounded(10, 0.1, 3600, "Time between two meterings of the live time of tenants.")
-    rebalance_s: float = bounded(
-        10, 0.1, 3600, "Time between two checks of a Pool's spread, and between two rounds of moves."
-    )
+    rebalance_s: float = bounded(10, 0.1, 3600, "Time between two checks of a Pool's spread, and two rounds of moves.")
     otlp: str = free(
         "", "URL of an OpenTelemetry collector that gets traces by OTLP over HTTP; needs the extra otel. Empty: none."
     )

@@ -47,6 +47,8 @@ class Boot:
     capacity: int
     key: str = ""
     """Id of the API key that the Worker registered with; empty where access is open."""
+    cell: str = ""
+    """The cell that the Worker registered in; empty where there is only one. Two cells may give out one WorkerID."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class Tokens:
     def issue(self, boot: Boot) -> str:
         """Return a token for this boot, signed with the newest secret."""
         claims = {"boot": boot.boot, "name": boot.name, "pool": boot.pool, "capacity": boot.capacity, "key": boot.key}
+        claims |= {"cell": boot.cell} if boot.cell else {}
         return self._sign(AUDIENCE, boot.worker, self._ttl_s, claims)
 
     async def read(self, token: str) -> Proven:
@@ -175,4 +178,11 @@ def _boot(claims: Mapping[str, object]) -> Boot:
         pool=str(claims.get("pool")),
         capacity=capacity,
         key=str(claims.get("key") or ""),
+        cell=str(claims.get("cell") or ""),
     )
+
+
+def refuse_other_cell(boot: Boot, cell: str) -> None:
+    """Raise BadToken if the boot is registered in another cell than the one that it is used in."""
+    if boot.cell != cell:
+        raise BadToken(f"the token is of cell {boot.cell or '(the only one)'}, and this is cell {cell}; register here")

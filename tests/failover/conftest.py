@@ -22,7 +22,7 @@ __all__ = ["kind"]
 
 Show = Callable[[Figures], None]
 FIGURES = "failover figures"
-HEADS = {"gap_s": "gap s", "restarted": "restarted lives"}
+HEADS = {"gap_s": "gap s", "restarted": "restarted lives", "elsewhere_s": "longest elsewhere s"}
 
 log_plainly()
 
@@ -73,7 +73,8 @@ def heads() -> list[str]:
 
 def row(figures: Figures) -> list[str]:
     shown = {**figures._asdict(), "restarted": f"{figures.restarted} of {figures.lives}"}
-    shown["gap_s"] = "-" if math.isnan(figures.gap_s) else f"{figures.gap_s:.2f}"
+    for name in ("gap_s", "elsewhere_s"):
+        shown[name] = "-" if math.isnan(shown[name]) else f"{shown[name]:.2f}"
     return [str(shown[name]) for name in Figures._fields if name != "lives"]
 
 

@@ -4,7 +4,7 @@ way; three primaries with a replica each, of which the slot's owner is replaced.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from math import inf
@@ -23,6 +23,9 @@ SLOT = key_slot(CELL)
 OPTIONS = ("--cluster-enabled", "yes", "--cluster-require-full-coverage", "no")
 NODE_TIMEOUT_MS = 1_500  # A primary that is silent for this long is voted out.
 MIGRATE_MS = 5_000
+Shares = Sequence[tuple[int, int]]
+SHARES = ((0, SLOT), (SLOT + 1, SLOT + 2), (SLOT + 3, SLOTS - 1))
+"""Slots of three primaries: the first of them serves the cell's."""
 
 
 @asynccontextmanager
@@ -41,18 +44,19 @@ async def healthy(*admins: Link) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Primary:
-    """One node, with a link that talks to this node whatever it owns."""
+    """One node, with a link that talks to this node whatever it owns, and the slot that is moved."""
 
     server: Embedded
     admin: Link
+    slot: int = SLOT
 
     async def id(self) -> bytes:
         found: bytes = await self.admin.call("CLUSTER", "MYID")
         return found
 
     async def keys(self, limit: int = 1_000) -> list[bytes]:
-        """The cell's keys that this node holds."""
-        found: list[bytes] = await self.admin.call("CLUSTER", "GETKEYSINSLOT", SLOT, limit)
+        """The slot's keys that this node holds."""
+        found: list[bytes] = await self.admin.call("CLUSTER", "GETKEYSINSLOT", self.slot, limit)
         return found
 
 
@@ -74,8 +78,8 @@ async def two_primaries(kind: str) -> AsyncIterator[tuple[Primary, Primary]]:
 
 
 async def begin_move(source: Primary, target: Primary) -> None:
-    await target.admin.call("CLUSTER", "SETSLOT", SLOT, "IMPORTING", await source.id())
-    await source.admin.call("CLUSTER", "SETSLOT", SLOT, "MIGRATING", await target.id())
+    await target.admin.call("CLUSTER", "SETSLOT", source.slot, "IMPORTING", await source.id())
+    await source.admin.call("CLUSTER", "SETSLOT", source.slot, "MIGRATING", await target.id())
 
 
 async def move_key(source: Primary, target: Primary, key: bytes | str) -> None:
@@ -84,8 +88,8 @@ async def move_key(source: Primary, target: Primary, key: bytes | str) -> None:
 
 async def end_move(source: Primary, target: Primary) -> None:
     target_id = await target.id()
-    await target.admin.call("CLUSTER", "SETSLOT", SLOT, "NODE", target_id)
-    await source.admin.call("CLUSTER", "SETSLOT", SLOT, "NODE", target_id)
+    await target.admin.call("CLUSTER", "SETSLOT", source.slot, "NODE", target_id)
+    await source.admin.call("CLUSTER", "SETSLOT", source.slot, "NODE", target_id)
 
 
 async def move_keys(source: Primary, target: Primary, at_most: float = inf, *, between_keys_s: float = 0.0) -> int:
@@ -143,26 +147,26 @@ class Six:
         """Return the nodes, as the one on this port, or one that is alive, knows them."""
         return rows_of(await ask(asked or self.alive[0], "CLUSTER", "NODES"))
 
-    async def owner(self) -> Row:
-        """Return the node that serves the cell's slot."""
-        found = [row for row in await self.rows() if row.owns(SLOT)]
+    async def owner(self, slot: int = SLOT) -> Row:
+        """Return the node that serves the slot, by default the cell's."""
+        found = [row for row in await self.rows() if row.owns(slot)]
         assert len(found) == 1, found
         return found[0]
 
-    async def replica(self) -> Row:
-        """Return the replica of the node that serves the cell's slot."""
-        owner = await self.owner()
+    async def replica(self, slot: int = SLOT) -> Row:
+        """Return the replica of the node that serves the slot."""
+        owner = await self.owner(slot)
         return next(row for row in await self.rows() if row.of == owner.id and row.serves)
 
-    async def other_primary(self) -> Row:
-        owner = await self.owner()
+    async def other_primary(self, slot: int = SLOT) -> Row:
+        owner = await self.owner(slot)
         return next(row for row in await self.rows() if not row.of and row.serves and row.id != owner.id)
 
-    async def owned_by_another(self, before: Row) -> None:
-        """Wait until every node knows that the cell's slot is served by another node than this one."""
+    async def owned_by_another(self, before: Row, slot: int = SLOT) -> None:
+        """Wait until every node knows that the slot is served by another node than this one."""
 
         async def owners() -> set[str]:
-            return {next((row.id for row in await self.rows(port) if row.owns(SLOT)), before.id) for port in self.alive}
+            return {next((row.id for row in await self.rows(port) if row.owns(slot)), before.id) for port in self.alive}
 
         await until_so(owners, lambda found: before.id not in found, "another owner of the slot")
 
@@ -186,14 +190,14 @@ def rows_of(nodes: str) -> list[Row]:
 
 
 @asynccontextmanager
-async def six_nodes(kind: str) -> AsyncIterator[Six]:
-    """Three primaries, the first of which owns the cell's slot, and a replica of each, all in sync."""
+async def six_nodes(kind: str, shares: Shares = SHARES) -> AsyncIterator[Six]:
+    """Three primaries with these slots, and a replica of each, all in sync."""
     async with AsyncExitStack() as stack:
         options = ("--cluster-node-timeout", str(NODE_TIMEOUT_MS), "--repl-diskless-sync-delay", "0")
         some = [await stack.enter_async_context(node(kind, *options)) for _ in range(6)]
         six = Six({server.port: server for server in some})
         ports = [*six.servers]
-        await introduce(ports)
+        await introduce(ports, shares)
         ids = [await ask(port, "CLUSTER", "MYID") for port in ports]
         for n, port in enumerate(ports[3:]):
             await ask(port, "CLUSTER", "REPLICATE", ids[n])
@@ -201,9 +205,8 @@ async def six_nodes(kind: str) -> AsyncIterator[Six]:
         yield six
 
 
-async def introduce(ports: list[int]) -> None:
-    """Make one cluster of empty nodes. The first three serve all slots, the first of them the cell's."""
-    shares = ((0, SLOT), (SLOT + 1, SLOT + 2), (SLOT + 3, SLOTS - 1))
+async def introduce(ports: list[int], shares: Shares = SHARES) -> None:
+    """Make one cluster of empty nodes. The first three serve all slots."""
     for port, share in zip(ports, shares, strict=False):
         await ask(port, "CLUSTER", "ADDSLOTSRANGE", *share)
     for n, port in enumerate(ports):

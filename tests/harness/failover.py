@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from math import nan
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -41,7 +42,8 @@ its place; it has to copy that replica and is a primary again, while its connect
 
 
 class Figures(NamedTuple):
-    """What a test has measured: one line of the table at the end of `make failover`."""
+    """What a test has measured: one line of the table at the end of `make failover`. `elsewhere_s` is the longest push
+    of a cell that the fault did not touch, where there are several cells."""
 
     gap_s: float
     items: int
@@ -51,6 +53,7 @@ class Figures(NamedTuple):
     repaired: int
     restarted: int
     lives: int
+    elsewhere_s: float = nan
 
 
 class FailoverFleet(Fleet):

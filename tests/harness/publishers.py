@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from dhsched.client.models.base import UNSET
 from dhsched.client.models.lives import Generation, PublishingOut
 from dhsched.room.fence import Admitted
 from dhsched.room.live_room import LiveRoom
@@ -12,11 +13,10 @@ from dhsched.room.packets import VIDEO, Packet
 KEYFRAME, FRAME = Packet(VIDEO, True, 0, b"k"), Packet(VIDEO, False, 0, b"f")
 
 
-def said(epoch: int, current: int, home: str, live: str = "default/L") -> PublishingOut:
+def said(epoch: int, current: int, home: str, live: str = "default/L", cell: str = "") -> PublishingOut:
     """Dispatch's answer; the Worker of each generation is named after its number."""
-    return PublishingOut(
-        live, live.partition("/")[2], f"w#{epoch}", epoch, Generation(f"w#{current}", current), "", "open", home
-    )
+    current_one, live_id = Generation(f"w#{current}", current), live.partition("/")[2]
+    return PublishingOut(live, live_id, f"w#{epoch}", epoch, current_one, "", "open", home, cell or UNSET)
 
 
 class Hand:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, cast
 from dhsched.access.quota_reports import QuotaReports
 from dhsched.access.ring import open_ring
 from dhsched.errors import StoreUnavailable
-from dhsched.infer.context import InferContext, Metrics
+from dhsched.infer.context import Connections, InferContext, Metrics
 from dhsched.infer.emits import Emits
 from dhsched.infer.logs import Logs
 from dhsched.infer.pull import PullText
@@ -270,6 +270,7 @@ class Cell:
             emits=Emits(self.store, pulls),
             logs=Logs(records.logs, settings, lambda: False),
             quota_reports=QuotaReports(name, service.quotas, reads=records, writes=records),
+            connections=Connections(settings, service),
         )
         await self.store.link.subscribe(self.store.keys.of("infer", name), pulls.on_hint)
         self.network.controllers[name] = PullText(context, self.tokens)

@@ -51,6 +51,7 @@ CELLS = {
     **dict.fromkeys(("put_tenant", "delete_tenant"), ""),
     **dict.fromkeys(("list_audit", "list_keys", "create_key", "revoke_key", "rotate_secret"), ""),
     **dict.fromkeys(("create_join_token", "list_bans", "ban_worker", "unban_worker"), ""),
+    "list_cells": "worker reader operator",
     "worker_link": "worker boot",
     "pull_link": "boot",
     "say_blocked": "boot",

@@ -80,6 +80,8 @@ async def test_a_dead_replica_is_passed_over_and_a_repeated_call_is_one_call(tmp
     """The answer of the first try is cut off each time; the client asks the next replica with the same id."""
     async with fleet(tmp_path, dispatch=2, infer=2) as f:
         await f.start_worker(Record(), "w1")
+        for replica in f.replicas:  # A create that is refused makes nothing, and is no call that is repeated.
+            await until(replica.fleet.free_slots, "a free slot in the view of each replica")
         async with (
             cut_off(f.dispatch[0]) as dispatch,
             cut_off(f.infer[0]) as infer,

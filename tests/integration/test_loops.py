@@ -113,7 +113,7 @@ async def test_a_replica_that_has_not_heard_of_a_drain_s_end_moves_nothing(repli
     await replica.fleet.refresh(full=True)
     await replica.store.set_worker(worker=a, verb="undrain")
     notes = DrainNotes()
-    draining = Draining(replica, Cutovers(replica, Silences()), notes)
+    draining = Draining(replica, Cutovers(replica, Silences()), notes, lambda _worker, _cell: None)
     await draining.round()
     records = [await replica.records.lives.get(f"default/{live}") for live in ("L1", "L2")]
     assert [(record.selected, record.move) for record in records if record] == [(a, None)] * 2
@@ -124,7 +124,7 @@ async def test_a_drain_begins_without_waiting_for_a_round(replica: DispatchConte
     a, b = await register(replica.store, 2, capacity=4)
     await place(replica.store, "L1", a)
     await replica.fleet.refresh(full=True)
-    draining = Draining(replica, Cutovers(replica, Silences()), DrainNotes())
+    draining = Draining(replica, Cutovers(replica, Silences()), DrainNotes(), lambda _worker, _cell: None)
     beginning = asyncio.create_task(draining.begin())
     await ask_for_drain(replica, a)
     await asyncio.wait_for(beginning, 30)

@@ -17,12 +17,15 @@ from structlog.testing import capture_logs
 from yarl import URL
 
 from dhsched.access.api_keys import id_of
+from dhsched.access.callers import OPEN
 from dhsched.client import Client
 from dhsched.dispatch import passing
 from dhsched.dispatch.app import Replica, open_context
 from dhsched.input_routes import INPUT
+from dhsched.links.preference import in_order
 from dhsched.settings import DispatchSettings
 from dhsched.web import serve
+from dhsched.web.server import CALLER
 from tests.harness.fleet import Fleet, Record, fleet, until, until_so
 from tests.harness.keyed import bearer, keyed
 from tests.harness.servers import empty_server
@@ -53,6 +56,34 @@ async def names_of_events(client: Client) -> list[str]:
     return [event.name async for event in client.events("L")]
 
 
+async def test_input_goes_to_the_controller_from_which_the_worker_pulls(tmp_path: Path) -> None:
+    lives = [f"L{n}" for n in range(8)]
+    async with fleet(tmp_path, infer=3) as f:
+        record = Record()
+        await f.start_worker(record, "w1", capacity=8)
+        for live in lives:
+            await f.create(live)
+        serving = dict(zip(f.infer, f.controllers, strict=True))
+
+        def is_pulled(live: str) -> bool:
+            full = f"default/{live}"
+            return full in serving[in_order(full, f.infer)[0]].context.pulls._granted
+
+        await until(lambda: all(is_pulled(live) for live in lives), "a pull of each live where it prefers to be")
+        hints: list[bytes] = []
+        for infer in f.controllers:
+            store = infer.context.store
+            channel = store.keys.of("infer", infer.context.service.instance)
+            await store.link.subscribe(channel, lambda _, live: hints.append(live))
+        for text in ("one", "two"):
+            for live in lives:
+                assert (await pushed(f, live, text))[0] == 200
+        await until(lambda: all(record.texts(live) == ["one", "two"] for live in lives), "both items of each live")
+        assert hints == [], "each item was stored by the controller that hands it out"
+        counted = [sum(each.context.metrics._outcomes.values()) for each in f.controllers]
+        assert sum(counted) == 2 * len(lives) and sum(1 for each in counted if each) > 1
+
+
 async def test_many_lives_share_a_stream_and_frames_come_back_as_they_are(tmp_path: Path) -> None:
     async with fleet(tmp_path) as f:
         record = Record()
@@ -65,10 +96,10 @@ async def test_many_lives_share_a_stream_and_frames_come_back_as_they_are(tmp_pa
             while len(answers) < 2:
                 answers += json.loads((await socket.receive(timeout=10)).data)
             assert [(each["live"], each["n"], each["seq"]) for each in answers] == [("L", 1, 1), ("M", 1, 1)]
-            assert len(f.controllers[0].context.sockets) >= 1
+            assert len(f.controllers[0].context.connections.sockets) >= 1
             await socket.send_str("{")
             assert "BAD_REQUEST" in (await socket.receive(timeout=10)).data
-        sockets = f.controllers[0].context.sockets
+        sockets = f.controllers[0].context.connections.sockets
         await until(lambda: len(sockets) <= 1, "the end of the controller's socket; the Worker's pull stays")
 
 
@@ -248,6 +279,7 @@ async def test_streams_of_many_lives_are_spread_over_the_controllers(tmp_path: P
         of_many = [await passes.controllers(make_mocked_request("GET", "/v1/stream")) for _ in range(100)]
         assert len({urls[0] for urls in of_many}) == 3
         of_one = make_mocked_request("GET", "/v1/lives/L/stream", match_info={"live_id": "L"})
+        of_one[CALLER] = OPEN
         assert len({(await passes.controllers(of_one))[0] for _ in range(10)}) == 1
 
 

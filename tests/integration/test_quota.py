@@ -124,7 +124,7 @@ async def test_quota_of_streams_is_over_all_controllers(server: Address) -> None
                 async with k.infer.get("/v1/stream", headers=app) as refused:
                     problem = await refused.json(content_type=None)
                 assert (refused.status, problem["code"], problem["quota"]) == (429, "QUOTA", "streams_max")
-        await until(lambda: one.infer_context.streams == 0, "the end of the stream")
+        await until(lambda: one.infer_context.connections.streams == 0, "the end of the stream")
         for each in reports:
             await each.round()
         async with two.infer.ws_connect("/v1/stream", headers=app):

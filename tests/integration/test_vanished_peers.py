@@ -92,8 +92,9 @@ def no_errors(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 async def until_served_nobody(f: Fleet) -> None:
     infer = f.controllers[0]
-    await until(lambda: not infer.pull_text.peers and not infer.context.sockets, "the end of every connection")
-    await until(lambda: not infer.context.streams, "the end of every stream")
+    connections = infer.context.connections
+    await until(lambda: not infer.pull_text.peers and not connections.sockets, "the end of every connection")
+    await until(lambda: not connections.streams, "the end of every stream")
 
 
 async def test_a_worker_vanishes_in_the_middle_of_a_frame(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

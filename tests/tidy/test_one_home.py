@@ -12,6 +12,7 @@ from tests.harness.tree import PACKAGE, ROOT, modules
 
 OPEN_SESSIONS = ("client/http.py", "client/blocking.py", "avatar/publisher.py", "worker/watchdog.py")
 """The caller, with an event loop and without; a WebSocket to a room; a thread beside a blocked event loop."""
+SHORT_COMMANDS = ("calibrate", "cells", "demo", "doctor", "events", "key", "live", "store")
 
 
 def test_the_error_tree_is_complete() -> None:
@@ -45,7 +46,7 @@ def test_there_is_one_way_to_run_a_role_and_one_rule_for_its_garbage() -> None:
     assert {path for path, each in text.items() if re.search(r"\bgc\.\w+\(", each)} == {"pauses.py"}
     # Short commands, and experiments that start processes.
     elsewhere = {path for path, each in text.items() if "asyncio.run(" in each and not path.startswith("evaluation/")}
-    assert elsewhere == {f"cli/{name}.py" for name in ("calibrate", "demo", "doctor", "events", "key", "live", "store")}
+    assert elsewhere == {f"cli/{name}.py" for name in SHORT_COMMANDS}
 
 
 PAGES = ROOT / "src" / "dhsched"

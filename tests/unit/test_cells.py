@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dhsched.cells import buckets, creates, maps, moves, workers
+from dhsched.cells import buckets, creates, maps, moves
 from dhsched.cells.buckets import (
     BUCKETS,
     Absent,
@@ -34,7 +34,6 @@ from dhsched.cells.buckets import (
 from dhsched.cells.creates import Again, Answered, Call, Question
 from dhsched.cells.maps import ANNOUNCE_WAIT_S, MAP_AGE_MAX_S, CellMap, Row, Version
 from dhsched.cells.moves import Announce, Close, CopyMap, Open, Publish, Reading, Settle, Wait
-from dhsched.cells.workers import Registration
 
 ONE = 17  # The bucket of these tests.
 MINE, CLOSED, OPENED = Bucket("mine", 1), Bucket("away", 2, "B"), Bucket("mine", 2, "A")
@@ -177,32 +176,6 @@ def test_a_live_that_nobody_would_find_is_a_stray() -> None:
     assert not is_stray(CLOSED, "A", Elsewhere(OPENED, has=False))
     assert not is_stray(OPENED, "B", Elsewhere(MINE, has=True))
     assert not is_stray(OPENED, "B", Elsewhere(CLOSED, has=True))
-
-
-# -- Workers
-
-
-def test_a_worker_comes_back_to_its_cell_unless_told_otherwise() -> None:
-    shares = {"A": 0.1, "B": 0.7, "C": 0.7}
-    last = Registration("A", "w#5")
-    assert workers.choose_cell(last, shares) == "A"
-    assert workers.choose_cell(last, shares, named="C") == "C"
-    assert workers.choose_cell(None, shares) == "B"
-    assert workers.choose_cell(Registration("closed", "w#5"), shares) == "B"
-
-
-def test_a_boot_replaces_the_one_before_only_in_the_same_cell() -> None:
-    """w#5 of another cell may be another machine's."""
-    assert workers.replaced(Registration("A", "w#5"), "A") == "w#5"
-    assert workers.replaced(Registration("A", "w#5"), "B") == ""
-    assert workers.replaced(None, "A") == ""
-
-
-def test_a_worker_registers_only_while_it_runs_nothing_and_takes_only_its_own_tables() -> None:
-    assert workers.may_register(0) and not workers.may_register(1)
-    assert workers.is_own(Registration("A", "w#5"), Registration("A", "w#5"))
-    assert not workers.is_own(Registration("B", "w#5"), Registration("A", "w#5"))
-    assert not workers.is_own(None, Registration("A", "w#5"))
 
 
 # -- whole moves

@@ -32,5 +32,7 @@ def test_a_counter_is_a_rate_a_histogram_two_quantiles_and_a_gauge_itself() -> N
     assert queries("dhsched_x_total", "cause") == ["sum by (cause) (rate(dhsched_x_total[$__rate_interval]))"]
     assert len(queries("dhsched_x_seconds")) == 2
     assert queries("dhsched_view_age_seconds") == ["max(dhsched_view_age_seconds)"]
-    assert queries("dhsched_pool_free_slots", "pool") == ["max by (pool) (dhsched_pool_free_slots)"]
+    free = "sum by (pool) (max by (pool, cell) (dhsched_pool_free_slots))"
+    assert queries("dhsched_pool_free_slots", "pool") == [free]
+    assert queries("dhsched_pool_waterline", "pool") == ["max by (pool) (dhsched_pool_waterline)"]
     assert queries("dhsched_room_viewers") == ["sum(dhsched_room_viewers)"]

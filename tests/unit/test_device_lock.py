@@ -7,21 +7,22 @@ from pathlib import Path
 
 import pytest
 
+from dhsched.cells.workers import Registration
 from dhsched.errors import DeviceBusy, DhschedError
 from dhsched.worker.lock import DeviceLock, default_folder
 
 
 def test_one_at_a_time_and_the_last_worker_is_remembered(tmp_path: Path) -> None:
     with DeviceLock("gpu0", tmp_path) as lock:
-        assert lock.last_worker() == ""
-        lock.remember("a-long-name#123")
-        lock.remember("w#4")
+        assert lock.last_boot() is None
+        lock.remember(Registration("", "a-long-name#123"))
+        lock.remember(Registration("", "w#4"))
         with pytest.raises(DeviceBusy, match="w#4"), DeviceLock("gpu0", tmp_path, wait_s=0.05):
             pass
         with DeviceLock("gpu1", tmp_path):
             pass
     with DeviceLock("gpu0", tmp_path) as lock:
-        assert lock.last_worker() == "w#4"
+        assert lock.last_boot() == Registration("", "w#4")
 
 
 def test_a_lock_is_waited_for(tmp_path: Path) -> None:
@@ -31,14 +32,14 @@ def test_a_lock_is_waited_for(tmp_path: Path) -> None:
     releasing = threading.Timer(0.1, held.__exit__, (None, None, None))
     releasing.start()
     with DeviceLock("gpu0", tmp_path, wait_s=60) as lock:
-        assert lock.last_worker() == ""
+        assert lock.last_boot() is None
     releasing.join()
 
 
 def test_a_file_that_was_not_ours_replaces_nobody(tmp_path: Path) -> None:
     (tmp_path / "gpu0.lock").write_text("rubbish \x00")
     with DeviceLock("gpu0", tmp_path) as lock:
-        assert lock.last_worker() == ""
+        assert lock.last_boot() is None
 
 
 def test_a_link_in_the_locks_place_is_not_followed(tmp_path: Path) -> None:
@@ -48,11 +49,11 @@ def test_a_link_in_the_locks_place_is_not_followed(tmp_path: Path) -> None:
         folder.mkdir()
         (folder / link).symlink_to(victim)
         with pytest.raises(DhschedError, match=r"gpu0\.lock"), DeviceLock("gpu0", folder) as lock:
-            lock.remember("w#4")
+            lock.remember(Registration("", "w#4"))
     (tmp_path / "hard").mkdir()
     (tmp_path / "hard" / "gpu0.lock").hardlink_to(victim)
     with pytest.raises(DhschedError, match=r"gpu0\.lock"), DeviceLock("gpu0", tmp_path / "hard") as lock:
-        lock.remember("w#4")
+        lock.remember(Registration("", "w#4"))
     assert victim.read_text() == "precious"
 
 

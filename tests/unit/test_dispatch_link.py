@@ -82,7 +82,7 @@ class Link:
         self.registered: list[tuple[str, str]] = []
         self.controllers: list[list[str]] = []
         self.agent = Agent()
-        self.boot = Boot(REGISTER)
+        self.boot = Boot(REGISTER, cell="")
         self.link = DispatchLink(
             cast(Any, None),
             urls or ("http://d1", "http://d2"),

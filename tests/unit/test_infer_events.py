@@ -107,12 +107,13 @@ class Controller:
 
     @property
     def context(self) -> InferContext:
-        made = SimpleNamespace(
+        made: Any = SimpleNamespace(
             records=SimpleNamespace(lives=self),
-            open_stream=self.open_stream,
+            connections=self,
             emits=self,
             settings=SimpleNamespace(watch_s=0.0),
             service=self,
+            of=lambda live: made,
         )
         return cast(InferContext, made)
 

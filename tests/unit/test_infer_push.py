@@ -57,7 +57,8 @@ class Controller:
         async def say(live: str, item: Any) -> None:
             self.said.append((live, item))
 
-        return SimpleNamespace(
+        made: Any = SimpleNamespace(
+            of=lambda live: made,
             settings=InferSettings(deadline_s=60),
             service=SimpleNamespace(quotas=self),
             pulls=SimpleNamespace(append=append, traces=self.traces),
@@ -66,6 +67,7 @@ class Controller:
             metrics=SimpleNamespace(pushed=lambda outcome, took_s, tenant: self.counted.append((outcome, tenant))),
             memory_share=self.memory_share,
         )
+        return made
 
     def answer(self) -> Any:
         found = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]

@@ -153,6 +153,22 @@ def test_a_reply_that_a_correction_overtook_adds_nothing() -> None:
     assert (view.workers["a"].load, view.workers["a"].own) == (5, 1)
 
 
+def test_free_slots_are_counted_without_weights() -> None:
+    """With four replicas each own assignment weighs as four, which would make a Pool with free slots look full."""
+    view = small_view(a=3, b=9)
+    for rev in (11, 12, 13):
+        view.committed("a", rev=rev)
+    entries = [("gpu", 0), ("unknown", 0)]
+    assert view.pools["gpu"].delta > 3_000 and view.free_slots(entries) == 20 - 12 - 3
+    view.correct("a", rev=13, load=3, barred="draining")
+    assert view.free_slots(entries) == 1
+    view.correct("a", rev=14, load=10, barred="")
+    assert view.free_slots(entries) == 1
+    view.apply(Snapshot(15, 3, (WorkerRow("a", "gpu", 6, 10, rev=13),), since=10), now=0)
+    view.apply(Snapshot(16, 3, (WorkerRow("a", "gpu", 6, 10, rev=13), WorkerRow("b", "gpu", 9, 10, rev=5))), now=0)
+    assert view.free_slots(entries) == 5 and view.pools["gpu"].own == 0
+
+
 def test_a_snapshot_that_starts_after_the_view_ends_is_refused() -> None:
     view = small_view(a=3)
     assert view.apply(Snapshot(20, 0, (), since=12), now=0) is Refreshed.GAP

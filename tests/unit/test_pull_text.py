@@ -86,6 +86,7 @@ class Controller:
             homes=SimpleNamespace(home="home-1"),
         )
         context = SimpleNamespace(
+            cell="",
             store=store,
             pulls=self,
             emits=SimpleNamespace(emit_soon=lambda peer, row: self.emits.append((peer, row))),

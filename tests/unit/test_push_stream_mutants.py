@@ -128,7 +128,7 @@ MUTANTS = {
     ),
     "sends again at any timer": stream("elif line.sending is PAUSED and now < line.resume_at:", "elif False:"),
     "never sends again": stream("            actions.append(line.head)\n", ""),
-    "never gives up": Mutant("append_rules", "if now + RETRY_S < self.give_up_at:", "if True:"),
+    "never gives up": Mutant("append_rules", "now + RETRY_S < self.give_up_at and", "True and"),
     "gives up past the deadline": Mutant("append_rules", "now + RETRY_S < self.give_up_at", "now <= self.give_up_at"),
     "forgets that a try may have been stored": Mutant(
         "append_rules", "self.unknown = self.unknown or error.unknown", "self.unknown = error.unknown"

@@ -157,13 +157,13 @@ def test_quota_of_pending_input_goes_by_the_last_measurement_and_the_limits_now(
     assert not quotas.measured and not quotas.shared and not quotas.over_pending
     quotas.set_limits(limits)
     assert quotas.measured == ("*", "a") and quotas.shared and not quotas.over_pending
-    quotas.learn([], pending)
+    quotas.learn_pending(pending)
     numbers = {"tenant": "a", "quota": "pending_bytes_max", "used": 100, "limit": 100}
     assert quotas.too_much_pending("a").numbers == numbers
     assert {*quotas.over_pending} == {"a", "d"}
     quotas.set_limits({**limits, "a": TenantLimits(pending_bytes_max=1_000)})  # It need not be measured anew.
     assert {*quotas.over_pending} == {"d"}
-    quotas.learn([])
+    quotas.learn_pending({})
     assert not quotas.over_pending
 
 

@@ -65,9 +65,12 @@ class Answers:
 
     def __init__(self) -> None:
         self.home = "h1"
+        self.cells: dict[str, tuple[str, str]] = {}
+        """The cell of a live and its home, where there are several."""
 
     async def publishing(self, token: str) -> PublishingOut:
-        return said(1, 1, self.home, token)
+        cell, home = self.cells.get(token, ("", self.home))
+        return said(1, 1, home, token, cell)
 
 
 def made(lives: int, **settings: Any) -> tuple[Rooms, Answers, list[Hand]]:
@@ -142,3 +145,17 @@ async def test_after_a_change_of_home_every_live_is_asked_about_for_a_minute(mon
 async def test_a_room_without_publishers_asks_about_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     rooms, _, _ = made(0, confirm_s=60)
     assert await asked_about(rooms, [], 5, monkeypatch) == []
+
+
+async def test_each_cell_has_a_home_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    rooms, answers, hands = made(4, confirm_s=60)
+    answers.cells = {f"default/L{n}": ("ab"[n % 2], f"h-{'ab'[n % 2]}") for n in range(4)}
+    for live in answers.cells:
+        assert rooms.room(live).admit(await rooms.publishing(live)) == Admitted()
+    assert not rooms.settling, "two cells are no change of home"
+    assert await asked_about(rooms, hands, 4, monkeypatch) == [2, 2, 2, 2], "one live of each cell, in turns"
+    answers.cells["default/L1"] = ("b", "h-new")
+    await rooms.publishing("default/L0")
+    assert not rooms.settling
+    await rooms.publishing("default/L1")
+    assert rooms.settling

@@ -14,9 +14,8 @@ from dhsched.links.outbox import OUTBOX_BYTES_FULL, Outbox
 
 
 def peer_with(send: Any) -> StreamPeer:
-    parts = SimpleNamespace(append_soon=None, pushed=None)
-    context = SimpleNamespace(settings=InferSettings(), pulls=parts, metrics=parts)
-    peer = StreamPeer(cast(Any, context), cast(Any, SimpleNamespace(tenant="t")), "a", "p")
+    inputs = SimpleNamespace(settings=InferSettings(), append_soon=None, pushed=None)
+    peer = StreamPeer(cast(Any, inputs), cast(Any, SimpleNamespace(tenant="t")), "a", "p")
     peer._outbox = Outbox(send, peer._drained)
     peer._outbox.put("an answer", OUTBOX_BYTES_FULL)
     peer._sending = asyncio.create_task(peer._outbox.run())

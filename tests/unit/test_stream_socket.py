@@ -12,7 +12,7 @@ import pytest
 
 from dhsched.access.callers import OPEN
 from dhsched.infer import stream
-from dhsched.infer.context import InferContext
+from dhsched.infer.context import Inputs
 from dhsched.infer.settings import InferSettings
 from dhsched.links.messages import PUSHES_MAX
 from dhsched.links.outbox import OUTBOX_BYTES_FULL, Outbox
@@ -31,14 +31,14 @@ class Rig:
         self.readable = asyncio.Event()
         self.readable.set()
         self.over_pending: set[str] = set()
-        context = SimpleNamespace(
+        inputs = SimpleNamespace(
             settings=InferSettings(**settings),
-            pulls=SimpleNamespace(append_soon=lambda row, done: self.appends.append((row, done))),
-            metrics=SimpleNamespace(pushed=lambda *given: self.counted.append(given)),
+            append_soon=lambda row, done: self.appends.append((row, done)),
+            pushed=lambda *given: self.counted.append(given),
             memory_share=0.0,
             service=SimpleNamespace(slow=self.slow, load=SimpleNamespace(turn=self.turn), quotas=self),
         )
-        self.connection = stream.StreamPeer(cast(InferContext, context), OPEN, "a", "p")
+        self.connection = stream.StreamPeer(cast(Inputs, inputs), OPEN, "a", "p")
         self.connection._outbox = Outbox(self.send, self.connection._drained, msgspec.json.encode)
         self.connection._sending = asyncio.ensure_future(self.connection._outbox.run())
 

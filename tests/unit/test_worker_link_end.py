@@ -112,6 +112,7 @@ class Replica:
             settings=SimpleNamespace(worker_ttl_s=4.0),
             fleet=SimpleNamespace(pool_limits={"gpu": {"creates": 2}}),
             replica="d1",
+            cell="",
             loop_time=lambda: 77.0,
         )
 

@@ -22,7 +22,7 @@ from dhsched.web.logs import KEEP
 from dhsched.worker import embedding, watchdog
 from dhsched.worker.embedding import Worker
 from dhsched.worker.inbox import SessionInbox
-from dhsched.worker.main import ALONE_S, Leaving, OneBoot
+from dhsched.worker.main import ALONE_S, POLL_S, Leaving, OneBoot
 from dhsched.worker.metrics import SILENT_MAX_S, WorkerStatus, serving_metrics
 from dhsched.worker.options import settings_of
 from dhsched.worker.session import Session
@@ -258,6 +258,7 @@ class Dispatch:
         self.drains: list[float] = []
         self.told: list[str] = []
         self.over = asyncio.Event()
+        self.going, self.goes_to, self.worker = asyncio.Event(), "", "w#1"
 
     async def run(self) -> None:
         await self.over.wait()
@@ -316,6 +317,37 @@ async def test_a_boot_that_is_gone_stops_its_runtimes_and_does_not_exit() -> Non
     dispatch.over.set()
     await asyncio.wait_for(dispatch.boot().run(Leaving()), 60)
     assert dispatch.told == ["recorded", "stop", "closed"] and dispatch.drains == []
+
+
+async def test_a_worker_that_is_sent_to_another_cell_exits_once_it_is_empty() -> None:
+    dispatch = Dispatch()
+    running = asyncio.ensure_future(dispatch.boot().run(Leaving()))
+    dispatch.goes_to = "b"
+    dispatch.going.set()
+    await asyncio.sleep(POLL_S * 2)
+    assert dispatch.told == [], "a runtime is left"
+    dispatch.runtimes = 0
+    dispatch.rules.table.clear()
+    assert await asyncio.wait_for(running, 60) == "b"
+    assert dispatch.told == ["stop", "exit", "recorded", "closed"] and dispatch.drains == []
+
+
+async def test_a_worker_that_is_not_sent_away_any_more_stays() -> None:
+    dispatch, leave = Dispatch(), Leaving()
+    running = asyncio.ensure_future(dispatch.boot().run(leave))
+    dispatch.goes_to = "b"
+    dispatch.going.set()
+    await asyncio.sleep(POLL_S * 2)
+    dispatch.going.clear()
+    await asyncio.sleep(POLL_S * 2)
+    dispatch.runtimes = 0
+    dispatch.rules.table.clear()
+    await asyncio.sleep(POLL_S * 2)
+    assert dispatch.told == [] and not running.done()
+    dispatch.mode = "draining"
+    leave.requested.set()
+    assert await asyncio.wait_for(running, 60) == ""
+    assert dispatch.drains and dispatch.told == ["stop", "exit", "recorded", "closed"]
 
 
 async def test_when_a_worker_is_drained() -> None:

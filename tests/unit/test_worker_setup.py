@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from dhsched import testing
+from dhsched.cells.workers import Registration
 from dhsched.errors import BadSetting, DeviceBusy, SetupFailed
 from dhsched.types import Generation
 from dhsched.worker import Session, Worker, run, setup
@@ -117,5 +118,5 @@ async def test_sessions_are_spread_over_the_devices(tmp_path: Path) -> None:
             end.set()
         await asyncio.gather(*tasks)
         assert [*devices.runtimes.values()] == [0, 0]
-        devices.remember("m#4")
-        assert devices.last_worker("m") == "m#4" and devices.last_worker("other") == ""
+        devices.remember(Registration("", "m#4"))
+        assert devices.last_boot("m") == Registration("", "m#4") and devices.last_boot("other") is None

@@ -49,7 +49,8 @@ def main() -> int:
         "--swarm",
         choices=SWARMS,
         default="any",
-        help="Deployments to draw from: any, or small ones with every limit at its default. [default: any]",
+        help="Deployments to draw from: any of one cell, small ones with every limit at its default, or ones of "
+        "several cells. [default: any]",
     )
     given = parser.parse_args()
     if given.seed is None:

@@ -7,9 +7,9 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ class Found:
     cpu_s: float
     passed: tuple[str, ...]
     """Names of the limits that the run has passed at their default values; see `passed.py`."""
+    answers: Mapping[str, int] = field(default_factory=dict)
+    """How often applications, operators and readers had which answer, and how many calls `beside` has judged."""
 
 
 def run_apart(
@@ -93,6 +95,7 @@ def run_all(
                         tuple(found["latest"]),
                         found["cpu_s"],
                         tuple(found["passed"]),
+                        found["answers"],
                     )
             finally:
                 if running.poll() is None:

@@ -16,6 +16,7 @@ from tests.virtual.loop import VirtualLoop
 from tests.virtual.swarm import Swarm
 
 MARGIN_S = 120.0  # Beside the product's own limits: for a recovery that finds its store or its Workers away.
+CELLS_MARGIN_S = 180.0  # Beside it with several cells: a store is away for longer, and Workers come from elsewhere.
 
 
 def standstill_max_s(swarm: Swarm) -> float:
@@ -23,7 +24,7 @@ def standstill_max_s(swarm: Swarm) -> float:
     may be stopping, with nowhere to move the live to."""
     limits = swarm.limits
     noticed_ms = 2 * limits.ack_wait_ms + 2 * limits.claim_wait_ms + 2 * limits.backoff_max_ms
-    return noticed_ms / 1000 + swarm.drain_s + MARGIN_S
+    return noticed_ms / 1000 + swarm.drain_s + MARGIN_S + (CELLS_MARGIN_S if swarm.cells > 1 else 0.0)
 
 
 class Bounds:

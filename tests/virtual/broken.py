@@ -34,7 +34,7 @@ def main() -> int:
     )
     given = parser.parse_args()
     r = Random(f"broken {given.pick}")
-    mutant, first = r.choice(sorted(BROKEN)), r.randrange(10**6)
+    mutant, first = r.choice(sorted(name for name in BROKEN if not BROKEN[name].cells)), r.randrange(10**6)
     spent_s, tried = 0.0, 0
     with closing(run_all(first, given.seeds, given.hours, mutant=mutant, swarm=SWARM, first=True)) as runs:
         for found in runs:

@@ -61,6 +61,15 @@ STOP_ALONE = (
 )
 """A Worker is asked to end when its lives have nowhere to go."""
 FREEZES = tuple(Fault(10.0 + 5 * n, "freeze-worker", n % 4, 0, 7.0) for n in range(40))
+CELL = 100  # The hundreds of the numbers of a fault of the store choose the cell.
+CELLS_AWAY = (Fault(8.0, "lose-cell", CELL, 0, 8.0), Fault(38.0, "lose-cell", 0, 0, 8.0))
+"""First the second cell and then the first one has no store for 24 s."""
+BOOTS_FORGOTTEN = (
+    *(Fault(8.0, "kill-worker", n, 0, 60.0) for n in (1, 3)),
+    *(Fault(8.0, "kill-worker", n, 0, 1.0) for n in (0, 2)),
+    Fault(8.5, "store-forget", CELL, 0, 5.0),
+)
+"""A cell forgets the boots of Workers that run lives, while the lives of another cell wait for a Worker."""
 
 CASES = {
     "request-id-ignored": Case("ledger", 40, 0.03, PAUSES),
@@ -84,9 +93,13 @@ CASES = {
     "configuration-is-a-proof": Case("generations", 714849, 0.08, drawn_faults(714849, 0.08, "dense"), swarm="dense"),
     "loss-is-said-once": Case("ledger", 3144, 0.05, drawn_faults(3144, 0.05, "dense"), swarm="dense"),
     "silence-is-death": Case("poison", 40, 0.055, FREEZES),
-    "room-shows-ended-lives": Case("room", 383, 0.061, cuts(124.4, [(2, 0), (2, 1)], 75.0)),
-    "room-forgets-the-highest": Case("room", 383, 0.01, cuts(12.0, [(3, 0), (3, 1)], 12.0)),
+    "room-shows-ended-lives": Case("room", 383, 0.061, cuts(124.4, [(3, 0), (3, 1)], 75.0)),
+    "room-forgets-the-highest": Case("room", 383, 0.01, cuts(12.0, [(2, 0), (2, 1)], 12.0)),
     "nobody-leaves-the-line": Case(
         "waits", 9894, 0.14, tuple(Fault(20.0 + n / 10, "kill-worker", n, 0, 60.0) for n in range(4))
     ),
+    "create-in-another-cell": Case("cells", 6, 0.005, swarm="cells"),
+    "registers-while-stopping": Case("cells", 6, 0.01, BOOTS_FORGOTTEN, swarm="cells"),
+    "waits-for-every-cell": Case("beside", 6, 0.018, CELLS_AWAY, swarm="cells"),
+    "configuration-is-not-copied": Case("cells", 6, 0.005, swarm="cells"),
 }

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from dhsched.dispatch.app import Replica, open_context
+from dhsched.dispatch.cells.app import front_app, open_front
 from dhsched.dispatch.loops import running
 from dhsched.errors import DhschedError
 from dhsched.infer.app import run_infer
@@ -26,6 +28,7 @@ from tests.virtual.store import StoreServer
 from tests.virtual.swarm import Swarm
 
 STORE_HOST, APPLICATIONS_HOST = "127.0.0.3", "127.0.0.2"
+CELL_HOSTS = "127.0.5."  # And a number: the stores of several cells.
 DISPATCH_PORT, INFER_PORT, ROOM_PORT = 7400, 7401, 7402
 LEAVE_MARGIN_S = 120.0  # It may be frozen for a while, and not reach anybody.
 AGAIN_S = 1.0  # What supervises a process starts it again after this long.
@@ -39,6 +42,8 @@ class Process:
     def __init__(self, deployment: Deployment, name: str, host: str, main: Callable[[Process], Any]) -> None:
         self.name, self.host = name, host
         self.boots = 0
+        self.cell = ""
+        """The cell that an operator names to the next boot of a Worker, where there are several."""
         self.node: Node | None = None
         self.leaving = Leaving()
         self.leaves_by = float("inf")
@@ -98,22 +103,22 @@ class Process:
 
 
 class Deployment:
-    """The store, the replicas, the controllers and the Workers of one seed."""
+    """The stores, the replicas, the controllers and the Workers of one seed."""
 
     def __init__(
         self,
         loop: VirtualLoop,
         net: Net,
         swarm: Swarm,
-        store: StoreServer,
+        stores: Sequence[StoreServer],
         recorder: Recorder,
         folder: Path,
         note: Callable[[str], None],
         wrong: Callable[[str], None],
     ) -> None:
-        self.loop, self.net, self.swarm, self.store, self.recorder = loop, net, swarm, store, recorder
+        self.loop, self.net, self.swarm, self.stores, self.recorder = loop, net, swarm, stores, recorder
         self.note, self.wrong = note, wrong
-        self.keys = make_keys(store.keyspace) if swarm.keys else RunKeys()
+        self.keys = make_keys(stores[0]) if swarm.keys else RunKeys()
         self._folder = folder
         self.replicas = [Process(self, f"d{n}", f"127.0.1.{n}", self._replica) for n in _count(swarm.replicas)]
         self.controllers = [Process(self, f"i{n}", f"127.0.2.{n}", self._infer) for n in _count(swarm.controllers)]
@@ -128,10 +133,22 @@ class Deployment:
         self._supervisors: list[asyncio.Task[None]] = []
         self.ends: list[float] = []
         """When a replica or a controller ended, with what it was told and had not said yet."""
+        self.on_registered: Callable[[str, float], None] | None = None
+        """Is called with the name of a Worker that has registered, and when it began to."""
 
     @property
     def processes(self) -> list[Process]:
         return [*self.replicas, *self.controllers, *self.workers, *self.rooms]
+
+    @property
+    def store(self) -> StoreServer:
+        """The only store; with several cells, that of the first."""
+        return self.stores[0]
+
+    @property
+    def cells(self) -> str:
+        """The setting `cells` of every replica and controller; empty where there is only one."""
+        return " ".join(f"{each.cell}={each.url}" for each in self.stores) if len(self.stores) > 1 else ""
 
     @property
     def dispatch(self) -> tuple[str, ...]:
@@ -157,6 +174,7 @@ class Deployment:
         settings = DispatchSettings(
             host=process.host,
             port=DISPATCH_PORT,
+            cells=self.cells,
             access=self.keys.access,
             worker_ttl_s=self.swarm.worker_ttl_s,
             cut_over_s=self.swarm.cut_over_s,
@@ -164,19 +182,24 @@ class Deployment:
             refresh_max_s=self.swarm.refresh_max_s,
         )
 
+        async def over_cells() -> None:
+            async with open_front(settings, limits=self.swarm.limits) as front:
+                await serve_role(settings, front_app(front, settings), stop=process.leaving.requested, say=None)
+
         async def main() -> None:
             async with open_context(parse_address(self.store.url), settings, limits=self.swarm.limits) as context:
                 replica = Replica(context)
                 async with running(replica.loops(), rng=context.rng):
                     await serve_role(settings, replica.app(), stop=process.leaving.requested, say=None)
 
-        return main()
+        return over_cells() if self.cells else main()
 
     def _infer(self, process: Process) -> Coroutine[Any, Any, None]:
         settings = InferSettings(
             store=self.store.url,
             host=process.host,
             port=INFER_PORT,
+            cells=self.cells,
             access=self.keys.access,
             credit=self.swarm.credit,
             room=self.room_url,
@@ -212,11 +235,25 @@ class Deployment:
             device=process.name,
             dispatch=self.dispatch,
             key=self.keys.worker,
+            cell=process.cell,
             lock_folder=self._folder,
             drain_s=self.swarm.drain_s,
             teardown_s=self.swarm.teardown_s,
         )
-        return run_worker(settings, self.recorder, process.leaving, watched=True)
+        registered, process.cell = self._registered(process), ""
+        return run_worker(settings, self.recorder, process.leaving, on_registered=registered, watched=True)
+
+    def _registered(self, process: Process) -> Callable[[str], None] | None:
+        """Return what a Worker calls when it has registered. One that was sent to a cell may have to wait for that."""
+        if self.on_registered is None or process.cell:
+            return None
+        tell, began, boots = self.on_registered, self.loop.now, count(1)
+
+        def registered(worker: str) -> None:
+            if next(boots) == 1:  # When a later boot of the process began is not known.
+                tell(worker, began)
+
+        return registered
 
     def _unlock(self, device: str) -> None:
         """The kernel gives up the lock of a process that was killed; what is left of it here must not keep it."""

@@ -12,10 +12,7 @@ import msgspec
 from jwt import api_jwt
 
 from dhsched.access.api_keys import ApiKey, new_key
-from dhsched.store.keys import Keys
-from tests.virtual.keyspace import Keyspace
-
-RING = Keys("main").of("keys").encode()
+from tests.virtual.store import StoreServer
 
 
 class RunKeys(NamedTuple):
@@ -45,14 +42,15 @@ def dated() -> Iterator[None]:
         api_jwt.datetime = datetime  # type: ignore[attr-defined]
 
 
-def make_keys(keyspace: Keyspace) -> RunKeys:
-    """Write one key of each role into the store, and return their texts."""
-    return RunKeys("keys", put(keyspace, role="admin"), put(keyspace, role="worker"), put(keyspace, role="room"))
+def make_keys(store: StoreServer) -> RunKeys:
+    """Write one key of each role into a store, and return their texts."""
+    return RunKeys("keys", put(store, role="admin"), put(store, role="worker"), put(store, role="room"))
 
 
-def put(keyspace: Keyspace, **given: Any) -> str:
+def put(store: StoreServer, **given: Any) -> str:
+    ring, keyspace = store.keys.of("keys").encode(), store.keyspace
     made = new_key()
     record = ApiKey(id=made.id, hash=made.hash, created_at_ms=keyspace.now_ms(), **given)
-    keyspace.hset(RING, f"api:{record.id}".encode(), msgspec.json.encode(record))
-    keyspace.hincrby(RING, b"rev", b"1")
+    keyspace.hset(ring, f"api:{record.id}".encode(), msgspec.json.encode(record))
+    keyspace.run(b"HINCRBY", [ring, b"rev", b"1"])
     return made.text

@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from dhsched.client import Client
-from dhsched.errors import DhschedError, Refused
+from dhsched.errors import DhschedError, Refused, Unreachable
 from dhsched.tasks import is_set_within
 from dhsched.types import live_key
 from tests.chaos.load import Told, content, item, text_id
-from tests.virtual.answers import Answers
+from tests.virtual.beside import left_out
 from tests.virtual.bounds import standstill_max_s
+from tests.virtual.cells import Judges
 from tests.virtual.deployment import DIGITAL_ID, Deployment
+from tests.virtual.judges import TENANT
 from tests.virtual.runtime import BROKEN_CONFIG, HANG, SLOW
+from tests.virtual.spreading import LOOK_S, Spreading
+
+T = TypeVar("T")
 
 FINAL = frozenset({"ENDED", "CLOSING", "NOT_FOUND"})
 LIFE_S = (120.0, 2_400.0)
@@ -34,7 +39,6 @@ tidies up makes several calls."""
 OPERATE_MEAN_S, SMALL_OPERATE_MEAN_S = 120.0, 1_200.0
 READ_MEAN_S = 15.0
 READ_LATEST = 24  # Lives that are read now and then: the latest ones, ended or not.
-TENANT = "default"
 TIDY_S, SMALL_TIDY_S = 45.0, 600.0
 BURSTS = (1, 1, 1, 2, 3, 8)
 HANG_SHARE = 0.01
@@ -53,6 +57,7 @@ HURRIES = ("end", "end", "interrupts", "pushes", "pushes", "end", "end", "interr
 """What the application of a live does while faults are aimed at the live. Slow items are in the hands of one generation
 for so long that several can end over the same one."""
 HURRY_SLOW_S = (4.0, 12.0)
+LIVES_MAX = 1_000  # Of the tenant, with several cells: counted over all of them, and never reached.
 PROBED = "P-"
 """Ids that begin so are of lives of probes, which operators leave alone."""
 
@@ -61,7 +66,7 @@ class Load:
     """All applications and operators. `told` has what the applications know. `readers` are clients of one replica."""
 
     def __init__(
-        self, deployment: Deployment, client: Client, readers: Sequence[Client], answers: Answers, seed: int
+        self, deployment: Deployment, client: Client, readers: Sequence[Client], judges: Judges, seed: int
     ) -> None:
         self.told: dict[str, Told] = {}
         self.answers: Counter[str] = Counter()
@@ -74,7 +79,8 @@ class Load:
         self.last_error = ""
         """What the last call was refused with that was repeated, for the report of an application that waits."""
         self._deployment, self._client, self._seed = deployment, client, seed
-        self._readers, self._answers, self._reads = readers, answers, Random(f"readers {seed}")
+        self._readers, self._judges, self._reads = readers, judges, Random(f"readers {seed}")
+        self._spreading = Spreading(deployment, client, judges.beside, seed) if judges.several else None
         self._note = deployment.note
         self._waits: dict[object, tuple[str, float]] = {}
         """Calls of the client that have not ended, and when they have at the latest."""
@@ -134,11 +140,15 @@ class Load:
             await self._until_known(partial(self._client.put_pool, pool, {}))
         body = {"pools": [{"pool": pool, "tier": n} for n, pool in enumerate(pools)]}
         await self._until_known(lambda: self._client.put_digital_id(DIGITAL_ID, body))
+        if self._judges.several:
+            put = partial(self._client._dispatch.call, "PUT", "tenants", TENANT, body={"lives_max": LIVES_MAX})
+            await self._until_known(put)
 
     async def run(self) -> None:
         """Go on until `closing`, and until every application knows what came of its last call."""
         seats = [self._seat(n) for n in range(self._deployment.swarm.lives)]
-        await asyncio.gather(*seats, self._operate(), self._tidy(), self._read(), self._guests())
+        others = [self._spread(self._spreading)] if self._spreading is not None else []
+        await asyncio.gather(*seats, self._operate(), self._tidy(), self._read(), self._guests(), *others)
 
     # -- applications
 
@@ -156,7 +166,7 @@ class Load:
         dense, asked_at = self._deployment.swarm.dense, self._deployment.loop.now
         impatient = r.random() < (DENSE_IMPATIENT_SHARE if dense else IMPATIENT_SHARE)
         create = partial(self._client.create, DIGITAL_ID, live_id=live, priority=priority, wait_s=5)
-        made = await self._until_known(lambda: self._judged(live, create), give_up=True)
+        made = await self._until_known(lambda: self._judged(live, create), "create", live, give_up=True)
         self._in_time(f"the create of {live}", asked_at)
         if made is None:
             return
@@ -169,7 +179,7 @@ class Load:
         if not self.closing and not told.ended:
             after_pending = r.random() < 0.5
             end = partial(self._client.end, live, after_pending=after_pending)
-            await self._until_known(lambda: self._judged(live, end))
+            await self._until_known(lambda: self._judged(live, end), "end", live)
             told.ended = True
             await self._get(live)
 
@@ -195,7 +205,7 @@ class Load:
 
     async def push_one(self, told: Told, body: dict[str, Any]) -> None:
         """Push an item until it is known what came of it, and write that down."""
-        answer = await self._until_known(partial(self._send, told.live, body))
+        answer = await self._until_known(partial(self._send, told.live, body), "push", told.live)
         self._fate(told, content(body), accepted=answer is not None)
 
     async def _push_on_stream(self, told: Told, r: Random, count: int, *, impatient: bool, slow: bool) -> None:
@@ -206,7 +216,8 @@ class Load:
                 for _ in range(count):
                     body = self._item(told, r, impatient=impatient, slow=slow)
                     text = content(body)
-                    with self._ends(f"a push on a stream to {told.live}"):
+                    beside = self._judges.beside.call("push", told.live)
+                    with self._ends(f"a push on a stream to {told.live}"), beside:
                         await stream.push(
                             body.get("text", ""),
                             kind=body.get("kind", "text"),
@@ -311,11 +322,31 @@ class Load:
         """Take back every cordon and every drain, and end the lives whose end the store has forgotten."""
         calls = self._client._dispatch
         for status, method, verb in (("cordoned", "POST", "uncordon"), ("draining", "DELETE", "drain")):
-            for worker in [row.worker async for row in self._client.workers(status=status)]:
-                await calls.call(method, "workers", worker, verb, body={} if method == "POST" else None)
-        for live in [row.live_id async for row in self._client.lives(state="open")]:
+            for row in await self._listed(self._client.workers(status=status)):
+                await calls.call(method, "workers", row.worker, verb, body={} if method == "POST" else None)
+        for live in [row.live_id for row in await self._listed(self._client.lives(state="open"))]:
             if live in self.told and self.told[live].ended:
                 await self._client.end(live)
+        if self._spreading is not None:
+            await self._spreading.look()
+
+    async def _listed(self, rows: AsyncIterator[T]) -> list[T]:
+        """Return a list of what all cells have, without those that are away: an operator goes on with the others."""
+        found: list[T] = []
+        try:
+            with self._judges.beside.call("list"):
+                async for row in rows:
+                    found.append(row)
+        except Unreachable as error:
+            if not left_out(error):
+                raise
+        return found
+
+    async def _spread(self, spreading: Spreading) -> None:
+        while not self.closing:
+            await self._pause(LOOK_S)
+            await self._once("spread", spreading.look, TIDY_CALLS)
+            await self._once("anywhere", spreading.create_anywhere, TIDY_CALLS)
 
     async def _once(self, what: str, call: Callable[[], Awaitable[Any]], calls: int = 1) -> None:
         try:
@@ -338,19 +369,28 @@ class Load:
 
     async def _get(self, live: str) -> None:
         n = self._reads.randrange(len(self._readers))
-        await self._once("get", partial(self._judged, live, partial(self._readers[n].get, live), f"d{n + 1}"))
+        get = partial(self._beside, "get", live, partial(self._readers[n].get, live))
+        await self._once("get", partial(self._judged, live, get, f"d{n + 1}"))
 
     def _judged(self, live: str, call: Callable[[], Awaitable[Any]], where: str = "Dispatch") -> Awaitable[Any]:
-        return self._answers.ask(live_key(TENANT, live), where, call)
+        return self._judges.ask(live_key(TENANT, live), where, call)
+
+    async def _beside(self, kind: str, live: str, call: Callable[[], Awaitable[Any]]) -> Any:
+        """Make a call that is answered whatever is wrong with other cells than that of its live."""
+        with self._judges.beside.call(kind, live):
+            return await call()
 
     # -- calls
 
-    async def _until_known(self, call: Callable[[], Awaitable[Any]], *, give_up: bool = False) -> Any:
-        """Repeat a call until its answer is final; return None where it was refused for good."""
+    async def _until_known(
+        self, call: Callable[[], Awaitable[Any]], kind: str = "", live: str = "", *, give_up: bool = False
+    ) -> Any:
+        """Repeat a call until its answer is final; return None where it was refused for good. `kind` is for a call
+        about one live."""
         while True:
             try:
                 with self._ends("a call of an application"):
-                    return await call() or True
+                    return await (self._beside(kind, live, call) if kind else call()) or True
             except DhschedError as error:
                 self._count("call", error)
                 self.last_error = str(error)

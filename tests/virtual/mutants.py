@@ -33,6 +33,8 @@ class Broken(NamedTuple):
     rule: str
     changes: tuple[Change, ...]
     defect: int = 0
+    cells: bool = False
+    """Whether the rule is one of several cells."""
 
 
 BROKEN = {
@@ -220,6 +222,39 @@ BROKEN = {
             Change("place", "elseif cause == 'recover' and candidates == '' then", "elseif false then"),
         ),
         defect=9,
+    ),
+    "create-in-another-cell": Broken(
+        "A live is created in the cell of its id.",
+        (
+            Change(
+                "dhsched.dispatch.cells.front",
+                "cell_of(self.names, live_key(tenant, live_id))",
+                "cell_of(self.names[::-1], live_key(tenant, live_id))",
+            ),
+        ),
+        cells=True,
+    ),
+    "registers-while-stopping": Broken(
+        "A Worker registers, in whatever cell, only when no runtime is left.",
+        (
+            Change("dhsched.worker.main", "await self._agent.stopped()", "pass"),
+            Change(
+                "dhsched.cells.workers",
+                "return last.cell",
+                "return min({*slots} - {last.cell}, default=last.cell)",
+            ),
+        ),
+        cells=True,
+    ),
+    "waits-for-every-cell": Broken(
+        "A list of all cells does not wait for a cell that is away.",
+        (Change("dhsched.store.reaching", "\nAWAY_S = 0.5", "\nAWAY_S = 600.0"),),
+        cells=True,
+    ),
+    "configuration-is-not-copied": Broken(
+        "Every cell has the configuration and the keys of the first one.",
+        (Change("dhsched.dispatch.cells.copies", "if not revs:", "if True:"),),
+        cells=True,
     ),
 }
 

@@ -21,7 +21,6 @@ from dhsched.settings import DispatchSettings
 from tests.chaos.load import Told
 from tests.chaos.runtime import POISON
 from tests.virtual.deployment import DIGITAL_ID, DISPATCH_PORT, INFER_PORT, Deployment
-from tests.virtual.judges import PREFIX
 from tests.virtual.load import PROBED, Load
 from tests.virtual.passed import Passed
 from tests.virtual.swarm import default_of
@@ -110,7 +109,8 @@ class Probes:
         await self._end(told)
 
     def _log_lines(self, live: str) -> int:
-        return len(self._d.store.keyspace.values.get(PREFIX + b"logs:default/" + live.encode(), ()))
+        store = self._d.store
+        return len(store.keyspace.values.get(store.keys.of("logs", f"default/{live}").encode(), ()))
 
     async def pending(self) -> None:
         """Nobody consumes, and input comes until it is refused."""

@@ -18,7 +18,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +123,8 @@ class Server:
 
 @contextmanager
 def running(folder: Path) -> Iterator[Server]:
-    """Run a server for one virtual run. Time must be real when this begins."""
+    """Run a server for one cell of a virtual run. Time must be real when this begins."""
+    folder.mkdir()
     path = folder / "store.sock"
     command = [str(choose_server_binary()), "--unixsocket", str(path)]
     for name, value in OPTIONS.items():
@@ -141,6 +142,13 @@ def running(folder: Path) -> Iterator[Server]:
     finally:
         process.kill()
         process.wait()
+
+
+@contextmanager
+def running_each(folder: Path, count: int) -> Iterator[list[Server]]:
+    """Run a server for each cell of a run."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(running(folder / f"store{n}")) for n in range(count)]
 
 
 class RealKeyspace(Keyspace):

@@ -27,16 +27,16 @@ from dhsched.web.endpoints import Operation
 from dhsched.worker import pull_client
 from tests.virtual import entropy
 from tests.virtual.blocked import Watchdogs
-from tests.virtual.deployment import APPLICATIONS_HOST, STORE_HOST, Deployment, frames_of
+from tests.virtual.cells import Judges
+from tests.virtual.deployment import APPLICATIONS_HOST, CELL_HOSTS, STORE_HOST, Deployment, frames_of
 from tests.virtual.faults import Faults
-from tests.virtual.judges import PREFIX, Judges
 from tests.virtual.keyed import dated
 from tests.virtual.load import Load
 from tests.virtual.loop import Node, VirtualLoop
 from tests.virtual.net import Net, Socket
 from tests.virtual.passed import Passed
 from tests.virtual.probes import Probes
-from tests.virtual.real import RealStore, Server, running
+from tests.virtual.real import RealStore, Server, running_each
 from tests.virtual.runtime import Recorder
 from tests.virtual.schedule import Fault
 from tests.virtual.store import StoreServer
@@ -48,6 +48,8 @@ LOOK_S = 60.0  # Between two readings of the store's whole state, and two collec
 SETTLE_MARGIN_S = 600.0  # After the last fault, beside the product's limits, until every live has consumed everything.
 BOUND_S = 10.0  # Between two looks at how long each live has stood still.
 READ_S = 5.0  # A GET through one replica is given up after this long.
+EQUAL_S = 60.0  # So long after the last fault the configuration and the keys are equal in all cells.
+EQUAL_LOOKS = 60  # Within that time; after the last one a difference is a violation.
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ def run(
     `entropy.install` must have been called before the product was imported.
     """
     began = time.process_time()
-    loop = VirtualLoop()
+    loop, drawn = VirtualLoop(), SWARMS[swarm](seed)
     with (
         quiet(),
         on_net(),
@@ -104,7 +106,7 @@ def run(
         dated(),
         described_once(),
         tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder,
-        running(Path(folder)) if real else contextlib.nullcontext() as server,
+        running_each(Path(folder), drawn.cells) if real else contextlib.nullcontext() as servers,
     ):
         entropy.begin(seed, loop.time)
         gc.collect()
@@ -112,7 +114,7 @@ def run(
         gc.disable()
         try:
             asyncio.set_event_loop(loop)
-            one = OneRun(loop, seed, hours, SWARMS[swarm](seed), Path(folder), trace_file, server)
+            one = OneRun(loop, seed, hours, drawn, Path(folder), trace_file, servers)
             loop.set_exception_handler(one.unhandled)
             loop.run_until_complete(one.run(faults, first=first))
         finally:
@@ -133,21 +135,22 @@ class OneRun:
         swarm: Swarm,
         folder: Path,
         trace_file: Path | None,
-        server: Server | None,
+        servers: Sequence[Server] | None,
     ) -> None:
         self.loop, self.seed, self.hours, self.swarm = loop, seed, hours, swarm
         self.trace = Trace(loop, trace_file)
         self.net = loop.net = Net(loop, seed, swarm.delay_s)
-        store = (loop, self.net, STORE_HOST, seed)
-        self.store = StoreServer(*store) if server is None else RealStore(server, *store)
-        self.judges = Judges(loop, swarm, self.store.keyspace, self.trace)
-        self.store.on_step = self.judges.on_step
+        self.stores = make_stores(loop, self.net, swarm, seed, servers)
+        self.judges = Judges(loop, swarm, self.stores, self.trace)
         self.recorder = Recorder(loop, seed, self.trace.note, self.judges.wrong)
         self.recorder.granted = self.judges.granted
         self.deployment = Deployment(
-            loop, self.net, swarm, self.store, self.recorder, folder, self.trace.note, self.judges.wrong
+            loop, self.net, swarm, self.stores, self.recorder, folder, self.trace.note, self.judges.wrong
         )
         self.recorder.publishes = bool(swarm.rooms)
+        if swarm.cells > 1:
+            self.recorder.on_open = self.judges.opened
+            self.deployment.on_registered = lambda worker, began: self.judges.beside.answered("registration", "", began)
         self.applications = Node(loop, "applications", APPLICATIONS_HOST)
         self.load: Load
         self.passed: Passed | None = None
@@ -155,12 +158,13 @@ class OneRun:
         self.watchdogs = Watchdogs(loop, self.net, self.judges.is_lost, self.judges.wrong, self._mark)
         if swarm.small:
             self.passed = self.recorder.passed = Passed()
-            self.judges.tally.watch = self.passed.on_step
+            self.judges.cells[0].tally.watch = self.passed.on_step
         if swarm.numbers_from:
             self.judges.begin_above(swarm.numbers_from)
 
     async def run(self, faults: Sequence[Fault], *, first: bool) -> None:
-        self.trace.note(f"run {self.seed} {self.swarm}")
+        cells = f" cells {self.swarm.cells} {self.swarm.one_address}" if self.swarm.cells > 1 else ""
+        self.trace.note(f"run {self.seed} {self.swarm}{cells}")
         watching = self.judges.pictures.watching() if self.swarm.rooms else contextlib.nullcontext()
         with watching, self.watchdogs.in_place():
             await self._run(faults, first=first)
@@ -169,7 +173,7 @@ class OneRun:
         self.deployment.start()
         driving = self.applications.spawn(self._drive(faults), "drive")
         if first:
-            found = asyncio.create_task(self.judges.found.wait())
+            found = asyncio.create_task(self.judges.violations.any.wait())
             await asyncio.wait((driving, found), return_when=asyncio.FIRST_COMPLETED)
             await cancel(found)
             if not driving.done():
@@ -179,13 +183,14 @@ class OneRun:
         await self.deployment.stop()
 
     async def _drive(self, faults: Sequence[Fault]) -> None:
-        dispatch, infer, key = self.deployment.dispatch, self.deployment.infer, self.deployment.keys.admin
+        dispatch, key = self.deployment.dispatch, self.deployment.keys.admin
+        infer = None if self.swarm.one_address else self.deployment.infer
         async with contextlib.AsyncExitStack() as clients:
             client = await clients.enter_async_context(Client(dispatch, infer, key=key))
             readers = [Client(url, infer, key=key, deadline_s=READ_S) for url in dispatch]
             for each in readers:
                 await clients.enter_async_context(each)
-            self.load = Load(self.deployment, client, readers, self.judges.answers, self.seed)
+            self.load = Load(self.deployment, client, readers, self.judges, self.seed)
             await asyncio.wait_for(self.load.configure(), READY_MAX_S)
             looking = asyncio.create_task(self._look())
             bounding = asyncio.create_task(self._bound())
@@ -197,14 +202,13 @@ class OneRun:
             looking.cancel()
             bounding.cancel()
             self.judges.look_at_store()
-            homes, ends = self._lost_homes(), self.deployment.ends
-            self.judges.at_end(self.load.told, self.recorder, self.hours, lost_homes=homes, ends=ends)
+            self.judges.at_end(self.load.told, self.recorder, self.hours, ends=self.deployment.ends)
 
     async def _apply(self) -> None:
         """Applications and operators; in a small run also those that get past limits."""
         doing = [self.load.run()]
         if self.passed is not None:
-            asks = self.judges.bounds.operator_asks
+            asks = self.judges.cells[0].bounds.operator_asks
             doing.append(Probes(self.deployment, self.load, self.passed, self.seed, asks).run())
         await asyncio.gather(*doing)
 
@@ -221,12 +225,12 @@ class OneRun:
             self.load.look()
             for each in self.deployment.workers:
                 each.look()
-            if not self.judges.current.diverged:
-                self.judges.bounds.look(self.judges.current.state)
-                self.judges.pictures.look()
+            self.judges.look()
 
     async def _settle(self, loading: asyncio.Task[None]) -> None:
         """Without faults every wait ends: of applications, and of lives with input."""
+        if self.judges.several:
+            await self._until_equal()
         limits = self.swarm.limits
         most_s = (
             2 * limits.ack_wait_ms + 2 * limits.claim_wait_ms + 3 * limits.backoff_max_ms
@@ -248,18 +252,19 @@ class OneRun:
             if loading.done()
             else [f"an application waits for an answer; the last error was: {self.load.last_error}"]
         )
-        for live, record in sorted(self.judges.current.state.lives.items()):
+        for live, record in sorted(self.judges.lives.items()):
             if record.state != "ended" and record.acked < record.appended:
                 at = f"{record.selected}@{record.epoch}, active {record.active}, tries {record.tries}"
                 found.append(f"{live} has {record.appended - record.acked} items that nobody acked ({at})")
         return found
 
-    def _lost_homes(self) -> list[str]:
-        """The homes of which an event says that their end was lost."""
-        rows = decode_events(self.store.keyspace.xrange(PREFIX + b"events", b"-", b"+"))
-        return [
-            str(event.numbers.get("home", "")) for event in (row.event for row in rows) if event.kind == "store_lost"
-        ]
+    async def _until_equal(self) -> None:
+        for _ in range(EQUAL_LOOKS):
+            if not (differs := self.judges.unequal()):
+                break
+            await asyncio.sleep(EQUAL_S / EQUAL_LOOKS)
+        if differs:
+            self.judges.wrong(f"cells: {EQUAL_S:.0f} s after the last fault {differs}")
 
     def _mark(self, name: str) -> None:
         if self.passed is not None:
@@ -268,7 +273,8 @@ class OneRun:
     def _read_events(self) -> None:
         if self.passed is None:
             return
-        rows = self.store.keyspace.xrange(PREFIX + b"events", self._events_after, b"+")
+        store = self.stores[0]
+        rows = store.keyspace.xrange(store.keys.of("events").encode(), self._events_after, b"+")
         for row in decode_events(rows):
             self.passed.on_event(row.event.kind, row.event.numbers)
         if rows:
@@ -283,21 +289,37 @@ class OneRun:
         at = frames_of(error) if error is not None else repr(what)
         self.judges.wrong(f"process: {context.get('message')}: {error!r} at {at}")
 
+    def _answers(self) -> dict[str, int]:
+        """What applications, operators and readers were answered; how many pictures were shown, and calls judged."""
+        beside = {f"beside {kind}": count for kind, count in self.judges.beside.judged.items()}
+        return {**self.load.answers, "pictures": self.judges.pictures.shown, **beside}
+
     def result(self, faults: int, cpu_s: float) -> Result:
         return Result(
             self.seed,
             self.hours,
             faults,
             self.load.pushes,
-            tuple(self.judges.violations),
+            tuple(self.judges.violations.lines),
             self.trace.close(),
-            self.judges.tally.steps,
+            self.judges.steps,
             len(self.recorder.consumed),
             cpu_s,
-            dict(sorted({**self.load.answers, "pictures": self.judges.pictures.shown}.items())),
-            tuple(line.decode(errors="replace").rstrip()[:300] for line in self.judges.before_first),
+            dict(sorted(self._answers().items())),
+            tuple(line.decode(errors="replace").rstrip()[:300] for line in self.judges.violations.before_first),
             () if self.passed is None else tuple(self.passed.names(self.hours)),
         )
+
+
+def make_stores(
+    loop: VirtualLoop, net: Net, swarm: Swarm, seed: int, servers: Sequence[Server] | None
+) -> list[StoreServer]:
+    """Return the store of each cell, each on a host of its own; with `servers`, on these."""
+    hosts = [f"{CELL_HOSTS}{n}" for n in range(1, swarm.cells + 1)] if swarm.cells > 1 else [STORE_HOST]
+    rows = [(loop, net, host, seed, cell) for host, cell in zip(hosts, swarm.cell_names, strict=True)]
+    if servers is None:
+        return [StoreServer(*row) for row in rows]
+    return [RealStore(server, *row) for server, row in zip(servers, rows, strict=True)]
 
 
 @contextlib.contextmanager

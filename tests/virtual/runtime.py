@@ -47,6 +47,8 @@ class Recorder:
         self.passed: Passed | None = None
         """Where a small run writes down which limits it has passed."""
         self._held_out: set[str] = set()
+        self.on_open: Callable[[str, list[str]], None] | None = None
+        """Is called with the name of a boot that opens a runtime, and all lives that its machine runs then."""
         self.publishes = False
         """Whether there is a room, to which every runtime sends pictures."""
         self._running: dict[tuple[str, str, int], str] = {}
@@ -82,6 +84,9 @@ class Recorder:
         self.opened[generation].append(self._loop.now)
         count = sum(each == boot for each in self._running.values())
         self.running_max[boot] = max(count, self.running_max.get(boot, 0))
+        if self.on_open is not None:
+            machine, running = machine_of(boot), self._running.items()
+            self.on_open(boot, [live for (live, _, _), each in running if machine_of(each) == machine])
         self._note(f"open {generation}")
 
     async def _play(self, session: Session, generation: tuple[str, str, int]) -> None:
@@ -143,3 +148,8 @@ class Recorder:
             self._wrong(f"state: {began}")
         if entries != sorted({*entries}):
             self._wrong(f"journal: {session.live}@{session.generation.epoch} read {entries}")
+
+
+def machine_of(boot: str) -> str:
+    """Return the name of the machine of a boot: `w1` of `w1.3`."""
+    return boot.partition(".")[0]

@@ -37,9 +37,12 @@ AIMED = {"part-worker": 16, "lose-store": 5, "store-forget": 8}
 DENSE_KINDS = {**KINDS, **AIMED}
 EXTRA = {"block-worker": 2, "duplicate": 2, "forget-twice": 1, "forget-apart": 1}
 """Kinds that are drawn by a generator of their own, so that the other faults of a seed are what they were without."""
+CELL_KINDS = {"lose-cell": 6, "lose-store": 5}
+"""Kinds of a run with several cells, beside the others."""
+CELLS_MEANS_S = (15.0, 30.0, 45.0)  # There faults are fewer, so that one cell is away and nothing else is wrong.
 EXTRA_TIMES = 8  # The mean time between two of them is so many times that between two others.
 EXTRA_SHARE = 0.5  # Of bursts that have one.
-EVERY_KIND = (*DENSE_KINDS, *EXTRA)
+EVERY_KIND = tuple({**DENSE_KINDS, **EXTRA, **CELL_KINDS})
 FOCUS = "focus"
 """Aims what follows at one live: its Worker is chosen wherever a Worker is, and its application acts."""
 BURST_MEAN_S = 18.0  # Between two bursts of a dense seed.
@@ -73,16 +76,17 @@ class Fault:
 
 def is_dense(seed: int, swarm: str) -> bool:
     """Return whether a seed of a swarm is dense: every other one, if the swarm leaves it to the seed."""
-    return swarm == "dense" or (swarm == "any" and Random(f"dense {seed}").random() < 0.5)
+    return swarm == "dense" or (swarm in ("any", "cells") and Random(f"dense {seed}").random() < 0.5)
 
 
 def draw_faults(seed: int, hours: float, swarm: str = "any") -> list[Fault]:
     """Return the schedule of a seed."""
+    more = CELL_KINDS if swarm == "cells" else {}
     if is_dense(seed, swarm):
-        return draw_bursts(seed, hours)
+        return draw_bursts(seed, hours, {**DENSE_KINDS, **more})
     r = Random(f"faults {seed}")
-    mean_s = SMALL_MEAN_S if swarm == "small" else r.choice(MEANS_S)
-    found = draw_evenly(r, hours, mean_s, KINDS)
+    mean_s = SMALL_MEAN_S if swarm == "small" else r.choice(CELLS_MEANS_S if more else MEANS_S)
+    found = draw_evenly(r, hours, mean_s, {**KINDS, **more})
     found += draw_evenly(Random(f"extra {seed}"), hours, EXTRA_TIMES * mean_s, EXTRA)
     return sorted(found, key=lambda fault: fault.at_s)
 
@@ -95,14 +99,14 @@ def draw_evenly(r: Random, hours: float, mean_s: float, kinds: Mapping[str, int]
     return found
 
 
-def draw_bursts(seed: int, hours: float) -> list[Fault]:
+def draw_bursts(seed: int, hours: float, among: Mapping[str, int] = DENSE_KINDS) -> list[Fault]:
     """Return the schedule of a dense seed: a few faults of few kinds within seconds, aimed at one live, and a rest."""
     r, found, at = Random(f"bursts {seed}"), list[Fault](), 0.0
     extra = Random(f"extra {seed}")
     while (at := at + r.expovariate(1 / BURST_MEAN_S)) < hours * 3600:
         focus_s = r.uniform(*FOCUS_S)
         found.append(drawn(r, at, FOCUS, focus_s))
-        kinds = r.choices([*DENSE_KINDS], [*DENSE_KINDS.values()], k=BURST_KINDS)
+        kinds = r.choices([*among], [*among.values()], k=BURST_KINDS)
         for _ in range(r.choice(BURST_FAULTS)):
             begins = at + r.uniform(0.0, max(BURST_S, focus_s / 2))
             if begins < hours * 3600:

@@ -14,6 +14,7 @@ from typing import Any
 
 import hiredis
 
+from dhsched.store.keys import Keys
 from dhsched.store.steps import redis as redis_store
 from dhsched.store.steps import scripts
 from tests.virtual.entropy import EPOCH_S
@@ -24,6 +25,7 @@ from tests.virtual.moving import REPLY, SlotIsMoved
 from tests.virtual.net import Net
 
 PORT = 6379
+ONLY_CELL = "main"
 OnStep = Callable[[str, int, list[bytes], bytes], None]
 """Takes a script's name, the store's time, its arguments and its reply as RESP."""
 WRITES = frozenset({b"HSET", b"HSETNX", b"SET", b"XADD", b"ZADD"})  # Plain commands that a full server refuses.
@@ -32,14 +34,17 @@ WRITES = frozenset({b"HSET", b"HSETNX", b"SET", b"XADD", b"ZADD"})  # Plain comm
 class StoreServer:
     """See the module."""
 
-    def __init__(self, loop: VirtualLoop, net: Net, host: str, seed: int) -> None:
-        self.node = Node(loop, "store", host)
+    def __init__(self, loop: VirtualLoop, net: Net, host: str, seed: int, cell: str = "") -> None:
+        """`cell` is the name of one cell of several."""
+        self.cell, self.keys = cell, Keys(cell or ONLY_CELL)
+        name = f"store {cell}" if cell else "store"
+        self.node = Node(loop, name, host)
         self.offset_ms = 0
         self._loop, self._net = loop, net
         self.keyspace = self._make_keyspace()
         self.on_step: OnStep = lambda name, now, argv, reply: None
         self.calls = 0
-        self._rng = Random(f"store {seed}")
+        self._rng = Random(f"{name} {seed}")
         self._scripts = self._make_scripts()
         self._names = {script.sha1.encode(): name for name, script in all_scripts().items()}
         self._clients: dict[Client, None] = {}

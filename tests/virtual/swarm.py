@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -42,13 +42,23 @@ class Swarm:
     small: bool = False
     dense: bool = False
     """Faults come in bursts, and what applications do comes soon after another: see `schedule.py` and `load.py`."""
+    cells: int = field(default=1, repr=False)  # The trace of a run with one cell has no word of cells.
+    one_address: bool = field(default=False, repr=False)
+    """Whether applications know Dispatch alone, which passes their input on to the controllers."""
 
     @property
     def workers(self) -> int:
         return sum(self.pools)
 
+    @property
+    def cell_names(self) -> tuple[str, ...]:
+        """The names of the cells, where there are several; the only one has none."""
+        return CELL_NAMES[: self.cells] if self.cells > 1 else ("",)
+
 
 LIVES_MAX, DENSE_LIVES_MAX = 8, 4
+CELL_NAMES = ("a", "b", "c")
+CELL_CAPACITY = 12  # All lives may fall into one cell, where one Worker may be left.
 SMALL_CAPACITY = 200  # A small fleet has room for a crowd (`probes.py`).
 MIDDLE = Limits(claim_wait_ms=5_000, ack_wait_ms=10_000, backoff_max_ms=60_000, move_expires_ms=30_000, reap_ms=120_000)
 """Between the limits of chaos, which a storm of seconds meets, and the product's own."""
@@ -106,6 +116,21 @@ def draw(seed: int) -> Swarm:
     )
 
 
+def draw_cells(seed: int) -> Swarm:
+    """Return a deployment of several cells: a dense or a plain one, with at least two Workers for each cell."""
+    r = Random(f"cells {seed}")
+    cells = r.choice([2, 2, 3])
+    return replace(
+        draw_dense(seed) if is_dense(seed, "cells") else draw(seed),
+        cells=cells,
+        replicas=r.choice([1, 2, 2]),
+        controllers=r.choice([1, 2]),
+        pools=r.choice([(2 * cells,), (2 * cells + 1,), (cells, cells)]),
+        capacity=CELL_CAPACITY,
+        one_address=r.choice([False, True]),
+    )
+
+
 def draw_small(seed: int) -> Swarm:
     """Return a deployment of few processes for long runs. Every limit and setting has its default value."""
     r = Random(f"small {seed}")
@@ -134,4 +159,4 @@ def default_of(kind: type[Any], name: str) -> Any:
     return kind.__dataclass_fields__[name].default
 
 
-SWARMS = {"any": draw_any, "plain": draw, "dense": draw_dense, "small": draw_small}
+SWARMS = {"any": draw_any, "plain": draw, "dense": draw_dense, "small": draw_small, "cells": draw_cells}

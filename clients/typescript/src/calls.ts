@@ -20,6 +20,8 @@ export const AGAIN: ReadonlySet<string> = new Set([
   "RATE_LIMITED",
   "TIMEOUT",
 ]);
+/** The codes of AGAIN after which the call was surely not done. */
+const NOTHING_DONE: ReadonlySet<string> = new Set(["BUSY", "NOT_READY", "RATE_LIMITED", "TIMEOUT", "STARTING"]);
 const BACKOFF_FIRST_MS = 50; // Pause after the first failed try; doubled after each, up to:
 const BACKOFF_MAX_MS = 2_000;
 const TRY_MS = 10_000; // A replica that does not answer for this long (plus the call's wait) is left for the next.
@@ -31,6 +33,8 @@ export interface CallOptions {
   /** How long the server may wait before it answers. */
   readonly waitMs?: number;
   readonly signal?: AbortSignal | undefined;
+  /** Whether a refusal is thrown at once, although its code is one of `AGAIN`. */
+  readonly isFinal?: ((refused: Refused) => boolean) | undefined;
 }
 
 /** The replicas of one role. */
@@ -84,6 +88,7 @@ export class Replicas {
     const order = [...this.urls.slice(this.#at), ...this.urls.slice(0, this.#at)];
     const troubles: Record<string, string> = {};
     let refusal: Refused | null = null;
+    let unknown = false; // Whether an earlier try may have been done.
     for (let tries = 0; ; tries += 1) {
       const url = order[tries % order.length] as string;
       let pauseMs = this.backoffMs(tries);
@@ -95,6 +100,11 @@ export class Replicas {
       } catch (error) {
         options.signal?.throwIfAborted();
         if (error instanceof Refused || error instanceof NotMinted) {
+          if (error instanceof Refused) {
+            error.unknown = unknown;
+            unknown ||= !NOTHING_DONE.has(error.code);
+            if (options.isFinal?.(error)) throw error;
+          }
           if (!AGAIN.has(error.code) && !isOverRate(error)) throw error;
           if (error instanceof Refused) {
             refusal = error;
@@ -102,6 +112,7 @@ export class Replicas {
           }
           if (performance.now() + pauseMs >= giveUp) throw error;
         } else if (error instanceof DhschedError) throw error;
+        else unknown = true;
         troubles[url] = wordsOf(error);
       }
       this.leave(url);

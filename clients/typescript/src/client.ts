@@ -1,6 +1,7 @@
 // The client: create and end lives, push their input, follow their events.
 
 import { newId, Replicas } from "./calls.js";
+import { Refused, Unreachable } from "./errors.js";
 import { follow } from "./following.js";
 import type * as m from "./models.js";
 import { Producers } from "./producers.js";
@@ -9,6 +10,7 @@ import { Stream } from "./stream.js";
 import { bearer, type Fetch } from "./tokens.js";
 
 const PAGE_MAX = 1_000; // Lives of one page of a list.
+const DRAWS_MAX = 3; // Further ids that are drawn for a live in vain; with the last one the client waits, or is refused.
 
 export interface ClientOptions {
   /** Addresses of the Infer-Controllers, to send input to them directly; without it, Dispatch passes input on. */
@@ -61,25 +63,47 @@ export class Client {
 
   // -- lives
 
-  /** Place a new live. Without `live_id` the client makes one, so that a repeated try makes no second live. */
-  create(digitalId: string, options: CreateOptions = {}): Promise<m.Placed> {
-    const { wait_s, signal, ...given } = options;
-    const body = { live_id: `lv-${newId(8)}`, ...given, digital_id: digitalId };
-    return this.#dispatch.call("POST", ["lives"], { body, query: { wait_s }, waitMs: (wait_s ?? 0) * 1000, signal });
+  /**
+   * Place a new live. Without `live_id` the client makes one, so that a repeated try makes no second live. Where the cell
+   * of that id has no free slot and another cell has, the client draws another id, up to three times, before it waits.
+   */
+  async create(digitalId: string, options: CreateOptions = {}): Promise<m.Placed> {
+    const { wait_s = 0, signal, ...given } = options;
+    const body = { live_id: newLiveId(), ...given, digital_id: digitalId };
+    for (let drawsLeft = given.live_id === undefined ? DRAWS_MAX : 0; ; ) {
+      const redraw = drawsLeft > 0 && wait_s > 0 ? "1" : undefined;
+      const query = { wait_s: wait_s > 0 ? wait_s : undefined, redraw };
+      const isFinal = drawsLeft > 0 ? isElsewhere : undefined;
+      try {
+        return await this.#dispatch.call("POST", ["lives"], { body, query, waitMs: wait_s * 1000, signal, isFinal });
+      } catch (error) {
+        if (!(error instanceof Refused) || drawsLeft === 0 || !isElsewhere(error)) throw error;
+        if (error.unknown && wait_s === 0) throw error;
+        // After a lost answer there may be a live with this id: the caller waits for that one.
+        drawsLeft = error.unknown ? 0 : drawsLeft - 1;
+        if (!error.unknown) body.live_id = newLiveId();
+      }
+    }
   }
 
   get(liveId: string): Promise<m.Live> {
     return this.#dispatch.call("GET", ["lives", liveId]);
   }
 
-  /** Yield lives by name, page after page. */
+  /** Yield lives by name, page after page. Throw at the end if a cell could not be asked: its lives are missing, not gone. */
   async *list(filters: m.LiveFilters = {}): AsyncGenerator<m.LiveSummary, void> {
+    const leftOut = new Set<string>();
     for (let after: string | null | undefined; after !== null; ) {
       const query = { ...filters, after, limit: PAGE_MAX };
-      type Page = { lives: m.LiveSummary[]; next: string | null };
+      type Page = { lives: m.LiveSummary[]; next: string | null; cells_left_out?: string[] };
       const page: Page = await this.#dispatch.call("GET", ["lives"], { query });
       yield* page.lives;
+      for (const cell of page.cells_left_out ?? []) leftOut.add(cell);
       after = page.next;
+    }
+    if (leftOut.size > 0) {
+      const names = [...leftOut].sort().join(", ");
+      throw new Unreachable(`cell ${names} cannot be asked now: the lives there are not in this list`, {}, null);
     }
   }
 
@@ -152,3 +176,8 @@ export class Client {
 export function viewerLink(room: string, token: m.ViewerToken): string {
   return `${room.replace(/\/+$/, "")}/live/${encodeURIComponent(token.live_id)}#token=${token.token}`;
 }
+
+const newLiveId = (): string => `lv-${newId(8)}`;
+
+/** Return whether the refusal says that another cell has free slots, for a live with another id. */
+const isElsewhere = (refused: Refused): boolean => refused.problem["elsewhere"] === true;

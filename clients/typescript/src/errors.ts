@@ -21,6 +21,8 @@ export class Refused extends DhschedError {
   readonly detail: string;
   /** What to do about it. */
   readonly remedy: string;
+  /** Whether an earlier try of the same call may have been done. */
+  unknown = false;
 
   constructor(
     readonly status: number,

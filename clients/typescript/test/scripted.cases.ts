@@ -85,6 +85,34 @@ test("a refusal that passes is tried again after the pause that the server asks 
   assert(calls < 0);
 });
 
+test("another id is drawn where the cell is full and another is not, and never after a lost answer", async () => {
+  const ids: string[] = [];
+  const full = '{"code": "FULL", "detail": "all Workers are full", "elsewhere": true}';
+  let script: string[] = [];
+  await serving(
+    async (url) => {
+      const client = new Client(url);
+      script = [full, full, ""];
+      assert.equal((await client.create("anna")).live_id, "L");
+      assert.equal(new Set(ids.splice(0)).size, 3);
+      script = ["lost", full];
+      const error = await client.create("anna").catch((found: unknown) => found);
+      assert(error instanceof Refused && error.code === "FULL" && error.unknown, String(error));
+      assert.equal(new Set(ids.splice(0)).size, 1);
+      script = [full];
+      await assert.rejects(client.create("anna", { live_id: "mine" }));
+      assert.deepEqual(ids, ["mine"]);
+    },
+    (request, response, body) => {
+      ids.push((JSON.parse(body) as { live_id: string }).live_id);
+      const answer = script.shift();
+      if (answer === "lost") request.socket.destroy();
+      else if (answer) response.writeHead(503).end(answer);
+      else response.writeHead(201).end('{"live_id": "L", "worker": "w#1", "epoch": 1}');
+    },
+  );
+});
+
 test("items without an answer are sent again on the next connection, with the same numbers", async () => {
   const heard: string[] = [];
   const names = new Set<string>();

@@ -13,10 +13,19 @@ REPORT_S = 1.0  # Time between two reports, on average.
 
 
 class QuotaReports:
-    """The reports of one replica. `writes` are the records of the link that takes steps, `reads` those of another."""
+    """The reports of one replica in one cell. `writes` are the records of the link that takes steps, `reads` those of
+    another. A replica counts each tenant once, for all of its cells: it tells and hears the counts in the first cell
+    only (`counts`); from the others it hears what input is pending there."""
 
     def __init__(
-        self, replica: str, quotas: Quotas, usage: Usage | None = None, *, reads: Records, writes: Records
+        self,
+        replica: str,
+        quotas: Quotas,
+        usage: Usage | None = None,
+        *,
+        reads: Records,
+        writes: Records,
+        counts: bool = True,
     ) -> None:
         self._reads = reads
         self._writes = writes
@@ -25,23 +34,31 @@ class QuotaReports:
         self._quotas = quotas
         self._usage = usage or Usage()
         self._config_rev = -1
+        self._counts = counts
 
     async def read_limits(self) -> None:
-        """Read the limits of all tenants. The revision is read first, so that a change meanwhile is read again."""
+        """Read the limits of all tenants. The revision is read first, so that a change meanwhile is read again. Another
+        cell than the first has only a copy, which counts as long as nothing better was read."""
         rev = await self._reads.config.rev()
-        self._quotas.set_limits(await self._reads.config.all(TENANTS, TenantLimits))
+        limits = await self._reads.config.all(TENANTS, TenantLimits)
+        if self._counts or not self._quotas.limits_are_read:
+            self._quotas.set_limits(limits)
+            self._quotas.limits_are_read = self._counts
         self._config_rev = rev
 
     async def round(self) -> None:
-        """Report once: one call, and two more after a change of the configuration. Where there is nothing to tell, only
-        the revision of the configuration is read."""
-        if self._quotas.shared or self._usage.unwritten:
+        """Report once: one call, and two more after a change of the configuration. Where there is nothing to tell or to
+        hear, only the revision of the configuration is read."""
+        quotas = self._quotas
+        if (quotas.shared if self._counts else quotas.measured) or self._usage.unwritten:
             batch = self._usage.next_batch()
             heard = await self._writes.tenants.report(
-                self._replica, self._quotas.report(), batch=batch.number, items=batch.items
+                self._replica, quotas.report() if self._counts else {}, batch=batch.number, items=batch.items
             )
             self._usage.written(batch)
-            self._quotas.learn(heard.others, heard.pending)
+            if self._counts:
+                quotas.learn(heard.others)
+            quotas.learn_pending(heard.pending, self._reads.keys.cell_name)
             rev = heard.config_rev
         else:
             rev = await self._reads.config.rev()

@@ -31,7 +31,7 @@ from dhsched.access.bucket import Bucket
 from dhsched.access.callers import Caller
 from dhsched.access.tenants import EVERY_OTHER, NO_LIMITS, TenantLimits
 from dhsched.errors import OverQuota
-from dhsched.store.records.tenants import TenantCounts
+from dhsched.store.records.tenants import PENDING_MS, TenantCounts
 
 COUNTED_ROLES = ("app", "room")
 """Roles whose keys belong to a tenant. What admins, operators and readers ask for counts against no tenant's rate."""
@@ -47,13 +47,15 @@ class Quotas:
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self.limits: Mapping[str, TenantLimits] = {}  # By tenant, `*` among them; empty if nobody has any.
+        self.limits_are_read = False  # Where they are written, and not from a copy.
         self._taken: dict[Kind, Counter[str]] = {"streams": Counter(), "waiting": Counter()}
         self._requests: Counter[str] = Counter()  # Since the last report.
         self._reported_at = monotonic()
         self._others: list[Mapping[str, TenantCounts]] = []
         self._buckets: dict[str, Bucket] = {}
         self.over_pending: Mapping[str, tuple[int, int]] = {}  # Used and limit of tenants that may push nothing now.
-        self.pending: Mapping[str, int] = {}  # Bytes of input at the last measurement, by tenant.
+        self.pending: Mapping[str, int] = {}  # Bytes of input at the last measurements, by tenant.
+        self._pending_in: dict[str, tuple[float, Mapping[str, int]]] = {}  # The same by cell, with its time.
 
     def limits_of(self, tenant: str) -> TenantLimits:
         """Return the limits that apply to a tenant."""
@@ -185,13 +187,30 @@ class Quotas:
         self._requests.clear()
         return found
 
-    def learn(self, others: Iterable[Mapping[str, TenantCounts]], pending: Mapping[str, int] | None = None) -> None:
-        """Take in what the other replicas reported last, one mapping for each replica, and the last measurement of
-        pending input."""
+    def learn(self, others: Iterable[Mapping[str, TenantCounts]]) -> None:
+        """Take in what the other replicas reported last, one mapping for each replica."""
         self._others = [*others]
         self._share()
-        self.pending = pending or {}
+
+    def learn_pending(self, pending: Mapping[str, int], cell: str = "") -> None:
+        """Take in the last measurement of pending input in a cell."""
+        now = self._monotonic()
+        self._pending_in[cell] = (now, pending)
+        # Nobody is refused by a figure that nobody renews: the store of that cell is away.
+        kept = [each for at, each in self._pending_in.values() if 1_000 * (now - at) < PENDING_MS]
+        self.pending = pending if len(kept) == 1 else added_up(kept)
         self.over_pending = over_pending(self.limits, self.pending)
+
+    def pending_in(self, cell: str) -> Mapping[str, int]:
+        """Return the last measurement of pending input in a cell, in bytes by tenant."""
+        return self._pending_in[cell][1] if cell in self._pending_in else {}
+
+
+def added_up(counts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
+    total: Counter[str] = Counter()
+    for each in counts:
+        total.update(each)
+    return total
 
 
 def limits_of(limits: Mapping[str, TenantLimits], tenant: str) -> TenantLimits:

@@ -17,19 +17,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets as random_secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 import msgspec
+import structlog
 
 from dhsched.access.api_keys import ApiKey, new_key
 from dhsched.access.machine_records import Ban, JoinToken
-from dhsched.errors import BadValue, StoreError
+from dhsched.errors import BadValue, StoreError, StoreUnavailable
 from dhsched.store.keys import Keys
 from dhsched.store.link.link import Link
 from dhsched.store.raw import hash_of
+from dhsched.store.reaching import ReachedCell, first_reached
 from dhsched.store.records.server import ServerRecords
 from dhsched.store.steps.scripts import join
+from dhsched.tasks import cancel
+
+log = structlog.get_logger(__name__)
 
 SecretKind = Literal["boot", "access", "viewer"]
 SECRET_KINDS: tuple[SecretKind, ...] = ("boot", "access", "viewer")
@@ -39,6 +45,7 @@ POLL_S = 1.0  # Time between two reads of `rev`.
 FULL_S = 30.0  # After this time the whole hash is read, whatever `rev` is.
 REREAD_MIN_S = 0.25  # A read for an unknown token or key waits until the last read is this old.
 WAITING_MAX = 256  # Past this many callers that wait for a read, a caller goes on without one.
+FORGOTTEN_S = 20.0  # A first cell that has forgotten keys is not believed for this long: a copy may come back.
 SECRETS_KEPT = 2  # A rotation drops older secrets than these.
 DECODERS: Mapping[str, Callable[[bytes], Any]] = {
     kind: msgspec.json.Decoder(record).decode
@@ -49,7 +56,7 @@ DECODERS: Mapping[str, Callable[[bytes], Any]] = {
 class KeyRing:
     """The cell's secrets and API keys, as of the last read."""
 
-    def __init__(self, link: Link, keys: Keys) -> None:
+    def __init__(self, link: Link, keys: Keys, *, written_in: str = "", keeps_newest: bool = False) -> None:
         self.api_keys: Mapping[str, ApiKey] = {}
         """Every API key by its id, those of machines too."""
         self.machine_keys: Mapping[str, ApiKey] = {}
@@ -63,6 +70,9 @@ class KeyRing:
         self._key = keys.of("keys")
         self._secrets: dict[str, dict[str, str]] = {kind: {} for kind in SECRET_KINDS}
         self._fields: dict[str, bytes] = {}
+        self._written_in = written_in
+        self._keeps_newest = keeps_newest
+        self._older_since = 0.0  # When the keys were first found to be older than those here; 0 if they are not.
         self._read_at = float("-inf")
         self._next: asyncio.Future[None] | None = None
         self._waiting = 0
@@ -96,7 +106,10 @@ class KeyRing:
         self._read_at = asyncio.get_running_loop().time()
         fields = await self._fetch()
         lacking = [kind for kind in SECRET_KINDS if not any(field.startswith(f"{kind}:") for field in fields)]
+        if self._is_older(fields, lacking):
+            return
         if lacking:
+            self._refuse_writing()
             for kind in lacking:
                 await self._link.call("HSETNX", self._key, f"{kind}:1", new_secret())
             fields = await self._fetch()
@@ -114,6 +127,31 @@ class KeyRing:
         self.api_keys = {key.id: key for key in (*found["api"].values(), *self.machine_keys.values())}
         for call in self.changed:
             call()
+
+    async def read_or_known(self) -> None:
+        """Read the ring, to show it. Where it is one of several cells', what was read last will do."""
+        try:
+            await self.read()
+        except StoreError:
+            if not self._keeps_newest:
+                raise
+
+    def _is_older(self, fields: Mapping[str, bytes], lacking: Sequence[str]) -> bool:
+        """Return whether this read counts as none: the first of several cells has forgotten. Another cell has a copy,
+        which is brought back soon (dispatch/cells/copies.py); until then no Worker is sent away because its key seems
+        to be revoked. If no copy comes within FORGOTTEN_S, what the cell has counts."""
+        if not (self._keeps_newest and self._fields and (lacking or _rev(fields) < _rev(self._fields))):
+            self._older_since = 0.0
+            return False
+        now = asyncio.get_running_loop().time()
+        if not self._older_since:
+            self._older_since = now
+            log.warning("the keys are older than those that were read before; waiting for a copy of another cell")
+        if now - self._older_since < FORGOTTEN_S:
+            return True
+        log.error("no cell has the keys that were read before: the older ones count from now on")
+        self._older_since = 0.0
+        return False
 
     async def reread(self) -> None:
         """Wait for a read that begins after this call: a request has an unknown token or key. Callers share a read, and
@@ -147,6 +185,21 @@ class KeyRing:
 
     async def _fetch(self) -> dict[str, bytes]:
         return hash_of(await self._link.call("HGETALL", self._key))
+
+    # -- cells
+
+    async def move_to(self, link: Link, keys: Keys) -> None:
+        """Read and write in the cell where the keys are written, from now on."""
+        self._link, self._cell, self._key, self._written_in = link, keys.cell, keys.of("keys"), ""
+        await self.read()
+
+    def _refuse_writing(self) -> None:
+        if self._written_in:
+            raise StoreUnavailable(
+                f"keys are written in cell {self._written_in}, which was not reached since this replica started; try "
+                "again when it is there",
+                unknown=False,
+            )
 
     # -- writing
 
@@ -201,9 +254,15 @@ class KeyRing:
         Return the number of changed fields: 0 if the field `needed` does not exist, or its value is not `expected`
         where this is given, or if the field `absent` exists.
         """
+        self._refuse_writing()
         arguments = [field, value, join(deleted), needed, expected, absent]
         (changed,) = await self._link.run("change_keys", [self._cell], arguments, read=self._link.read_counted)
         await self.read()
+        if self._older_since:
+            raise StoreUnavailable(
+                "the cell where keys are written has forgotten some, and no copy has come yet; try again in a moment",
+                unknown=True,
+            )
         return int(changed)
 
 
@@ -222,8 +281,48 @@ def new_secret() -> str:
     return random_secrets.token_hex(SECRET_BYTES)
 
 
-async def open_ring(link: Link, keys: Keys) -> KeyRing:
-    """Return the cell's key ring after its first read."""
-    ring = KeyRing(link, keys)
+def _rev(fields: Mapping[str, bytes]) -> int:
+    return int(fields.get("rev") or 0)
+
+
+async def open_ring(link: Link, keys: Keys, *, written_in: str = "", keeps_newest: bool = False) -> KeyRing:
+    """Return the cell's key ring after its first read. `written_in` is another cell, of whose ring this is a copy. With
+    `keeps_newest`, for one of several cells, a read that is older than the one before counts as none."""
+    ring = KeyRing(link, keys, written_in=written_in, keeps_newest=keeps_newest)
     await ring.read()
     return ring
+
+
+@asynccontextmanager
+async def open_ring_over(cells: Sequence[ReachedCell]) -> AsyncIterator[KeyRing]:
+    """Yield the key ring of several cells, which is that of the first one. As long as that was never reached, the ring
+    is the copy that another cell has, and nothing can be written."""
+    home, reached = cells[0], await first_reached(cells)
+    written_in = "" if reached is home else home.name
+    ring = await _first_ring([reached, *(each for each in cells if each.connected.is_set())], written_in)
+    coming = asyncio.create_task(come_home(ring, home), name="key ring, home") if written_in else None
+    try:
+        yield ring
+    finally:
+        await cancel(coming)
+
+
+async def _first_ring(cells: Sequence[ReachedCell], written_in: str) -> KeyRing:
+    """Return the ring of the first of these cells that has one; the cell where keys are written makes one."""
+    for n, each in enumerate(cells, start=1):
+        try:
+            return await open_ring(each.store.link, each.store.keys, written_in=written_in, keeps_newest=True)
+        except StoreError:
+            if n == len(cells):
+                raise
+    raise AssertionError("no cell is connected")
+
+
+async def come_home(ring: KeyRing, home: ReachedCell) -> None:
+    """Read the keys where they are written, as soon as that cell is connected."""
+    await home.connected.wait()
+    while True:
+        with contextlib.suppress(StoreError):
+            await ring.move_to(home.store.link, home.store.keys)
+            return
+        await asyncio.sleep(POLL_S)

@@ -75,6 +75,7 @@ RULES: dict[str, Rule] = {
     "list_events": SEE,
     "get_summary": SEE,
     "list_replicas": SEE,
+    "list_cells": _scope("fleet:read", "workers:register"),
     "get_store": SEE,
     "begin_term": ADMIN,
     "cordon_worker": OPERATE,

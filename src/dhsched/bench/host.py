@@ -2,6 +2,8 @@
 
     python -m dhsched.bench.host --name h0 --workers 3 --capacity 206 --dispatch URL,... --locks DIR
 
+Several Pools or cells, separated by commas, are dealt to the Workers in turn.
+
 Each of them registers, reports, holds its device and claims its lives by itself, as in a process of its own. SIGTERM
 asks all of them to leave; killed, all of them are lost at once. It ends with its parent (local/child.py).
 """
@@ -26,6 +28,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, required=True)
     parser.add_argument("--capacity", type=int, required=True)
     parser.add_argument("--pool", default="gpu")
+    parser.add_argument("--cells", default="")
     parser.add_argument("--dispatch", required=True)
     parser.add_argument("--locks", type=Path, required=True)
     parser.add_argument("--drain-s", type=float, default=0.0)
@@ -38,9 +41,11 @@ async def host(given: argparse.Namespace) -> None:
     leaving = Leaving()
     for each in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(each, leaving.requested.set)
+    pools, cells = given.pool.split(","), given.cells.split(",")
     settings = [
         WorkerSettings(
-            pool=given.pool,
+            pool=pools[number % len(pools)],
+            cell=cells[number % len(cells)],
             capacity=given.capacity,
             name=f"{given.name}-{number}",
             device=f"{given.name}-{number}",

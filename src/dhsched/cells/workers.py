@@ -12,6 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import NamedTuple
+from zlib import crc32
+
+from dhsched.types import check_id, check_worker
 
 
 class Registration(NamedTuple):
@@ -20,17 +23,44 @@ class Registration(NamedTuple):
     cell: str
     worker: str
 
+    def __str__(self) -> str:
+        """Return the text of the lock file: `cell/worker`, or the WorkerID alone where there is only one cell."""
+        return f"{self.cell}/{self.worker}" if self.cell else self.worker
 
-def choose_cell(last: Registration | None, free_shares: Mapping[str, float], *, named: str = "") -> str:
-    """Return the cell to register in: the one that was named, else that of the lock file, else the emptiest.
 
-    `free_shares` has the free share of the Worker's Pool in every cell of the map that answers; it may not be empty.
+def read_registration(text: str) -> Registration:
+    """Return the registration of a lock file; raise BadId if it is none."""
+    cell, slash, worker = text.rpartition("/")
+    return Registration(check_id(cell, "cell") if slash else "", check_worker(worker))
+
+
+class Slots(NamedTuple):
+    """The slots of a Worker's Pool in one cell."""
+
+    free: int
+    capacity: int
+
+    @property
+    def free_share(self) -> float:
+        """Return the free share of the Pool; 0 where it has no slot."""
+        return self.free / max(1, self.capacity)
+
+
+def choose_cell(last: Registration | None, slots: Mapping[str, Slots], *, named: str = "", name: str = "") -> str:
+    """Return the cell to register in: the one that was named, else that of the lock file, else the one with the least
+    free share of the Worker's Pool, of these the one with the fewest slots, and of equals another one for each `name`.
+
+    `slots` has every cell that answers; it may not be empty.
     """
     if named:
         return named
-    if last is not None and last.cell in free_shares:
+    if last is not None and last.cell in slots:
         return last.cell
-    return max(sorted(free_shares), key=lambda cell: free_shares[cell])
+
+    def order(cell: str) -> tuple[float, int, int]:
+        return slots[cell].free_share, slots[cell].capacity, crc32(f"{cell} {name}".encode())
+
+    return min(slots, key=order)
 
 
 def may_register(runs: int) -> bool:

@@ -48,6 +48,9 @@ VERBS: Mapping[str, Verb] = {
     "tenant": Verb("dhsched.cli.tenant", "app", "Limits of tenants: list, show, set, remove; what a tenant uses."),
     "key": Verb("dhsched.cli.key", "app", "API keys and tokens: create, list, revoke, mint, rotate."),
     "store": Verb("dhsched.cli.store", "app", "The store: status, new-term, backup, verify, restore, migrate."),
+    "cells": Verb(
+        "dhsched.cli.cells", "app", "Cells of a deployment that has several: list, see their place in a Valkey Cluster."
+    ),
     "context": Verb("dhsched.cli.context", "app", "Deployments that you call, by name: list, set, use, remove."),
     "why": Verb("dhsched.cli.live", "why", "Explain why a live is on its Worker, or why it was not placed."),
     "events": Verb("dhsched.cli.events", "events", "List the events of the fleet, the latest last."),

@@ -8,11 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from dhsched.bench.harness import print_result
+from dhsched.cli.sizes import SIZE_MAX, sizes
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None)
 
 Json = Annotated[bool, typer.Option("--json", help="Print only the last line: one JSON object.")]
-SIZE_MAX = 1_000_000  # A larger fleet than this is refused: one machine does not hold it.
+CELLS_MAX = 16  # Numbers of cells beyond this are refused: each cell is a server, and one machine has all of them.
 Bench = Callable[[Callable[[str], None]], Coroutine[Any, Any, dict[str, Any]]]
 
 
@@ -162,12 +163,47 @@ def growth(
     )
 
 
-def sizes(text: str, option: str) -> tuple[int, ...]:
-    """Return the positive numbers of a list with commas."""
-    parts = [part for part in text.replace(" ", "").split(",") if part]
-    if not all(part.isascii() and part.isdigit() and 0 < int(part) <= SIZE_MAX for part in parts):
-        raise typer.BadParameter(f"{text!r} must be numbers from 1 to {SIZE_MAX}, with commas", param_hint=option)
-    return tuple(sorted({int(part) for part in parts}))
+@app.command()
+def cells(
+    json: Json = False,
+    cells: Annotated[str, typer.Option(help="Numbers of cells, with commas.")] = "1,2,4",
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds in turns; the result is their median.")] = 5,
+    creates: Annotated[int, typer.Option(min=16, max=20_000, help="Creates per round.")] = 1_000,
+    items: Annotated[int, typer.Option(min=64, help="Items per round.")] = 12_000,
+    pushes_per_s: Annotated[int, typer.Option(min=1, help="Items per second while they are measured.")] = 3_000,
+    mixed: Annotated[bool, typer.Option("--mixed", help="Send each burst to all cells, not to one.")] = False,
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=10_000, help="Workers. [default: 8; with --lives one for 500 lives]")
+    ] = None,
+    lives: Annotated[
+        int | None, typer.Option(min=1, max=SIZE_MAX, help="Idle lives of one large deployment, measured instead.")
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(min=1.0, max=600.0, help="Time of each measurement of the large deployment.")
+    ] = 30.0,
+) -> None:
+    """Measure what creates and items cost the stores and the services with 1, 2 and 4 cells, at the same load.
+
+    Each burst of creates or items goes to one cell, and the next burst to the next cell, so that the calls to a store
+    have as many rows with many cells as with one. What a cell costs by itself, idle_..._us_per_s, grows with the cells
+    and is taken off the other figures.
+
+    With --lives: memory, CPU time and the times of creates with so many lives in the most of the cells, and a walk over
+    all lives, page by page, while others come and go.
+    """
+    run_bench(
+        "cells",
+        json,
+        cells=sizes(cells, "--cells", CELLS_MAX),
+        rounds=rounds,
+        creates=creates,
+        items=items,
+        pushes_per_s=pushes_per_s,
+        mixed=mixed,
+        workers=workers or 0,
+        lives=lives or 0,
+        seconds=seconds,
+    )
 
 
 def run_bench(name: str, json: bool, **size: Any) -> None:

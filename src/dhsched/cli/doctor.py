@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -288,20 +288,29 @@ async def _role(role: str, url: str) -> AsyncIterator[Finding]:
 
 
 async def _fleet(urls: Sequence[str]) -> AsyncIterator[Finding]:
-    """Check the Workers, the store that Dispatch uses, and the bans, as Dispatch knows them. What the key may not see
-    is not checked."""
+    """Check the cells, the Workers, the store that Dispatch uses, and the bans, as Dispatch knows them. What the key
+    may not see is not checked."""
     from dhsched.client.credentials import Credentials
     from dhsched.client.http import Replicas, open_session
 
     async with open_session(urls, authority()) as http:
         replicas = Replicas("Dispatch", urls, http, Credentials(find=key_at), deadline_s=ASK_S, once=True)
-        for path, judge in (("workers", _workers), ("store", _running_store), ("bans", _bans)):
+        for path, judge in CHECKS.items():
             try:
                 document = json_.loads(await replicas.call("GET", path))
             except (DhschedError, ValueError):
                 continue
             for finding in judge(document):
                 yield finding
+
+
+def _cells(document: Mapping[str, Any]) -> Iterator[Finding]:
+    """Check each of several cells; a single one is checked by `/readyz`."""
+    cells = document["cells"]
+    for each in cells if len(cells) > 1 else ():
+        found = each["trouble"] or f"{each['workers']} Workers, {each['lives']} lives, {each['free']} free slots"
+        remedy = "its lives get no input until its store answers: see the store's log, and dhsched cells ls"
+        yield judged(f"cell {each['name']}", each["ready"], found, remedy)
 
 
 def _workers(document: Mapping[str, Any]) -> Iterator[Finding]:
@@ -330,6 +339,15 @@ def _running_store(document: Mapping[str, Any]) -> Iterator[Finding]:
 def _bans(document: Mapping[str, Any]) -> Iterator[Finding]:
     if names := [ban["name"] for ban in document["bans"]]:
         yield Finding("banned", "warning", f"Worker names {', '.join(names)}", "lift a ban: dhsched worker unban NAME")
+
+
+CHECKS: Mapping[str, Callable[[Mapping[str, Any]], Iterator[Finding]]] = {
+    "cells": _cells,
+    "workers": _workers,
+    "store": _running_store,
+    "bans": _bans,
+}
+"""What of Dispatch is read, and how it is judged."""
 
 
 def _nobody(role: str, url: str, error: BaseException) -> Finding:

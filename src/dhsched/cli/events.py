@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dhsched.cli.remote import URL, Json, Server, Url, seconds_of, show
+from dhsched.cli.remote import URL, Json, Server, Url, seconds_of, show, with_cell
 from dhsched.cli.tables import moment, one_line, readable, text
 from dhsched.errors import BadValue
 
@@ -49,7 +49,9 @@ def events(
         document = server.call("GET", "events", query={"limit": limit, "after": after})
     else:
         document = _search(server, after or "0", wanted, limit)
-    show(document, json, COLUMNS, [row(event) for event in document["events"]], least=("numbers",), cut="numbers")
+    rows = [row(event) for event in document["events"]]
+    columns = with_cell(COLUMNS, rows)
+    show(document, json, columns, rows, least=(*columns[len(COLUMNS) :], "numbers"), cut="numbers")
 
 
 def _search(server: Server, after: str, wanted: Wanted, limit: int) -> dict[str, Any]:
@@ -78,4 +80,4 @@ def row(event: dict[str, Any]) -> dict[str, str]:
 
 def line(event: dict[str, Any]) -> str:
     told = row(event)
-    return one_line("  ".join(told[column] for column in COLUMNS if told[column]))
+    return one_line("  ".join(told[column] for column in (*COLUMNS, "cell") if told.get(column)))

@@ -18,6 +18,7 @@ from dhsched.addresses import addresses
 from dhsched.cli.context_file import key_at
 from dhsched.cli.remote import URL, Json, Server, Url, show
 from dhsched.cli.tables import day
+from dhsched.cli.which_cell import written_cell
 from dhsched.errors import BadValue, DhschedError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None)
@@ -30,7 +31,12 @@ Store = Annotated[
         help="Store to use directly instead of Dispatch, for the first admin key.",
     ),
 ]
-Cell = Annotated[str, typer.Option(envvar="DHSCHED_CELL", help="Name of the cell, with --store.")]
+Cell = Annotated[
+    str | None,
+    typer.Option(
+        envvar="DHSCHED_CELL", help="Name of the cell, with --store. [default: main, or the first of DHSCHED_CELLS]"
+    ),
+]
 COLUMNS = ("key_id", "role", "tenant", "names", "pool", "created", "note")
 ROLES = ", ".join(get_args(Role))
 
@@ -56,7 +62,7 @@ def create(
     json: Json = False,
     url: Url = URL,
     store: Store = None,
-    cell: Cell = "main",
+    cell: Cell = None,
 ) -> None:
     """Create an API key and print it. It cannot be shown again."""
     body: dict[str, Any] = {
@@ -94,7 +100,7 @@ def workers_of(record: Mapping[str, Any]) -> str:
 
 
 @app.command()
-def ls(json: Json = False, url: Url = URL, store: Store = None, cell: Cell = "main") -> None:
+def ls(json: Json = False, url: Url = URL, store: Store = None, cell: Cell = None) -> None:
     """List all API keys, without their secrets."""
     found = at_store(store, cell, lambda keys, ring: keys.list_keys(ring)) if store else Server(url).call("GET", "keys")
     show(found, json, COLUMNS, [{**row, "created": day(row["created_at_ms"])} for row in found["keys"]])
@@ -105,7 +111,7 @@ def revoke(
     key_id: Annotated[str, typer.Argument(help="Id of the key, as `dhsched key ls` shows it.")],
     url: Url = URL,
     store: Store = None,
-    cell: Cell = "main",
+    cell: Cell = None,
 ) -> None:
     """Revoke a key and all tokens that it minted. Every replica refuses them within a second or two.
 
@@ -153,7 +159,7 @@ def rotate(
     json: Json = False,
     url: Url = URL,
     store: Store = None,
-    cell: Cell = "main",
+    cell: Cell = None,
 ) -> None:
     """Sign new tokens with a new secret. Tokens of the previous secret stay valid until the next rotation."""
     if what not in ("access", "boot", "viewer"):
@@ -178,7 +184,7 @@ def mint_token(url: str, body: dict[str, Any]) -> Any:
 # -- at the store itself
 
 
-def at_store(url: str, cell: str, call: Callable[[Any, Any], Awaitable[Any]]) -> Any:
+def at_store(url: str, cell: str | None, call: Callable[[Any, Any], Awaitable[Any]]) -> Any:
     """Open the store, call `call` with the functions of the API (dispatch/api/keys.py) and the cell's key ring, and
     return its result as a document."""
 
@@ -189,7 +195,8 @@ def at_store(url: str, cell: str, call: Callable[[Any, Any], Awaitable[Any]]) ->
         from dhsched.dispatch.api import keys
         from dhsched.store.steps.redis import RedisStore
 
-        async with await RedisStore.open(url, cell=cell) as store:
+        at, name = written_cell(url, cell)
+        async with await RedisStore.open(at, cell=name) as store:
             return to_builtins(await call(keys, await open_ring(store.link, store.keys)))
 
     return asyncio.run(run())

@@ -37,6 +37,7 @@ from dhsched.cli.remote import (
     parse_object,
     seconds_of,
     show,
+    with_cell,
 )
 from dhsched.cli.tables import clock, one_line, took
 from dhsched.cli.why import why
@@ -189,7 +190,8 @@ def ls(
 
     filtered = waiting or moving or pending or settled is not None
     rows = all_pages(url, "lives", "lives", query, limit, wanted if filtered else None)
-    show({"lives": rows}, json, COLUMNS, rows, least=LEAST)
+    columns = with_cell(COLUMNS, rows)
+    show({"lives": rows}, json, columns, rows, least=("cell", *LEAST) if columns != COLUMNS else LEAST)
 
 
 @app.command()

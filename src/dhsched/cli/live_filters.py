@@ -53,11 +53,15 @@ def end_matching(server: Server, asked: dict[str, Any], most: int) -> dict[str, 
     from dhsched.client.models.lives import ENDS_MAX  # Late: the other verbs need no documents of the API.
 
     ended: list[str] = []
+    left_out: set[str] = set()
     after: str | None = None
     more = most > 0
     while more and len(ended) < most:
         body = {**asked, "limit": min(ENDS_MAX, most - len(ended)), **({} if after is None else {"after": after})}
         page = server.call("POST", "end-lives", body=body)
         ended += page["live_ids"]
+        left_out |= {*page.get("cells_left_out", ())}
         after, more = page["next"], page["more"]
+    if left_out:
+        typer.echo(f"without cell {', '.join(sorted(left_out))}, which cannot be asked now", err=True)
     return {"live_ids": ended, "more": more}

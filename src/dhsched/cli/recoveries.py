@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dhsched.cli.remote import URL, Json, Url, all_pages, show
+from dhsched.cli.remote import URL, Json, Url, all_pages, show, with_cell
 from dhsched.cli.tables import moment
 
 COLUMNS = (
@@ -22,7 +22,7 @@ def recoveries(
 ) -> None:
     """List the lives that must be placed again or wait for a free slot: why, since when, and their queue position."""
     rows = all_pages(url, "recoveries", "recoveries", {}, limit)
-    show({"recoveries": rows}, json, COLUMNS, [row(each) for each in rows])
+    show({"recoveries": rows}, json, with_cell(COLUMNS, rows), [row(each) for each in rows])
 
 
 def row(each: dict[str, Any]) -> dict[str, Any]:

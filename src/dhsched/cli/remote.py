@@ -199,13 +199,22 @@ def all_pages(
     limit: int,
     wanted: Callable[[dict[str, Any]], bool] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return up to `limit` rows of a list that are `wanted`, read page by page."""
+    """Return up to `limit` rows of a list that are `wanted`, read page by page. Say which cells could not be asked."""
     rows: list[dict[str, Any]] = []
+    left_out: set[str] = set()
     after, server = None, Server(url)
     for _ in range(PAGES_MAX):
         size = 1_000 if wanted else min(1_000, limit - len(rows))
         page = server.call("GET", path, query={**query, "after": after, "limit": size})
         rows += filter(wanted, page[member])
+        left_out |= {*page.get("cells_left_out", ())}
         if (after := page["next"]) is None or len(rows) >= limit:
             break
+    if left_out:
+        typer.echo(f"without cell {', '.join(sorted(left_out))}, which cannot be asked now", err=True)
     return rows[:limit]
+
+
+def with_cell(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return the columns of a table, and one for the cell of each row where the deployment has several cells."""
+    return (*columns, "cell") if any(row.get("cell") for row in rows) else (*columns,)

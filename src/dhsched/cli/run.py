@@ -52,7 +52,11 @@ TlsKey = Annotated[
 TlsCa = Annotated[
     str | None, typer.Option(help="PEM file with the servers' authority. [env: DHSCHED_TLS_CA]", metavar="FILE")
 ]
-Cell = Annotated[str | None, typer.Option(help="Name of the cell. [env: DHSCHED_CELL] [default: main]")]
+Cell = Annotated[str | None, typer.Option(help="Name of the only cell. [env: DHSCHED_CELL] [default: main]")]
+Cells = Annotated[
+    str | None,
+    typer.Option(metavar="'NAME[=URL] ...'", help="The cells of a deployment that has several. [env: DHSCHED_CELLS]"),
+]
 AllowEviction = Annotated[
     bool | None,
     typer.Option("--allow-eviction", help="Start on a store that may delete lives. [env: DHSCHED_ALLOW_EVICTION]"),
@@ -68,6 +72,7 @@ LogJson = Annotated[bool | None, typer.Option("--log-json", help="Log as JSON li
 def dispatch(
     store: StoreUrl = None,
     cell: Cell = None,
+    cells: Cells = None,
     allow_eviction: AllowEviction = None,
     host: Annotated[
         str | None, typer.Option(help="Address to listen on. [env: DHSCHED_DISPATCH_HOST] [default: 127.0.0.1]")
@@ -101,6 +106,7 @@ def dispatch(
 def infer(
     store: StoreUrl = None,
     cell: Cell = None,
+    cells: Cells = None,
     allow_eviction: AllowEviction = None,
     host: Annotated[
         str | None, typer.Option(help="Address to listen on. [env: DHSCHED_INFER_HOST] [default: 127.0.0.1]")
@@ -166,6 +172,13 @@ def worker(
         typer.Option(
             help="Devices of the Worker, separated by commas; at most one Worker per device. "
             "[env: DHSCHED_WORKER_DEVICE] [default: --name]"
+        ),
+    ] = None,
+    cell: Annotated[
+        str | None,
+        typer.Option(
+            help="Cell to register in, where there are several. "
+            "[env: DHSCHED_WORKER_CELL] [default: the last one, or where least is free]"
         ),
     ] = None,
     labels: Annotated[

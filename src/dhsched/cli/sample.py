@@ -13,13 +13,13 @@ from pathlib import Path
 import typer
 
 from dhsched.access.viewers import GRANTS, TTL_MAX_S
+from dhsched.cli.sample_store import StoreServer, sample_store
 from dhsched.client import Refused
 from dhsched.errors import DhschedError
 from dhsched.local.deployment import Deployment
 from dhsched.local.keys import OPEN, development_keys
 from dhsched.local.ports import free_port
 from dhsched.local.process import Process
-from dhsched.store.server.embedded import Embedded
 from dhsched.tasks import cancel
 
 RESTART_S = 3.0  # Pause before a process is started again, in which its lives are placed elsewhere.
@@ -54,6 +54,7 @@ class UpSettings:
     access: str = "keys"
     data: Path | None = None
     store: str | None = None
+    cells: int = 0  # Number of cells, on different primaries of a Valkey Cluster; 0 for a deployment of one cell.
     log_level: str = "warning"
     with_room: bool = True  # For a runtime that publishes.
     worker_options: tuple[str, ...] = ()
@@ -65,10 +66,11 @@ class UpSettings:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The running sample. `page` is the address of its live's page, if any; `store_pid` is None for another's store."""
+    """The running sample. `page` is the address of its live's page, if any; `servers` are those of its store, and none
+    where that is somebody's."""
 
     processes: Deployment
-    store_pid: int | None
+    servers: tuple[StoreServer, ...]
     page: str
     restarts: Restarts
 
@@ -86,21 +88,26 @@ async def sample(
     line that a process prints; `say` with a text about each part that starts. With `restart`, a process that ends by
     itself or is killed is started again."""
     async with AsyncExitStack() as stack:
-        url, store_pid = settings.store, None
-        if url is None:
-            say("starting a store")
-            store = await stack.enter_async_context(Embedded(settings.data))
-            url, store_pid = store.address.url(), store.pid
+        store = await stack.enter_async_context(sample_store(settings.store, settings.data, settings.cells, say))
         keys = OPEN
         if settings.access == "keys":
-            keys = await stack.enter_async_context(development_keys(url, POOLS, worker_names="worker-*"))
+            keys = await stack.enter_async_context(
+                development_keys(store.url, POOLS, worker_names="worker-*", cell=store.first_cell)
+            )
         restarts = Restarts()
-        made = kind(url, keys=keys, log_level=settings.log_level, hear=hear, on_end=restarts.ended)
+        made = kind(
+            store.url,
+            cells=store.cells,
+            keys=keys,
+            log_level=settings.log_level,
+            hear=hear,
+            on_end=restarts.ended,
+        )
         await stack.enter_async_context(made)
         stack.push_async_callback(restarts.stop)
         page = await start_in_time(made, settings, say, restarts)
         restarts.deployment = made if restart else None
-        yield Sample(made, store_pid, page, restarts)
+        yield Sample(made, store.servers, page, restarts)
 
 
 class Restarts:
@@ -193,14 +200,22 @@ async def start(made: Deployment, settings: UpSettings, say: Callable[[str], Non
 
 
 async def start_worker(made: Deployment, settings: UpSettings, number: int) -> Process:
-    """Start Worker `number`, without waiting until it is ready."""
+    """Start Worker `number` in its cell, without waiting until it is ready."""
+    cell = cell_of_worker(made, number)
     return await made.worker(
         f"worker-{number}",
         *settings.worker_options,
+        *(("--cell", cell) if cell else ()),
         runtime=settings.runtime,
         pool=settings.pool_of(number),
         capacity=settings.capacity,
     )
+
+
+def cell_of_worker(made: Deployment, number: int) -> str:
+    """Return the cell of Worker `number`, counted from 1: the Workers are dealt out over the cells in turn. Empty where
+    there is only one cell."""
+    return made.cells[(number - 1) % len(made.cells)] if made.cells else ""
 
 
 async def create(made: Deployment, room: str) -> str:

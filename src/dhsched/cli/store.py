@@ -14,20 +14,30 @@ import typer
 
 from dhsched.cli.remote import URL, Json, Server, Url, show
 from dhsched.cli.tables import moment
+from dhsched.cli.which_cell import one_cell
 from dhsched.errors import BadSetting, DhschedError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None)
 
 StoreUrl = Annotated[str, typer.Option("--store", envvar="DHSCHED_STORE", metavar="URL", help="URL of the store.")]
-Cell = Annotated[str, typer.Option(envvar="DHSCHED_CELL", help="Name of the cell.")]
+Cell = Annotated[
+    str | None,
+    typer.Option(
+        envvar="DHSCHED_CELL", help="Name of the cell, which must be given with DHSCHED_CELLS. [default: main]"
+    ),
+]
+OneCell = Annotated[
+    str | None,
+    typer.Option("--cell", metavar="NAME", help="Cell, where the deployment has several. [default: the first]"),
+]
 BackupFile = Annotated[Path, typer.Argument(help="File of the backup.")]
 HOMES_SHOWN = 5  # The latest homes in `status`; --json has all.
 
 
 @app.command()
-def status(json: Json = False, url: Url = URL) -> None:
+def status(cell: OneCell = None, json: Json = False, url: Url = URL) -> None:
     """Show the store's home and replicas, how far they are behind, and what is known to be lost."""
-    store = Server(url).call("GET", "store")
+    store = Server(url).call("GET", "store", query={"cell": cell})
     if json:
         show(store, json)
         return
@@ -50,6 +60,10 @@ def status(json: Json = False, url: Url = URL) -> None:
 @app.command("new-term")
 def new_term(
     reason: Annotated[str, typer.Option(help="Why; the event shows it.")] = "",
+    cell: Annotated[
+        str | None,
+        typer.Option("--cell", metavar="NAME", help="Cell, which must be named where the deployment has several."),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     json: Json = False,
     url: Url = URL,
@@ -60,12 +74,19 @@ def new_term(
     store does not need this.
     """
     server = Server(url)
-    store = server.call("GET", "store")
-    lives = sum(pool["load"] for pool in server.call("GET", "pools")["pools"])
+    query = {"cell": cell}
+    store = server.call("GET", "store", query=query)
+    cells = server.call("GET", "cells")["cells"]
+    if cell is None and len(cells) > 1:
+        names = ", ".join(each["name"] for each in cells)
+        raise BadSetting(f"a term is one cell's: name it with --cell, one of {names}")
+    lives = sum(each["lives"] for each in cells if cell in (None, each["name"]))
     if not yes:
-        typer.echo(f"This ends term {store['term']}: about {lives} lives are stopped and placed anew, all at once.")
+        ended = f"term {store['term']}" + (f" of cell {cell}" if cell else "")
+        typer.echo(f"This ends {ended}: about {lives} lives are stopped and placed anew, all at once.")
         typer.confirm("Begin a new term?", abort=True)
-    begun = server.call("POST", "store", "new-term", body={"term": store["term"], "reason": reason})
+    body = {"term": store["term"], "reason": reason}
+    begun = server.call("POST", "store", "new-term", body=body, query=query)
     if json:
         show(begun, json)
     else:
@@ -76,7 +97,7 @@ def new_term(
 def backup(
     file: BackupFile,
     store: StoreUrl,
-    cell: Cell = "main",
+    cell: Cell = None,
     pause: Annotated[
         float, typer.Option(min=0.1, max=60, help="Seconds for which the store's writes may stand still.")
     ] = 2.0,
@@ -90,7 +111,8 @@ def backup(
     from dhsched.store.backup import back_up  # Late, so that other verbs do not load it.
     from dhsched.store.link.address import parse_address
 
-    header, stood_s = asyncio.run(back_up(parse_address(store), cell, file, pause_s=pause))
+    url, name = one_cell(store, cell)
+    header, stood_s = asyncio.run(back_up(parse_address(url), name, file, pause_s=pause))
     size = file.stat().st_size
     shown = {**_told(header), "bytes": size, "writes_stood_still_s": round(stood_s, 3)}
     show(shown, json)
@@ -145,7 +167,7 @@ def migrate(
     store: Annotated[
         str, typer.Option("--store", envvar="DHSCHED_STORE", metavar="URL", help="URL of the store.")
     ] = "",
-    cell: Cell = "main",
+    cell: Cell = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder of the store of `dhsched up --data-dir`, in place of --store.")
     ] = None,
@@ -160,7 +182,8 @@ def migrate(
     """
     if bool(store) == (data_dir is not None):
         raise BadSetting("the store is not known, or known twice: give --store URL, or --data-dir FOLDER")
-    asyncio.run(_migrate(store, data_dir, cell, batch=batch, yes=yes, json=json))
+    url, name = one_cell(store, cell) if data_dir is None else ("", cell or "main")
+    asyncio.run(_migrate(url, data_dir, name, batch=batch, yes=yes, json=json))
 
 
 async def _migrate(store: str, data_dir: Path | None, cell: str, *, batch: int, yes: bool, json: bool) -> None:

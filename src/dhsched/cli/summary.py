@@ -11,6 +11,7 @@ from dhsched.cli.remote import URL, Json, Server, Url, show
 from dhsched.cli.tables import table
 
 POOLS = ("pool", "waterline", "load", "capacity", "free", "workers", "waiting", "spread", "barred", "advice")
+CELLS = ("cell", "workers", "lives", "free", "capacity", "ready")
 REPLICAS = ("role", "name", "version", "ready", "up", "told", "url")
 
 
@@ -25,6 +26,8 @@ def summary(json: Json = False, url: Url = URL) -> None:
     else:
         for line in lines(found):
             typer.echo(line)
+        if cells := found.get("cells"):
+            table(CELLS, [cell_row(each) for each in cells], least=("capacity",), cut="ready")
         table(POOLS, [pool_row(pool) for pool in found["pools"]])
         table(REPLICAS, [replica_row(each) for each in replicas])
     if any(found["safety"][name] for name in ("dual_owners", "overshoots", "drift")):
@@ -46,6 +49,11 @@ def lines(found: dict[str, Any]) -> list[str]:
         f"safety: {safety['dual_owners']} two owners, {safety['overshoots']} over capacity, {safety['drift']} drift, "
         f"{checked} by {safety['replicas']} replicas",
     ]
+
+
+def cell_row(cell: dict[str, Any]) -> list[str]:
+    counted = [str(cell[name]) for name in ("workers", "lives", "free", "capacity")]
+    return [cell["name"], *(counted if cell["ready"] else "-" * len(counted)), cell["trouble"] or "yes"]
 
 
 def pool_row(pool: dict[str, Any]) -> list[str]:

@@ -14,7 +14,7 @@ from dhsched.access.key_file import KeyFile, replacing
 from dhsched.access.machine_records import NOT_JOINED
 from dhsched.cli.pod_costs import pod_costs
 from dhsched.cli.pool import uneven
-from dhsched.cli.remote import URL, Json, Server, Url, all_pages, seconds_of, show
+from dhsched.cli.remote import URL, Json, Server, Url, all_pages, seconds_of, show, with_cell
 from dhsched.errors import DhschedError, Refused
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None)
@@ -39,9 +39,10 @@ def ls(
     rows = all_pages(url, "workers", "workers", {"pool": pool, "status": status}, limit)
     if any(row["devices"] for row in rows):
         shown = [{**row, "devices": devices_of(row)} for row in rows]
-        show({"workers": rows}, json, (*COLUMNS, "devices"), shown, least=("labels", "starting", "devices"))
+        columns = with_cell((*COLUMNS, "devices"), rows)
+        show({"workers": rows}, json, columns, shown, least=("labels", "starting", *columns[len(COLUMNS) :]))
     else:
-        show({"workers": rows}, json, COLUMNS, rows)
+        show({"workers": rows}, json, with_cell(COLUMNS, rows), rows)
     if json:
         return
     server = Server(url)

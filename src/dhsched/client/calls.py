@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote, urlencode
@@ -35,6 +35,8 @@ AGAIN = frozenset({"STORE_UNAVAILABLE", "BUSY", "NOT_READY", "INTERNAL", "STARTI
 """Refusals worth repeating. FULL is not among them: `wait_s` of a create waits for a free slot in the queue."""
 UNTOUCHED = frozenset({"BUSY", "NOT_READY", "RATE_LIMITED", "TIMEOUT"})
 """The codes of AGAIN that a server answers before it has done anything."""
+NOTHING_DONE = UNTOUCHED | {"STARTING"}
+"""The codes of AGAIN after which the call was surely not done."""
 BACKOFF_FIRST_S = 0.05  # Pause after the first failed try; doubled after each, up to:
 BACKOFF_MAX_S = 2.0
 TRY_S = 10.0  # A replica that does not answer for this long (plus the call's `wait_s`) is left for the next.
@@ -146,11 +148,13 @@ class Calls:
         headers: Mapping[str, str] | None = None,
         wait_s: float = 0,
         twice: bool = True,
+        is_final: Callable[[Refused], bool] | None = None,
     ) -> bytes:
         """Send a call and return the answer's body. `twice` is for a call that may be done twice, because it has an
-        id or changes nothing the second time; any other call is repeated only if it surely was not done."""
+        id or changes nothing the second time; any other call is repeated only if it surely was not done. A refusal that
+        `is_final` is raised at once, whatever its code."""
         target = target_of(*path, query=query)
-        return await self.ask(method, target, body=body, headers=headers, wait_s=wait_s, twice=twice)
+        return await self.ask(method, target, body=body, headers=headers, wait_s=wait_s, twice=twice, is_final=is_final)
 
     async def ask(
         self,
@@ -161,12 +165,14 @@ class Calls:
         headers: Mapping[str, str] | None = None,
         wait_s: float = 0,
         twice: bool = True,
+        is_final: Callable[[Refused], bool] | None = None,
     ) -> bytes:
         """Send a call like `call` to any target, also one outside the API."""
         give_up = time.monotonic() + self.deadline_s + wait_s
         try_s = (TRY_S if self._try_s is None else self._try_s) + wait_s
         order, tries, troubles = self.order(), 0, dict[str, str]()
         refusal: Refused | None = None
+        unknown = False  # Whether an earlier try may have been done.
         while True:
             url = order[tries % len(order)]
             left = give_up - time.monotonic()
@@ -176,6 +182,11 @@ class Calls:
                 # A call that is not repeated gets all the time that is left: after a timeout its outcome is unknown.
                 raw = await self._try(url, method, target, body, headers or {}, min(left, try_s) if twice else left)
             except (Refused, NotMinted) as refused:
+                if isinstance(refused, Refused):
+                    refused.unknown = unknown
+                    unknown = unknown or refused.code not in NOTHING_DONE
+                    if is_final is not None and is_final(refused):
+                        raise
                 again = AGAIN if twice or isinstance(refused, NotMinted) else UNTOUCHED
                 if refused.code not in again and not is_over_rate(refused):
                     raise
@@ -188,7 +199,7 @@ class Calls:
             except NotSent as error:
                 troubles[url], cause = words(error), error.__cause__
             except NotAnswered as error:
-                troubles[url], cause = words(error), error.__cause__
+                troubles[url], cause, unknown = words(error), error.__cause__, True
                 if not twice:
                     raise Unreachable(
                         f"{url} did not answer {method} {target} ({troubles[url]}), and whether it was done is not "

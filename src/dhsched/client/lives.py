@@ -38,6 +38,9 @@ from dhsched.client.models.workers import Drain, DrainWorker, WorkerSummary
 from dhsched.client.producers import Producers
 from dhsched.client.speaking import Turn
 from dhsched.client.stream import Stream
+from dhsched.errors import Refused, Unreachable
+
+DRAWS_MAX = 3  # Further ids that are drawn for a live in vain; with the last one the client waits, or is refused.
 
 
 class Event(NamedTuple):
@@ -108,14 +111,16 @@ class Client:
         labels: Sequence[str] = (),
         wait_s: float = 0,
     ) -> Placed:
-        """Place a new live. Without `live_id` the client makes one, so that a repeated try makes no second live.
+        """Place a new live. Without `live_id` the client makes one, so that a repeated try makes no second live. Where
+        the cell of that id has no free slot and another cell has, the client draws another id, up to DRAWS_MAX times,
+        before it waits for a slot.
 
         The live ends without input for `idle_s`, and at the age of `max_s`; None is no limit, and without either the
         Pool decides.
         """
         body = CreateLive(
             digital_id,
-            live_id=live_id or f"lv-{secrets.token_hex(8)}",
+            live_id=live_id or new_live_id(),
             room=UNSET if room is None else room,
             metadata=dict(metadata or {}),
             config=dict(config or {}),
@@ -126,8 +131,22 @@ class Client:
         )
         if priority is not None:
             body.priority = priority
-        query = {"wait_s": wait_s or None}
-        return await self._dispatch.read(Placed, "POST", "lives", body=body, query=query, wait_s=wait_s)
+        draws_left = DRAWS_MAX if live_id is None else 0
+        while True:
+            query = {"wait_s": wait_s or None, "redraw": "1" if draws_left and wait_s else None}
+            is_final = is_elsewhere if draws_left else None
+            try:
+                return await self._dispatch.read(
+                    *(Placed, "POST", "lives"), body=body, query=query, wait_s=wait_s, is_final=is_final
+                )
+            except Refused as refused:
+                if not (draws_left and is_elsewhere(refused)) or (refused.unknown and not wait_s):
+                    raise
+                if refused.unknown:  # There may be a live with this id: the caller waits for that one.
+                    draws_left = 0
+                else:
+                    draws_left -= 1
+                    body.live_id = new_live_id()
 
     async def get(self, live_id: str) -> Live:
         return await self._dispatch.read(Live, "GET", "lives", live_id)
@@ -211,9 +230,10 @@ class Client:
             kind: type[AllWorkers | Changes] = AllWorkers if event.name == "all" else Changes
             yield msgspec.convert(event.data, kind)
 
-    async def drain(self, worker: str, *, deadline_s: float | None = None) -> Drain:
-        """Move every live off a Worker, at boundaries; after `deadline_s` lives that are left move at once."""
-        body = DrainWorker() if deadline_s is None else DrainWorker(deadline_s)
+    async def drain(self, worker: str, *, deadline_s: float | None = None, to_cell: str = "") -> Drain:
+        """Move every live off a Worker, at boundaries; after `deadline_s` lives that are left move at once. The empty
+        Worker then goes to cell `to_cell`, if that is given."""
+        body = DrainWorker(UNSET if deadline_s is None else deadline_s, to_cell=to_cell or UNSET)
         return await self._dispatch.read(Drain, "POST", "workers", worker, "drain", body=body)
 
     async def drained(self, worker: str) -> Drain:
@@ -233,14 +253,20 @@ class Client:
         await self._dispatch.call("PUT", "digital-ids", digital_id, body=dict(config))
 
     async def _pages(self, what: str, filters: Mapping[str, Any]) -> AsyncIterator[Any]:
-        after = None
+        """Yield the rows of all pages. Raise Unreachable at the end if a cell could not be asked: what it has is
+        missing, and not gone."""
+        after, left_out = None, set[str]()
         while True:
             query = {**filters, "after": after, "limit": 1_000}
             page = await self._dispatch.read(dict[str, Any], "GET", what, query=query)
             for row in page[what]:
                 yield row
+            left_out |= {*page.get("cells_left_out", ())}
             if (after := page["next"]) is None:
-                return
+                break
+        if left_out:
+            names = ", ".join(sorted(left_out))
+            raise Unreachable(f"cell {names} cannot be asked now: the {what} there are not in this list")
 
     # -- input
 
@@ -283,3 +309,12 @@ class Client:
             yield Event(event.name, event.data)
             if event.name == "ended":
                 return
+
+
+def is_elsewhere(refused: Refused) -> bool:
+    """Return whether the refusal says that another cell has free slots, for a live with another id."""
+    return refused.problem.get("elsewhere") is True
+
+
+def new_live_id() -> str:
+    return f"lv-{secrets.token_hex(8)}"

@@ -6,9 +6,11 @@ import asyncio
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
+from typing import Protocol
 
 from dhsched.access.quota_reports import QuotaReports
 from dhsched.access.ring import KeyRing
@@ -41,12 +43,30 @@ class Remembered:
     won: Won | None = None
 
 
+class Created(Protocol):
+    """What a replica has created of a tenant in one cell, since it counted there last."""
+
+    made: int
+
+
+class Elsewhere(Protocol):
+    """The lives of tenants in other cells than this one (cells/counts.py)."""
+
+    async def count(self, tenant: str) -> int:
+        """Return how many lives of a tenant that have not ended are in other cells."""
+
+    def creating(self, tenant: str) -> AbstractContextManager[Created]:
+        """Count one more live of a tenant here while the block runs. Whoever has created it adds 1 to `made`."""
+
+
 @dataclass(slots=True, kw_only=True)
 class DispatchContext:
     """The state of one replica. All but the store is a cache, so a replica may be killed at any instruction."""
 
     replica: str
     """This replica's id, which is part of the name of its channel in the store."""
+    cell: str
+    """The name of the cell, where the deployment has several; else empty."""
     store: RedisStore
     records: Records
     ring: KeyRing
@@ -62,6 +82,8 @@ class DispatchContext:
     metering: Metering
     pending_input: PendingInput
     quota_reports: QuotaReports
+    lives_elsewhere: Elsewhere | None = None
+    """What creates here need to know of the other cells. None where there are none."""
     safety: SafetyTotals = field(default_factory=SafetyTotals)
     """What the safety checks of this replica have found."""
     rng: Random = field(default_factory=Random)

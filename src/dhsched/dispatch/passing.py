@@ -6,9 +6,9 @@ An application that knows only Dispatch can push text, by POST and by WebSocket,
 
 The Infer-Controller stays the boundary: it gets the caller's token, checks it, and its answers and problems come back
 unchanged. Dispatch keeps nothing of what it passes on. Each direction is read only as fast as the other side takes it,
-and when one side is gone the connection to the other is closed. Requests for one live go to the same controller for as
-long as the list of controllers stays the same, streams of many lives to any; a controller that accepts no connection is
-left for the next. A connection to a controller is for one connection of a caller, which the listener has counted, so
+and when one side is gone the connection to the other is closed. Requests for one live go to the controller from which
+its Worker pulls (links/preference.py), streams of many lives to any; a controller that accepts no connection is left
+for the next. A connection to a controller is for one connection of a caller, which the listener has counted, so
 there is no limit of their number that all callers would share.
 """
 
@@ -18,7 +18,6 @@ import asyncio
 import contextlib
 import os
 import random
-import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 import aiohttp
@@ -34,6 +33,7 @@ from dhsched.errors import DhschedError
 from dhsched.input_routes import PUSH_STREAM, PUSH_STREAMS, PUSH_TEXT, WATCH_LIVE
 from dhsched.links.messages import FRAME_BYTES_MAX, PUSH_FRAME_BYTES_MAX
 from dhsched.links.outbox import SEND_MAX_S
+from dhsched.links.preference import in_order
 from dhsched.tasks import cancel
 from dhsched.web import Problem, body_in_time, caller_of, check_upgrade, upgrade
 from dhsched.web.endpoints import BODY_BYTES_MAX, too_large
@@ -71,10 +71,14 @@ Serve = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Passing:
-    """The routes of one replica that are served by Infer-Controllers."""
+    """The routes of one replica that are served by Infer-Controllers. `serving` returns the URLs of those that serve a
+    live (`tenant/live_id`), or any live for None; without it they are those of the only cell."""
 
-    def __init__(self, context: DispatchContext) -> None:
+    def __init__(
+        self, context: DispatchContext, serving: Callable[[str | None], Awaitable[list[str]]] | None = None
+    ) -> None:
         self.context = context
+        self._serving = serving or self._of_the_cell
         self._urls: list[str] = []
         self._read_at = float("-inf")
         self._pushes = Load(PUSHES_MAX)  # Beside those of the service: a frozen controller must not refuse creates.
@@ -181,15 +185,21 @@ class Passing:
 
     async def controllers(self, request: web.Request) -> list[str]:
         """Return the controllers to try for this request, in order. Raise NOT_READY if there are none."""
+        live_id = request.match_info.get("live_id")
+        live = None if live_id is None else f"{caller_of(request).tenant}/{live_id}"
+        if not (urls := await self._serving(live)):
+            raise Problem("NOT_READY", "no Infer-Controller is running, so no input is accepted; start one")
+        if live is not None:
+            return in_order(live, urls)
+        first = random.randrange(len(urls))
+        return urls[first:] + urls[:first]
+
+    async def _of_the_cell(self, _live: str | None) -> list[str]:
         now = asyncio.get_running_loop().time()
         if now - self._read_at >= CONTROLLERS_S:
             self._urls = [each.url for each in await self.context.records.controllers.all()]
             self._read_at = now
-        if not (urls := self._urls):
-            raise Problem("NOT_READY", "no Infer-Controller is running, so no input is accepted; start one")
-        live_id = request.match_info.get("live_id")
-        first = random.randrange(len(urls)) if live_id is None else zlib.crc32(live_id.encode()) % len(urls)
-        return urls[first:] + urls[:first]
+        return self._urls
 
     @contextlib.asynccontextmanager
     async def _answer(

@@ -41,6 +41,7 @@ from dhsched.links.messages import (
     FromWorker,
     Gone,
     Goodbye,
+    GoTo,
     Message,
     Problem,
     Register,
@@ -56,7 +57,7 @@ from dhsched.links.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
 from dhsched.store.records.workers import is_yes
 from dhsched.tasks import is_set_within
-from dhsched.tokens import Boot, Tokens
+from dhsched.tokens import Boot, Tokens, refuse_other_cell
 from dhsched.types import name_of
 from dhsched.web import caller_of, upgrade
 from dhsched.web.problems import problem_from
@@ -121,6 +122,11 @@ class WorkerLinks:
             self.forget(link)
             await hang_up(socket, sending, request.transport)
         return socket
+
+    def send_to(self, worker: str, cell: str) -> None:
+        """Tell a drained Worker to register in this cell, if it is linked here."""
+        if link := self._links.get(worker):
+            link.outbox.put(GoTo(cell))
 
     # -- for the links
 
@@ -288,6 +294,7 @@ class WorkerLink:
                 tokens = self._links.tokens
                 assert tokens is not None
                 proven = await tokens.read(said.token)
+                refuse_other_cell(proven.boot, self._context.cell)
                 if self._caller.worker not in ("", proven.boot.worker):
                     raise BadToken("the link was opened with another boot's token")
                 if self.boot is not None and self.boot.worker != proven.boot.worker:
@@ -324,7 +331,8 @@ class WorkerLink:
         if name_of(outcome.worker) != said.name:
             # The boot id is a secret of a Worker with another name: the sender is not that Worker.
             raise Forbidden(f"boot {said.boot} is not of a Worker named {said.name}; register with a new boot id")
-        boot = Boot(outcome.worker, said.boot, said.name, said.pool, said.capacity, self._caller.key)
+        given = (said.boot, said.name, said.pool, said.capacity, self._caller.key, self._context.cell)
+        boot = Boot(outcome.worker, *given)
         self._is(boot)
         if reason := self._links.refusal_of(boot):  # The key was revoked, or the name banned, during the step.
             await self.force_out(boot, reason)
@@ -356,9 +364,7 @@ class WorkerLink:
         await blame_of_name(self._context, boot.worker)
 
     async def _is_there(self, worker: str) -> bool:
-        if not worker:
-            return False
-        return await self._context.records.workers.exists(worker)
+        return bool(worker) and await self._context.records.workers.exists(worker)
 
     def _is(self, boot: Boot) -> None:
         self.boot, self._slots_max = boot, slots_max(boot)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from dhsched.errors import StoreUnavailable
+from dhsched.errors import CellAway, StoreUnavailable
 from dhsched.ownership import outcomes as o
 from dhsched.types import Kind, check_nesting
 from dhsched.web.problems import Problem
@@ -26,7 +26,7 @@ class Attempts(msgspec.Struct, gc=False):
     def failed(self, error: StoreUnavailable, now: float) -> StoreUnavailable | None:
         """Note a failed try; return None if the row is to be sent again after RETRY_S, or the error for the client."""
         self.unknown = self.unknown or error.unknown
-        if now + RETRY_S < self.give_up_at:
+        if now + RETRY_S < self.give_up_at and not isinstance(error, CellAway):
             return None
         return StoreUnavailable(str(error), unknown=self.unknown)
 

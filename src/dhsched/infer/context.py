@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Protocol
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -20,13 +21,13 @@ from dhsched.access.usage import Usage
 from dhsched.durations import SECONDS_BUCKETS, Durations
 from dhsched.infer.emits import Emits
 from dhsched.infer.logs import Logs
-from dhsched.infer.pulls import Pulls
+from dhsched.infer.pulls import Appended, Pulls
 from dhsched.infer.settings import InferSettings
 from dhsched.links.outbox import close_soon
 from dhsched.ownership import outcomes as o
 from dhsched.store.homes import Homes
 from dhsched.store.records import Records
-from dhsched.store.steps.redis import RedisStore
+from dhsched.store.steps.redis import Append, RedisStore
 from dhsched.web import Problem, Service
 from dhsched.web.figures import Figure, Figures, TenantGauges, TenantTotals, histogram
 
@@ -43,7 +44,7 @@ class Metrics(Collector):
         self._registry = registry
         registry.register(self)
 
-    def pushed(self, outcome: o.AppendOutcome, seconds: float, tenant: str) -> None:
+    def pushed(self, outcome: o.AppendOutcome, seconds: float, tenant: str, _live: str = "") -> None:
         """Count one item that was pushed for a tenant, and the seconds that it took."""
         kind = type(outcome)
         self._outcomes[kind] += 1
@@ -66,8 +67,9 @@ class Metrics(Collector):
         yield from self._items.collect()
         yield histogram("dhsched_push_seconds", "Items, from decoded to stored.", self._seconds)
 
-    def watch(self, pulls: Pulls, emits: Emits, logs: Logs, homes: Homes, quotas: Quotas) -> None:
-        """Register the metrics of the pulls, of the store's homes and of tenants, which are read at each scrape."""
+    def watch(self, pulls: Pulls, emits: Emits, logs: Logs, homes: Homes, quotas: Quotas, cell: str) -> None:
+        """Register the metrics of the pulls, of the store's homes and of tenants in this cell, which are read at each
+        scrape."""
         figures: tuple[Figure, ...] = (
             ("dhsched_pulls_granted", "Pulls that this controller serves.", lambda: len(pulls)),
             ("dhsched_items_released_total", "Items passed on to Workers.", lambda: pulls.released),
@@ -90,27 +92,51 @@ class Metrics(Collector):
             TenantGauges(
                 "dhsched_tenant_pending_bytes",
                 "Pending input of tenants with such a limit, measured last.",
-                lambda: quotas.pending,
+                lambda: quotas.pending_in(cell),
             )
         )
 
 
-@dataclass(slots=True, kw_only=True)
-class InferContext:
-    """The state of one controller. All but the store is a cache, so a controller may be killed at any instruction."""
+AppendSoon = Callable[[Append, Appended], None]
+Pushed = Callable[[o.AppendOutcome, float, str, str], None]
 
-    store: RedisStore
-    records: Records
-    settings: InferSettings
-    service: Service
-    metrics: Metrics
-    pulls: Pulls
-    emits: Emits
-    logs: Logs
-    quota_reports: QuotaReports
-    memory_share: float = 0.0
-    streams: int = 0
-    sockets: dict[web.WebSocketResponse, asyncio.Transport | None] = field(default_factory=dict)
+
+class Inputs(Protocol):
+    """Where input goes: the only cell, or that of each live."""
+
+    @property
+    def settings(self) -> InferSettings: ...
+
+    @property
+    def service(self) -> Service: ...
+
+    @property
+    def connections(self) -> Connections: ...
+
+    @property
+    def memory_share(self) -> float:
+        """Return the share of the store's memory past which a whole stream is refused."""
+
+    @property
+    def append_soon(self) -> AppendSoon:
+        """Return the function that appends a row, and calls another one with the outcome."""
+
+    @property
+    def pushed(self) -> Pushed:
+        """Return the function that counts an item: its outcome, its seconds, its tenant and its live."""
+
+    def of(self, live: str) -> InferContext:
+        """Return the context of this live's cell; raise StoreUnavailable if that is not served."""
+
+
+class Connections:
+    """The streams, watchers and Workers that are connected to one controller."""
+
+    def __init__(self, settings: InferSettings, service: Service) -> None:
+        self.settings = settings
+        self.service = service
+        self.streams = 0
+        self.sockets: dict[web.WebSocketResponse, asyncio.Transport | None] = {}
 
     @contextmanager
     def open_stream(self, tenant: str) -> Iterator[None]:
@@ -135,3 +161,35 @@ class InferContext:
     async def close_sockets(self, _app: web.Application) -> None:
         """Close every open socket, when this controller stops."""
         await asyncio.gather(*(close_soon(socket, transport) for socket, transport in [*self.sockets.items()]))
+
+
+@dataclass(slots=True, kw_only=True)
+class InferContext:
+    """The state of one controller in one cell. All but the store is a cache, so a controller may be killed at any
+    instruction. A deployment of one cell has one; `ManyCells` (cells.py) stands for it where there are several."""
+
+    store: RedisStore
+    records: Records
+    settings: InferSettings
+    service: Service
+    metrics: Metrics
+    pulls: Pulls
+    emits: Emits
+    logs: Logs
+    quota_reports: QuotaReports
+    connections: Connections
+    cell: str = ""
+    """The name of the cell, where the deployment has several; else empty."""
+    memory_share: float = 0.0
+
+    def of(self, live: str) -> InferContext:
+        """Return the context of this live's cell."""
+        return self
+
+    @property
+    def append_soon(self) -> AppendSoon:
+        return self.pulls.append_soon
+
+    @property
+    def pushed(self) -> Pushed:
+        return self.metrics.pushed

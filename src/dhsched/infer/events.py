@@ -24,7 +24,7 @@ import msgspec
 from aiohttp import web
 
 from dhsched.errors import DhschedError, StoreError
-from dhsched.infer.context import InferContext
+from dhsched.infer.context import InferContext, Inputs
 from dhsched.input_routes import WATCH_LIVE
 from dhsched.ownership.state import Row
 from dhsched.store.records.lives import Message, ViewerItem
@@ -97,14 +97,15 @@ def changes(before: Observed, now: Observed) -> Iterator[tuple[str, dict[str, An
         yield "ended", {"epoch": now.epoch, "acked": now.acked}
 
 
-def routes(context: InferContext) -> list[web.RouteDef]:
+def routes(inputs: Inputs) -> list[web.RouteDef]:
     async def serve(request: web.Request) -> web.StreamResponse:
         caller = caller_of(request)
         with ExitStack() as counted:
             try:
                 live_id = request.match_info["live_id"]
                 live = live_key(caller.tenant, live_id)
-                counted.enter_context(context.open_stream(caller.tenant))
+                context = inputs.of(live)
+                counted.enter_context(context.connections.open_stream(caller.tenant))
                 seen = read_id(request.headers.get("Last-Event-ID", ""))
                 first = await read(context, live, Observed(emitted=seen))
                 if first is None:

@@ -48,7 +48,7 @@ from dhsched.links.outbox import Outbox, abort_if_failed, hang_up
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.journal import Change, check_change
 from dhsched.store.steps import redis as rows
-from dhsched.tokens import Boot, Publishing, Tokens
+from dhsched.tokens import Boot, Publishing, Tokens, refuse_other_cell
 from dhsched.types import WITH_RUNTIME, Generation, check_ack, check_emit, check_id, check_live, slot_tag
 from dhsched.web import caller_of, upgrade
 from dhsched.web.problems import problem_of
@@ -91,7 +91,7 @@ class PullText:
         socket = await upgrade(request, heartbeat_s=HEARTBEAT_S, frame_bytes_max=FRAME_BYTES_MAX)
         if socket is None:
             return web.Response()
-        with self.context.open_socket(socket, request.transport):
+        with self.context.connections.open_socket(socket, request.transport):
             await self.serve_socket(socket, request.transport, caller_of(request))
         return socket
 
@@ -206,7 +206,9 @@ class PullPeer:
                     pulls.ack_soon(pull, said.n, said.mark, said.saved, journal)
                 # Else the ack is of a superseded pull: the Worker repeats it on its present pull.
             case Hello():
-                self._is((await self._pull_text.tokens.read(said.token)).boot)
+                boot = (await self._pull_text.tokens.read(said.token)).boot
+                refuse_other_cell(boot, self._pull_text.context.cell)
+                self._is(boot)
                 self.takes_traces = said.takes_traces
                 self.outbox.put(Welcome(self._pull_text.controller))
             case _ if not self.worker:

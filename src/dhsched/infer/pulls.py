@@ -32,7 +32,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
 
-from dhsched.errors import StoreError, StoreOverloaded, StoreRefused
+from dhsched.errors import DhschedError, StoreError, StoreOverloaded, StoreRefused
 from dhsched.infer.granted_pull import ACK, DROP, NO_STEP, NOTHING, RELEASE_STEP, GrantedPull, Step
 from dhsched.infer.item_traces import ItemTraces
 from dhsched.links import messages
@@ -50,7 +50,7 @@ BYTES_FULL = 256 * 1024  # A call whose rows have this many bytes gets no more r
 CALLS_MAX = 2  # Calls of one Gather under way; rows wait for one of them to come back.
 RETRY_S = 0.1  # Between a call that failed and the retry of its rows.
 
-Appended = Callable[[o.AppendOutcome | StoreError], None]
+Appended = Callable[[o.AppendOutcome | DhschedError], None]
 """A function that is called with an append's outcome, or with the error if there is none."""
 ToAppend = tuple[Append, Appended, int, "ServedPull | None"]
 """An append, the function to call with its outcome, its size in bytes, and the pull that it goes through to, if any."""
@@ -399,11 +399,11 @@ class Gather(Generic[Row, Request]):
             self._retry(row, request)
 
 
-def tell(answered: asyncio.Future[o.AppendOutcome], outcome: o.AppendOutcome | StoreError) -> None:
+def tell(answered: asyncio.Future[o.AppendOutcome], outcome: o.AppendOutcome | DhschedError) -> None:
     """Pass an item's outcome, or the error, to the caller that waits for it."""
     if answered.done():
         return  # The caller has gone.
-    if isinstance(outcome, StoreError):
+    if isinstance(outcome, DhschedError):
         answered.set_exception(outcome)
     else:
         answered.set_result(outcome)

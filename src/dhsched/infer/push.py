@@ -21,7 +21,7 @@ import structlog
 from dhsched.client.models import input as m
 from dhsched.errors import StoreError, StoreUnavailable
 from dhsched.infer.append_rules import RETRY_S, Attempts, new_request, payload_of, refusal, store_full
-from dhsched.infer.context import InferContext
+from dhsched.infer.context import InferContext, Inputs
 from dhsched.input_routes import IDEMPOTENCY_KEY, PUSH_TEXT
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.items import unmarked, with_trace
@@ -37,14 +37,15 @@ VIEWERS_SHARE = 4  # Of `pending_max`, one part in so many is open to viewers.
 VIEWER = "viewer:"  # Before a viewer's request id. No id has a colon, so no app's id is among them.
 
 
-def endpoints(context: InferContext) -> Sequence[Endpoint]:
+def endpoints(inputs: Inputs) -> Sequence[Endpoint]:
     async def push_text(asked: Request) -> m.Pushed:
         """Store one item; return its number in the live's input, or that it was stored before."""
         began = time.perf_counter()
         body: m.PushText = asked.body
-        settings, quotas, pulls = context.settings, context.service.quotas, context.pulls
         live_id, tenant = asked.path.live_id, asked.caller.tenant
         live = live_key(tenant, live_id)
+        context = inputs.of(live)
+        settings, quotas, pulls = context.settings, context.service.quotas, context.pulls
         if (problem := store_full(context.memory_share, settings.memory_max)) is not None:
             raise problem
         if tenant in quotas.over_pending and body.kind != "interrupt":

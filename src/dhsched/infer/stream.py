@@ -30,7 +30,7 @@ from dhsched.access.callers import Caller
 from dhsched.client.models.input import Answer, Push
 from dhsched.errors import DhschedError
 from dhsched.infer.append_rules import request_ids, store_full
-from dhsched.infer.context import InferContext
+from dhsched.infer.context import Inputs
 from dhsched.infer.push_stream import Actions, ArmTimer, Item, Line, PushStream
 from dhsched.input_routes import PUSH_STREAM, PUSH_STREAMS
 from dhsched.links.json_bounds import excess
@@ -70,7 +70,7 @@ def too_much(found: str) -> Problem:
     )
 
 
-def routes(context: InferContext) -> list[web.RouteDef]:
+def routes(inputs: Inputs) -> list[web.RouteDef]:
     async def serve(request: web.Request) -> web.StreamResponse:
         caller = caller_of(request)
         with ExitStack() as counted:
@@ -81,11 +81,11 @@ def routes(context: InferContext) -> list[web.RouteDef]:
                 producer = request.query.get("producer", "")
                 if producer:
                     check_id(producer, "producer")
-                counted.enter_context(context.open_stream(caller.tenant))
+                counted.enter_context(inputs.connections.open_stream(caller.tenant))
                 check_upgrade(request)
             except DhschedError as error:
                 return problem_of(error).response()
-            return await StreamPeer(context, caller, live_id, producer).serve(request)
+            return await StreamPeer(inputs, caller, live_id, producer).serve(request)
 
     return [
         PUSH_STREAM.raw_route(serve),
@@ -96,9 +96,9 @@ def routes(context: InferContext) -> list[web.RouteDef]:
 class StreamPeer:
     """One socket: passes events to its PushStream, and does the actions that the PushStream returns."""
 
-    def __init__(self, context: InferContext, caller: Caller, live_id: str, producer: str) -> None:
-        settings = context.settings
-        self._context = context
+    def __init__(self, inputs: Inputs, caller: Caller, live_id: str, producer: str) -> None:
+        settings = inputs.settings
+        self._inputs = inputs
         self._caller = caller
         self._stream = PushStream(
             tenant=caller.tenant,
@@ -113,8 +113,8 @@ class StreamPeer:
         self._loop = asyncio.get_running_loop()
         self._may_go_on = asyncio.Event()
         self._waits = False  # For `_may_go_on`.
-        self._append_soon = context.pulls.append_soon
-        self._count = context.metrics.pushed
+        self._append_soon = inputs.append_soon
+        self._count = inputs.pushed
         self._ends = False
         self._since_others = 0  # Pushes that were handled since other connections were served.
         self._outbox: Outbox
@@ -135,8 +135,8 @@ class StreamPeer:
         abort_if_failed(self._sending, request.transport)
         try:
             with (
-                self._context.open_socket(socket, request.transport),
-                self._context.service.open_while(self._caller, request),
+                self._inputs.connections.open_socket(socket, request.transport),
+                self._inputs.service.open_while(self._caller, request),
             ):
                 async for message in socket:
                     if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
@@ -153,14 +153,14 @@ class StreamPeer:
     async def _hear(self, frame: str | bytes) -> None:
         """Handle all pushes of a frame. After each PUSHES_MAX of them, in whatever frames, serve other connections."""
         try:
-            await self._context.service.load.turn(self._caller.tenant)
+            await self._inputs.service.load.turn(self._caller.tenant)
             pushes = read_pushes(frame)
         except Problem as problem:
             self._act(self._stream.frame_refused(problem))
             await self._wait_for_rate(1)
             return
-        full = store_full(self._context.memory_share, self._context.settings.memory_max)
-        quotas, tenant = self._context.service.quotas, self._caller.tenant
+        full = store_full(self._inputs.memory_share, self._inputs.settings.memory_max)
+        quotas, tenant = self._inputs.service.quotas, self._caller.tenant
         over = problem_of(quotas.too_much_pending(tenant)) if tenant in quotas.over_pending else None
         self._act(self._stream.push(pushes, perf_counter(), full, over))
         await self._wait_for_rate(len(pushes))
@@ -190,7 +190,7 @@ class StreamPeer:
 
     async def _wait_for_rate(self, items: int) -> None:
         """Wait while the client's key or tenant is over its rate. Items that were read are accepted: none is lost."""
-        wait_s = self._context.service.slow(self._caller, items)
+        wait_s = self._inputs.service.slow(self._caller, items)
         if wait_s > 0:
             await asyncio.sleep(wait_s)
 
@@ -218,7 +218,7 @@ class StreamPeer:
     def _appended(self, item: Item, outcome: o.AppendOutcome | DhschedError) -> None:
         now = perf_counter()
         if isinstance(outcome, o.Appended) or not isinstance(outcome, DhschedError):
-            self._count(outcome, now - item.began, self._caller.tenant)
+            self._count(outcome, now - item.began, self._caller.tenant, item.line.live)
         self._act(self._stream.append_answered(item, outcome, now))
         if self._waits:
             self._may_go_on.set()

@@ -176,6 +176,12 @@ class Gone(Message):
     """Tell a Worker that its boot is over: it must stop every runtime, then register anew."""
 
 
+class GoTo(Message):
+    """Ask a draining Worker to register in this cell once it is empty."""
+
+    cell: Name
+
+
 class Wake(Message):
     """Ask the Worker to report now, because its slot table may have changed."""
 
@@ -200,7 +206,7 @@ class Problem(Message):
     epoch: Number = 0
 
 
-FromDispatch = Registered | Reported | Gone | Wake | Departed | Goodbye | Problem
+FromDispatch = Registered | Reported | GoTo | Gone | Wake | Departed | Goodbye | Problem
 
 
 # -- Worker -> Infer

@@ -14,6 +14,7 @@ Starting a role does not wait until it is ready; `until_ready` and the methods t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import tempfile
 import time
@@ -25,12 +26,14 @@ from typing import Any, ClassVar, Self
 
 from dhsched.addresses import INFER
 from dhsched.client import Client
+from dhsched.errors import Unreachable
 from dhsched.local.keys import OPEN, Keys
 from dhsched.local.process import CLI, START_S, Process
 from dhsched.local.waiting import until
 from dhsched.room.pids import WorkerProcess, write_pids
 
 STORE = "DHSCHED_STORE"
+CELLS = "DHSCHED_CELLS"
 REACH_THE_STORE = ("dispatch", "infer")
 ROOM_NEEDS = ("aiortc", "av")
 
@@ -50,6 +53,7 @@ class Deployment:
         store: str = "",
         *,
         folder: Path | None = None,
+        cells: Sequence[str] = (),
         keys: Keys = OPEN,
         log_level: str = "error",
         dispatch: Sequence[str] = (),
@@ -57,10 +61,12 @@ class Deployment:
         hear: Callable[[str, bytes], None] | None = None,
         on_end: Callable[[str, int], None] | None = None,
     ) -> None:
-        """`folder` is for device locks and the file of pids; by default a temporary folder. `dispatch` and `infer` are
-        URLs of replicas and controllers that run elsewhere. `hear` and `on_end` are called as those of Process, with
-        the process's name as first argument."""
+        """`folder` is for device locks and the file of pids; by default a temporary folder. `cells` are the cells of a
+        deployment that has several, each as the setting names it. `dispatch` and `infer` are URLs of replicas and
+        controllers that run elsewhere. `hear` and `on_end` are called as those of Process, with the process's name as
+        first argument."""
         self.keys = keys
+        self.cells = tuple(cells)
         self.processes: list[Process] = []
         self.replicas: list[Process] = []
         self.controllers: list[Process] = []
@@ -144,13 +150,14 @@ class Deployment:
         hear: Callable[[bytes], None] | None = None,
     ) -> Process:
         """Start any module as a process of this deployment. `role` and `pool` decide which API key the process gets,
-        and whether it gets the store's URL: both in its environment, because other users can read its arguments."""
-        store = self._store if role in REACH_THE_STORE else ""
+        and whether it gets the store's URL and the cells: all in its environment, because other users can read its
+        arguments."""
+        store, cells = (self._store, " ".join(self.cells)) if role in REACH_THE_STORE else ("", "")
         process = await self.kind.start(
             name,
             *arguments,
             module=module,
-            environment={STORE: store, **self.keys.environment(role, pool), **(environment or {})},
+            environment={STORE: store, CELLS: cells, **self.keys.environment(role, pool), **(environment or {})},
             hear=hear or (partial(self._hear, name) if self._hear else None),
             on_end=partial(self._on_end, name) if self._on_end else None,
         )
@@ -218,10 +225,15 @@ class Deployment:
                 await client.put_digital_id(digital_id, {"pools": entries})
 
     async def until_workers(self, count: int, wait_s: float = START_S) -> None:
-        """Wait until `count` Workers are ready."""
+        """Wait until `count` Workers are ready, in the cells that can be asked."""
         async with self.client() as client:
 
             async def ready() -> bool:
-                return len([each async for each in client.workers(status="ready")]) >= count
+                found = 0
+                # At the end of the list a client is told of a cell that cannot be asked: that one may still start.
+                with contextlib.suppress(Unreachable):
+                    async for _ in client.workers(status="ready"):
+                        found += 1
+                return found >= count
 
             await until(ready, f"{count} Workers to be ready", wait_s)

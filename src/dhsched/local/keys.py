@@ -29,10 +29,13 @@ OPEN = Keys()
 
 
 @asynccontextmanager
-async def development_keys(store_url: str, pools: Iterable[str], *, worker_names: str) -> AsyncIterator[Keys]:
-    """Make new keys. The admin key is in this user's key file until the block ends; the replicas find it there and add
-    their addresses. Keys of an earlier run on the same data are revoked: nobody has them."""
-    async with await RedisStore.open(store_url) as store:
+async def development_keys(
+    store_url: str, pools: Iterable[str], *, worker_names: str, cell: str = "main"
+) -> AsyncIterator[Keys]:
+    """Make new keys in `cell`, the first one where there are several. The admin key is in this user's key file until
+    block ends; the replicas find it there and add their addresses. Keys of an earlier run on the same data are revoked:
+    nobody has them."""
+    async with await RedisStore.open(store_url, cell=cell) as store:
         ring = await open_ring(store.link, store.keys)
         for old in [key.id for key in ring.api_keys.values() if key.note == NOTE]:
             await ring.revoke(old)

@@ -82,6 +82,7 @@ class PoolView:
         "load",
         "members",
         "offers",
+        "own",
         "pool",
         "stale",
     )
@@ -91,8 +92,9 @@ class PoolView:
         self.members: list[WorkerView] = []
         self.buckets: dict[int, list[WorkerView]] = {}
         self.keys: list[int] = []  # The keys of `buckets`, ascending.
-        self.load = 0  # L_snap(P), C(P) and the weighted delta(P), over the members.
+        self.load = 0  # L_snap(P), C(P), the own assignments and the weighted delta(P), over the members.
         self.capacity = 0
+        self.own = 0
         self.delta = 0
         self.capacities: dict[int, int] = {}  # Capacity -> how many members have it.
         self.divisor = MILLI  # Width of a bucket in effective_milli; 0 when capacities differ: then each Worker's own.
@@ -121,6 +123,11 @@ class PoolView:
     def relabelled(self) -> None:
         self._by_labels = None
 
+    def free_slots(self) -> int:
+        """Return the free slots, as the snapshot has them without the own assignments that it does not contain yet: by
+        real slots only, because a weight must not make a Pool with free slots look full."""
+        return max(0, self.capacity - self.load - self.own)
+
     def has_free_slot(self) -> bool:
         return bool(self.keys) and self.keys[0] != FULL
 
@@ -131,6 +138,7 @@ class PoolView:
         worker.member = len(self.members)
         self.members.append(worker)
         self.load += worker.load
+        self.own += worker.own
         self.delta += worker.delta
         self.capacity += worker.capacity
         self._count_capacity(worker.capacity, 1)
@@ -145,6 +153,7 @@ class PoolView:
             self.members[worker.member] = tail
             tail.member = worker.member
         self.load -= worker.load
+        self.own -= worker.own
         self.delta -= worker.delta
         self.capacity -= worker.capacity
         self._count_capacity(worker.capacity, -1)

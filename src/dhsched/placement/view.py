@@ -85,6 +85,10 @@ class FleetView:
             return 0
         return MILLI if self.weighing is Weighing.ONE else MILLI * self.share.replicas
 
+    def free_slots(self, entries: Iterable[tuple[str, int]]) -> int:
+        """Return the free slots of these Pools, each with its tier, as far as this view knows."""
+        return sum(self.pools[name].free_slots() for name, _ in entries if name in self.pools)
+
     def configure(self, pools: Iterable[Pool]) -> None:
         """Replace the settings of all Pools. A Pool that only its Workers name keeps the defaults."""
         settings = {pool.name: pool for pool in pools}
@@ -228,6 +232,7 @@ class FleetView:
         view.delta += weight
         self._owing[view.worker] = view
         if view.home is not None:
+            view.home.own += own
             view.home.delta += weight
             view.home.reindex(view)
 
@@ -241,11 +246,12 @@ class FleetView:
     def _drop_tags_of(self, view: WorkerView, rev: int) -> None:
         kept = [tag for tag in view.tags if tag[0] > rev]
         delta = sum(weight for _, weight in kept)
+        own = len(kept) if self._tracks_commits else 0
         if view.home is not None:
+            view.home.own += own - view.own
             view.home.delta += delta - view.delta
         view.tags = kept
-        view.delta = delta
-        view.own = len(kept) if self._tracks_commits else 0
+        view.own, view.delta = own, delta
         if not kept:
             self._owing.pop(view.worker, None)
 

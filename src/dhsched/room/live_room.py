@@ -106,6 +106,7 @@ class LiveRoom:
 
     def __init__(self, live: str, counts: Counts, send_out: Callable[[LiveRoom], None] | None = None) -> None:
         self.live = live
+        self.cell = ""  # As Dispatch said last; empty where the deployment has only one.
         self.output: Output | None = None
         self.viewers: dict[str, Viewer] = {}
         self.shown: deque[Shown] = deque(maxlen=SHOWN_MAX)
@@ -140,6 +141,7 @@ class LiveRoom:
         """Return whether a connection of this generation may begin to publish, or go on."""
         asking = Generation(publishing.worker, publishing.epoch)
         current = Generation(publishing.current.worker, publishing.current.epoch)
+        self.cell = publishing.cell_name
         self._fence, verdict = fence.admit(self._fence, asking, current, home=publishing.home)
         return verdict
 

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable
 
 import structlog
@@ -26,7 +27,7 @@ from dhsched.web.proxies import client_address, proxies, site_of
 log = structlog.get_logger(__name__)
 
 CONFIRM_AT_ONCE_MAX = 16  # Further lives wait until Dispatch has answered about one of these.
-HOME_S = 2.0  # Dispatch is asked about at least one live this often: only its answers tell of another home.
+HOME_S = 2.0  # Dispatch is asked about a live of each cell this often: only its answers tell of another home.
 SETTLE_S = 60.0  # For this long after a change of home it is asked about all lives: a slow answer may undo the change.
 IDLE_S = 600.0  # A live without publisher and viewer is forgotten after this, and its timeline with it.
 
@@ -48,7 +49,7 @@ class Rooms:
         self.is_stopping: Callable[[], bool] = lambda: False
         self._proxies = proxies(settings.trusted_proxies)
         self._lives: dict[str, LiveRoom] = {}
-        self._home = ""  # As Dispatch said last.
+        self._homes: dict[str, str] = {}  # By cell, as Dispatch said last.
         self._settled_at = 0.0
 
     @property
@@ -103,19 +104,20 @@ class Rooms:
     async def publishing(self, token: str) -> PublishingOut:
         """Return Dispatch's answer about a publish token, and note the home that it was read in."""
         answer = await self.upstream.publishing(token)
-        if answer.home and answer.home != self._home:
-            if self._home:
+        known = self._homes.get(answer.cell_name)
+        if answer.home and answer.home != known:
+            if known is not None:
                 log.warning("the store has another home; Dispatch is asked about every publisher", home=answer.home)
                 self._settled_at = time.monotonic() + SETTLE_S
-            self._home = answer.home
+            self._homes[answer.cell_name] = answer.home
         return answer
 
     async def confirm(self) -> None:
         """Ask Dispatch every `confirm_s` about each live that is published or watched, until cancelled.
 
         A frozen, cut off or hostile Worker never reports that its live has ended, so the room asks. If `confirm_s` is
-        long, some live is asked about every HOME_S, so that the room learns of another home of the store; then all
-        lives are, for SETTLE_S.
+        long, a live of each cell is asked about every HOME_S, so that the room learns of another home of its store;
+        then all lives are, for SETTLE_S.
         """
         turns = asyncio.Semaphore(CONFIRM_AT_ONCE_MAX)
 
@@ -141,9 +143,12 @@ class Rooms:
         return [room for room in self._lives.values() if room.in_use or room.on_air]
 
     def probed(self, number: int) -> list[LiveRoom]:
-        """Return one live that is published, another one each round; none if no live is."""
-        published = [room for room in self._lives.values() if room.publishers]
-        return [published[number % len(published)]] if published else []
+        """Return one live of each cell that is published, another one each round; none if no live is."""
+        published: defaultdict[str, list[LiveRoom]] = defaultdict(list)
+        for room in self._lives.values():
+            if room.publishers:
+                published[room.cell].append(room)
+        return [lives[number % len(lives)] for lives in published.values()]
 
     async def _confirm(self, room: LiveRoom) -> None:
         publishers = room.publishers

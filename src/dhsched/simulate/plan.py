@@ -11,9 +11,14 @@
     creates: 4000
     replicas: 4
     placements_per_snapshot: [100, 1000]
+    cells: [4, 16]
 
 `load` is the number of slots taken before the first create, or a range to draw it from. `weight` is a DigitalID's share
 of the creates. Every policy gets the same fleet and the same creates, drawn from the seed.
+
+The last keys are for a deployment of several cells, and may be left out: `cells` is their number, or several numbers to
+compare with one big cell; `fill` the share of the slots that stays taken (by default FILL); `worker_cells` how Workers
+get their cells (cells.py).
 """
 
 from __future__ import annotations
@@ -24,15 +29,19 @@ from typing import Annotated, Any
 
 import msgspec
 
+from dhsched.cells.fixed import CELLS_MAX
 from dhsched.errors import BadValue
 from dhsched.placement import DigitalID, Pool, PoolEntry
+from dhsched.simulate.cells import WorkerCells
 from dhsched.simulate.fleet import SimulatedWorker, Workload
 from dhsched.types import whole
 
 WORKERS_MAX = 20_000  # A plan with more Workers is refused.
+FILL = 0.9  # Share of the slots that stays taken where a plan with cells names none.
 Name = Annotated[str, whole(r"[A-Za-z0-9._~-]{1,128}")]
 Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+CellCount = Annotated[int, msgspec.Meta(ge=1, le=CELLS_MAX)]
 
 
 class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -79,6 +88,9 @@ class Plan(Strict, frozen=True):
     placements_per_snapshot: Annotated[list[AtLeastOne], msgspec.Meta(min_length=1, max_length=32)] = msgspec.field(
         default_factory=lambda: [100, 1_000]
     )
+    cells: CellCount | Annotated[list[CellCount], msgspec.Meta(max_length=32)] = []
+    fill: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    worker_cells: WorkerCells | None = None
 
     def __post_init__(self) -> None:
         known = {pool.name for pool in self.pools} | {group.pool for group in self.workers}
@@ -155,3 +167,11 @@ def workload_of(plan: Plan, seed: int) -> Workload:
     return Workload(
         "plan", tuple(pools.values()), tuple(workers), digital_ids, plan.replicas, tuple(zip(at, asked, strict=True))
     )
+
+
+def cell_counts(plan: Plan) -> tuple[int, ...]:
+    """Return the numbers of cells to compare, one big cell first; none if the plan is for a deployment of one cell."""
+    given = [plan.cells] if isinstance(plan.cells, int) else plan.cells
+    if not given and (plan.fill is not None or plan.worker_cells is not None):
+        raise BadValue("fill and worker_cells are for several cells; say how many, with cells in the plan or --cells")
+    return tuple(sorted({1, *given})) if given else ()

@@ -12,6 +12,7 @@ SCHEMA = 3
 
 SINGLE = (
     "cell",
+    "cells",
     "homes",
     "lives",
     "ended",

@@ -141,3 +141,33 @@ class SettlingFigures(Collector):
         yield CounterMetricFamily(
             "dhsched_store_unsettled_calls_total", "Calls that ran and were not settled in time.", value=unsettled
         )
+
+
+class CellFigures(Collector):
+    """Which of several cells are ready; `troubles` returns each cell and why it is not."""
+
+    def __init__(self, troubles: Callable[[], Mapping[str, str]]) -> None:
+        self._troubles = troubles
+
+    def collect(self) -> Iterator[Metric]:
+        ready = GaugeMetricFamily(
+            "dhsched_cell_ready", "1 if the cell is ready at this replica, else 0.", labels=["cell"]
+        )
+        for cell, trouble in self._troubles().items():
+            ready.add_metric([cell], not trouble)
+        yield ready
+
+
+class InCells(Collector):
+    """The metrics of several cells on one page, each series with the label `cell`."""
+
+    def __init__(self, registries: Callable[[], Mapping[str, CollectorRegistry]]) -> None:
+        self._registries = registries
+
+    def collect(self) -> Iterator[Metric]:
+        families: dict[str, Metric] = {}
+        for cell, registry in self._registries().items():
+            for found in registry.collect():
+                family = families.setdefault(found.name, Metric(found.name, found.documentation, found.type))
+                family.samples += [each._replace(labels={**each.labels, "cell": cell}) for each in found.samples]
+        yield from families.values()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import count
@@ -70,6 +70,8 @@ class Service:
     not: otherwise each would count twice."""
     public_metrics: bool = True
     """Whether /metrics is on the same listener as everything else; if not, `make_metrics_app` serves it."""
+    cells: Callable[[], Mapping[str, str]] | None = None
+    """Returns each cell and why it is not ready, for /readyz; None where there is only one."""
     door: Door = field(default_factory=Door)
     audit: Callable[[AuditedRequest], None] | None = None
     """Is told of each request that changes something; None for a role that changes nothing."""
@@ -398,7 +400,8 @@ def _own_routes(service: Service, operations: Sequence[Operation]) -> dict[str, 
             return problem.response(service.request_id(request))
         if not service.open_to_all:
             return _json({})
-        return _json({"role": service.role, "instance": service.instance, "ready": True})
+        told: dict[str, Any] = {"role": service.role, "instance": service.instance, "ready": True}
+        return _json(told | ({"cells": service.cells()} if service.cells is not None else {}))
 
     async def metrics(_request: web.Request) -> web.Response:
         return service.metrics()

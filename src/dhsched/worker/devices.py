@@ -17,6 +17,7 @@ from pathlib import Path
 import structlog
 
 from dhsched.blame_limits import judge_device
+from dhsched.cells.workers import Registration
 from dhsched.errors import DeviceBusy
 from dhsched.links.messages import Device
 from dhsched.types import name_of
@@ -58,18 +59,18 @@ class Devices:
     def lock_fds(self) -> tuple[int, ...]:
         return tuple(lock.fd for _, lock in self._locks)
 
-    def last_worker(self, machine: str) -> str:
+    def last_boot(self, machine: str) -> Registration | None:
         """Return the boot that the next boot replaces: the last one on any of the devices, if this machine ran it.
 
         A machine that was given another name replaces nothing: its earlier boot is lost by its silence. So are the
         others if the devices were in several boots.
         """
-        found = (lock.last_worker() for _, lock in self._locks)
-        return next((worker for worker in found if name_of(worker) == machine), "")
+        found = [last for _, lock in self._locks if (last := lock.last_boot()) is not None]
+        return next((last for last in found if name_of(last.worker) == machine), None)
 
-    def remember(self, worker: str) -> None:
+    def remember(self, boot: Registration) -> None:
         for _, lock in self._locks:
-            lock.remember(worker)
+            lock.remember(boot)
 
     def states(self) -> list[Device]:
         """Return the state of each device, as it is reported to Dispatch."""

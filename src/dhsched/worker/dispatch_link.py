@@ -8,6 +8,7 @@ ends the boot, and then everything it ran must be stopped before the next boot (
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,13 +16,16 @@ from itertools import count
 from typing import Protocol
 
 import aiohttp
+import msgspec
 import structlog
 
 from dhsched.access.api_keys import id_of
 from dhsched.access.key_file import KeyFile
+from dhsched.cells.workers import Registration, Slots, choose_cell, replaced
 from dhsched.client.calls import bearer, words
 from dhsched.client.credentials import own_key
-from dhsched.client.http import NO_ANSWER, Replicas, open_socket
+from dhsched.client.http import NO_ANSWER, Replicas, open_socket, read_reply
+from dhsched.client.models.summary import CellList, CellOut
 from dhsched.errors import BadValue, DhschedError, KeyRefused
 from dhsched.links.messages import (
     FRAME_BYTES_MAX,
@@ -37,6 +41,7 @@ from dhsched.links.messages import (
     FromDispatch,
     Gone,
     Goodbye,
+    GoTo,
     Problem,
     Register,
     Registered,
@@ -49,10 +54,12 @@ from dhsched.links.messages import (
 from dhsched.links.outbox import Outbox
 from dhsched.tasks import cancel
 from dhsched.types import Mode, SlotState
+from dhsched.worker.pull_dial import in_cell
 
 log = structlog.get_logger(__name__)
 
 LINK_PATH = "/v1/workers/link"
+LAST_CELL_S = 60.0  # A machine whose last cell is not ready for this long registers in another one.
 CONNECT_S = 2.0  # A replica that does not accept the link for this long is left for the next.
 DRAIN_MAX_S = 86_400.0  # A longer deadline is sent as this.
 BACKOFF_S = 0.2  # Wait before the next replica; doubled after each round of replicas, up to:
@@ -63,6 +70,14 @@ NEVER = frozenset({"FORBIDDEN", "BAD_REQUEST"})
 REFUSED_MAX_S = 5.0  # A Worker that every replica refuses for this long exits. Replicas know a new key by then.
 ANSWER_GAP_MAX_S = 2 * REPORT_S  # After a longer gap between two answers, reports count as unanswered.
 LAGS_KEPT = 60  # Of this many seconds the worst lag of the event loop is reported.
+
+
+class HandshakeRefused(Exception):
+    """A replica refused the question for its cells, as it would have refused the link."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
 
 
 class Reporter(Protocol):
@@ -80,13 +95,49 @@ class Reporter(Protocol):
 
 @dataclass(slots=True)
 class Boot:
-    """One boot: its registration, and the WorkerID and token that it got."""
+    """One boot: its registration, and the WorkerID and token that it got.
+
+    `cell` is where it registers: None until that is chosen, empty where there is only one. `last` is the machine's boot
+    before, `wanted_cell` the cell that an operator has named.
+    """
 
     register: Register
     worker: str = ""
     token: str = ""
+    cell: str | None = None
+    last: Registration | None = None
+    wanted_cell: str = ""
+    waiting_since: float = 0.0
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     exited: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def choose(self, cells: Sequence[CellOut]) -> None:
+        """Choose the cell, of those that Dispatch names, for the whole boot. Raise BadValue if no cell can be chosen
+        now."""
+        slots = {each.name: Slots(each.free, each.capacity) for each in cells if each.ready}
+        names = [each.name for each in cells]
+        if self.wanted_cell and self.wanted_cell not in names:
+            raise BadValue(
+                f"cell {self.wanted_cell} does not exist; there are {', '.join(names) or 'no cells to name'}"
+            )
+        if len(cells) <= 1:
+            self.cell = ""
+        elif not slots and not self.wanted_cell:
+            raise BadValue("no cell of the deployment is ready")
+        else:
+            if not self.wanted_cell and self.last is not None and self.last.cell in set(names) - slots.keys():
+                self._wait_for(self.last.cell)
+            self.cell = choose_cell(self.last, slots, named=self.wanted_cell, name=self.register.name)
+        self.register.replaces = replaced(self.last, self.cell)
+
+    def _wait_for(self, cell: str) -> None:
+        """Raise BadValue while the machine's last cell may be back soon: a failover moves no Worker to another cell."""
+        self.waiting_since = self.waiting_since or time.monotonic()
+        if time.monotonic() - self.waiting_since < LAST_CELL_S:
+            raise BadValue(
+                f"cell {cell}, where this machine was, is not ready; after {LAST_CELL_S:g} s another is chosen"
+            )
+        log.warning("the machine's last cell is not ready: registering in another one", cell=cell)
 
 
 class DispatchLink:
@@ -109,6 +160,8 @@ class DispatchLink:
         devices: Callable[[], list[Device]] | None = None,
     ) -> None:
         self.mode: Mode = "ready"  # As of the last answer.
+        self.goes_to = ""  # The cell to register in once nothing runs here; empty: none.
+        self.going = asyncio.Event()  # Whether there is one.
         self._replicas = Replicas("Dispatch", urls, http, own_key(key, "worker"))
         self._boot = boot
         self._agent = agent
@@ -204,14 +257,19 @@ class DispatchLink:
             async with asyncio.timeout(CONNECT_S):
                 # A registered boot shows its own token; before that, the API key mints one.
                 headers = bearer(self._boot.token) if self._boot.token else await self._replicas.access(url)
+                if self._boot.cell is None:
+                    self._boot.choose(await self._cells(url, headers))
                 socket = await open_socket(
                     self._replicas.http,
-                    url + LINK_PATH,
+                    url + in_cell(LINK_PATH, self._boot.cell or ""),
                     heartbeat=HEARTBEAT_S,
                     max_msg_size=FRAME_BYTES_MAX,
                     headers=headers,
                 )
         except aiohttp.WSServerHandshakeError as error:
+            self._handshake_refused(url, error.status)
+            return False
+        except HandshakeRefused as error:
             self._handshake_refused(url, error.status)
             return False
         except KeyRefused as error:
@@ -243,6 +301,21 @@ class DispatchLink:
             await cancel(sending, reporting)
             await socket.close()
         return served
+
+    async def _cells(self, url: str, headers: Mapping[str, str]) -> list[CellOut]:
+        """Return the cells of the deployment; none from a Dispatch replica that does not know of several."""
+        pool = self._boot.register.pool
+        path = f"{url}/v1/cells" + (f"?pool={pool}" if pool else "")
+        async with self._replicas.http.get(path, headers=headers) as response:
+            if response.status in (401, 403):
+                raise HandshakeRefused(response.status)
+            if response.status == 404:
+                return []
+            response.raise_for_status()
+            try:
+                return msgspec.json.decode((await read_reply(response)).body, type=CellList).cells
+            except msgspec.DecodeError as error:
+                raise BadValue(f"{url} answered with something that is no list of cells ({error})") from None
 
     def _handshake_refused(self, url: str, status: int) -> None:
         if status == 401 and self._boot.token:
@@ -325,6 +398,8 @@ class DispatchLink:
                 self._on_controllers(said.controllers)
                 if self._outbox is not None:
                     self._begin(self._outbox)
+            case GoTo(cell):
+                self._go_to(cell)
             case Wake() | Departed():
                 self.report_soon()
             case Gone():
@@ -347,6 +422,10 @@ class DispatchLink:
         self._asked_at = self._answered_since = None
         return False
 
+    def _go_to(self, cell: str) -> None:
+        self.goes_to = cell
+        (self.going.set if cell else self.going.clear)()
+
     def _reported(self, said: Reported) -> None:
         if not self.answered_s:
             self._answered_since = asyncio.get_running_loop().time()
@@ -358,6 +437,8 @@ class DispatchLink:
         if said.controllers is not None:
             self._on_controllers(said.controllers)
         self.mode = said.mode
+        if said.mode != "draining":
+            self._go_to("")  # The drain was cancelled.
         if said.table is not None:
             self._agent.take_table(home=said.home, term=said.term, rev=said.rev, table=said.table, base=said.base)
         else:

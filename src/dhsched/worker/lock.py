@@ -21,8 +21,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from dhsched.cells.workers import Registration, read_registration
 from dhsched.errors import BadId, DeviceBusy, DhschedError
-from dhsched.types import check_id, check_worker
+from dhsched.types import check_id
 
 WAIT_S = 2.0  # A device that is locked for longer is busy. Children of a killed Worker end within milliseconds.
 POLL_S = 0.02  # Between two attempts to take the lock.
@@ -82,16 +83,17 @@ class DeviceLock:
         os.close(self.fd)
         self.fd = -1
 
-    def last_worker(self) -> str:
-        """Return the WorkerID of the last boot on this device; empty if there is none or it cannot be read."""
+    def last_boot(self) -> Registration | None:
+        """Return the registration of the last boot on this device; None if there is none or it cannot be read."""
         try:
-            return check_worker(self._content())
+            return read_registration(self._content())
         except BadId:
-            return ""
+            return None
 
-    def remember(self, worker: str) -> None:
-        """Write this boot's WorkerID over the old one, then cut the file: a kill in between leaves one of the two."""
-        line = f"{worker}\n".encode()
+    def remember(self, boot: Registration) -> None:
+        """Write this boot's registration over the old one, then cut the file: a kill in between leaves one of the
+        two."""
+        line = f"{boot}\n".encode()
         os.pwrite(self.fd, line, 0)
         os.ftruncate(self.fd, len(line))
         os.fsync(self.fd)

@@ -24,6 +24,7 @@ import aiohttp
 import structlog
 
 from dhsched import pauses
+from dhsched.cells.workers import Registration
 from dhsched.client.credentials import client_tls
 from dhsched.client.http import open_session
 from dhsched.links.messages import Register
@@ -145,6 +146,7 @@ async def run_worker(
             watchdog = stack.enter_context(watching(settings.blocked_max_s, client_tls(settings.tls_ca)))
         # Without a limit on connections: a pull and a report must not wait for each other's.
         http = await stack.enter_async_context(open_session(settings.dispatch, settings.tls_ca, connections_max=0))
+        goes_to = ""
         while not leaving.requested.is_set():
             boot = OneBoot(
                 settings,
@@ -154,11 +156,12 @@ async def run_worker(
                 shared=shared,
                 on_registered=on_registered,
                 named_devices=named_devices,
+                goes_to=goes_to,
             )
             status.boot = boot
             if watchdog is not None:
                 watchdog.speaker = boot.speaker
-            await boot.run(leaving)
+            goes_to = await boot.run(leaving)
 
 
 def runtime_for(
@@ -175,7 +178,7 @@ def runtime_for(
 
 
 class OneBoot:
-    """One WorkerID from its registration to its end."""
+    """One WorkerID from its registration to its end. With `goes_to` the boot before has left its cell for that one."""
 
     def __init__(
         self,
@@ -187,12 +190,13 @@ class OneBoot:
         shared: Any = None,
         on_registered: Callable[[str], None] | None = None,
         named_devices: bool = False,
+        goes_to: str = "",
     ) -> None:
         self._settings = settings
         self._devices = devices
         self._on_registered = on_registered
         self._pulls = PullClient(
-            dial_with(http, lambda: self._pulls.token),
+            dial_with(http, lambda: self._pulls.token, lambda: self._boot.cell or ""),
             lambda session: self._agent.over(session),
             lambda: self._link.answered_s,
             settings.log_lines_per_s,
@@ -214,8 +218,10 @@ class OneBoot:
                 pool=settings.pool,
                 capacity=settings.capacity,
                 labels=settings.labels,
-                replaces=devices.last_worker(settings.name),
-            )
+            ),
+            # As if it had been there: if that cell is away, this boot waits for it a while and then chooses another.
+            last=Registration(goes_to, "") if goes_to else devices.last_boot(settings.name),
+            wanted_cell="" if goes_to else settings.cell,
         )
         self._link = DispatchLink(
             http,
@@ -229,13 +235,20 @@ class OneBoot:
         )
         devices.on_change = self._link.tell_devices
 
-    async def run(self, leave: Leaving) -> None:
+    async def run(self, leave: Leaving) -> str:
+        """Run the boot to its end; return the cell that the next boot registers in, if Dispatch has named one."""
         linked = asyncio.create_task(self._link.run())
+        goes_to = ""
         try:
-            await first(leave.requested, tasks=(linked,))
+            while not (linked.done() or leave.requested.is_set() or goes_to):
+                await first(leave.requested, self._link.going, tasks=(linked,))
+                if self._link.going.is_set() and not leave.requested.is_set():
+                    goes_to = await self._emptied_for(linked, leave.requested)
             if linked.done():
                 linked.result()
                 log.warning("this boot is over: stopping every runtime, then registering anew")
+            elif goes_to:
+                log.info("empty: leaving this cell", worker=self.worker_id, cell=goes_to)
             else:
                 await self._drain(linked, leave.at_once)
             await self._stop()
@@ -245,6 +258,7 @@ class OneBoot:
         finally:
             await cancel(linked)
             await self._pulls.close()
+        return goes_to
 
     @property
     def worker_id(self) -> str:
@@ -278,6 +292,15 @@ class OneBoot:
                 return
             await asyncio.sleep(POLL_S)
 
+    async def _emptied_for(self, linked: asyncio.Task[None], leave: asyncio.Event) -> str:
+        """Wait until every live has moved away; return the cell to go to then. Empty if that was cancelled, or if the
+        boot ends otherwise."""
+        while self._link.going.is_set() and not linked.done() and not leave.is_set():
+            if not self._agent.runtimes and not self._agent.rules.table:
+                return self._link.goes_to
+            await asyncio.sleep(POLL_S)
+        return ""
+
     def _drained(self) -> bool:
         """Return whether nothing runs here and nothing will: Dispatch confirmed it, or no replica has answered."""
         if self._agent.runtimes:
@@ -294,7 +317,7 @@ class OneBoot:
         if self._agent.worker:
             return
         # Store the id first: if the process is killed now, the next boot must know what it replaces.
-        self._devices.remember(worker)
+        self._devices.remember(Registration(self._boot.cell or "", worker))
         self._agent.worker = worker
         if self._on_registered is not None:
             self._on_registered(worker)

@@ -18,6 +18,7 @@ class WorkerOptions(TypedDict, total=False):
 
     pool: str
     capacity: int
+    cell: str
     dispatch: str | Sequence[str]
     name: str
     device: str

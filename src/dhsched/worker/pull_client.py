@@ -14,7 +14,6 @@ itself is away, and all Workers would pull all lives anew for nothing.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Callable, Iterable
 
 import aiohttp
@@ -45,6 +44,7 @@ from dhsched.links.messages import (
     read_infer_says,
 )
 from dhsched.links.outbox import Outbox
+from dhsched.links.preference import weight
 from dhsched.ownership import items
 from dhsched.ownership.journal import Change
 from dhsched.tasks import cancel
@@ -432,9 +432,3 @@ def item_of(seq: int, stored: bytes) -> Item:
     read = items.read(stored)
     traceparent = traceparent_of(read.trace) if read.trace else ""
     return Item(seq, read.kind, read.payload, read.boundary, read.config, items.mark_of(stored), traceparent)
-
-
-def weight(live: str, url: str) -> bytes:
-    """Return the controller's rank for the live (rendezvous hashing): each live prefers the controllers in an order of
-    its own. A linear sum such as CRC32 will not do: of two URLs that differ in a few bits, one could win every time."""
-    return hashlib.blake2b(f"{live} {url}".encode(), digest_size=8).digest()

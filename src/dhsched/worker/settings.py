@@ -32,6 +32,11 @@ class WorkerSettings:
         4, 1, 10_000, "Lives that may crash on one of several devices in 10 minutes before others are used first."
     )
     labels: str = free("", "Labels that placement ranks by, separated by commas.")
+    cell: str = free(
+        "",
+        "Cell to register in, where the deployment has several; the last one, or where least is free, when empty.",
+        environment="DHSCHED_WORKER_CELL",
+    )
     dispatch: tuple[str, ...] = free(
         addresses.DISPATCH, "URLs of Dispatch replicas, separated by commas.", environment=DISPATCH
     )

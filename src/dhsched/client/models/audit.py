@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from dhsched.client.models.base import UNSET, LeftOut, Optional
+
 
 class AuditOut(msgspec.Struct, frozen=True):
     """One request that changes something: who asked, from where, and what came of it.
@@ -32,3 +34,4 @@ class AuditList(msgspec.Struct, frozen=True):
 
     entries: list[AuditOut]
     next: str | None
+    cells_left_out: LeftOut | Optional = UNSET

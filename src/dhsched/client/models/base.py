@@ -24,6 +24,12 @@ class Strict(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A request; the server refuses a field that it does not know."""
 
 
+CellName = Annotated[str, msgspec.Meta(description="The cell, where the deployment has several; else left out.")]
+LeftOut = Annotated[
+    list[str], msgspec.Meta(description="Cells that could not be asked, so what they have is missing; else left out.")
+]
+
+
 class LivePath(Strict):
     live_id: Id
 

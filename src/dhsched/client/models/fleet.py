@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from dhsched.client.models.base import UNSET, CellName, LeftOut, Optional
+
 Value = str | int | float | bool | list[str]
 
 
@@ -38,6 +40,7 @@ class RecoveryOut(msgspec.Struct, frozen=True):
     waiting_since_ms: int
     waiting_for: list[LineOut]
     unplaceable: str
+    cell: CellName | Optional = UNSET
 
 
 class RecoveryList(msgspec.Struct, frozen=True):
@@ -46,6 +49,7 @@ class RecoveryList(msgspec.Struct, frozen=True):
     recoveries: list[RecoveryOut]
     waiting: dict[str, int]
     next: str | None
+    cells_left_out: LeftOut | Optional = UNSET
 
 
 class EventOut(msgspec.Struct, frozen=True):
@@ -63,6 +67,7 @@ class EventOut(msgspec.Struct, frozen=True):
     tenant: str
     live_id: str
     numbers: Mapping[str, Value]
+    cell: CellName | Optional = UNSET
 
 
 class EventList(msgspec.Struct, frozen=True):
@@ -70,3 +75,4 @@ class EventList(msgspec.Struct, frozen=True):
 
     events: list[EventOut]
     last: str | None
+    cells_left_out: LeftOut | Optional = UNSET

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from dhsched.client.models.base import UNSET, Json, Lifetime, Optional, Strict, one_of
+from dhsched.client.models.base import UNSET, CellName, Json, LeftOut, Lifetime, Optional, Strict, one_of
 from dhsched.client.models.pools import LABELS_MAX, Label
 from dhsched.placement import Explanation
 from dhsched.types import NUMBER_MAX, PRIORITIES, Id, LiveState, WorkerId, whole
@@ -82,6 +82,7 @@ class EndedLives(msgspec.Struct, frozen=True):
     live_ids: list[str]
     more: bool
     next: str | None
+    cells_left_out: LeftOut | Optional = UNSET
 
 
 class Reassign(Strict):
@@ -114,7 +115,8 @@ class Generation(msgspec.Struct, frozen=True):
 class PublishingOut(msgspec.Struct, frozen=True):
     """The generation of a publish token, and the current one: the token may publish only if they are equal.
 
-    `home` is the home of the store in which the current one was read; numbers of two homes have no order.
+    `home` is the home of the store in which the current one was read; numbers of two homes have no order. Each cell has
+    a home of its own.
     """
 
     live: str
@@ -125,6 +127,12 @@ class PublishingOut(msgspec.Struct, frozen=True):
     cause: str
     state: str
     home: str = ""
+    cell: CellName | Optional = UNSET
+
+    @property
+    def cell_name(self) -> str:
+        """Return the cell, empty where the deployment has only one."""
+        return self.cell if isinstance(self.cell, str) else ""
 
 
 class Placed(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -171,6 +179,7 @@ class LiveSummary(LiveHead, frozen=True):
     created_at_ms: int
     idle_since_ms: int | None
     expired: str
+    cell: CellName | Optional = UNSET
 
 
 class LiveList(msgspec.Struct, frozen=True):
@@ -178,6 +187,7 @@ class LiveList(msgspec.Struct, frozen=True):
 
     lives: list[LiveSummary]
     next: str | None
+    cells_left_out: LeftOut | Optional = UNSET
 
 
 class MoveOut(msgspec.Struct, frozen=True):
@@ -243,6 +253,7 @@ class Live(LiveHead, frozen=True):
     expired: Annotated[str, one_of("", "idle", "age")]
     crash: CrashOut | None = None
     device: str = ""
+    cell: CellName | Optional = UNSET
 
 
 class HistoryRow(msgspec.Struct, frozen=True):
@@ -316,6 +327,7 @@ class WhyOut(msgspec.Struct, frozen=True):
     generation: HistoryRow | None
     explained: Annotated[str, one_of("then", "now")]
     explanation: Explanation
+    cell: CellName | Optional = UNSET
 
 
 class DeadLetter(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from dhsched.client.models.base import Lifetime, Strict
+from dhsched.client.models.base import UNSET, LeftOut, Lifetime, Optional, Strict
 from dhsched.types import Id, whole
 
 Rebalance = Literal["off", "advise", "act"]
@@ -115,6 +115,7 @@ class NamedPool(msgspec.Struct, frozen=True):
     capacity: int
     free: int
     barred: dict[str, BarredWorkers]
+    cells_left_out: LeftOut | Optional = UNSET
 
 
 class NamedDigitalId(msgspec.Struct, frozen=True):
@@ -128,6 +129,7 @@ class PoolList(msgspec.Struct, frozen=True):
     """Every Pool, by name."""
 
     pools: list[NamedPool]
+    cells_left_out: LeftOut | Optional = UNSET
 
 
 class DigitalIdList(msgspec.Struct, frozen=True):
@@ -171,3 +173,4 @@ class RebalanceOut(msgspec.Struct, frozen=True):
     lives: int
     advice: list[AdviceOut]
     workers: list[HoldingOut]
+    cells_left_out: LeftOut | Optional = UNSET

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from dhsched.client.models.base import UNSET, LeftOut, Optional
 from dhsched.client.models.pools import AdviceOut, BarredWorkers
 
 
@@ -85,6 +86,26 @@ class PoolSummary(msgspec.Struct, frozen=True):
     advice: list[AdviceOut]
 
 
+class CellOut(msgspec.Struct, frozen=True):
+    """One of several cells, as the replica sees it. `trouble` says why requests for its lives fail now; empty if they
+    need not. Its figures are 0 while it cannot be asked."""
+
+    name: str
+    ready: bool
+    trouble: str
+    workers: int = 0
+    lives: int = 0
+    free: int = 0
+    capacity: int = 0
+    home: str = ""
+
+
+class CellList(msgspec.Struct, frozen=True):
+    """The cells of the deployment, in their order; one in most. The configuration is written in the first."""
+
+    cells: list[CellOut]
+
+
 class Summary(msgspec.Struct, frozen=True):
     """The deployment as one replica (`by`) sees it, at the store's time `at_ms`. `pools` are by name, 256 at most;
     `pools_left_out` counts the others."""
@@ -102,6 +123,8 @@ class Summary(msgspec.Struct, frozen=True):
     safety: Safety
     pools: list[PoolSummary]
     pools_left_out: int = 0
+    cells: list[CellOut] | Optional = UNSET
+    """The cells, where the deployment has several; `store` then has the worst figure of all, and the first's home."""
 
 
 class SafetyOut(msgspec.Struct, frozen=True):
@@ -134,6 +157,7 @@ class ReplicaList(msgspec.Struct, frozen=True):
     """Replicas that told of themselves within 15 seconds, by role and name; 256 at most."""
 
     replicas: list[ReplicaOut]
+    cells_left_out: LeftOut | Optional = UNSET
 
 
 class WorkerNow(msgspec.Struct, frozen=True, gc=False):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from dhsched.client.models.base import UNSET, Optional, Strict, one_of
+from dhsched.client.models.base import UNSET, CellName, LeftOut, Optional, Strict, one_of
 
 BOUNDARY_WAIT_MAX_S = 100.0
 """A planned move expires after two minutes, so waiting for a boundary must end before."""
@@ -36,9 +36,9 @@ class DeviceOut(msgspec.Struct, frozen=True):
     blamed: bool
 
 
-class WorkerSummary(msgspec.Struct, frozen=True):
-    """A Worker in a list. `status` is `ready` if it takes new lives, else the reason why not. `devices` is empty if the
-    Worker has named none."""
+class WorkerHead(msgspec.Struct, frozen=True):
+    """The fields that every document about a Worker begins with. `status` is `ready` if it takes new lives, else the
+    reason why not. `devices` is empty if the Worker has named none."""
 
     worker: str
     pool: str
@@ -51,11 +51,18 @@ class WorkerSummary(msgspec.Struct, frozen=True):
     devices: list[DeviceOut]
 
 
+class WorkerSummary(WorkerHead, frozen=True):
+    """A Worker in a list."""
+
+    cell: CellName | Optional = UNSET
+
+
 class WorkerList(msgspec.Struct, frozen=True):
     """One page by id. `next` is null on the last page."""
 
     workers: list[WorkerSummary]
     next: str | None
+    cells_left_out: LeftOut | Optional = UNSET
 
 
 class SlotOut(msgspec.Struct, frozen=True):
@@ -82,7 +89,7 @@ class TroubleOut(msgspec.Struct, frozen=True):
     count_max: int
 
 
-class WorkerOut(WorkerSummary, frozen=True):
+class WorkerOut(WorkerHead, frozen=True):
     """A Worker and its slots. `boots` counts registrations of its name in the current window of `register_worker`;
     `troubles` are counted over `blame_window_s`. `at_ms` is the store's time. `loop_lag_ms` is how late the Worker's
     event loop was, at worst within a minute: 0 below 50, null if that is not known."""
@@ -97,6 +104,7 @@ class WorkerOut(WorkerSummary, frozen=True):
     blame_window_s: float = 0
     at_ms: int = 0
     loop_lag_ms: int | None = None
+    cell: CellName | Optional = UNSET
 
 
 class WorkerMode(msgspec.Struct, frozen=True):
@@ -110,11 +118,13 @@ class DrainWorker(Strict):
     """Options of a drain. An option that is left out keeps its earlier value, or has its default.
 
     After `deadline_s` every live that is left is cut over at once. After `boundary_wait_s` a live whose target is
-    prepared is cut over wherever its input stands.
+    prepared is cut over wherever its input stands. In a deployment of several cells the Worker registers in `to_cell`
+    once it is empty.
     """
 
     deadline_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] | Optional = UNSET
     boundary_wait_s: Annotated[float, msgspec.Meta(ge=0, le=BOUNDARY_WAIT_MAX_S)] | Optional = UNSET
+    to_cell: CellName | Optional = UNSET
 
 
 class DrainingLive(msgspec.Struct, frozen=True):
@@ -156,3 +166,5 @@ class Drain(msgspec.Struct, frozen=True):
     details: list[DrainingLive]
     free_elsewhere: int = 0
     """Free slots of other Workers that may take these lives, by the answering replica's view; `left` are needed."""
+    to_cell: CellName | Optional = UNSET
+    """The cell in which the Worker registers once it is empty."""

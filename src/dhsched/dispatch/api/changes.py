@@ -32,7 +32,10 @@ from dhsched.web import Endpoint, HeaderParameter, Request
 PAGE = 200  # Workers of one event `all`.
 WAIT_S = 5.0  # Without a batch for this long a round without events is sent: the stream notices a reader that is gone.
 
-Cursor = Annotated[str, whole(r"[0-9a-f]{8}\.[0-9]{1,15}", description="The id of the last event that was read.")]
+ONE = r"[0-9a-f]{8}\.[0-9]{1,15}"
+Cursor = Annotated[
+    str, whole(rf"{ONE}|({ONE})?(,({ONE})?){{1,63}}", description="The id of the last event that was read.")
+]
 LAST_EVENT_ID = HeaderParameter("Last-Event-ID", Cursor, "What a stream that broke off goes on after.")
 
 

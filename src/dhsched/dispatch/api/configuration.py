@@ -111,19 +111,24 @@ class Configuration(Part):
         if name not in self.context.fleet.pools:
             raise no_pool(name)
         if asked.query.force not in YES:
-            workers = self._pool(name).workers
-            listed = [each for each, config in self.context.fleet.digital_ids.items() if lists(config, name)]
-            if workers or listed:
-                raise Problem(
-                    "IN_USE",
-                    f"Pool {name} is in use: it has {workers} Workers and {len(listed)} DigitalIDs list it"
-                    f"{': ' + ', '.join(listed[:5]) if listed else ''}; change these first, or delete it with force",
-                    pool=name,
-                    workers=workers,
-                    digital_ids=listed,
-                )
+            self.refuse_pool_in_use(name)
         await configure(self.context, POOLS, name, None)
         return Reply(status=204)
+
+    def refuse_pool_in_use(self, name: str, *, copied: bool = False) -> None:
+        """Raise IN_USE if the Pool has Workers, or DigitalIDs list it. `copied`: the DigitalIDs of this cell are a
+        copy, which may be older than those of the first cell, so they do not count."""
+        workers, configs = self._pool(name).workers, self.context.fleet.digital_ids
+        listed = [] if copied else [each for each, config in configs.items() if lists(config, name)]
+        if workers or listed:
+            raise Problem(
+                "IN_USE",
+                f"Pool {name} is in use: it has {workers} Workers and {len(listed)} DigitalIDs list it"
+                f"{': ' + ', '.join(listed[:5]) if listed else ''}; change these first, or delete it with force",
+                pool=name,
+                workers=workers,
+                digital_ids=listed,
+            )
 
     def _pool(self, name: str) -> NamedPool:
         return pool_of(self.context, name)
@@ -165,17 +170,21 @@ class Configuration(Part):
     async def delete_digital_id(self, asked: Request) -> Reply:
         name = (await self.get_digital_id(asked)).name
         if asked.query.force not in YES:
-            live = await self._live_of(name)
-            if live is not None:
-                raise Problem(
-                    "IN_USE",
-                    f"DigitalID {name} is in use, for example by live {live}, which could not be placed anew without "
-                    "it; end its lives first, or delete it with force",
-                    digital_id=name,
-                    live_id=live,
-                )
+            await self.refuse_digital_id_in_use(name)
         await configure(self.context, DIGITAL_IDS, name, None)
         return Reply(status=204)
+
+    async def refuse_digital_id_in_use(self, name: str) -> None:
+        """Raise IN_USE if a live that has not ended has this DigitalID."""
+        live = await self._live_of(name)
+        if live is not None:
+            raise Problem(
+                "IN_USE",
+                f"DigitalID {name} is in use, for example by live {live}, which could not be placed anew without it; "
+                "end its lives first, or delete it with force",
+                digital_id=name,
+                live_id=live,
+            )
 
     async def _live_of(self, digital_id: str) -> str | None:
         """Return a live, of any tenant, that has this DigitalID and has not ended, or None. This may read all lives."""

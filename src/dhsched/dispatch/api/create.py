@@ -10,6 +10,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 import msgspec
@@ -20,7 +21,7 @@ from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.api.part import Part
 from dhsched.dispatch.api.refusals import ended, explanation_of, no_digital_id, no_free_slot, too_many_lives
 from dhsched.dispatch.commit import Attempt, Intent, NoFreeSlot, choose_candidates, commit
-from dhsched.dispatch.context import DispatchContext
+from dhsched.dispatch.context import DispatchContext, Elsewhere
 from dhsched.errors import Forbidden
 from dhsched.ownership import outcomes as o
 from dhsched.ownership.steps.place import Create
@@ -94,11 +95,18 @@ class Creates(Part):
             case o.Ended():
                 raise ended(live_id)
             case o.Quota() as reached:
-                raise too_many_lives(asked.caller.tenant, reached)
+                raise await self._over_quota(asked.caller.tenant, reached)
             case outcome if isinstance(outcome, NoFreeSlot):
                 raise await no_free_slot(self.context, live_id, attempt, admin=asked.caller.admin, explained=explained)
             case outcome:
                 raise AssertionError(f"place(create) answered {outcome}")
+
+    async def _over_quota(self, tenant: str, reached: o.Quota) -> Problem:
+        if (elsewhere := self.context.lives_elsewhere) is None:
+            return too_many_lives(tenant, reached.lives, reached.lives_max)
+        # The store has compared with what the other cells leave of the limit.
+        limit = self.context.service.quotas.limits_of(tenant).lives_max
+        return too_many_lives(tenant, reached.lives + await elsewhere.count(tenant), limit)
 
 
 async def place_new(
@@ -118,6 +126,8 @@ async def place_new(
     refuse_when_store_is_full(context)
     quotas, tenant = context.service.quotas, asked.caller.tenant
 
+    limit = quotas.limits_of(tenant).lives_max if quotas.limits else 0
+
     def attempt() -> Coroutine[Any, Any, Attempt]:
         intent = Intent(
             live=live_key(tenant, live_id),
@@ -126,8 +136,10 @@ async def place_new(
             operation=operation,
             choice=choose_candidates(context, request, caller=asked.caller),
             create=create,
-            lives_max=quotas.limits_of(tenant).lives_max if quotas.limits else 0,
+            lives_max=limit,
         )
+        if limit and context.lives_elsewhere is not None:
+            return commit_beside(context, context.lives_elsewhere, tenant, intent)
         return commit(context, intent)
 
     made = await attempt()
@@ -150,6 +162,20 @@ async def place_new(
                 pass
             made = await attempt()
     return made
+
+
+async def commit_beside(context: DispatchContext, elsewhere: Elsewhere, tenant: str, intent: Intent) -> Attempt:
+    """Commit a create of a tenant whose limit of lives is for all cells: what the others have is taken off here. Raise
+    QUOTA if nothing is left, and there is no live of this id that the step would answer for."""
+    with elsewhere.creating(tenant) as created:
+        used = await elsewhere.count(tenant)
+        left = intent.lives_max - used
+        if left <= 0 and await context.records.lives.get(intent.live) is None:
+            raise too_many_lives(tenant, used, intent.lives_max)
+        attempt = await commit(context, replace(intent, lives_max=max(0, left)))
+        if isinstance(attempt.outcome, o.Committed) and not attempt.outcome.again:
+            created.made += 1
+    return attempt
 
 
 def refuse_when_store_is_full(context: DispatchContext) -> None:

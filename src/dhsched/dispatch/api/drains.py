@@ -18,7 +18,7 @@ from dhsched.ownership import outcomes as o
 from dhsched.placement.pools import order_pools
 from dhsched.store.records.lives import LiveOnWorker
 from dhsched.types import check_worker
-from dhsched.web import Endpoint, Request
+from dhsched.web import Endpoint, Problem, Request
 
 SHOWN_MAX = 1_000  # Lives listed in one answer; the rest is only counted.
 BOUNDARY_WAIT_MAX_S = 100.0
@@ -73,6 +73,10 @@ class Drains(Part):
 
     async def drain(self, asked: Request) -> m.Drain:
         worker, body = check_worker(asked.path.worker), asked.body
+        if body.to_cell is not UNSET and body.to_cell == self.context.cell:
+            raise Problem("BAD_REQUEST", f"Worker {worker} is in cell {body.to_cell}; name another cell")
+        if body.to_cell is not UNSET and not self.context.cell:
+            raise Problem("BAD_REQUEST", "this deployment has one cell; leave to_cell out")
         await self._exists(worker)
         outcome = await ask_for_drain(
             self.context,
@@ -80,6 +84,7 @@ class Drains(Part):
             by=f"request {asked.request_id}",
             deadline_s=None if body.deadline_s is UNSET else body.deadline_s,
             boundary_wait_s=None if body.boundary_wait_s is UNSET else body.boundary_wait_s,
+            to_cell=None if body.to_cell is UNSET else body.to_cell,
         )
         if not isinstance(outcome, o.WorkerSet):
             raise no_worker(worker)
@@ -141,6 +146,7 @@ class Drains(Part):
             reasons=dict(Counter(standing.code for standing in standings)),
             details=[detail(standing) for standing in standings[:SHOWN_MAX]],
             free_elsewhere=await self._free_elsewhere(worker, rows),
+            to_cell=request.to_cell or UNSET,
         )
 
     async def _free_elsewhere(self, worker: str, rows: Sequence[LiveOnWorker]) -> int:

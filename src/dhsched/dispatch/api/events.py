@@ -21,7 +21,7 @@ from dhsched.dispatch.api import parameters as p
 from dhsched.dispatch.api.followers import Followers
 from dhsched.dispatch.api.part import Part
 from dhsched.dispatch.context import DispatchContext
-from dhsched.errors import StoreError
+from dhsched.errors import BadValue, StoreError
 from dhsched.store.records.events import Logged
 from dhsched.types import whole
 from dhsched.web import Endpoint, HeaderParameter, Request
@@ -29,14 +29,22 @@ from dhsched.web import Endpoint, HeaderParameter, Request
 POLL_S = 0.3  # Time between two readings of the log for one stream.
 PAGE = 500
 
-Cursor = Annotated[str, whole(r"[0-9]{1,15}(-[0-9]{1,15})?", description="An event's id, or a time in ms.")]
-LAST_EVENT_ID = HeaderParameter("Last-Event-ID", Cursor, "What a stream that broke off goes on after.")
+ONE = r"[0-9]{1,15}(-[0-9]{1,15})?"
+Cursor = Annotated[str, whole(ONE, description="An event's id, or a time in ms.")]
+Cursors = Annotated[
+    str,
+    whole(
+        rf"{ONE}|({ONE})?(,({ONE})?){{1,63}}",
+        description="An event's id, or a time in ms; with several cells, the cursor of each, separated by commas.",
+    ),
+]
+LAST_EVENT_ID = HeaderParameter("Last-Event-ID", Cursors, "What a stream that broke off goes on after.")
 
 
 class EventsQuery(Strict):
     """Events after the cursor `after`, the oldest first; without a cursor, the latest events."""
 
-    after: Cursor | Optional = UNSET
+    after: Cursors | Optional = UNSET
     limit: p.Limit = p.PAGE_DEFAULT
 
 
@@ -65,6 +73,8 @@ class EventFeed(Part):
     async def get(self, asked: Request) -> Any:
         query: EventsQuery = asked.query
         after = query.after if isinstance(query.after, str) else asked.header("Last-Event-ID")
+        if "," in after:
+            raise BadValue("the cursor is of a deployment with several cells; begin without one")
         if "text/event-stream" in asked.header("Accept"):
             found = await self._read(after, query.limit)  # Before the first byte: a failing store answers a problem.
             return await self._followers.send(asked, self._rounds(found, after or "0-0"))

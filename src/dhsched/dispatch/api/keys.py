@@ -102,7 +102,7 @@ class KeyEndpoints(Part):
 
 
 async def list_keys(ring: KeyRing) -> m.KeyList:
-    await ring.read()
+    await ring.read_or_known()
     found = sorted(ring.api_keys.values(), key=lambda key: (key.created_at_ms, key.id))
     return m.KeyList([key_out(key) for key in found])
 

@@ -61,8 +61,7 @@ class LiveLists(Part):
         """End up to `limit` lives that match, and return their ids. If a live cannot be ended, end the others, then
         raise its error: the caller repeats the call."""
         body: m.EndLives = asked.body
-        if all(getattr(body, name) is UNSET for name in m.LiveFilters.__struct_fields__):
-            raise Problem("UNBOUNDED", "no filter is given, so every live would end; give at least one")
+        refuse_without_filter(body)
         after = body.after if isinstance(body.after, str) else ""
         selection = Selection(asked.caller.tenant, body, not_ended=True)
         found, last = await selection.page(self.context, after, body.limit)
@@ -107,6 +106,12 @@ class LiveLists(Part):
                 address=asked.request.remote or "",
             )
         )
+
+
+def refuse_without_filter(body: m.EndLives) -> None:
+    """Raise UNBOUNDED for a body without any filter."""
+    if all(getattr(body, name) is UNSET for name in m.LiveFilters.__struct_fields__):
+        raise Problem("UNBOUNDED", "no filter is given, so every live would end; give at least one")
 
 
 def summary(row: LiveRow) -> m.LiveSummary:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 from msgspec import structs
@@ -96,18 +97,26 @@ class Machines(Part):
         return Reply(m.KeyMade(text, key_out(record)), status=201)
 
     async def list_bans(self, asked: Request) -> m.BanList:
-        await self.context.ring.read()
+        await self.context.ring.read_or_known()
         return m.BanList([ban_out(ban) for _, ban in sorted(self.context.ring.bans.items())])
 
     async def ban(self, asked: Request) -> m.Banned:
         name = check_id(asked.path.name, "name")
-        rows = (await self.context.records.fleet.snapshot()).workers
-        workers = sorted(row.worker for row in rows if name_of(row.worker) == name and not row.gone)
+        workers = await self.named(name)
         ban = await self._machine_keys.ban(name, asked.body.note)
+        await self.force_out_banned(name, workers)
+        return m.Banned(ban.name, ban.banned_at_ms, ban.note, workers)
+
+    async def named(self, name: str) -> list[str]:
+        """Return the Workers of this name that are not gone."""
+        rows = (await self.context.records.fleet.snapshot()).workers
+        return sorted(row.worker for row in rows if name_of(row.worker) == name and not row.gone)
+
+    async def force_out_banned(self, name: str, workers: Sequence[str]) -> None:
+        """Make the Workers of a banned name gone."""
         for worker in workers:
             # A Worker that has no link now is ended here; the others are ended by the replica that has their link too.
             await force_out(self.context, worker, f"the Worker name {name} is banned")
-        return m.Banned(ban.name, ban.banned_at_ms, ban.note, workers)
 
     async def unban(self, asked: Request) -> Reply:
         name = asked.path.name

@@ -22,9 +22,12 @@ Limit = Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)]
 
 
 class CreateQuery(Strict):
-    """`wait_s` waits for a free slot instead of answering FULL; `explain` adds why the live was placed there."""
+    """`wait_s` waits for a free slot instead of answering FULL. `redraw` says that the caller would take another live
+    id: where another of several cells has a free slot, the create is refused at once and does not wait. `explain` adds
+    why the live was placed there."""
 
     wait_s: Annotated[float, msgspec.Meta(ge=0, le=600)] = 0
+    redraw: Flag = "0"
     explain: Flag = "0"
 
 
@@ -43,6 +46,21 @@ class ListQuery(LiveFilters):
 class DeadPath(Strict):
     live_id: Id
     letter: Annotated[str, whole(r"[0-9a-f]{16}")]
+
+
+# -- cells
+
+
+class CellQuery(Strict):
+    """`cell` names one cell of several."""
+
+    cell: Id | Optional = UNSET
+
+
+class CellsQuery(Strict):
+    """`pool` counts the slots of this Pool alone."""
+
+    pool: Id | Optional = UNSET
 
 
 # -- Workers

@@ -36,16 +36,16 @@ def explain_choice(
     return explain(choice, view=context.fleet.view, refusals=told, won=won)
 
 
-def too_many_lives(tenant: str, reached: o.Quota) -> Problem:
+def too_many_lives(tenant: str, used: int, limit: int) -> Problem:
     """Return the problem for a create past the tenant's `lives_max`."""
     return Problem(
         "QUOTA",
-        f"tenant {tenant} has {reached.lives} lives that have not ended, and may have {reached.lives_max}; end lives, "
-        "or ask an admin for a higher lives_max",
+        f"tenant {tenant} has {used} lives that have not ended, and may have {limit}; end lives, or ask an admin for a "
+        "higher lives_max",
         tenant=tenant,
         quota="lives_max",
-        used=reached.lives,
-        limit=reached.lives_max,
+        used=used,
+        limit=limit,
     )
 
 

@@ -98,7 +98,7 @@ class SummaryView(Part):
         placeable = [each for each in workers if not each.barred]
         return m.Summary(
             by=context.replica,
-            cell=context.settings.cell,
+            cell=context.store.keys.cell_name,
             at_ms=at_ms,
             view_age_s=round(fleet.age_s, 3),
             workers=len(workers),

@@ -7,7 +7,7 @@ instruction leaves the move in the live's record, and another replica continues 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import structlog
@@ -31,12 +31,16 @@ FORGET_S = 30.0  # Time between two searches for drain requests of Workers that 
 
 
 class Draining:
-    """The drain loop of one replica."""
+    """The drain loop of one replica. `send_to` is called again and again with a drained Worker and the cell that it is
+    to register in, if its drain has named one."""
 
-    def __init__(self, context: DispatchContext, cutovers: Cutovers, notes: DrainNotes) -> None:
+    def __init__(
+        self, context: DispatchContext, cutovers: Cutovers, notes: DrainNotes, send_to: Callable[[str, str], None]
+    ) -> None:
         self._context = context
         self._notes = notes
         self._cutovers = cutovers
+        self._send_to = send_to
         self._cut: dict[str, int] = {}  # By source: cutovers that ended without a reservation after them yet.
         self._follow = asyncio.Event()
         self._read_at: dict[str, float] = {}
@@ -86,7 +90,7 @@ class Draining:
                 notes.queue[source] = [*made.queue]
                 await self._act(source, made)
                 made = plan_now(context, notes, rows, request, now_ms, moves_max)  # With the new notes.
-                await self._say(source, made)
+                await self._say(source, made, request.to_cell)
         notes.keep(seen)
         for kept in (notes.queue, self._read_at, self._rows):
             for source in {*kept} - {*sources}:
@@ -127,11 +131,15 @@ class Draining:
             await asyncio.gather(*(self._cutovers.cut_over(row, source, "drain") for row in held))
         await self._reserve(source, following)
 
-    async def _say(self, source: str, made: Plan) -> None:
+    async def _say(self, source: str, made: Plan, to_cell: str) -> None:
         """Write an event when the drain is done, or when all its lives are blocked. Only one replica writes each."""
         records = self._context.store.records
         if not made.standings:
-            if await records.workers.is_empty(source) and await records.drains.first_to_say(source, "done"):
+            if not await records.workers.is_empty(source):
+                return
+            if to_cell:
+                self._send_to(source, to_cell)
+            if await records.drains.first_to_say(source, "done"):
                 self._context.events.say("drain_done", worker=source)
             return
         stuck = [standing for standing in made.standings if standing.state == "blocked"]
@@ -240,9 +248,11 @@ async def ask_for_drain(
     *,
     deadline_s: float | None = None,
     boundary_wait_s: float | None = None,
+    to_cell: str | None = None,
     by: str = BY_WORKER,
 ) -> o.SetOutcome:
-    """Drain a Worker and return the outcome. A second request replaces the options that it names.
+    """Drain a Worker and return the outcome. A second request replaces the options that it names. With `to_cell` the
+    Worker is told to register in that cell once it is empty.
 
     The request is written before the mode. A Worker's own request must not undo the operator's: of two deadlines the
     earlier one stays.
@@ -263,6 +273,7 @@ async def ask_for_drain(
         lives=before.lives,
         boundary_wait_s=before.boundary_wait_s if boundary_wait_s is None else boundary_wait_s,
         deadline_at_ms=deadline_at_ms,
+        to_cell=before.to_cell if to_cell is None else to_cell,
     )
     until = context.loop_time() + context.settings.deadline_s
     await retry_unknown(context, "drain_request", lambda: records.drains.put(worker, request), until=until)
@@ -270,7 +281,8 @@ async def ask_for_drain(
         context, "set_worker", lambda: context.store.set_worker(worker=worker, verb="drain"), until=until
     )
     if new and isinstance(outcome, o.WorkerSet):
-        context.events.say("drain_started", worker=worker, drain_by=by, lives=request.lives)
+        goes = {"to_cell": request.to_cell} if request.to_cell else {}
+        context.events.say("drain_started", worker=worker, drain_by=by, lives=request.lives, **goes)
     with suppress(StoreError):
         await context.fleet.refresh()  # So that this replica begins now.
     return outcome

@@ -130,7 +130,7 @@ function truth() {
   figure("brake", "brake", brake.on ? `on, ${number(brake.silent)} silent` : "off", brake.on ? "bad" : "", brake.on ? `said by ${brake.by}` : "Workers that fall silent are called lost in time");
   figure("store", `store, home ${home}`, `${store.answered_ms.toFixed(1)} ms, ${bytes(store.behind_bytes)} behind`, store.unsettled || store.lost_calls ? "bad" : "", `term ${store.term}, ${plural(store.replicas, "replica")}, ${number(store.lost_calls)} answered calls known to be lost${store.unsettled ? `; ${store.unsettled}` : ""}`);
   figure("safety", checked, `${safety.dual_owners} ${safety.overshoots} ${safety.drift}`, found ? "bad" : safety.checked_ms_ago === null ? "" : "good", `two owners, over capacity, drift: over ${plural(safety.replicas, "replica")}, ${plural(safety.workers, "check")} of Workers`);
-  write($("cell"), now.cell === "main" ? "dhsched" : `dhsched ${now.cell}`);
+  write($("cell"), now.cells ? `dhsched, ${plural(now.cells.length, "cell")}` : now.cell === "main" ? "dhsched" : `dhsched ${now.cell}`);
 }
 
 function figure(name, label, value, tone, title = "") {

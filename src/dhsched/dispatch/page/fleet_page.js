@@ -20,9 +20,12 @@ export async function fleetPage(main, _given, signal) {
   const chosen = el(".chosen");
   const events = eventList((event) => matches(event));
   const serving = el(".serving");
+  const cells = el(".cells");
+  const cellsCard = card("Cells", { class: "card wide", hidden: true }, cells);
   const counts = el("span.note");
   fill(
     main,
+    cellsCard,
     card("Pools", { class: "card wide" }, pools),
     card("Workers", { class: "card main", aside: counts }, map.legend, map.box, chosen),
     card("Events", { class: "card side", aside: events.filter }, events.box),
@@ -79,6 +82,19 @@ export async function fleetPage(main, _given, signal) {
     fill(chosen, found && el(".row", {}, pill(found.status, TONES[found.status]), el("span", {}, describe(found)), el("a.button.primary", { href: workerHref(worker) }, `Open ${worker}`)));
   }
 
+  function drawCells() {
+    const found = fleet.summary?.cells || [];
+    cellsCard.hidden = !found.length;
+    const rows = found.map((each) =>
+      row(
+        each.name,
+        el("td", {}, each.ready ? pill("ready", "good") : pill(each.trouble, "bad")),
+        ...(each.ready ? [number(each.workers), number(each.lives), `${number(each.free)} of ${number(each.capacity)}`, each.home.split(/[@ ]/)[0].slice(0, 12)] : ["", "", "", ""]),
+      ),
+    );
+    if (found.length) fill(cells, table(["Cell", "Ready", "Workers", "Lives", "Free slots", "Home"], rows));
+  }
+
   function drawServing() {
     const rows = fleet.replicas.map((each) =>
       row(
@@ -98,6 +114,7 @@ export async function fleetPage(main, _given, signal) {
     if (told.all || told.workers.size) drawWorkers(told.all ? undefined : told.workers);
     if (told.workers.has(worker) || told.all) drawChosen();
     if (told.summary) {
+      drawCells();
       drawPools();
       drawServing();
     }
@@ -108,6 +125,7 @@ export async function fleetPage(main, _given, signal) {
     map.stop();
   });
   select("", "");
+  drawCells();
   drawServing();
 }
 

@@ -138,6 +138,7 @@ export async function livePage(main, [tenant, live], signal) {
         {},
         ...facts({
           Tenant: tenant,
+          ...(shown.cell ? { Cell: shown.cell } : {}),
           DigitalID: shown.digital_id,
           Worker: el("span", {}, workerLink(shown.worker), shown.claimed || shown.state === "ended" ? "" : " (not claimed)"),
           Epoch: shown.epoch,

@@ -69,6 +69,7 @@ export async function workerPage(main, [worker], signal) {
       el(
         "dl.facts",
         {},
+        ...(shown.cell ? fact("Cell", shown.cell) : []),
         ...fact("Pool", shown.pool),
         ...fact("Slots taken", `${shown.load} of ${shown.capacity}`),
         ...fact("Starting", shown.starting),

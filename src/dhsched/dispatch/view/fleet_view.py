@@ -166,7 +166,8 @@ class Fleet:
                 self._renew()
                 full, rows = True, await self._snapshot(None)
             self._home, self.term = rows.home, rows.term
-            if rows.config_rev != self._config_rev:
+            # Copies of two cells may have one revision and other contents for a while (dispatch/cells/copies.py).
+            if full or rows.config_rev != self._config_rev:
                 await self.read_config()
             if self.view.apply(snapshot(rows, None if full else self.view.rev), now=now) is Refreshed.APPLIED:
                 self.refreshes += 1

@@ -19,7 +19,8 @@ see a step fall between them; its docstring says what follows from that.
 | events | the log of fleet events |
 | audit | who has asked for which change |
 | logs | the last log lines of each live's runtimes |
-| config | Pools, DigitalIDs and limits of tenants |
+| cells | the list of the deployment's cells |
+| config | Pools, DigitalIDs and limits of tenants; copies of them, and of keys, for other cells |
 | tenants | what the replicas count of each tenant, and its usage |
 | server | the server itself: time, memory, whether it answers |
 """
@@ -32,6 +33,7 @@ from dhsched.store.keys import Keys
 from dhsched.store.link.address import Address
 from dhsched.store.link.link import Link, LinkSettings
 from dhsched.store.records.audit import AuditRecords
+from dhsched.store.records.cells import CellRecords
 from dhsched.store.records.config import ConfigRecords
 from dhsched.store.records.controllers import ControllerRecords
 from dhsched.store.records.drains import DrainRecords
@@ -65,6 +67,7 @@ class Records:
         self.events = EventRecords(link, self.keys)
         self.audit = AuditRecords(link, self.keys)
         self.logs = LogRecords(link, self.keys)
+        self.cells = CellRecords(link, self.keys)
         self.config = ConfigRecords(link, self.keys)
         self.tenants = TenantRecords(link, self.keys)
         self.server = ServerRecords(link)

@@ -20,12 +20,14 @@ SAID: tuple[str, ...] = get_args(Said)
 
 
 class DrainRequest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The options of a drain. `lives` is how many there were at its beginning; `deadline_at_ms` 0 means no deadline."""
+    """The options of a drain. `lives` is how many there were at its beginning; `deadline_at_ms` 0 means no deadline.
+    With `to_cell` the Worker registers in that cell once it is empty."""
 
     asked_at_ms: int
     lives: int
     boundary_wait_s: float
     deadline_at_ms: int = 0
+    to_cell: str = ""
 
 
 class DrainRecords(Part):

@@ -31,7 +31,7 @@ DENY_OOM = frozenset({"append_input", "place_create", "describe"})
 AROUND = (
     *("snapshot", "due", "read_fields", "configure", "describe", "trouble", "change_keys", "say_once", "announce"),
     *("count_tenants", "meter_lives", "measure_pending", "write_log", "keep_lines", "note_devices", "report_replica"),
-    *("settle", "same_home"),
+    *("settle", "same_home", "copy_config", "join_cells"),
 )
 """Scripts around the protocol, which are not steps: they change no ownership."""
 READ_ONLY = frozenset({"snapshot", "due", "read_fields"})
@@ -41,6 +41,7 @@ HINTS = frozenset(
     {
         *("trouble", "say_once", "announce", "count_tenants"),
         *("meter_lives", "measure_pending", "write_log", "keep_lines", "note_devices", "report_replica"),
+        "copy_config",
     }
 )
 """Scripts whose loss harms nobody: they compare the home, as the steps of SAME_HOME do, and are not counted."""
