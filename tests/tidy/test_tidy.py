@@ -113,6 +113,18 @@ def test_only_the_store_spells_commands() -> None:
     assert wrong == []
 
 
+def test_nobody_waits_by_a_function_that_loses_a_cancellation() -> None:
+    """On Python 3.11 `asyncio.wait_for` returns the result if it comes in the tick of a cancellation: the task goes on,
+    and whoever has cancelled it waits for ever. `asyncio.timeout` does not."""
+    wrong = [
+        f"{path.relative_to(PACKAGE)}:{number}"
+        for path in modules()
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if "asyncio.wait_for(" in line
+    ]
+    assert wrong == []
+
+
 def test_pure_parts_import_nothing_that_does_anything() -> None:
     wrong = [
         f"{path.relative_to(ROOT)} imports {name or module} of {module}"

@@ -96,6 +96,23 @@ def voice() -> EspeakVoice:
     return EspeakVoice("anna")
 
 
+async def test_a_reader_that_is_cancelled_when_its_voice_has_just_spoken_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    spoken: asyncio.Future[Utterance] = loop.create_future()
+    monkeypatch.setattr(loop, "run_in_executor", lambda *_: spoken)
+
+    async def read() -> None:
+        await say(EspeakVoice("anna"), "Hello.")
+        await asyncio.Event().wait()
+
+    reading = asyncio.create_task(read())
+    await asyncio.sleep(0)
+    spoken.set_result(Utterance("Hello.", np.zeros(0, np.int16), ()))
+    reading.cancel()
+    await asyncio.wait([reading], timeout=5)
+    assert reading.cancelled()
+
+
 def test_an_utterance_has_sound_and_times_in_order(voice: EspeakVoice) -> None:
     utterance = voice.say("Hello there, my friend.")
     assert 1.0 < utterance.length_s < 3.0 and utterance.samples.dtype == np.int16

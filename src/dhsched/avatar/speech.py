@@ -70,7 +70,8 @@ async def say(voice: Voice, text: str) -> Utterance:
     """Speak off the loop. Raise SpeechFailed after SAY_S."""
     spoken = asyncio.get_running_loop().run_in_executor(_thread(), voice.say, text)
     try:
-        return await asyncio.wait_for(spoken, SAY_S)
+        async with asyncio.timeout(SAY_S):
+            return await spoken
     except TimeoutError:
         raise SpeechFailed(
             f"the voice did not speak {len(text)} characters within {SAY_S:g} s; run fewer lives on this Worker"

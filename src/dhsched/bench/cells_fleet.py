@@ -306,7 +306,8 @@ class Pusher:
                 raise DhschedError("the controller closed the push stream; this is a bug, report it")
             self._answered.clear()
             try:
-                await asyncio.wait_for(self._answered.wait(), ACK_S)
+                async with asyncio.timeout(ACK_S):
+                    await self._answered.wait()
             except TimeoutError:
                 raise DhschedError(f"{self._unanswered} items were not answered within {ACK_S:g} s") from None
 

@@ -222,11 +222,12 @@ class SpeakingLives:
 
     async def _until(self, condition: Callable[[], bool], wait_s: float) -> None:
         async def wait() -> None:
-            while not condition():
-                self._changed.clear()
-                await is_set_within(0.05, self._changed)
+            async with asyncio.timeout(wait_s):
+                while not condition():
+                    self._changed.clear()
+                    await is_set_within(0.05, self._changed)
 
-        await self.unless_failed(asyncio.wait_for(wait(), wait_s))
+        await self.unless_failed(wait())
 
     async def unless_failed(self, work: Awaitable[None]) -> None:
         """Wait for `work`; raise DhschedError if the runtime crashes or the Worker ends meanwhile."""

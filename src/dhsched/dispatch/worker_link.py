@@ -113,7 +113,8 @@ class WorkerLinks:
                 await link.listen_until_over(socket)
             outbox.finish()
             with contextlib.suppress(TimeoutError, ConnectionError):
-                await asyncio.wait_for(sending, GOODBYE_S)
+                async with asyncio.timeout(GOODBYE_S):
+                    await sending
         finally:
             closed_by_us = link.over or self.context.service.stopping or gave_up(socket, sending)
             if link.boot is not None and not closed_by_us:

@@ -107,7 +107,8 @@ class PullText:
             await peer.listen_until_ended()
             peer.outbox.finish()
             with contextlib.suppress(TimeoutError, ConnectionError):
-                await asyncio.wait_for(sending, GOODBYE_S)
+                async with asyncio.timeout(GOODBYE_S):
+                    await sending
         finally:
             self.peers.discard(peer)
             self.pulls.drop_all(peer)

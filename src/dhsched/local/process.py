@@ -111,14 +111,16 @@ class Process:
     async def until_ready(self, wait_s: float = START_S) -> str:
         """Wait for the ready line and return the URL in it; empty if it has none."""
         try:
-            return await asyncio.wait_for(asyncio.shield(self._ready), wait_s)
+            async with asyncio.timeout(wait_s):
+                return await asyncio.shield(self._ready)
         except TimeoutError:
             raise DhschedError(f"{self.name} was not ready after {wait_s:g} s") from None
 
     async def ended(self, wait_s: float = START_S) -> int:
         """Wait until the process has ended by itself, and return its status."""
         try:
-            return await asyncio.wait_for(asyncio.shield(self._end), wait_s)
+            async with asyncio.timeout(wait_s):
+                return await asyncio.shield(self._end)
         except TimeoutError:
             raise DhschedError(f"{self.name} has not ended after {wait_s:g} s") from None
 

@@ -61,7 +61,9 @@ class Zygote:
         started = self._started[key] = asyncio.get_running_loop().create_future()
         asked = {"key": key, "arguments": [*arguments], "log": str(log), "environment": dict(environment or {})}
         self.process.write(json.dumps(asked).encode())
-        return await asyncio.wait_for(started, START_S)
+        async with asyncio.timeout(START_S):
+            pid: int = await started
+        return pid
 
     def _hear(self, line: bytes) -> None:
         said = json.loads(line)

@@ -211,8 +211,10 @@ class PublisherConnection:
             await self._say(last_word)
         told = reason.encode("ascii", "replace")[:REASON_BYTES_MAX]
         with contextlib.suppress(TimeoutError, ConnectionError):
-            await asyncio.wait_for(self._socket.close(code=code, message=told), 2 * CLOSE_S)
+            async with asyncio.timeout(2 * CLOSE_S):
+                await self._socket.close(code=code, message=told)
 
     async def _say(self, said: dict[str, Any]) -> None:
         with contextlib.suppress(TimeoutError, ConnectionError):
-            await asyncio.wait_for(self._socket.send_str(msgspec.json.encode(said).decode()), CLOSE_S)
+            async with asyncio.timeout(CLOSE_S):
+                await self._socket.send_str(msgspec.json.encode(said).decode())

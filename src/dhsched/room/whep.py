@@ -243,4 +243,5 @@ class ViewerConnection:
         """Disconnect the viewer, because it leaves or the room stops."""
         self._forget()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._pc.close(), ANSWER_S)
+            async with asyncio.timeout(ANSWER_S):
+                await self._pc.close()

@@ -256,7 +256,8 @@ class IngestConnection:
         if self._resource is not None:
             await self._delete(self._resource)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._pc.close(), CLOSE_S)
+            async with asyncio.timeout(CLOSE_S):
+                await self._pc.close()
 
     async def _delete(self, resource: URL) -> None:
         try:

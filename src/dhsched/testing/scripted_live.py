@@ -368,7 +368,8 @@ class ScriptedLive:
             each.agent.stop_all()
         stopped = asyncio.gather(*(each.agent.stopped() for each in self._workers))
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stopped, self._teardown_s + CANCELLED_S)
+            async with asyncio.timeout(self._teardown_s + CANCELLED_S):
+                await stopped
             return not self._cancelled
         return False
 
