@@ -7,7 +7,7 @@ from dhsched.bench.store import Size, bench_store
 
 @pytest.mark.release
 async def test_it_measures_steps_and_whole_items() -> None:
-    result = await bench_store(Size(lives=600, workers=8, rounds=2, per_round=64), lambda _line: None)
+    result = await bench_store(Size(lives=1_500, workers=8, rounds=2, per_round=256), lambda _line: None)
     assert result["server"].split()[0] in ("valkey", "redis")
     assert result["place_round_trips"] == 1
     assert result["item_shared_over_bare"] > 0 and result["item_shared_server_us"] > 0

@@ -28,8 +28,9 @@ WAIT_S = 60.0
 ELSEWHERE: dict[str, list[dict[str, str]]] = {
     "dhsched_store_settle_seconds": [],
     "dhsched_store_unsettled_calls_total": [],
+    "dhsched_cell_ready": [],
 }
-"""Metrics of a store whose replicas confirm, which this deployment has not."""
+"""Metrics of a store whose replicas confirm, and of several cells, which this deployment has not."""
 CONFIG = """
 global: {{scrape_interval: 500ms, scrape_timeout: 500ms}}
 scrape_configs: [{{job_name: dhsched, static_configs: [{{targets: [{targets}]}}]}}]

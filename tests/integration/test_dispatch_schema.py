@@ -2,7 +2,8 @@
 
 The configuration accepts 401, 410 and 422 for well-formed requests (a publish token that nobody issued, a live that
 has ended, a Pool that does not exist) and 503 where a server error would otherwise be a failure (FULL is an answer).
-Of pushes it also accepts 400, 413 and 429: a text item with a configuration, a text above the limit, too many items.
+Of events it also accepts 400: a cursor of several cells. Of pushes it also accepts 400, 413 and 429: a text item with a
+configuration, a text above the limit, too many items.
 Everything else is checked.
 """
 
@@ -26,6 +27,10 @@ positive_data_acceptance.expected-statuses = ["2xx", 401, 404, 409, 410, 422, 50
 
 [phases.stateful]
 enabled = false
+
+[[operations]]
+include-name = "GET /v1/events"
+checks.positive_data_acceptance.expected-statuses = ["2xx", 400, 401, 503]
 
 [[operations]]
 include-name = "POST /v1/lives/{live_id}/text"

@@ -92,7 +92,10 @@ async def test_a_move_to_no_other_cell_is_refused(tmp_path: Path) -> None:
     async with cell_fleet(tmp_path, infer=0) as f:
         await f.start_worker(Record(), "w1", cell="a")
         worker = await wait_for(f, "w1", "a")
-        for to, status, said in (("c", 404, "cell c does not exist"), ("a", 400, "is in cell a; name another cell")):
+        for to, status, said in (
+            ("c", 404, "cell c does not exist"),
+            ("a", 409, "is in cell a already; name another cell"),
+        ):
             answer, problem = await drain(f, worker, to_cell=to)
             assert answer == status and said in problem["detail"]
         assert [row for row, _ in await ready(f, "w1")] == [worker], "nothing was drained"
@@ -102,4 +105,4 @@ async def test_a_deployment_of_one_cell_has_no_other(tmp_path: Path) -> None:
     async with fleet(tmp_path, infer=0) as f:
         await f.start_worker(Record(), "w1")
         status, problem = await f.post(f"{f.dispatch[0]}/v1/workers/w1%231/drain", {"to_cell": "b"})
-        assert (status, problem["code"]) == (400, "BAD_REQUEST") and "has one cell" in problem["detail"]
+        assert (status, problem["code"]) == (404, "NOT_FOUND") and "has one cell" in problem["detail"]

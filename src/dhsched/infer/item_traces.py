@@ -103,7 +103,10 @@ class ItemTraces:
                 flight.items[seq] = sent = Delivered(above, worker, now_ms)
                 pushed_ms = int.from_bytes(trace[-AT_BYTES:], "big")
                 # The clock of the controller that appended may be ahead of this one.
-                self._span("deliver", sent, min(pushed_ms, now_ms), message.live, message.epoch, {"dhsched.seq": seq})
+                began_ms = min(pushed_ms, now_ms)
+                self._span(
+                    "deliver", sent, began_ms, message.live, message.epoch, {"dhsched.seq": seq}, ended_ms=now_ms
+                )
 
     def acked(self, acks: Sequence[Ack], outcomes: Sequence[o.AckOutcome]) -> None:
         """Send the spans of items whose ack is stored."""
@@ -150,10 +153,18 @@ class ItemTraces:
         return flight
 
     def _span(
-        self, name: str, sent: Delivered, began_ms: int, live: str, epoch: int, more: dict[str, str | int]
+        self,
+        name: str,
+        sent: Delivered,
+        began_ms: int,
+        live: str,
+        epoch: int,
+        more: dict[str, str | int],
+        *,
+        ended_ms: int | None = None,
     ) -> None:
         known = {"dhsched.live": live, "dhsched.epoch": epoch, "dhsched.worker": sent.worker, **more}
-        phase = Phase(name, began_ms, max(began_ms, self._now_ms()))
+        phase = Phase(name, began_ms, max(began_ms, self._now_ms() if ended_ms is None else ended_ms))
         self._send([phase], sent.above.trace_id, sent.above, known)
 
     def _now_ms(self) -> int:

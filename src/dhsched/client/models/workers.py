@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 
 from dhsched.client.models.base import UNSET, CellName, LeftOut, Optional, Strict, one_of
+from dhsched.types import Id
 
 BOUNDARY_WAIT_MAX_S = 100.0
 """A planned move expires after two minutes, so waiting for a boundary must end before."""
@@ -124,7 +125,7 @@ class DrainWorker(Strict):
 
     deadline_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] | Optional = UNSET
     boundary_wait_s: Annotated[float, msgspec.Meta(ge=0, le=BOUNDARY_WAIT_MAX_S)] | Optional = UNSET
-    to_cell: CellName | Optional = UNSET
+    to_cell: Id | Optional = UNSET
 
 
 class DrainingLive(msgspec.Struct, frozen=True):

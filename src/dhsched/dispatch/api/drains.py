@@ -45,7 +45,7 @@ class Drains(Part):
                 path_type=p.WorkerPath,
                 body=m.DrainWorker,
                 replies={200: m.Drain},
-                problems=["NOT_FOUND"],
+                problems=["IN_USE", "NOT_FOUND"],
             ),
             Endpoint(
                 name="get_drain",
@@ -73,10 +73,12 @@ class Drains(Part):
 
     async def drain(self, asked: Request) -> m.Drain:
         worker, body = check_worker(asked.path.worker), asked.body
-        if body.to_cell is not UNSET and body.to_cell == self.context.cell:
-            raise Problem("BAD_REQUEST", f"Worker {worker} is in cell {body.to_cell}; name another cell")
         if body.to_cell is not UNSET and not self.context.cell:
-            raise Problem("BAD_REQUEST", "this deployment has one cell; leave to_cell out")
+            raise Problem(
+                "NOT_FOUND", f"cell {body.to_cell} does not exist: this deployment has one cell, without a name"
+            )
+        if body.to_cell is not UNSET and body.to_cell == self.context.cell:
+            raise Problem("IN_USE", f"Worker {worker} is in cell {body.to_cell} already; name another cell")
         await self._exists(worker)
         outcome = await ask_for_drain(
             self.context,
