@@ -86,3 +86,22 @@ async def test_input_for_a_cell_that_has_never_shown_its_controllers_is_refused(
     with pytest.raises(StoreUnavailable, match="cell a cannot be asked"):
         await lists.serving("a/L")
     assert cell.reads == 1
+
+
+async def test_a_stream_of_many_does_not_wait_for_a_cell_that_stands_still_if_another_names_a_controller() -> None:
+    a, b = Cell("a"), Cell("b", "http://2")
+    a.may_answer.clear()
+    lists = made(a, b)
+    assert await asyncio.wait_for(lists.serving(None), 60) == ["http://2"]
+    a.may_answer.set()
+
+
+async def test_a_stream_of_many_waits_until_a_cell_names_a_controller() -> None:
+    a, b = Cell("a"), Cell("b", "http://2")
+    b.may_answer.clear()
+    waiting = asyncio.create_task(made(a, b).serving(None))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not waiting.done(), "the first cell has none"
+    b.may_answer.set()
+    assert await asyncio.wait_for(waiting, 60) == ["http://2"]

@@ -268,3 +268,62 @@ def test_whatever_happened_all_cells_end_with_the_newest_of_the_first_that_has_i
         assert newest is None or world.all() == [newest] * 3
 
     asyncio.run(play())
+
+
+async def test_nothing_is_written_in_a_first_cell_whose_revisions_are_not_known() -> None:
+    """It fails over: what it has forgotten is seen only when it is back, and the write would be undone then."""
+    world = Cells("ab")
+    for name in "ab":
+        world.put(name, 20, CPU)
+    await world.copies.round()
+    for how in ("linked", "fails"):
+        away: Any = world.cells["a"] if how == "linked" else world.kept["a"]
+        setattr(away, how, how == "fails")
+        await world.copies.round()
+        with pytest.raises(StoreUnavailable, match="cell a cannot be asked") as refused:
+            world.copies.refuse_older()
+        assert not refused.value.unknown
+        setattr(away, how, how == "linked")
+        await world.copies.round()
+        world.copies.refuse_older()
+
+
+async def test_the_last_pool_that_is_deleted_is_deleted_in_every_cell() -> None:
+    world = Cells()
+    for name in "abc":
+        world.put(name, 4, GPU)
+    world.put("a", 5, ())
+    await world.copies.round()
+    assert world.all() == [Copy(5, ())] * 3
+
+
+async def test_a_cell_without_a_key_empties_no_other() -> None:
+    """A ring has secrets from its first read on: one without any was lost."""
+    world = Cells()
+    for name in "abc":
+        world.put(name, 4, GPU, "keys")
+    world.put("a", 5, (), "keys")
+    await world.copies.round()
+    assert [each.rows for each in world.all("keys")] == [(), GPU, GPU]
+
+
+async def test_of_two_equally_new_the_one_that_has_anything_is_copied() -> None:
+    world = Cells("ab")
+    world.put("a", 5, ())
+    world.put("b", 5, GPU)
+    await world.copies.round()
+    assert world.all() == [Copy(5, GPU)] * 2
+
+
+async def test_a_cell_that_has_lost_all_empties_no_other_that_could_not_be_read_just_now() -> None:
+    world = Cells("ab")
+    world.put("a", 5, GPU)
+    world.put("b", 5, ())
+    reads = [None, Copy(5, GPU)]
+
+    async def copy(what: What) -> Copy | None:
+        return reads.pop(0) if what == "config" and reads else world.kept["a"].now[what]
+
+    world.cells["a"].records.config.copy = copy
+    await world.copies.round()
+    assert world.kept["a"].now["config"] == Copy(5, GPU)

@@ -8,9 +8,11 @@ from typing import Any, cast
 
 import pytest
 
+from dhsched.dispatch.api import create
 from dhsched.dispatch.cells import counts
 from dhsched.dispatch.cells.counts import LivesElsewhere, TenantCounts
 from dhsched.dispatch.cells.served import ServedCell
+from dhsched.dispatch.commit import Intent
 from dhsched.errors import StoreUnavailable
 
 
@@ -110,3 +112,23 @@ async def test_so_many_counts_are_kept_and_no_more(monkeypatch: pytest.MonkeyPat
     for n in range(10):
         assert await a.count(f"t{n}") == 1
     assert len(a.counts._known) <= 4
+
+
+async def test_a_create_beyond_the_limit_is_never_one_without_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The live was there when it was looked for, ended, and is swept before the step: for the step, 0 is no limit."""
+    limits: list[int] = []
+
+    async def commit(_context: Any, intent: Intent) -> Any:
+        limits.append(intent.lives_max)
+        return SimpleNamespace(outcome=None)
+
+    async def get(_live: str) -> str:
+        return "ended"
+
+    monkeypatch.setattr(create, "commit", commit)
+    context: Any = SimpleNamespace(records=SimpleNamespace(lives=SimpleNamespace(get=get)))
+    for elsewhere in (5, 9):
+        a, _ = elsewhere_of(Cell("a"), Cell("b", elsewhere))
+        intent = Intent(live="acme/L", cause="create", point="create", operation="op", choice=None, lives_max=5)
+        await create.commit_beside(context, a, "acme", intent)
+    assert all(limits), limits

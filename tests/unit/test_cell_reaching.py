@@ -28,7 +28,7 @@ def cells(*names: str) -> list[ReachedCell]:
 
 def connect(cell: ReachedCell) -> Any:
     """Make the cell connected; return its two links, whose state a test sets."""
-    links = [SimpleNamespace(state="connected"), SimpleNamespace(state="connected")]
+    links = [SimpleNamespace(state="connected", reconnects=0) for _ in range(2)]
     cell.store, cell.records = (cast(Any, SimpleNamespace(link=link)) for link in links)
     cell.tried.set()
     cell.connected.set()
@@ -181,3 +181,19 @@ async def test_a_request_waits_for_a_store_that_has_just_gone_and_not_for_one_th
     monkeypatch.setattr(reaching, "PATIENCE_S", 60.0)
     link.state = "reconnecting"
     cell.refuse_if_away()  # It was back in between, so the patience begins anew.
+
+
+async def test_an_outage_that_ended_while_nobody_asked_does_not_count_against_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Requests for a quiet cell are rare: the first ones of each failover wait, however long ago the one before was."""
+    [cell] = cells("a")
+    link, _ = connect(cell)
+    cell.now_served()
+    link.state = "reconnecting"
+    cell.refuse_if_away()
+    monkeypatch.setattr(reaching, "PATIENCE_S", 0.0)
+    link.reconnects += 1  # It was back in between.
+    cell.refuse_if_away()
+    with pytest.raises(CellAway):
+        cell.refuse_if_away()

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from dhsched.access.callers import OPEN
 from dhsched.client.models.summary import Overview, WorkerNow
+from dhsched.dispatch.cells import streams
 from dhsched.dispatch.cells.served import ServedCell
 from dhsched.dispatch.cells.streams import Cursors, Streams
 from dhsched.dispatch.view.changes import Known, Table
@@ -344,3 +345,39 @@ async def test_the_deployment_is_shown_once_for_each_that_was_made() -> None:
     made.append(cast(Overview, cast(Any, {"n": 2})))
     world.cells["b"].feed.read("w#1", rev=2)
     assert {(await rounds.next())[0] for _ in range(2)} == {"changes", "summary"}
+
+
+async def test_a_cell_whose_workers_cannot_be_read_does_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its store accepts connections, and answers no read in time: for ever."""
+    monkeypatch.setattr(streams, "FIRST_S", 0.01)
+    world = World("ab")
+    a, b = world.cells["a"], world.cells["b"]
+    a.feed.read("w#1")
+    rounds = world.changes()
+    event, cursor, data = await rounds.next()
+    assert (event, cursor, workers_of(data)) == ("all", "0000000a.0,", ["w#1"])
+    b.feed.read("v#1")
+    event, cursor, data = await rounds.next("all")
+    assert (cursor, workers_of(data)) == ("0000000a.0,0000000b.0", ["v#1", "w#1"]), "once they were read"
+
+
+async def test_cells_that_stand_still_are_asked_for_the_cursor_of_now_at_once() -> None:
+    world = World("abc")
+    asked_for: list[str] = []
+    may_answer = asyncio.Event()
+    for name, each in world.cells.items():
+
+        async def slow(_ask: Any, name: str = name) -> Table:
+            asked_for.append(name)
+            await may_answer.wait()
+            raise StoreUnavailable("it did not answer", unknown=True)
+
+        cast(Any, each).promptly = slow
+    asking = asyncio.create_task(
+        world.streams.changes(cast(Any, SimpleNamespace(header=lambda name: "")), cast(Any, None))
+    )
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert asked_for == ["a", "b", "c"], "not one after another"
+    may_answer.set()
+    assert (await asking).workers == 0

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from dhsched.access.callers import OPEN
 from dhsched.client.models.summary import LiveNow, WorkerNow
+from dhsched.dispatch.api.changes import ChangesFeed, ChangesQuery
 from dhsched.dispatch.view.changes import BATCHES_MAX, ROWS_MAX, Known, Table, differences, is_due
+from dhsched.errors import BadValue
 from dhsched.placement.index import WorkerView
 
 
@@ -88,3 +96,17 @@ def test_which_workers_are_read_again() -> None:
     assert is_due(starting, row(starting)), "a claim changes no revision"
     refused = row(known("w#1", -1))
     assert not is_due(None, refused), "known from a refusal alone"
+
+
+async def test_a_cursor_of_several_cells_is_refused_where_there_is_one() -> None:
+    """Its first part may be of this very feed."""
+    feed = cast(Any, SimpleNamespace(boot="0000000a", table=Table(whole=True)))
+    part = ChangesFeed(cast(Any, None), feed, cast(Any, None))
+    for cursor in ("0000000a.1,", "0000000a.1,0000000b.2", ","):
+        asked: Any = SimpleNamespace(
+            query=ChangesQuery(after=cursor),
+            header=lambda name: "text/event-stream" if name == "Accept" else "",
+            caller=OPEN,
+        )
+        with pytest.raises(BadValue, match="of a deployment with several cells"):
+            await part.get(asked)

@@ -8,12 +8,14 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import aiohttp
 import pytest
 
+from dhsched.cells.workers import Registration
 from dhsched.errors import DhschedError
 from dhsched.links.messages import REPORT_S, Source
 from dhsched.local.ports import free_port
@@ -22,7 +24,7 @@ from dhsched.web.logs import KEEP
 from dhsched.worker import embedding, watchdog
 from dhsched.worker.embedding import Worker
 from dhsched.worker.inbox import SessionInbox
-from dhsched.worker.main import ALONE_S, POLL_S, Leaving, OneBoot
+from dhsched.worker.main import ALONE_S, POLL_S, Leaving, OneBoot, run_worker
 from dhsched.worker.metrics import SILENT_MAX_S, WorkerStatus, serving_metrics
 from dhsched.worker.options import settings_of
 from dhsched.worker.session import Session
@@ -364,3 +366,30 @@ async def test_when_a_worker_is_drained() -> None:
     assert not boot._drained()
     dispatch.silent_s = ALONE_S
     assert boot._drained(), "nobody is there to tell"
+
+
+async def test_a_worker_that_was_moved_does_not_go_back_to_the_cell_of_its_settings_with_its_next_boot(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Dispatch ends a boot that was silent too long; a start is another thing."""
+    leave = Leaving()
+    ends = ["", "b", ""]
+    boots: list[tuple[str, Registration | None]] = []
+
+    async def run(boot: OneBoot, _leave: Leaving) -> str:
+        boots.append((boot._boot.wanted_cell, boot._boot.last))
+        cell = boot._boot.wanted_cell or "b"
+        boot._devices.remember(Registration(cell, f"w#{len(boots)}"))
+        if not ends:
+            leave.requested.set()
+        return ends.pop(0) if ends else ""
+
+    monkeypatch.setattr(OneBoot, "run", run)
+    given: Any = {"pool": "gpu", "capacity": 3, "name": "w", "cell": "a", "lock_folder": tmp_path}
+    await run_worker(settings_of(given), cast(Any, None), leave)
+    assert boots == [
+        ("a", None),
+        ("a", Registration("a", "w#1")),
+        ("", Registration("b", "")),
+        ("", Registration("b", "w#3")),
+    ]

@@ -54,7 +54,7 @@ class ReachedCell:
         self.connected = asyncio.Event()
         """Is set once `store` and `records` are there."""
         self.served = asyncio.Event()
-        self._away_since: float | None = None
+        self._away_since: tuple[int, float] | None = None  # How often it had come back before, and when.
 
     @property
     def linked(self) -> bool:
@@ -84,8 +84,12 @@ class ReachedCell:
             self._away_since = None
             return
         now = asyncio.get_running_loop().time()
-        self._away_since = self._away_since or now
-        if now - self._away_since >= PATIENCE_S:
+        # Nobody may have asked while it was back: what counts is this outage, not one before.
+        outage = self.store.link.reconnects
+        if self._away_since is None or self._away_since[0] != outage:
+            self._away_since = (outage, now)
+            return
+        if now - self._away_since[1] >= PATIENCE_S:
             raise CellAway(f"the store of cell {self.name} cannot be reached; try again when it is back")
 
     def now_served(self) -> None:

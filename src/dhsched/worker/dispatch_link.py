@@ -72,14 +72,6 @@ ANSWER_GAP_MAX_S = 2 * REPORT_S  # After a longer gap between two answers, repor
 LAGS_KEPT = 60  # Of this many seconds the worst lag of the event loop is reported.
 
 
-class HandshakeRefused(Exception):
-    """A replica refused the question for its cells, as it would have refused the link."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(status)
-        self.status = status
-
-
 class Reporter(Protocol):
     """The agent, as the link sees it: makes each report and takes the table of the answer (agent.py)."""
 
@@ -105,6 +97,7 @@ class Boot:
     worker: str = ""
     token: str = ""
     cell: str | None = None
+    chosen: bool = False  # Whether the cell may be chosen anew: no registration was sent there.
     last: Registration | None = None
     wanted_cell: str = ""
     waiting_since: float = 0.0
@@ -129,6 +122,7 @@ class Boot:
                 self._wait_for(self.last.cell)
             self.cell = choose_cell(self.last, slots, named=self.wanted_cell, name=self.register.name)
         self.register.replaces = replaced(self.last, self.cell)
+        self.chosen = True
 
     def _wait_for(self, cell: str) -> None:
         """Raise BadValue while the machine's last cell may be back soon: a failover moves no Worker to another cell."""
@@ -161,7 +155,8 @@ class DispatchLink:
     ) -> None:
         self.mode: Mode = "ready"  # As of the last answer.
         self.goes_to = ""  # The cell to register in once nothing runs here; empty: none.
-        self.going = asyncio.Event()  # Whether there is one.
+        self.going = asyncio.Event()  # Whether there is one, and Dispatch has confirmed that this Worker drains.
+        self._go_after = 0  # Answers to reports until then: one that was under way may be older.
         self._replicas = Replicas("Dispatch", urls, http, own_key(key, "worker"))
         self._boot = boot
         self._agent = agent
@@ -267,9 +262,8 @@ class DispatchLink:
                     headers=headers,
                 )
         except aiohttp.WSServerHandshakeError as error:
-            self._handshake_refused(url, error.status)
-            return False
-        except HandshakeRefused as error:
+            if self._boot.chosen:
+                self._boot.cell = None  # Nothing was registered there: it may have gone away since.
             self._handshake_refused(url, error.status)
             return False
         except KeyRefused as error:
@@ -308,7 +302,8 @@ class DispatchLink:
         path = f"{url}/v1/cells" + (f"?pool={pool}" if pool else "")
         async with self._replicas.http.get(path, headers=headers) as response:
             if response.status in (401, 403):
-                raise HandshakeRefused(response.status)
+                # As it would refuse the link.
+                raise aiohttp.WSServerHandshakeError(response.request_info, (), status=response.status)
             if response.status == 404:
                 return []
             response.raise_for_status()
@@ -354,6 +349,7 @@ class DispatchLink:
 
     def _greet(self, outbox: Outbox) -> None:
         boot = self._boot
+        boot.chosen = False
         outbox.put(Resume(boot.token) if boot.token else boot.register)
         if boot.worker:
             self._begin(outbox)
@@ -423,8 +419,11 @@ class DispatchLink:
         return False
 
     def _go_to(self, cell: str) -> None:
-        self.goes_to = cell
-        (self.going.set if cell else self.going.clear)()
+        if cell != self.goes_to:
+            self.goes_to, self._go_after = cell, 1 if self._asked_at is None else 2
+            self.going.clear()
+            if cell:
+                self.report_soon()
 
     def _reported(self, said: Reported) -> None:
         if not self.answered_s:
@@ -437,8 +436,11 @@ class DispatchLink:
         if said.controllers is not None:
             self._on_controllers(said.controllers)
         self.mode = said.mode
+        self._go_after -= 1
         if said.mode != "draining":
             self._go_to("")  # The drain was cancelled.
+        elif self.goes_to and self._go_after <= 0:
+            self.going.set()
         if said.table is not None:
             self._agent.take_table(home=said.home, term=said.term, rev=said.rev, table=said.table, base=said.base)
         else:

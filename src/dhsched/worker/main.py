@@ -146,7 +146,7 @@ async def run_worker(
             watchdog = stack.enter_context(watching(settings.blocked_max_s, client_tls(settings.tls_ca)))
         # Without a limit on connections: a pull and a report must not wait for each other's.
         http = await stack.enter_async_context(open_session(settings.dispatch, settings.tls_ca, connections_max=0))
-        goes_to = ""
+        goes_to, moved = "", False
         while not leaving.requested.is_set():
             boot = OneBoot(
                 settings,
@@ -157,11 +157,13 @@ async def run_worker(
                 on_registered=on_registered,
                 named_devices=named_devices,
                 goes_to=goes_to,
+                moved=moved,
             )
             status.boot = boot
             if watchdog is not None:
                 watchdog.speaker = boot.speaker
             goes_to = await boot.run(leaving)
+            moved = moved or bool(goes_to)
 
 
 def runtime_for(
@@ -178,7 +180,8 @@ def runtime_for(
 
 
 class OneBoot:
-    """One WorkerID from its registration to its end. With `goes_to` the boot before has left its cell for that one."""
+    """One WorkerID from its registration to its end. With `goes_to` the boot before has left its cell for that one;
+    with `moved` an earlier one has, so the cell of the settings does not count any more."""
 
     def __init__(
         self,
@@ -191,6 +194,7 @@ class OneBoot:
         on_registered: Callable[[str], None] | None = None,
         named_devices: bool = False,
         goes_to: str = "",
+        moved: bool = False,
     ) -> None:
         self._settings = settings
         self._devices = devices
@@ -221,7 +225,7 @@ class OneBoot:
             ),
             # As if it had been there: if that cell is away, this boot waits for it a while and then chooses another.
             last=Registration(goes_to, "") if goes_to else devices.last_boot(settings.name),
-            wanted_cell="" if goes_to else settings.cell,
+            wanted_cell="" if moved else settings.cell,
         )
         self._link = DispatchLink(
             http,

@@ -25,6 +25,7 @@ from dhsched.dispatch.api.part import Part
 from dhsched.dispatch.api.summary import OVERVIEW_S, SummaryView
 from dhsched.dispatch.context import DispatchContext
 from dhsched.dispatch.view.changes import ChangeFeed
+from dhsched.errors import BadValue
 from dhsched.tasks import is_set_within
 from dhsched.types import whole
 from dhsched.web import Endpoint, HeaderParameter, Request
@@ -75,6 +76,8 @@ class ChangesFeed(Part):
             table = await self._feed.now()
             return m.ChangeCursor(f"{self._feed.boot}.{table.number}", len(table.known))
         after = asked.query.after if isinstance(asked.query.after, str) else asked.header("Last-Event-ID")
+        if "," in after:
+            raise BadValue("the cursor is of a deployment with several cells; begin without one")
         with_summary = asked.query.summary and asked.caller.every_tenant
         return await self._followers.send(asked, self._rounds(asked.caller, after, with_summary))
 

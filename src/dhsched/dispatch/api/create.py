@@ -172,7 +172,8 @@ async def commit_beside(context: DispatchContext, elsewhere: Elsewhere, tenant: 
         left = intent.lives_max - used
         if left <= 0 and await context.records.lives.get(intent.live) is None:
             raise too_many_lives(tenant, used, intent.lives_max)
-        attempt = await commit(context, replace(intent, lives_max=max(0, left)))
+        # With nothing left the live is there. If it is swept before the step: 0 would be no limit.
+        attempt = await commit(context, replace(intent, lives_max=max(1, left)))
         if isinstance(attempt.outcome, o.Committed) and not attempt.outcome.again:
             created.made += 1
     return attempt

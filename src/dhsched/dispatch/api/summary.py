@@ -70,10 +70,12 @@ class SummaryView(Part):
         async with self._one_overview:
             now = self.context.loop_time()
             if now - self._overview_at >= OVERVIEW_S:
-                self._overview, self._overview_at = None, now
+                self._overview = None
                 with contextlib.suppress(StoreError):
                     rows = await self.context.records.replicas.all()
                     self._overview = m.Overview(await self._summary(), [replica_out(each) for each in rows])
+                # Readers who have waited share it, however long the store took.
+                self._overview_at = self.context.loop_time()
             return self._overview
 
     async def _summary(self) -> m.Summary:

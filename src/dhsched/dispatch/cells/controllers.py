@@ -28,11 +28,14 @@ class ControllersOfCells:
 
     async def serving(self, live: str | None) -> list[str]:
         """Return the URLs of the controllers that serve this live's cell, or any cell if `live` is None. Only the first
-        list of a cell is waited for. Raise StoreUnavailable if the cell of the live has never shown its list."""
+        list of a cell is waited for, and for None only until one names a controller. Raise StoreUnavailable if the cell
+        of the live has never shown its list."""
         cells = self._cells if live is None else [self._of_live(live)]
         reads = [task for each in cells if (task := self._read(each)) is not None and each.name not in self._known]
-        if reads:
-            await asyncio.wait(reads)
+        # A stream of many lives is served by any controller: a cell that stands still is not waited for.
+        while reads and not (live is None and any(self._known.values())):
+            _, pending = await asyncio.wait(reads, return_when=asyncio.FIRST_COMPLETED)
+            reads = [*pending]
         if live is not None and cells[0].name not in self._known:
             # Without it, nobody could say whether a controller is missing or the cell is away.
             raise StoreUnavailable(f"cell {cells[0].name} cannot be asked for its Infer-Controllers now", unknown=False)

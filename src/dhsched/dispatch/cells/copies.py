@@ -49,11 +49,18 @@ class Copies:
                 await self._round()
 
     def refuse_older(self) -> None:
-        """Raise StoreUnavailable if the first cell is known to lack changes: what is written there now would be taken
-        for older than these, and be undone."""
+        """Raise StoreUnavailable if the first cell is known to lack changes, or could not be asked in the last round:
+        what is written there now would be taken for older than these, and be undone."""
         first, now = self._cells[0], asyncio.get_running_loop().time()
         revs = self._revs.get(first)
-        if revs is None or all(revs[what] >= self._highest[what] for what in KINDS):
+        if revs is None:
+            self._older_since = None
+            raise StoreUnavailable(
+                f"cell {first.name} cannot be asked whether it has all changes of the configuration; try again in a "
+                "moment",
+                unknown=False,
+            )
+        if all(revs[what] >= self._highest[what] for what in KINDS):
             self._older_since = None
             return
         self._older_since = self._older_since or now
@@ -107,11 +114,15 @@ class Copies:
 
     async def _newest(self, cells: Sequence[ReachedCell], what: What) -> tuple[ReachedCell | None, Copy | None]:
         """Return the first of these cells that has anything, and what it has. One of them may have lost all of it."""
+        read: list[Copy | None] = []
         for cell in cells:
             copy = await self._read(cell, what)
             if copy is not None and copy.rows:
                 return cell, copy
-        return None, None
+            read.append(copy)
+        # All of the configuration may have been deleted. A key ring is never empty: it has secrets from its first read.
+        deleted = what == "config" and all(copy is not None and copy.rev for copy in read)
+        return (cells[0], read[0]) if deleted else (None, None)
 
     async def _bring(self, cell: ReachedCell, what: What, copy: Copy, *, equal: bool) -> None:
         """Give a copy to a cell that has an older one, or the same revision and other contents."""

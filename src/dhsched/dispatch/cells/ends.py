@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import cast
 
@@ -21,16 +22,23 @@ from dhsched.web import Request
 
 async def end_in_cells(cells: Sequence[ServedCell], asked: Request) -> m.EndedLives:
     """Choose the lives from one page of all cells, and end them in their cells. The answer names the cells that cannot
-    be asked: their lives are left."""
+    be asked: their lives are left. If a cell cannot end its lives, the others end theirs, then its error is raised, as
+    in a deployment of one cell."""
     body: m.EndLives = asked.body
     refuse_without_filter(body)
     chosen, until, without = await choose(cells, asked)
     ended = [m.EndedLives([], until is not None, until)]
-    for cell, ids in chosen.items():
-        asked.body = structs.replace(body, limit=len(ids))
-        one = cast(m.EndedLives, await cell.answer("end_lives", asked))
+
+    async def end(cell: ServedCell, ids: set[str]) -> m.EndedLives:
+        in_cell = replace(asked, body=structs.replace(body, limit=len(ids)))
+        one = cast(m.EndedLives, await cell.answer("end_lives", in_cell))
         # Others may have come in between: then the next call begins where this cell broke off.
-        ended.append(structs.replace(one, more=False, next=None) if {*one.live_ids} == ids else one)
+        return structs.replace(one, more=False, next=None) if {*one.live_ids} == ids else one
+
+    for found in await asyncio.gather(*(end(*each) for each in chosen.items()), return_exceptions=True):
+        if isinstance(found, BaseException):
+            raise found
+        ended.append(found)
     return lacking(ended_lives(ended), without)
 
 

@@ -56,6 +56,8 @@ ANYWHERE = frozenset(
 """Endpoints that any cell answers: they read the configuration, or what the replica has once."""
 GONE = frozenset({"gone", "lost"})
 CHECK_S = 2.0  # Time between two checks of all cells.
+NEXT_S = 0.3  # A reader of the feed of changes does not wait longer for the next overview while it has one,
+OLD_S = 10.0  # up to this age.
 ROW_S = 1.0  # A cell that has not told of itself by then is listed as not ready.
 
 
@@ -74,7 +76,7 @@ class Front:
         self._streams = Streams(cells)
         self._creates = CreatesOverCells(self.names, self.served, self.of_live)
         self.controllers = ControllersOfCells(cells, lambda live: self._by_name[cell_of(self.names, live)])
-        self._one_overview = asyncio.Lock()
+        self._making: asyncio.Task[None] | None = None  # The next overview.
         self._overview: sm.Overview | None = None
         self._overview_at = float("-inf")
 
@@ -188,9 +190,12 @@ class Front:
     async def _in_first_cell(self, name: str, asked: Request) -> Any:
         """Write in the first cell what all cells have: it takes over what is newer elsewhere before, and the others
         have the change before it is answered, as far as they can be reached."""
+        first = self.cells[0]
+        first.refuse_if_away()
+        await first.reachable_soon()  # It may fail over now.
         await self.copies.round()
         self.copies.refuse_older()
-        answer = await self.cells[0].answer(name, asked)
+        answer = await first.answer(name, asked)
         await self.copies.round()
         return answer
 
@@ -329,7 +334,8 @@ class Front:
 
     async def drain_worker(self, asked: Request) -> Any:
         if (to := asked.body.to_cell) is not UNSET:
-            await self.named(to).promptly(self.named(to).store.records.server.ping)
+            target = self.named(to)
+            await target.promptly(lambda: target.store.records.server.ping())  # It may never have been connected.
         return await self._in_cell_of_worker("drain_worker", asked)
 
     async def get_summary(self, asked: Request) -> Any:
@@ -337,12 +343,21 @@ class Front:
         return answers.whole(found, await self.check())
 
     async def overview(self) -> sm.Overview | None:
-        """Return what all readers of the feed are shown, made anew after OVERVIEW_S; None while no cell answers."""
-        async with self._one_overview:
-            now = asyncio.get_running_loop().time()
-            if now - self._overview_at >= OVERVIEW_S:
-                self._overview_at, self._overview = now, await self._new_overview()
-            return self._overview
+        """Return what all readers of the feed are shown, made anew after OVERVIEW_S; None while no cell answers. While
+        a slow cell is waited for, they are shown the one before, up to OLD_S: changes of other cells go on."""
+        age_s = asyncio.get_running_loop().time() - self._overview_at
+        if age_s >= OVERVIEW_S and self._making is None:
+            self._making = asyncio.create_task(self._make_overview(), name="overview of all cells")
+        if self._making is not None:
+            known = self._overview is not None and age_s < OLD_S
+            await asyncio.wait([self._making], timeout=NEXT_S if known else None)
+        return self._overview
+
+    async def _make_overview(self) -> None:
+        try:
+            self._overview = await self._new_overview()
+        finally:
+            self._overview_at, self._making = asyncio.get_running_loop().time(), None
 
     async def _new_overview(self) -> sm.Overview | None:
         served = self.served()

@@ -31,6 +31,8 @@ from dhsched.store.records.events import Logged
 from dhsched.tasks import first
 from dhsched.web import Request
 
+FIRST_S = 3.0  # A cell whose Workers were not read by then is left out until they are.
+
 Overview = Callable[[], Awaitable[sm.Overview | None]]
 
 
@@ -124,11 +126,13 @@ class Streams:
     async def changes(self, asked: Request, overview: Overview) -> Any:
         if "text/event-stream" not in asked.header("Accept"):
             cursors, workers = Cursors(self._names, ""), 0
-            for cell in self._served():
-                try:
-                    table = await cell.promptly(cell.replica.changes.now)
-                except StoreError:
+            served = self._served()
+            asks = (cell.promptly(cell.replica.changes.now) for cell in served)
+            for cell, table in zip(served, await asyncio.gather(*asks, return_exceptions=True), strict=True):
+                if isinstance(table, StoreError):
                     continue  # A stream from this cursor is given all Workers, once the cell is back.
+                if isinstance(table, BaseException):
+                    raise table
                 cursors.at[cell.name] = f"{cell.replica.changes.boot}.{table.number}"
                 workers += len(table.known)
             return sm.ChangeCursor(str(cursors), workers)
@@ -143,20 +147,23 @@ class Streams:
         self, asked: Request, cursors: Cursors, overview: Overview | None
     ) -> AsyncIterator[list[bytes]]:
         """Yield what changed, in batches; all Workers of all cells, where a cell does not know the reader's cursor. A
-        cell whose Workers were not read yet is waited for as long as it can be reached."""
+        cell whose Workers were not read yet is waited for as long as it can be reached, FIRST_S at most."""
+        loop = asyncio.get_running_loop()
+        first_by = loop.time() + FIRST_S
         shown: sm.Overview | None = None
         feeds: dict[str, ChangeFeed] = {}
         with ExitStack() as held:
             while not asked.service.stopping:
                 for cell in self._served():
                     if cell.name not in feeds:
-                        feeds[cell.name] = cell.replica.changes
+                        feeds[cell.name], first_by = cell.replica.changes, loop.time() + FIRST_S
                         held.enter_context(cell.replica.changes.reading())
                 batched = [feed.batched for feed in feeds.values()]
                 known = {name: feed for name, feed in feeds.items() if feed.table.whole}
                 batches = {name: after(feed, cursors.at[name]) for name, feed in known.items()}
                 lost = any(one is None for one in batches.values())
-                if lost and not any(cell.reachable and cell.name not in known for cell in self._served()):
+                unread = any(cell.reachable and cell.name not in known for cell in self._served())
+                if lost and not (unread and loop.time() < first_by):
                     for name, feed in known.items():
                         cursors.at[name] = f"{feed.boot}.{feed.table.number}"
                     rows = [each.now for feed in known.values() for each in feed.table.known.values()]
@@ -168,7 +175,8 @@ class Streams:
                     before, shown = shown, await overview()
                     yield [event("summary", shown, "")] if shown is not None and shown is not before else []
                 if lost or not any(batches.values()):
-                    await first(*batched, within_s=WAIT_S if overview is None else OVERVIEW_S)
+                    most_s = WAIT_S if overview is None else OVERVIEW_S
+                    await first(*batched, within_s=min(most_s, FIRST_S) if lost else most_s)
 
 
 def after(feed: ChangeFeed, cursor: str) -> list[sm.Changes] | None:
