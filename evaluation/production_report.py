@@ -11,7 +11,6 @@ from evaluation.experiment import Finding, Row, Tables
 from evaluation.files import save
 from evaluation.production_cases import (
     BIG_HOSTS,
-    CASES,
     DAY,
     LOSS_S,
     PAPER_P99_MS,
@@ -136,12 +135,6 @@ def remarks(tables: Tables) -> list[str]:
         "closer together than in a day: each host puts some 600 lives on other Workers.",
     ]
     for row in rows:
-        if row["case"] not in CASES:
-            said.append(
-                f"The figures at {row['rate']:,.0f}/s with {row['losses']:.0f} losses are of an earlier version of "
-                "this replay and of the code, whose lost hosts returned as new interpreters; the cases have not been "
-                "run yet."
-            )
         if row["unclaimed_at_end"]:
             said.append(
                 f"At {row['rate']}/s with {row['losses']:.0f} losses, {row['unclaimed_at_end']:.0f} lives were without "

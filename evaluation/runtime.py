@@ -189,8 +189,10 @@ def draw(tables: Tables, folder: Path) -> list[str]:
         runs = where(tables["runtime_runs"], budget=budget)
         axes[0].scatter([row["workers"] for row in runs], [row["spread"] for row in runs], color=colour, label=label)
     axes[0].axhspan(3.3, 11.0, color="#1f5fa8", alpha=0.2, label="Orleans 10.3.0, mean of 20, quoted")
-    axes[0].set(yscale="log", xlabel="Workers", ylabel="max-min spread (lives)", title="placement: each run")
-    axes[0].legend()
+    axes[0].set(xlabel="Workers", ylabel="max-min spread (lives)", title="placement: each run")
+    axes[0].set_yscale("symlog", linthresh=1)  # A spread of 0 is shown, too.
+    axes[0].set_ylim(-0.3, 100)
+    axes[0].legend(fontsize=7, loc="upper right")
     model = tables["runtime_model"]
     axes[1].plot([row["staleness"] for row in model], [row["spread"] for row in model], color="#0b6e4f", marker="o")
     most = max(row["workers"] for row in rows)
