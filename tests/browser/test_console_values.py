@@ -9,7 +9,7 @@ from playwright.async_api import Browser
 from dhsched.local.ports import free_port
 from tests.browser.console import WIDE, ConsolePage, deployment
 from tests.browser.watching import Stage
-from tests.harness.fleet import fleet
+from tests.harness.fleet import fleet, until_so
 from tests.harness.processes import processes
 from tests.harness.replicas import register
 
@@ -77,7 +77,12 @@ async def test_the_picture_where_there_is_a_room(browser: Browser, tmp_path: Pat
         await picture.locator('#connection[data-state="connected"]').wait_for(state="attached", timeout=60_000)
         await picture.locator("#picture, video").first.wait_for()
         [frame] = [each for each in page.page.frames if each.url.startswith(room)]
-        await frame.wait_for_function("document.querySelector('dhsched-live').video.videoWidth > 0", timeout=60_000)
+
+        async def width() -> int:
+            # Not wait_for_function: that evaluates in the page again and again, which the page's policy forbids.
+            return int(await frame.evaluate("document.querySelector('dhsched-live').video.videoWidth"))
+
+        await until_so(width, lambda found: found > 0, "a picture in the console")
         assert "token" not in frame.url, "the frame's address does not pass on the token"
         await page.look_at("console-picture")
         await page.page.click(".picture button")
